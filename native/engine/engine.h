@@ -1,0 +1,310 @@
+// engine.h: the dependency engine: runs any functions, in parallel where their declared reads and writes allow.
+//
+// How it works, in one paragraph. A push builds an Op and stores it into the inbox, a lock-free ring. All dependency state
+// (variables' queues, ready lists) is plain data under one engine lock that is held for tens of nanoseconds at a time.
+// Whoever holds the lock drains the inbox: usually a worker between two functions, so that pushing threads need not
+// touch variables at all; a pushing thread does it itself only when a worker sleeps that could be used. Functions,
+// callbacks, destructors of captured objects, wakes and thread exits all happen outside the lock: see Session.
+//
+// Lock order: the drive mutex (exploration) before the engine lock; nothing is acquired under the engine lock, and a Domain
+// (the GIL) least of all.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/error.h"
+#include "engine/inbox.h"
+#include "engine/operation.h"
+#include "engine/parking.h"
+#include "engine/queue.h"
+#include "engine/variable.h"
+
+namespace weft {
+
+enum class EngineKind : uint8_t {
+  threaded,
+  naive,    // a function runs on the pushing thread, at the call
+  explore,  // one function at a time, in a legal order drawn from a seed
+};
+
+struct Options {
+  EngineKind kind = EngineKind::threaded;
+  int workers = 0;  // narrow compute threads per device; 0: the number of cores
+  int io_workers = 4;
+  uint64_t max_pending = 2048;
+  uint64_t max_pending_bytes = uint64_t{1} << 30;
+  uint64_t seed = 0;   // exploration
+  bool check = false;  // find accesses that were not declared
+};
+
+struct PushOptions {
+  Device device{};
+  QueueKind queue = QueueKind::compute;
+  int priority = 0;
+  uint64_t size_bytes = 0;  // memory that the pending operation holds, for back-pressure
+  const char* name = "";
+};
+
+// What the embedding language does around a blocking wait, and how it asks to end one (Ctrl-C). Set once.
+struct HostHooks {
+  void* (*release)() = nullptr;  // before blocking: give up the GIL if held; the result goes to `restore`
+  void (*restore)(void*) = nullptr;
+  bool (*interrupted)() = nullptr;  // called every 100 ms and after signals while blocked
+};
+inline HostHooks host_hooks;
+
+class Observer {
+ public:
+  struct Event {
+    const Op* op;
+    Device device;
+    QueueKind queue;
+    int worker;  // -1: not on a worker
+    const Error* error;
+  };
+  virtual ~Observer() = default;
+  virtual void on_push(const Event&) {}
+  virtual void on_start(const Event&) {}  // not called for skipped operations
+  virtual void on_end(const Event&) {}
+};
+
+struct Stats {
+  uint64_t pushed, finished, failed, skipped, inlined, stalls, wakes;
+  uint64_t pending, running, async_outstanding, threads;
+};
+
+// Handed to asynchronous operations; they end when `finish` is called, from any thread, or the last reference goes.
+class Completion : public Counted<Completion> {
+ public:
+  Completion(std::shared_ptr<Engine> engine, Op* op);
+  ~Completion();
+  // False if the operation had ended already.
+  bool finish(Ref<Error> error = {});
+
+ private:
+  friend class Engine;
+  void unlink(Engine& engine) noexcept;  // engine lock
+  std::shared_ptr<Engine> engine_;
+  Op* op_;
+  std::atomic<bool> done_{false};
+  Completion* previous_ = nullptr;  // the engine's list of those outstanding; engine lock
+  Completion* next_ = nullptr;
+};
+
+class Session;
+
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  static std::shared_ptr<Engine> create(Options options);
+  Engine(const Engine&) = delete;
+
+  const Options& options() const noexcept { return options_; }
+
+  // Variables. The caller holds one reference; `delete_variable` may come with a function to run afterwards.
+  Ref<Var> new_variable();
+  void delete_variable(const Ref<Var>& var);
+  void delete_variable(const Ref<Var>& var, Op* on_deleted, PushOptions options);
+  // When a handle goes without `delete_variable`; never throws, needs no order.
+  static void drop_variable(Ref<Var>&& var) noexcept;
+
+  // Takes the operation over in every case: if this throws, the operation has been dropped, and nothing else happened.
+  void submit(Op* op, const PushOptions& options);
+  void submit(Operator& plan, const PushOptions& options);
+
+  template <class F>  // fn(RunContext&)
+  void push(F&& fn, std::span<Var* const> reads, std::span<Var* const> writes, const PushOptions& options = {}) {
+    Op* op = new_op(reads.size() + writes.size());
+    for (Var* v : writes) op->add(v, Mode::write);
+    for (Var* v : reads) op->add(v, Mode::read);
+    op->emplace(std::forward<F>(fn), options.name);
+    submit(op, options);
+  }
+  template <class F>  // fn(RunContext&, Ref<Completion>)
+  void push_async(F&& fn, std::span<Var* const> reads, std::span<Var* const> writes, PushOptions options = {}) {
+    Op* op = new_op(reads.size() + writes.size());
+    for (Var* v : writes) op->add(v, Mode::write);
+    for (Var* v : reads) op->add(v, Mode::read);
+    op->kind = OpKind::async;
+    op->emplace([fn = std::forward<F>(fn)](RunContext& c) mutable { fn(c, Ref<Completion>(c.completion)); },
+                options.name);
+    submit(op, options);
+  }
+  // `plan` is an Op with function and accesses, as for `submit`.
+  Ref<Operator> new_operator(Op* plan, QueueKind queue);
+  static void delete_operator(Operator& op) noexcept { op.deleted.store(true); }
+
+  void wait_for_var(Var& var, bool writes_only = false, Deadline deadline = kNever);
+  void wait_for_all(Deadline deadline = kNever);
+  void clear_error(Var& var);
+
+  // The calling thread's following pushes are collected and submitted as one operation, `size` at a time.
+  void begin_bulk(int size);
+  void end_bulk();
+
+  void start();
+  void stop(Deadline deadline = kNever);
+  bool running() const noexcept { return state_.load() == State::running; }
+  // At the end of the process or of the engine: finishes what can finish until the deadline, gives up the rest.
+  // Returns which threads still run a function; they are abandoned.
+  std::vector<std::string> shutdown(Deadline deadline);
+
+  // Raises EngineMisuse if the running function did not declare this access, or, outside of functions, if
+  // pending operations conflict with it. Does nothing unless Options::check.
+  void check_access(Var& var, bool write);
+
+  void add_observer(std::shared_ptr<Observer> observer);
+  void remove_observer(const Observer* observer);
+  Stats stats();
+
+  // True on a thread that is executing a function of any engine.
+  static bool inside_function() noexcept;
+
+  // Before fork: waits until nothing more can finish by itself, or the deadline. False: functions still run.
+  static bool settle_all(Deadline deadline);
+  // All engines that exist, for the end of the process.
+  static std::vector<std::shared_ptr<Engine>> all();
+
+ private:
+  friend class Completion;
+  friend class Session;
+  friend struct Registry;
+  explicit Engine(Options options);
+  ~Engine();
+  static void destroy(Engine* engine);
+
+  // Scheduling (schedule.cpp); engine lock held, effects that must wait for unlocking go to the session.
+  void drain(Session& s, int most);
+  void drain_all(Session& s);
+  void schedule(Op* op, Session& s);
+  void grant(Access& access, Session& s);
+  void grant_next(Var& var, Session& s);
+  void ready(Op* op, Session& s);
+  void run_markers(Session& s);
+  void release(Access& access, Op* op, bool ran, Session& s);
+  void complete(Op* op, Session& s);
+  void account_finished(Op* op, Session& s);
+  void release_stalled(Session& s);
+  bool can_progress() const noexcept;
+  void report(const Ref<Error>& cause);
+
+  // Running (run.cpp); no lock held.
+  class DomainHold;
+  bool execute(Op* op, int worker, DomainHold& hold);
+  void run_task(Op* op, RunContext& context, DomainHold& hold);
+  bool run_async(Op* op, RunContext& context, DomainHold& hold);
+  void run_bulk(Op* op, RunContext& context, DomainHold& hold);
+  void finish_async(Op* op, Ref<Error> error);
+  void finish_op(Op* op, Session& s);
+  void run_here(Op* op, Session& s);
+  void notify(void (Observer::*event)(const Observer::Event&), const Op* op, const RunContext* context);
+
+  // Workers (workers.cpp)
+  void wake(Queue& queue, Session& s);
+  void kick(DeviceState& device, Session& s);
+  bool runnable(Queue& queue);
+  Op* take(Queue& queue, Worker& worker, bool force);
+  void left(Queue& queue, Worker& worker, Session& s);
+  void start_thread(Queue& queue);
+  void worker_main(Worker& worker);
+  bool sleep(Worker& worker, Session& s);
+  Queue& queue_of(Device device, QueueKind kind);
+
+  // Waiting (wait.cpp)
+  void submit_marker(OpKind kind, Var& var, Mode mode, Waiter* waiter, Session& s);
+  enum class Waited { done, timed_out, interrupted };
+  Waited wait(Waiter& waiter, Deadline deadline);
+  Ref<Waiter> wait_all_marker(Session& s);
+  void settle_inbox(Session& s);
+  void throttle(uint64_t size_bytes);
+  void refuse_inside(const char* what, const Var* var);
+  bool declared_by_running(const Var* var) const;
+
+  // Submitting (submit.cpp)
+  void validate(const Op* op) const;
+  void enqueue(Op* op);
+  void nudge();
+  bool try_inline(Op* op);
+  void flush_bulk();
+
+  // Exploration (explore.cpp)
+  bool drive(Waiter* until);
+  void explore_worker_main(Worker& worker);
+  uint64_t draw() noexcept;
+
+  // Fork (lifecycle.cpp)
+  void abandon_outstanding(const char* reason, Session& s);
+  bool settle(Deadline deadline);
+  void reset_in_child();
+  std::vector<std::string> end_threads(Deadline deadline);
+  template <class F>
+  void each_queue(F&& f);
+
+  enum class State : uint8_t {
+    running,
+    draining,  // stop() waits; only functions of the engine may still push
+    stopped,
+  };
+  const Options options_;
+  Inbox inbox_;
+
+  alignas(64) std::atomic<uint64_t> finished_{0};  // of operations that came through the inbox
+  std::atomic<uint64_t> finished_seen_{0};         // pushers' old copy
+  std::atomic<uint64_t> pending_bytes_{0};
+  std::atomic<uint64_t> limit_{0};                 // max_pending, doubled while nothing finishes
+  std::atomic<State> state_{State::running};
+  std::atomic<std::vector<std::shared_ptr<Observer>>*> observers_{nullptr};
+  std::atomic<DeviceState*> devices_[64]{};
+
+  alignas(64) Lock lock_;
+  // Below: engine lock.
+  std::atomic<int> available_{0};  // over all queues; also read without the lock
+  std::deque<Epoch> epochs_;
+  Op* markers_ = nullptr;          // granted markers, performed before the lock is left
+  uint64_t finished_count_ = 0, failed_ = 0, skipped_ = 0, inlined_ = 0, stalls_ = 0, wakes_ = 0;
+  uint64_t direct_ = 0, pending_ = 0, running_ = 0, ready_count_ = 0, threads_ = 0;
+  std::vector<Ref<Error>> causes_; // not yet reported by wait_for_all
+  uint64_t causes_dropped_ = 0;
+  std::vector<Ref<Waiter>> stalled_;
+  Completion* outstanding_ = nullptr;
+  uint64_t outstanding_count_ = 0;
+  bool stopping_ = false;
+  uint64_t generation_ = 0;        // +1 in a forked child: threads of the parent do not exist here
+  std::mutex lifecycle_;           // start, stop, shutdown
+  std::mutex observer_mutex_;
+  std::vector<std::unique_ptr<std::vector<std::shared_ptr<Observer>>>> old_observers_;
+
+  // Exploration
+  std::mutex drive_mutex_;
+  std::vector<Op*> explore_ready_;
+  std::vector<std::unique_ptr<Worker>> explorers_;
+  Parker drive_parker_;
+  uint64_t random_ = 0;
+};
+
+// Operations pushed between two calls of wait_for_all.
+struct Epoch {
+  uint64_t pending = 0;
+  std::vector<Ref<Waiter>> waiters;  // of the calls that closed it
+};
+
+// Gives up the host's lock (GIL) for as long as it lives.
+class Blocking {
+ public:
+  Blocking() : token_(host_hooks.release ? host_hooks.release() : nullptr) {}
+  ~Blocking() {
+    if (token_) host_hooks.restore(token_);
+  }
+  Blocking(const Blocking&) = delete;
+
+ private:
+  void* token_;
+};
+
+}  // namespace weft

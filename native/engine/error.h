@@ -1,0 +1,59 @@
+// error.h: what is known of a failed operation, and the exceptions of the engine's own functions.
+//
+// An Error is made once, where an operation fails, and then shared by everything that the failure poisons.
+// It is immutable but for `handled`, which the engine lock guards. Errors may hold objects of a host language
+// (a Python exception): the last reference is never dropped under the engine lock.
+#pragma once
+
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "engine/ref.h"
+
+namespace weft {
+
+class Error : public Counted<Error> {
+ public:
+  explicit Error(std::string text, std::exception_ptr thrown = {}) : message(std::move(text)), cause(thrown) {}
+  virtual ~Error() = default;
+
+  std::string operation;     // name of the operation that failed first
+  std::string where;         // the line that pushed it, "" if unknown
+  const std::string message; // what it threw, as text
+  const std::exception_ptr cause;
+  bool handled = false;      // cleared explicitly: wait_for_all need not report it (engine lock)
+};
+
+// Thrown by the body of a task that has made its Error already (the Python binding does).
+struct TaskFailure {
+  Ref<Error> error;
+};
+
+// Thrown by waits: the operation whose result was waited for failed.
+class OperationFailed : public std::exception {
+ public:
+  explicit OperationFailed(std::vector<Ref<Error>> causes) : errors(std::move(causes)) {}
+  const char* what() const noexcept override { return errors.front()->message.c_str(); }
+  const std::vector<Ref<Error>> errors;  // never empty; several only from wait_for_all
+};
+
+// Thrown by the engine's functions when the call itself is wrong; nothing has happened then.
+class EngineMisuse : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class TimedOut : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A wait was broken off because the host asked for it (Ctrl-C). What was waited for goes on.
+struct Interrupted {};
+
+// The exception that is being handled, as an Error.
+Ref<Error> error_from_current_exception();
+
+}  // namespace weft

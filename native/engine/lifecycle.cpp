@@ -1,0 +1,348 @@
+// lifecycle.cpp: the beginning and the end of engines, and fork.
+//
+// Fork copies the process with one thread. Before it, the host calls `settle_all`, so that normally nothing is pending. The
+// handlers below then hold all engine locks across the fork itself, so that the child finds consistent queues, and the
+// child forgets the parent's threads; what was still pending fails there, because only the parent can finish it.
+#include <pthread.h>
+
+#include <algorithm>
+#include <new>
+
+#include "engine/session.h"
+
+namespace weft {
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<Engine*> engines;
+
+  static Registry& get() {
+    static Registry* registry = [] {
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+      return new Registry;  // never destroyed: engines may outlive static destructors
+    }();
+    return *registry;
+  }
+
+  static void before_fork() {
+    get().mutex.lock();
+    for (Engine* engine : get().engines) engine->lock_.lock();
+  }
+  static void after_fork_in_parent() {
+    for (Engine* engine : get().engines) engine->lock_.unlock();
+    get().mutex.unlock();
+  }
+  static void after_fork_in_child() {
+    for (Engine* engine : get().engines) engine->reset_in_child();
+    get().mutex.unlock();
+  }
+};
+
+namespace {
+
+// Polls `done` with growing pauses: for the rare moments when the whole engine has to come to rest.
+template <class F>
+bool poll(Deadline deadline, F&& done) {
+  auto pause = std::chrono::microseconds(50);
+  while (!done()) {
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(5000));
+  }
+  return true;
+}
+
+std::string describe(const Worker& worker) {
+  if (!worker.queue) return "exploration worker " + std::to_string(worker.index);
+  return "worker " + std::to_string(worker.index) + " of the " + queue_name(worker.queue->kind) + " queue of cpu(" +
+         std::to_string(worker.queue->device->device.index) + ")";
+}
+
+}  // namespace
+
+template <class F>
+void Engine::each_queue(F&& f) {
+  for (auto& slot : devices_)
+    if (DeviceState* device = slot.load(std::memory_order_acquire))
+      for (Queue& queue : device->queues) f(queue);
+}
+
+Engine::Engine(Options options) : options_(options), random_(options.seed) {
+  limit_.store(options.max_pending, std::memory_order_relaxed);
+  epochs_.emplace_back();
+}
+
+std::shared_ptr<Engine> Engine::create(Options options) {
+  if (options.workers == 0) options.workers = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (options.workers < 0 || options.workers > 1024) throw EngineMisuse("workers must be in 1..1024");
+  if (options.io_workers < 1 || options.io_workers > 1024) throw EngineMisuse("io_workers must be in 1..1024");
+  if (options.max_pending < 1 || options.max_pending_bytes < 1)
+    throw EngineMisuse("max_pending and max_pending_bytes must be at least 1");
+  std::shared_ptr<Engine> engine(new Engine(options), destroy);
+  const std::lock_guard guard(Registry::get().mutex);
+  Registry::get().engines.push_back(engine.get());
+  return engine;
+}
+
+std::vector<std::shared_ptr<Engine>> Engine::all() {
+  const std::lock_guard guard(Registry::get().mutex);
+  std::vector<std::shared_ptr<Engine>> result;
+  for (Engine* engine : Registry::get().engines)
+    if (auto shared = engine->weak_from_this().lock()) result.push_back(std::move(shared));
+  return result;
+}
+
+// The last handle has gone, perhaps inside one of the engine's own functions: then another thread has to do it.
+void Engine::destroy(Engine* engine) {
+  auto end = [engine] {
+    const bool stuck = !engine->shutdown(kNever).empty();
+    const std::lock_guard guard(Registry::get().mutex);
+    std::erase(Registry::get().engines, engine);
+    if (!stuck) delete engine;
+  };
+  if (worker_of == engine) {
+    std::thread(end).detach();
+  } else {
+    Blocking blocking;
+    end();
+  }
+}
+
+Engine::~Engine() {
+  for (auto& slot : devices_) delete slot.load();
+  delete observers_.load();
+}
+
+void Engine::start() {
+  const std::lock_guard guard(lifecycle_);
+  state_.store(State::running);
+}
+
+void Engine::stop(Deadline deadline) {
+  refuse_inside("stop", nullptr);
+  flush_bulk();
+  Blocking blocking;
+  const std::lock_guard guard(lifecycle_);
+  if (state_.load() == State::stopped) return;
+  state_.store(State::draining);
+  struct Undo {
+    std::atomic<State>& state;
+    ~Undo() {
+      if (state.load() == State::draining) state.store(State::running);
+    }
+  } undo{state_};
+  for (;;) {
+    Session s(*this);
+    const Ref<Waiter> waiter = wait_all_marker(s);
+    s.finish();
+    if (!waiter) break;
+    switch (wait(*waiter, deadline)) {
+      case Waited::done: break;
+      case Waited::timed_out: throw TimedOut("stop: operations are still pending; the engine goes on");
+      case Waited::interrupted: throw Interrupted();
+    }
+  }
+  state_.store(State::stopped);
+  end_threads(kNever);
+}
+
+// Ends all idle threads; returns the descriptions of those that had not ended at the deadline, which are detached.
+std::vector<std::string> Engine::end_threads(Deadline deadline) {
+  std::vector<std::unique_ptr<Worker>> workers;
+  {
+    Session s(*this);
+    stopping_ = true;
+    each_queue([&](Queue& queue) {
+      for (auto& worker : queue.workers) workers.push_back(std::move(worker));
+    });
+    for (auto& worker : explorers_) workers.push_back(std::move(worker));
+    explorers_.clear();
+    s.finish();
+  }
+  for (auto& worker : workers) worker->parker.unpark();
+  std::vector<std::string> stuck;
+  for (auto& worker : workers) {
+    if (poll(deadline, [&] { return worker->exited.load(std::memory_order_acquire); })) {
+      worker->thread.join();
+    } else {
+      stuck.push_back(describe(*worker));
+      worker->thread.detach();
+      static_cast<void>(worker.release());  // its thread may still come back to it
+    }
+  }
+  Session s(*this);
+  each_queue([&](Queue& queue) {
+    available_.fetch_add(queue.limit - queue.available.load());
+    queue.available.store(queue.limit);
+    queue.workers.clear();
+    queue.idle.clear();
+    queue.waking = queue.spinning = false;
+  });
+  threads_ = stuck.size();
+  stopping_ = !stuck.empty();
+  s.finish();
+  return stuck;
+}
+
+// Waits until nothing can go on by itself: no function runs and none is ready.
+bool Engine::settle(Deadline deadline) {
+  for (const Running* frame = running_here; frame; frame = frame->outer)
+    if (frame->engine == this) return false;  // one of them is below us on this stack
+  return poll(deadline, [&] {
+    if (options_.kind == EngineKind::explore) {
+      Waiter never;
+      drive(&never);
+    }
+    Session s(*this);
+    drain_all(s);
+    const bool settled = !can_progress();
+    s.finish();
+    return settled;
+  });
+}
+
+bool Engine::settle_all(Deadline deadline) {
+  Blocking blocking;
+  bool settled = true;
+  for (const auto& engine : all()) settled &= engine->settle(deadline);
+  return settled;
+}
+
+void Engine::abandon_outstanding(const char* reason, Session& s) {
+  while (Completion* completion = outstanding_) {
+    Op* op = completion->op_;
+    completion->retain();
+    completion->unlink(*this);
+    if (!completion->done_.exchange(true)) {
+      auto error = make_ref<Error>(reason);
+      op->error = error;
+      complete(op, s);
+    }
+    // Not released: its owner, if any, may be in a thread that does not exist here, or about to look at it.
+  }
+}
+
+std::vector<std::string> Engine::shutdown(Deadline deadline) {
+  Blocking blocking;
+  const std::lock_guard guard(lifecycle_);
+  // Each round may make operations ready that depended on what was given up.
+  poll(deadline, [&] {
+    if (!settle(deadline)) return true;
+    Session s(*this);
+    drain_all(s);
+    if (!can_progress()) abandon_outstanding("given up at the end of the engine: nobody called on_complete", s);
+    const bool finished = pending_ == 0;
+    s.finish();
+    return finished;
+  });
+  state_.store(State::stopped);
+  return end_threads(deadline);
+}
+
+// In the forked child, with the engine lock held since before the fork. Destroys nothing: destructors may belong to the host
+// language, which has not recovered from the fork yet.
+void Engine::reset_in_child() {
+  static constexpr const char* kReason = "was pending when the process forked, and goes on in the parent only";
+  ++generation_;
+  new (&lifecycle_) std::mutex;
+  new (&observer_mutex_) std::mutex;
+  new (&drive_mutex_) std::mutex;
+  Session s(*this, std::adopt_lock);
+  std::vector<Op*> lost;
+  auto forget = [&](std::vector<std::unique_ptr<Worker>>& workers) {
+    for (auto& worker : workers) {
+      if (worker->current && worker->current->completion == nullptr && worker->current->kind != OpKind::async)
+        lost.push_back(worker->current);
+      static_cast<void>(worker.release());  // its thread object must not be destroyed
+    }
+    workers.clear();
+  };
+  each_queue([&](Queue& queue) {
+    forget(queue.workers);
+    queue.idle.clear();
+    queue.waking = queue.spinning = false;
+    available_.fetch_add(queue.limit - queue.available.load());
+    queue.available.store(queue.limit);
+    queue.device->wide_running = false;
+    queue.device->narrow_running = 0;
+  });
+  forget(explorers_);
+  running_ = 0;
+  threads_ = 0;
+  stopping_ = false;
+  stalled_.clear();
+  inbox_.forget_unfilled();
+  drain_all(s);
+  for (Op* op : lost) {
+    op->error = make_ref<Error>(kReason);
+    complete(op, s);
+  }
+  abandon_outstanding(kReason, s);
+  auto give_up = [&](Op* op) {
+    --ready_count_;
+    if (!op->error) op->error = make_ref<Error>(kReason);
+    op->skipped = true;
+    complete(op, s);
+  };
+  for (bool found = true; found;) {
+    found = false;
+    each_queue([&](Queue& queue) {
+      for (; !queue.ready.empty(); found = true) give_up(queue.ready.pop());
+      queue.has_ready.store(false);
+    });
+    for (; !explore_ready_.empty(); found = true) {
+      Op* op = explore_ready_.back();
+      explore_ready_.pop_back();
+      give_up(op);
+    }
+  }
+  finished_.store(inbox_.tickets());
+  finished_seen_.store(inbox_.tickets());
+  s.leak();
+  s.finish();
+}
+
+void Engine::add_observer(std::shared_ptr<Observer> observer) {
+  const std::lock_guard guard(observer_mutex_);
+  const auto* old = observers_.load();
+  auto* list = old ? new std::vector<std::shared_ptr<Observer>>(*old) : new std::vector<std::shared_ptr<Observer>>;
+  list->push_back(std::move(observer));
+  observers_.store(list, std::memory_order_release);
+  // Threads may be walking the old list: it lives as long as the engine.
+  if (old) old_observers_.emplace_back(const_cast<std::vector<std::shared_ptr<Observer>>*>(old));
+}
+
+void Engine::remove_observer(const Observer* observer) {
+  const std::lock_guard guard(observer_mutex_);
+  const auto* old = observers_.load();
+  if (!old) return;
+  auto* list = new std::vector<std::shared_ptr<Observer>>(*old);
+  std::erase_if(*list, [&](const auto& o) { return o.get() == observer; });
+  if (list->empty()) {
+    delete list;
+    list = nullptr;
+  }
+  observers_.store(list, std::memory_order_release);
+  old_observers_.emplace_back(const_cast<std::vector<std::shared_ptr<Observer>>*>(old));
+}
+
+Stats Engine::stats() {
+  Session s(*this);
+  drain_all(s);
+  Stats result{};
+  result.pushed = inbox_.tickets() + direct_;
+  result.finished = finished_count_;
+  result.failed = failed_;
+  result.skipped = skipped_;
+  result.inlined = inlined_;
+  result.stalls = stalls_;
+  result.wakes = wakes_;
+  result.pending = pending_;
+  result.running = running_;
+  result.async_outstanding = outstanding_count_;
+  result.threads = threads_;
+  s.finish();
+  return result;
+}
+
+}  // namespace weft

@@ -1,0 +1,220 @@
+// operation.h: an operation in flight: a function, the variables it reads and writes, and its place in their queues.
+//
+// Who owns: an Op belongs to the thread that builds it until it is submitted, then to the engine; the worker that
+// finishes it gives it back to the pool of blocks (op_pool.cpp). Everything but `state` is guarded by the engine
+// lock once submitted. One block holds the operation, a small function object and its accesses, so that pushing
+// allocates nothing in the steady state.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "engine/error.h"
+#include "engine/ref.h"
+
+namespace weft {
+
+class Completion;
+class Engine;
+class Operator;
+class Waiter;
+struct Access;
+struct Epoch;
+struct Op;
+struct Queue;
+struct Var;
+
+enum class DeviceKind : uint8_t { cpu, gpu };
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+// Each queue of a device has threads of its own, so that none waits behind another.
+//   compute   functions that use one core; as many workers as Options::workers
+//   wide      functions that open a parallel region; one thread; narrow compute work stands still meanwhile
+//   copy, io, priority   transfers; blocking work; short urgent work
+enum class QueueKind : uint8_t { compute, wide, copy, io, priority };
+inline constexpr int kQueueKinds = 5;
+const char* queue_name(QueueKind kind) noexcept;
+
+// What only run time knows. Lives for the call.
+struct RunContext {
+  Engine* engine;
+  Device device;
+  QueueKind queue;
+  int worker;           // index of the thread within its queue; -1 on the pushing thread
+  void* stream;         // of a GPU device, else null
+  const Op* op;
+  Completion* completion;  // of an asynchronous operation, else null
+};
+
+// Something a thread must hold while it runs functions of one kind (for Python: the GIL). A worker keeps it from
+// one such function to the next; never held or waited for under the engine lock.
+class Domain {
+ public:
+  virtual ~Domain() = default;
+  virtual void thread_begin() {}  // on a worker, before its first `enter`
+  virtual void thread_end() {}
+  virtual void enter() = 0;
+  virtual void leave() = 0;
+};
+
+// How to run, drop and describe a function object: a hand-made vtable, so that the object can lie in the Op.
+// Only `run` is called with the domain held; the others see to it themselves if they need it.
+struct TaskType {
+  void (*run)(void* state, RunContext& context);  // may throw anything
+  void (*drop)(void* state) noexcept;
+  void (*finished)(void* state, Error* error) noexcept;  // may be null; after the operation's effects are visible
+  std::string (*name)(const void* state);
+  std::string (*where)(const void* state);
+  Domain* domain;  // may be null
+};
+
+enum class Mode : uint8_t {
+  read,
+  write,      // reads and writes ("mutate")
+  overwrite,  // writes without reading: runs although the variable is poisoned, and cures it
+};
+
+// One use of a variable by an operation; a node of the variable's queue while it waits.
+struct Access {
+  Access* next;
+  Var* var;
+  Op* op;
+  Mode mode;
+  bool void_;  // a second mention of the variable in the same operation; takes no part
+};
+
+enum class OpKind : uint8_t {
+  task,
+  async,
+  bulk,     // a chain of tasks run as one
+  wait,     // marker: reaching the front of the queue is all it does
+  clear,    // marker: removes the variable's error
+  destroy,  // the variable's last operation; with or without a function
+};
+
+struct Op {
+  static constexpr size_t kInlineState = 64;
+
+  const TaskType* type = nullptr;  // null for markers and for `destroy` without a function
+  void* state = nullptr;           // `storage`, or the function object of `origin`
+  Op* next = nullptr;              // in the ready list, the chain of a bulk, or a free list
+  Queue* queue = nullptr;
+  Epoch* epoch = nullptr;
+  Operator* origin = nullptr;      // counted
+  Waiter* waiter = nullptr;        // of a wait marker; counted
+  Completion* completion = nullptr;  // of an asynchronous operation; counted
+  Op* parts = nullptr;             // of a bulk
+  Ref<Error> error;                // inherited or own
+  uint64_t id = 0;                 // order of submission
+  uint64_t size_bytes = 0;
+  int32_t priority = 0;
+  uint32_t waiting = 0;            // accesses not granted yet, plus one while being scheduled
+  uint32_t inherited_rank = UINT32_MAX;  // of the access that `error` came through: the first read, else write
+  uint16_t access_count = 0;
+  uint16_t access_room;
+  OpKind kind = OpKind::task;
+  bool cheap = false;              // a native kernel that may run on the pushing thread
+  bool direct = false;             // did not come through the inbox
+  bool skipped = false;
+  uint8_t block_class;             // of the pool of blocks
+  std::atomic<uint8_t> holders{1}; // an asynchronous op is also held by its running function
+  alignas(16) unsigned char storage[kInlineState];
+
+  Access* accesses() noexcept { return reinterpret_cast<Access*>(this + 1); }
+  const Access* accesses() const noexcept { return reinterpret_cast<const Access*>(this + 1); }
+
+  // Order matters to the scheduler: writes first, then overwrites, then reads ("the write wins").
+  void add(Var* var, Mode mode) noexcept {
+    accesses()[access_count++] = Access{nullptr, var, this, mode, false};
+  }
+  const Access* find(const Var* var) const noexcept {
+    for (uint16_t i = 0; i < access_count; ++i)
+      if (accesses()[i].var == var) return &accesses()[i];
+    return nullptr;
+  }
+  std::string name() const { return type ? type->name(state) : std::string(); }
+  std::string where() const { return type ? type->where(state) : std::string(); }
+
+  // Puts a C++ callable `fn(RunContext&)` into the operation.
+  template <class F>
+  void emplace(F&& fn, const char* name);
+
+ private:
+  friend Op* new_op(size_t accesses);
+  Op(uint16_t room, uint8_t size_class) : access_room(room), block_class(size_class) {}
+};
+static_assert(std::is_trivially_destructible_v<Access>);
+
+Op* new_op(size_t accesses);
+void free_op(Op* op) noexcept;        // drops nothing: `type->drop` has been called or is not due
+void drop_state(Op* op) noexcept;     // ends the function object, unless a reusable Operator owns it
+
+// A function with its variables, made once and pushed many times.
+class Operator : public Counted<Operator> {
+ public:
+  ~Operator();
+  Engine* engine = nullptr;
+  Op* plan = nullptr;  // never submitted: function object, accesses, kind and queue to copy
+  QueueKind queue = QueueKind::compute;
+  std::atomic<bool> deleted{false};
+};
+
+namespace detail {
+
+template <class F>
+struct Native {
+  F fn;
+  const char* name;
+};
+
+template <class F>
+struct NativeType {
+  static F& get(void* state) {
+    if constexpr (sizeof(Native<F>) <= Op::kInlineState)
+      return static_cast<Native<F>*>(state)->fn;
+    else
+      return (*static_cast<Native<F>**>(state))->fn;
+  }
+  static const Native<F>& whole(const void* state) {
+    if constexpr (sizeof(Native<F>) <= Op::kInlineState)
+      return *static_cast<const Native<F>*>(state);
+    else
+      return **static_cast<const Native<F>* const*>(state);
+  }
+  static void run(void* state, RunContext& context) { get(state)(context); }
+  static void drop(void* state) noexcept {
+    if constexpr (sizeof(Native<F>) <= Op::kInlineState)
+      static_cast<Native<F>*>(state)->~Native<F>();
+    else
+      delete *static_cast<Native<F>**>(state);
+  }
+  static std::string name(const void* state) { return whole(state).name; }
+  static std::string where(const void*) { return {}; }
+  static constexpr TaskType type{run, drop, nullptr, name, where, nullptr};
+};
+
+}  // namespace detail
+
+template <class F>
+void Op::emplace(F&& fn, const char* name) {
+  using Fn = std::decay_t<F>;
+  using N = detail::Native<Fn>;
+  static_assert(alignof(N) <= 16);
+  if constexpr (sizeof(N) <= kInlineState)
+    new (storage) N{std::forward<F>(fn), name};
+  else
+    *reinterpret_cast<N**>(storage) = new N{std::forward<F>(fn), name};
+  type = &detail::NativeType<Fn>::type;
+  state = storage;
+}
+
+}  // namespace weft

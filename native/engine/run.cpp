@@ -1,0 +1,250 @@
+// run.cpp: executing functions. No lock is held here except where a Session says so.
+#include <cxxabi.h>
+
+#include "engine/session.h"
+
+namespace weft {
+
+thread_local Running* running_here = nullptr;
+
+namespace {
+
+class RunningScope {
+ public:
+  RunningScope(const Op* op, Engine* engine) : frame_{op, engine, running_here} { running_here = &frame_; }
+  ~RunningScope() { running_here = frame_.outer; }
+  RunningScope(const RunningScope&) = delete;
+  void now(const Op* op) noexcept { frame_.op = op; }
+
+ private:
+  Running frame_;
+};
+
+// The handled exception as the error of `op`: the first failure gives it the operation's name and line.
+Ref<Error> caught(const Op& op) {
+  Ref<Error> error = error_from_current_exception();
+  if (error->operation.empty()) {
+    error->operation = op.name();
+    error->where = op.where();
+  }
+  return error;
+}
+
+}  // namespace
+
+bool Engine::inside_function() noexcept { return running_here != nullptr; }
+
+void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* op, const RunContext* context) {
+  const auto* observers = observers_.load(std::memory_order_acquire);
+  if (!observers) return;
+  Observer::Event e{op, {}, QueueKind::compute, -1, op->error.get()};
+  if (context) {
+    e.device = context->device;
+    e.queue = context->queue;
+    e.worker = context->worker;
+  } else if (op->queue) {
+    e.device = op->queue->device->device;
+    e.queue = op->queue->kind;
+  }
+  for (const auto& observer : *observers) ((*observer).*event)(e);
+}
+
+// True if the operation has ended; an asynchronous one ends in finish_async, and must not be touched any more.
+bool Engine::execute(Op* op, int worker, DomainHold& hold) {
+  RunContext context{this, op->queue->device->device, op->queue->kind, worker, nullptr, op, nullptr};
+  switch (op->kind) {
+    case OpKind::async:
+      if (!op->error) return run_async(op, context, hold);
+      [[fallthrough]];
+    case OpKind::task:
+    case OpKind::destroy: run_task(op, context, hold); break;
+    case OpKind::bulk: run_bulk(op, context, hold); break;
+    case OpKind::wait:
+    case OpKind::clear: break;  // never ready for a thread
+  }
+  return true;
+}
+
+void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
+  context.op = op;
+  if (op->error) {
+    op->skipped = true;
+    if (Completion* unused = std::exchange(op->completion, nullptr)) {
+      unused->done_.store(true, std::memory_order_relaxed);
+      unused->release();
+    }
+  } else {
+    hold.take(op->type->domain);
+    notify(&Observer::on_start, op, &context);
+    RunningScope scope(op, this);
+    try {
+      op->type->run(op->state, context);
+    } catch (abi::__forced_unwind&) {
+      throw;
+    } catch (...) {
+      op->error = caught(*op);
+    }
+  }
+  notify(&Observer::on_end, op, &context);
+  if (!op->type->finished) drop_state(op);
+}
+
+// The parts run in order on this thread, which holds all their variables: so it may look at and set the variables'
+// errors and versions itself, and the outcome is what separate operations would have given.
+void Engine::run_bulk(Op* op, RunContext& context, DomainHold& hold) {
+  for (Op* part = op->parts; part; part = part->next) {
+    const Access *begin = part->accesses(), *end = begin + part->access_count;
+    auto inherit_from = [&](bool reads) {
+      for (const Access* a = begin; a != end && !part->error; ++a) {
+        if (a->mode == Mode::overwrite || (a->mode == Mode::read) != reads) continue;
+        part->error = a->var->error;
+      }
+    };
+    inherit_from(true);
+    inherit_from(false);
+    run_task(part, context, hold);
+    if (part->error && !part->skipped) {
+      Session s(*this);
+      report(part->error);
+    }
+    for (const Access* a = begin; a != end; ++a) {
+      if (a->mode == Mode::read || a->void_) continue;
+      if (!part->skipped) a->var->version.fetch_add(1, std::memory_order_release);
+      if (!part->error) {
+        if (a->mode == Mode::overwrite) a->var->error = {};
+      } else if (!part->skipped || a->mode == Mode::overwrite || !a->var->error) {
+        a->var->error = part->error;
+      }
+    }
+  }
+}
+
+bool Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
+  op->holders.store(2, std::memory_order_relaxed);
+  Ref<Completion> completion(op->completion);
+  completion->release();  // the operation's own count
+  op->completion = nullptr;
+  {
+    Session s(*this);
+    completion->next_ = outstanding_;
+    if (outstanding_) outstanding_->previous_ = completion.get();
+    outstanding_ = completion.get();
+    ++outstanding_count_;
+  }
+  hold.take(op->type->domain);
+  notify(&Observer::on_start, op, &context);
+  context.completion = completion.get();
+  Ref<Error> thrown;
+  {
+    RunningScope scope(op, this);
+    try {
+      op->type->run(op->state, context);
+    } catch (abi::__forced_unwind&) {
+      throw;
+    } catch (...) {
+      thrown = caught(*op);
+    }
+  }
+  if (thrown && !completion->finish(thrown)) {  // it had said that it was done, and failed afterwards
+    Session s(*this);
+    report(thrown);
+  }
+  completion = {};
+  if (op->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    drop_state(op);
+    Session s(*this);
+    s.discard(op);
+  }
+  return false;
+}
+
+void Engine::finish_async(Op* op, Ref<Error> error) {
+  if (error && error->operation.empty()) {
+    error->operation = op->name();
+    error->where = op->where();
+  }
+  op->error = error;
+  notify(&Observer::on_end, op, nullptr);
+  Session s(*this);
+  if (error) report(error);
+  complete(op, s);
+  s.finish();
+  if (op->type->finished) op->type->finished(op->state, error.get());
+  if (op->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    drop_state(op);
+    s.relock();
+    s.discard(op);
+    s.finish();
+  }
+}
+
+// Engine lock held, the function has run.
+void Engine::finish_op(Op* op, Session& s) {
+  if (op->error && !op->skipped) report(op->error);
+  if (op->kind != OpKind::bulk && !(op->type && op->type->finished)) {
+    complete(op, s);
+    s.discard(op);
+    return;
+  }
+  const Ref<Error> error = op->error;
+  complete(op, s);
+  s.finish();
+  auto end = [](Op* ended, Error* cause) {
+    if (!ended->type || !ended->type->finished) return;
+    ended->type->finished(ended->state, cause);
+    drop_state(ended);
+  };
+  if (op->kind == OpKind::bulk) {
+    while (Op* part = op->parts) {
+      op->parts = part->next;
+      const Ref<Error> cause = std::move(part->error);
+      end(part, cause.get());
+      s.relock();
+      s.discard(part);
+      s.finish();
+    }
+  } else {
+    end(op, error.get());
+  }
+  s.relock();
+  s.discard(op);
+}
+
+// The naive engine's worker is the thread that made the operation ready. Called without the lock, returns with it.
+void Engine::run_here(Op* op, Session& s) {
+  DomainHold hold(false);
+  const bool ended = execute(op, -1, hold);
+  hold.release();
+  s.relock();
+  --ready_count_;
+  if (ended) finish_op(op, s);
+}
+
+Completion::Completion(std::shared_ptr<Engine> engine, Op* op) : engine_(std::move(engine)), op_(op) {}
+
+Completion::~Completion() {
+  if (!done_.load(std::memory_order_acquire))
+    finish(make_ref<Error>("on_complete was dropped without having been called"));
+}
+
+bool Completion::finish(Ref<Error> error) {
+  if (done_.exchange(true, std::memory_order_acq_rel)) return false;
+  const std::shared_ptr<Engine> engine = std::move(engine_);  // a finished operation keeps no engine alive
+  {
+    Session s(*engine);
+    unlink(*engine);
+  }
+  engine->finish_async(op_, std::move(error));
+  return true;
+}
+
+void Completion::unlink(Engine& engine) noexcept {
+  if (previous_)
+    previous_->next_ = next_;
+  else if (engine.outstanding_ == this)
+    engine.outstanding_ = next_;
+  if (next_) next_->previous_ = previous_;
+  --engine.outstanding_count_;
+}
+
+}  // namespace weft

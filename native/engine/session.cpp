@@ -1,0 +1,49 @@
+#include "engine/session.h"
+
+namespace weft {
+
+void Session::after_unlock() {
+  while (Worker* worker = wakes_) {
+    wakes_ = worker->next_wake;
+    worker->parker.unpark();
+  }
+  while (!signals_.empty()) {
+    Ref<Waiter> waiter = std::move(signals_.back());
+    signals_.pop_back();
+    waiter->signal();
+  }
+  while (Op* op = ops_) {
+    ops_ = op->next;
+    Ref<Operator> origin(op->origin);  // may be the last one, and drop the function
+    if (origin) origin->release();
+    free_op(op);
+  }
+  // Moved out first: a destructor may come back into the engine through this thread.
+  if (!errors_.empty()) std::vector<Ref<Error>>(std::move(errors_)).clear();
+  if (!vars_.empty()) std::vector<Ref<Var>>(std::move(vars_)).clear();
+}
+
+void Session::finish() {
+  for (;;) {
+    if (engine_.markers_) engine_.run_markers(*this);
+    if (Queue* queue = std::exchange(taking_, nullptr)) engine_.wake(*queue, *this);
+    locked_ = false;
+    engine_.lock_.unlock();
+    after_unlock();
+    if (Op* op = here_) {
+      here_ = op->next;
+      if (!here_) here_tail_ = nullptr;
+      engine_.run_here(op, *this);  // comes back locked
+      locked_ = true;
+      continue;
+    }
+    // A push that failed to take the lock while we had it left its operation to us (Engine::nudge). The unlock
+    // and this load are sequentially consistent, as are its store and its attempt: one of us sees the other.
+    if (engine_.available_.load(std::memory_order_seq_cst) <= 0 || engine_.inbox_.empty()) return;
+    if (!engine_.lock_.try_lock()) return;
+    locked_ = true;
+    engine_.drain(*this, 64);
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,128 @@
+// session.h: a stay under the engine lock, and what has to happen after it.
+//
+// Scheduling finds threads to wake, waits to end, objects to destroy, functions to run here (naive engine). None of these may
+// happen under the lock: they may sleep, take the GIL, or come back into the engine. The session collects them and
+// does them in `finish`, after unlocking; then it looks whether a push went by that found the lock taken.
+#pragma once
+
+#include "engine/engine.h"
+
+namespace weft {
+
+class Waiter : public Counted<Waiter> {
+ public:
+  Parker parker;
+  std::atomic<bool> done{false};
+  Ref<Error> error;                // of the variable waited for; written before `done`
+  std::vector<Ref<Error>> errors;  // of all, for wait_for_all
+  void signal() noexcept {
+    done.store(true, std::memory_order_release);
+    parker.unpark();
+  }
+};
+
+class Session {
+ public:
+  explicit Session(Engine& engine) : engine_(engine) { relock(); }
+  Session(Engine& engine, std::adopt_lock_t) : engine_(engine), locked_(true) {}
+  Session(const Session&) = delete;
+  ~Session() noexcept(false) {
+    if (locked_) finish();
+  }
+
+  void relock() {
+    engine_.lock_.lock();
+    locked_ = true;
+  }
+  void finish();
+  // The calling worker takes an operation of `queue` before it unlocks, so none of its other workers is woken for the
+  // first; if more are left by then, `finish` wakes one.
+  void will_take_from(Queue& queue) noexcept { taking_ = &queue; }
+  bool takes_from(const Queue& queue) const noexcept { return taking_ == &queue; }
+
+  void wake(Worker* worker) noexcept {
+    worker->next_wake = wakes_;
+    wakes_ = worker;
+  }
+  void signal(Ref<Waiter> waiter) { signals_.push_back(std::move(waiter)); }
+  void discard(Ref<Error>&& error) {
+    if (error) errors_.push_back(std::move(error));
+  }
+  // Forgets what would be destroyed; signals nobody.
+  void leak() {
+    new (&signals_) std::vector<Ref<Waiter>>;
+    new (&errors_) std::vector<Ref<Error>>;
+    new (&vars_) std::vector<Ref<Var>>;
+    ops_ = nullptr;
+    wakes_ = nullptr;
+  }
+  void discard(Ref<Var>&& var) { vars_.push_back(std::move(var)); }
+  // A finished operation; its function object has been dropped or belongs to an Operator.
+  void discard(Op* op) noexcept {
+    op->next = ops_;
+    ops_ = op;
+  }
+  void run_here(Op* op) noexcept {
+    op->next = nullptr;
+    (here_tail_ ? here_tail_->next : here_) = op;
+    here_tail_ = op;
+  }
+
+ private:
+  void after_unlock();
+
+  Engine& engine_;
+  bool locked_ = false;
+  Queue* taking_ = nullptr;
+  Worker* wakes_ = nullptr;
+  Op* ops_ = nullptr;
+  Op* here_ = nullptr;
+  Op* here_tail_ = nullptr;
+  std::vector<Ref<Waiter>> signals_;
+  std::vector<Ref<Error>> errors_;
+  std::vector<Ref<Var>> vars_;
+};
+
+// The function that the calling thread executes, if any.
+struct Running {
+  const Op* op;
+  Engine* engine;
+  Running* outer;
+};
+extern thread_local Running* running_here;
+// The engine whose worker the calling thread is, if any.
+extern thread_local Engine* worker_of;
+
+// What a worker keeps between functions: the domain of the last one.
+class Engine::DomainHold {
+ public:
+  explicit DomainHold(bool on_worker) : on_worker_(on_worker) {}
+  DomainHold(const DomainHold&) = delete;
+  ~DomainHold() {
+    release();
+    if (begun_) begun_->thread_end();
+  }
+  void take(Domain* domain) {
+    if (domain == held_) return;
+    release();
+    if (!domain) return;
+    if (on_worker_ && begun_ != domain) {
+      if (begun_) begun_->thread_end();
+      domain->thread_begin();
+      begun_ = domain;
+    }
+    domain->enter();
+    held_ = domain;
+  }
+  void release() {
+    if (Domain* domain = std::exchange(held_, nullptr)) domain->leave();
+  }
+  bool holds() const noexcept { return held_ != nullptr; }
+
+ private:
+  const bool on_worker_;
+  Domain* held_ = nullptr;
+  Domain* begun_ = nullptr;
+};
+
+}  // namespace weft

@@ -1,0 +1,234 @@
+// submit.cpp: the way of an operation from the pushing thread into the engine.
+#include <algorithm>
+
+#include "engine/session.h"
+
+namespace weft {
+namespace {
+
+// Drops an operation that did not get into the engine.
+struct Rejected {
+  void operator()(Op* op) const noexcept {
+    drop_state(op);
+    if (op->origin) op->origin->release();
+    free_op(op);  // its Completion, if any, exists only once nothing can throw any more
+  }
+};
+using OwnedOp = std::unique_ptr<Op, Rejected>;
+
+// Collects the calling thread's pushes.
+struct Bulk {
+  Engine* engine = nullptr;
+  int size = 0;
+  int count = 0;
+  Op* first = nullptr;
+  Op* last = nullptr;
+  size_t accesses = 0;
+  Bulk* outer = nullptr;
+};
+thread_local Bulk* bulk_here = nullptr;
+
+}  // namespace
+
+void Engine::validate(const Op* op) const {
+  const State state = state_.load(std::memory_order_relaxed);
+  if (state != State::running && (state == State::stopped || !running_here))
+    throw EngineMisuse("the engine is stopped; call start() before pushing");
+  for (uint16_t i = 0; i < op->access_count; ++i) {
+    const Var* var = op->accesses()[i].var;
+    if (var->engine != this) throw EngineMisuse("a variable belongs to another engine");
+    if (var->deleted.load(std::memory_order_relaxed)) throw EngineMisuse("a variable has been deleted");
+  }
+}
+
+void Engine::submit(Op* raw, const PushOptions& options) {
+  OwnedOp op(raw);
+  op->queue = &queue_of(options.device, options.queue);
+  op->priority = options.priority;
+  op->size_bytes = options.size_bytes;
+  if (options_.kind == EngineKind::threaded && !running_here) throttle(options.size_bytes);
+  validate(raw);  // after throttle, which may have let other threads in
+  if (op->kind == OpKind::async) {
+    std::shared_ptr<Engine> self = weak_from_this().lock();
+    if (!self) throw EngineMisuse("the engine is being destroyed");
+    op->completion = new Completion(std::move(self), raw);
+    op->completion->retain();
+  }
+  if (Bulk* bulk = bulk_here; bulk && bulk->engine == this) {
+    const bool joins = op->kind == OpKind::task &&
+                       (!bulk->first || (bulk->first->queue == op->queue && bulk->first->priority == op->priority));
+    if (!joins || bulk->accesses + op->access_count > UINT16_MAX) flush_bulk();
+    if (op->kind == OpKind::task) {
+      bulk->accesses += op->access_count;
+      (bulk->last ? bulk->last->next : bulk->first) = raw;
+      bulk->last = op.release();
+      raw->next = nullptr;
+      if (++bulk->count == bulk->size) flush_bulk();
+      return;
+    }
+  }
+  enqueue(op.release());
+}
+
+void Engine::submit(Operator& plan, const PushOptions& options) {
+  if (plan.engine != this) throw EngineMisuse("the operator belongs to another engine");
+  if (plan.deleted.load(std::memory_order_relaxed)) throw EngineMisuse("the operator has been deleted");
+  const Op& from = *plan.plan;
+  Op* op = new_op(from.access_count);
+  op->type = from.type;
+  op->state = from.state;
+  op->kind = from.kind;
+  op->cheap = from.cheap;
+  op->origin = &plan;
+  plan.retain();
+  for (uint16_t i = 0; i < from.access_count; ++i) op->add(from.accesses()[i].var, from.accesses()[i].mode);
+  submit(op, options);
+}
+
+Ref<Operator> Engine::new_operator(Op* plan, QueueKind queue) {
+  OwnedOp owned(plan);
+  validate(plan);
+  auto op = make_ref<Operator>();
+  op->engine = this;
+  op->plan = owned.release();
+  op->queue = queue;
+  return op;
+}
+
+Operator::~Operator() {
+  drop_state(plan);
+  free_op(plan);
+}
+
+void Engine::enqueue(Op* op) {
+  notify(&Observer::on_push, op, nullptr);
+  if (op->size_bytes) pending_bytes_.fetch_add(op->size_bytes, std::memory_order_relaxed);
+  switch (options_.kind) {
+    case EngineKind::naive: {
+      Session s(*this);
+      op->direct = true;
+      ++direct_;
+      schedule(op, s);
+      s.finish();
+      return;
+    }
+    case EngineKind::threaded:
+      if (op->cheap && op->kind == OpKind::task && try_inline(op)) return;
+      break;
+    case EngineKind::explore: break;
+  }
+  while (!inbox_.try_push(op)) {
+    Session s(*this);
+    drain_all(s);
+  }
+  if (options_.kind == EngineKind::explore) {
+    if (!running_here) {
+      Blocking blocking;
+      drive(nullptr);
+    }
+    return;
+  }
+  if (op->queue->available.load(std::memory_order_seq_cst) > 0) nudge();
+}
+
+// A thread could run the operation but sleeps: hand it over here and now. If the lock is taken, its holder looks
+// at the inbox again when it unlocks (Session::finish).
+void Engine::nudge() {
+  if (!lock_.try_lock()) return;
+  Session s(*this, std::adopt_lock);
+  drain(s, static_cast<int>(Inbox::kCapacity));
+  s.finish();
+}
+
+// Runs a cheap native kernel at once if nothing it needs is busy. It takes part in the order like any other operation;
+// errors poison, they are not thrown here: nobody can tell where it ran. False: not possible, nothing done.
+bool Engine::try_inline(Op* op) {
+  Session s(*this);
+  drain_all(s);
+  if (inbox_.tickets() != inbox_.taken()) return false;  // an earlier push is only half stored
+  Queue* queue = op->queue;
+  for (const Access *a = op->accesses(), *end = a + op->access_count; a != end; ++a) {
+    if (!(a->mode == Mode::read ? a->var->readable() : a->var->idle())) return false;
+  }
+  op->queue = nullptr;  // tells `ready` to leave it to us
+  op->direct = true;
+  ++direct_;
+  schedule(op, s);
+  op->queue = queue;
+  ++running_;
+  s.finish();
+  DomainHold hold(false);
+  execute(op, -1, hold);
+  s.relock();
+  --running_;
+  ++inlined_;
+  finish_op(op, s);
+  s.finish();
+  return true;
+}
+
+void Engine::begin_bulk(int size) {
+  if (size < 1) throw EngineMisuse("bulk: the size must be at least 1, not " + std::to_string(size));
+  bulk_here = new Bulk{.engine = this, .size = size, .outer = bulk_here};
+}
+
+void Engine::end_bulk() {
+  if (!bulk_here || bulk_here->engine != this) throw EngineMisuse("bulk: ended on a thread that did not begin it");
+  std::unique_ptr<Bulk> bulk(bulk_here);
+  struct Restore {
+    Bulk* outer;
+    ~Restore() { bulk_here = outer; }
+  } restore{bulk->outer};
+  flush_bulk();
+}
+
+void Engine::flush_bulk() {
+  Bulk* bulk = bulk_here;
+  if (!bulk || bulk->engine != this || !bulk->first) return;
+  Op* first = bulk->first;
+  const size_t accesses = bulk->accesses;
+  const int count = bulk->count;
+  bulk->first = bulk->last = nullptr;
+  bulk->accesses = 0;
+  bulk->count = 0;
+  if (count == 1) return enqueue(first);
+  Op* op = new_op(accesses);
+  op->kind = OpKind::bulk;
+  op->parts = first;
+  op->queue = first->queue;
+  op->priority = first->priority;
+  for (const Op* part = first; part; part = part->next) op->size_bytes += part->size_bytes;
+  // Writes before reads, so that a variable that one part writes and another reads is held for writing.
+  for (const bool reads : {false, true}) {
+    for (Op* part = first; part; part = part->next) {
+      for (const Access *a = part->accesses(), *end = a + part->access_count; a != end; ++a)
+        if ((a->mode == Mode::read) == reads) op->add(a->var, a->mode);
+    }
+  }
+  enqueue(op);
+}
+
+Ref<Var> Engine::new_variable() {
+  Ref<Var> var(new Var(this));
+  var->retain();  // the engine's own count, given back when the variable has been deleted
+  return var;
+}
+
+void Engine::delete_variable(const Ref<Var>& var, Op* raw, PushOptions options) {
+  OwnedOp op(raw);
+  if (var->engine != this) throw EngineMisuse("the variable belongs to another engine");
+  op->queue = &queue_of(options.device, options.queue);
+  if (var->deleted.exchange(true)) throw EngineMisuse("the variable has been deleted already");
+  flush_bulk();
+  op->kind = OpKind::destroy;
+  op->add(var.get(), Mode::overwrite);
+  enqueue(op.release());
+}
+
+void Engine::delete_variable(const Ref<Var>& var) { delete_variable(var, new_op(1), {}); }
+
+void Engine::drop_variable(Ref<Var>&& var) noexcept {
+  if (!var->deleted.load()) var->engine->delete_variable(var);
+}
+
+}  // namespace weft

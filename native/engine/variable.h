@@ -1,0 +1,37 @@
+// variable.h: a variable: a token for any resource, and the queue of operations that want it.
+//
+// The one rule (MISSION 1): of two operations on a variable of which one writes, the first pushed runs first; readers
+// between two writes run together. State: either one writer is active, or `readers` readers are, or none; whoever
+// comes while an earlier access still waits, waits behind it. All of it is guarded by the engine lock, except
+// `version` (read at any time), `deleted` (set before, read after in one thread's order) and the reference count.
+// An operation that holds a variable may touch `error` without the lock: the rule protects it like any other data.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/operation.h"
+
+namespace weft {
+
+// Two cache lines: pushing threads read the first, whoever holds the engine lock writes the second.
+struct alignas(64) Var : Counted<Var> {
+  explicit Var(Engine* owner) : engine(owner) {}
+
+  Engine* const engine;
+  std::atomic<bool> deleted{false};
+
+  alignas(64) Access* head = nullptr;  // oldest access that waits
+  Access* tail = nullptr;
+  Access* last = nullptr;  // most recently scheduled; finds a variable that an operation lists twice
+  uint32_t readers = 0;
+  bool writing = false;
+  std::atomic<uint64_t> version{0};
+  Ref<Error> error;
+
+  bool idle() const noexcept { return !writing && readers == 0 && head == nullptr; }
+  bool readable() const noexcept { return !writing && head == nullptr; }
+};
+static_assert(sizeof(Var) == 128);
+
+}  // namespace weft

@@ -1,0 +1,203 @@
+// wait.cpp: threads that wait for the engine, and those it holds back.
+#include "engine/session.h"
+
+namespace weft {
+namespace {
+
+constexpr auto kSlice = std::chrono::milliseconds(100);  // how often a blocked thread looks at signals
+// Back-pressure that lasts this long without anything finishing is not what the program needs: it may be waiting
+// for the very thread that is held back. Then the limit is doubled until the engine has caught up.
+constexpr auto kPatience = std::chrono::seconds(1);
+
+}  // namespace
+
+Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline) {
+  Blocking blocking;
+  while (!waiter.done.load(std::memory_order_acquire)) {
+    auto slice = Clock::now() + kSlice;
+    if (options_.kind == EngineKind::explore && !running_here) {
+      drive(&waiter);
+      slice = Clock::now() + std::chrono::milliseconds(1);  // only functions of other threads are left
+    }
+    if (waiter.parker.park_once(std::min(slice, deadline))) continue;
+    if (waiter.done.load(std::memory_order_acquire)) break;
+    if (host_hooks.interrupted && host_hooks.interrupted()) return Waited::interrupted;
+    if (Clock::now() >= deadline) return Waited::timed_out;
+  }
+  return Waited::done;
+}
+
+bool Engine::declared_by_running(const Var* var) const {
+  return running_here && running_here->engine == this && running_here->op && running_here->op->find(var);
+}
+
+void Engine::refuse_inside(const char* what, const Var* var) {
+  if (!running_here) return;
+  const std::string name = running_here->op ? running_here->op->name() : std::string();
+  throw EngineMisuse(std::string(what) + " inside the engine function '" + name + "' would block a worker" +
+                     (var ? "; declare the variable, or push what depends on it as an operation of its own" : ""));
+}
+
+// Sees to it that everything pushed before is in the variables' queues.
+void Engine::settle_inbox(Session& s) {
+  const uint64_t until = inbox_.tickets();
+  drain_all(s);
+  while (inbox_.taken() < until) {  // another thread is between its ticket and its slot
+    s.finish();
+    std::this_thread::yield();
+    s.relock();
+    drain_all(s);
+  }
+}
+
+void Engine::submit_marker(OpKind kind, Var& var, Mode mode, Waiter* waiter, Session& s) {
+  Op* op = new_op(1);
+  op->kind = kind;
+  op->waiter = waiter;
+  if (waiter) waiter->retain();
+  op->add(&var, mode);
+  schedule(op, s);
+  run_markers(s);
+}
+
+void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
+  if (var.engine != this) throw EngineMisuse("the variable belongs to another engine");
+  if (declared_by_running(&var)) return;  // the engine has waited already, when it started the function
+  refuse_inside("wait_for_var", &var);
+  flush_bulk();
+  Session s(*this);
+  settle_inbox(s);
+  Ref<Error> error;
+  if (writes_only ? var.readable() : var.idle()) {
+    error = var.error;
+    s.finish();
+  } else {
+    if (var.deleted.load()) throw EngineMisuse("the variable has been deleted");
+    auto waiter = make_ref<Waiter>();
+    submit_marker(OpKind::wait, var, writes_only ? Mode::read : Mode::write, waiter.get(), s);
+    s.finish();
+    switch (wait(*waiter, deadline)) {
+      case Waited::done: break;
+      case Waited::timed_out: throw TimedOut("wait_for_var: the variable is still busy");
+      case Waited::interrupted: throw Interrupted();
+    }
+    error = waiter->error;
+  }
+  if (error) throw OperationFailed({error});
+}
+
+// A waiter for everything that is pending; null if nothing is.
+Ref<Waiter> Engine::wait_all_marker(Session& s) {
+  settle_inbox(s);
+  if (pending_ == 0) return {};
+  auto waiter = make_ref<Waiter>();
+  if (epochs_.back().pending == 0) {  // closed epochs are still open ones' elders: hang on the youngest of them
+    epochs_[epochs_.size() - 2].waiters.push_back(waiter);
+  } else {
+    epochs_.back().waiters.push_back(waiter);
+    epochs_.emplace_back();
+  }
+  return waiter;
+}
+
+void Engine::wait_for_all(Deadline deadline) {
+  refuse_inside("wait_for_all", nullptr);
+  flush_bulk();
+  {
+    Session s(*this);
+    const Ref<Waiter> waiter = wait_all_marker(s);
+    s.finish();
+    if (waiter) {
+      switch (wait(*waiter, deadline)) {
+        case Waited::done: break;
+        case Waited::timed_out: throw TimedOut("wait_for_all: operations are still pending");
+        case Waited::interrupted: throw Interrupted();
+      }
+    }
+  }
+  std::vector<Ref<Error>> causes;
+  {
+    Session s(*this);
+    for (Ref<Error>& cause : std::exchange(causes_, {})) {
+      if (cause->handled)
+        s.discard(std::move(cause));
+      else
+        causes.push_back(std::move(cause));
+    }
+    causes_dropped_ = 0;
+    s.finish();
+  }
+  if (!causes.empty()) throw OperationFailed(std::move(causes));
+}
+
+void Engine::clear_error(Var& var) {
+  if (var.engine != this) throw EngineMisuse("the variable belongs to another engine");
+  if (var.deleted.load()) throw EngineMisuse("the variable has been deleted");
+  flush_bulk();
+  Session s(*this);
+  settle_inbox(s);
+  submit_marker(OpKind::clear, var, Mode::write, nullptr, s);
+  s.finish();
+}
+
+// Holds a user's thread back while the engine is too far behind. The common case reads two of its own cache lines.
+void Engine::throttle(uint64_t size_bytes) {
+  auto room = [&](uint64_t finished) {
+    return inbox_.tickets() - finished < limit_.load(std::memory_order_relaxed) &&
+           (!size_bytes || pending_bytes_.load(std::memory_order_relaxed) + size_bytes <= options_.max_pending_bytes ||
+            pending_bytes_.load(std::memory_order_relaxed) == 0);
+  };
+  if (room(finished_seen_.load(std::memory_order_relaxed))) return;
+  finished_seen_.store(finished_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  if (room(finished_seen_.load(std::memory_order_relaxed))) return;
+  for (bool counted = false;;) {
+    auto waiter = make_ref<Waiter>();
+    uint64_t finished_before;
+    {
+      Session s(*this);
+      drain_all(s);
+      finished_before = finished_count_;
+      if (room(finished_.load(std::memory_order_relaxed)) || !can_progress()) return s.finish();
+      stalled_.push_back(waiter);
+      if (!counted) ++stalls_;
+      counted = true;
+      s.finish();
+    }
+    switch (wait(*waiter, Clock::now() + kPatience)) {
+      case Waited::done: return;
+      case Waited::interrupted: throw Interrupted();
+      case Waited::timed_out: break;
+    }
+    Session s(*this);
+    std::erase(stalled_, waiter);
+    if (finished_count_ == finished_before) {
+      limit_.store(limit_.load(std::memory_order_relaxed) * 2, std::memory_order_relaxed);
+      return s.finish();
+    }
+    s.finish();
+  }
+}
+
+void Engine::check_access(Var& var, bool write) {
+  if (!options_.check) return;
+  if (running_here) {
+    const Access* access = running_here->op ? running_here->op->find(&var) : nullptr;
+    const std::string name = running_here->op ? running_here->op->name() : std::string();
+    if (!access)
+      throw EngineMisuse("the engine function '" + name + "' uses a variable that it did not declare");
+    if (write && access->mode == Mode::read)
+      throw EngineMisuse("the engine function '" + name + "' writes a variable that it declared as read only");
+    if (!write && access->mode == Mode::overwrite)
+      throw EngineMisuse("the engine function '" + name + "' reads a variable that it declared as overwritten");
+    return;
+  }
+  Session s(*this);
+  settle_inbox(s);
+  const bool fits = write ? var.idle() : var.readable();
+  s.finish();
+  if (!fits)
+    throw EngineMisuse(std::string("a variable is ") + (write ? "written" : "read") +
+                       " outside of the engine while pending operations use it; wait for it first");
+}
+
+}  // namespace weft

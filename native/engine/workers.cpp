@@ -1,0 +1,238 @@
+// workers.cpp: the threads of the queues: when they start, what they take, when they sleep.
+//
+// Waking is lazy and chained: at most one worker of a queue is on its way at a time, and when it arrives and finds
+// more than it can take it wakes the next. So a burst of tiny functions is done by one thread, without a
+// system call each, while long functions still spread over all threads.
+#include "engine/session.h"
+
+namespace weft {
+
+thread_local Engine* worker_of = nullptr;
+
+namespace {
+
+// A worker that runs out of work looks on for this long before it sleeps (docs/design/engine.md, "Spinning").
+constexpr auto kSpin = std::chrono::microseconds(3);
+// Wide work waits this long for narrow functions that run, then goes beside them.
+constexpr auto kWideGrace = std::chrono::microseconds(200);
+constexpr int kDrainAtOnce = 64;
+
+void set_available(std::atomic<int>& all, Queue& queue) noexcept {
+  const int now = static_cast<int>(queue.idle.size()) + queue.limit - static_cast<int>(queue.workers.size());
+  const int before = queue.available.exchange(now, std::memory_order_seq_cst);
+  all.fetch_add(now - before, std::memory_order_seq_cst);
+}
+
+}  // namespace
+
+Queue& Engine::queue_of(Device device, QueueKind kind) {
+  if (device.kind != DeviceKind::cpu) throw EngineMisuse("gpu devices are not built into this engine");
+  if (device.index < 0 || device.index >= 64)
+    throw EngineMisuse("cpu(" + std::to_string(device.index) + "): the index must be in 0..63");
+  auto& slot = devices_[device.index];
+  DeviceState* state = slot.load(std::memory_order_acquire);
+  if (!state) {
+    auto made = std::make_unique<DeviceState>();
+    made->device = device;
+    const int limits[kQueueKinds] = {options_.workers, 1, 1, options_.io_workers, 1};
+    for (int i = 0; i < kQueueKinds; ++i) {
+      made->queues[i].device = made.get();
+      made->queues[i].kind = static_cast<QueueKind>(i);
+      made->queues[i].limit = options_.kind == EngineKind::threaded ? limits[i] : 0;
+    }
+    Session s(*this);
+    state = slot.load(std::memory_order_acquire);
+    if (!state) {
+      state = made.release();
+      for (Queue& queue : state->queues) set_available(available_, queue);
+      slot.store(state, std::memory_order_release);
+    }
+  }
+  return state->queue(kind);
+}
+
+bool Engine::runnable(Queue& queue) {
+  if (queue.ready.empty()) return false;
+  DeviceState& device = *queue.device;
+  switch (queue.kind) {
+    case QueueKind::compute:
+      return !device.wide_running && (device.queue(QueueKind::wide).ready.empty() || device.narrow_turn());
+    case QueueKind::wide:  // that narrow functions still run is for `take` to wait for
+      return !device.wide_running && (device.queue(QueueKind::compute).ready.empty() || !device.narrow_turn());
+    default: return true;
+  }
+}
+
+void Engine::wake(Queue& queue, Session& s) {
+  if (queue.waking || queue.spinning || s.takes_from(queue) || !runnable(queue)) return;
+  if (!queue.idle.empty()) {
+    Worker* worker = queue.idle.back();
+    queue.idle.pop_back();
+    worker->idle = false;
+    s.wake(worker);
+    ++wakes_;
+  } else if (!stopping_ && static_cast<int>(queue.workers.size()) < queue.limit) {
+    start_thread(queue);
+  } else {
+    return;
+  }
+  queue.waking = true;
+  set_available(available_, queue);
+}
+
+void Engine::kick(DeviceState& device, Session& s) {
+  wake(device.queue(QueueKind::compute), s);
+  wake(device.queue(QueueKind::wide), s);
+}
+
+void Engine::start_thread(Queue& queue) {
+  auto worker = std::make_unique<Worker>();
+  worker->queue = &queue;
+  worker->index = static_cast<int>(queue.workers.size());
+  worker->thread = std::thread([this, w = worker.get()] { worker_main(*w); });
+  queue.workers.push_back(std::move(worker));
+  ++threads_;
+}
+
+// The next operation that this worker may run, or null.
+Op* Engine::take(Queue& queue, Worker& worker, bool force) {
+  if (!runnable(queue)) return nullptr;
+  DeviceState& device = *queue.device;
+  if (queue.kind == QueueKind::wide) {
+    if (device.narrow_running > 0 && !force) return nullptr;
+    if (device.narrow_running > 0) {
+      for (auto& narrow : device.queue(QueueKind::compute).workers) narrow->long_running = narrow->current != nullptr;
+      device.narrow_running = 0;
+    }
+    device.wide_running = true;
+    device.wide_started = Clock::now();
+  } else if (queue.kind == QueueKind::compute) {
+    ++device.narrow_running;
+  }
+  Op* op = queue.ready.pop();
+  if (queue.ready.empty()) queue.has_ready.store(false, std::memory_order_relaxed);
+  --ready_count_;
+  ++running_;
+  worker.current = op;
+  return op;
+}
+
+// The worker's function has returned.
+void Engine::left(Queue& queue, Worker& worker, Session& s) {
+  worker.current = nullptr;
+  --running_;
+  DeviceState& device = *queue.device;
+  if (queue.kind == QueueKind::wide) {
+    device.wide_running = false;
+    const auto now = Clock::now();
+    if (!device.queue(QueueKind::compute).ready.empty())
+      device.narrow_until = now + (now - device.wide_started) / DeviceState::kNarrowShare;
+    kick(device, s);
+  } else if (queue.kind == QueueKind::compute) {
+    if (worker.long_running)
+      worker.long_running = false;
+    else if (--device.narrow_running == 0 && !device.queue(QueueKind::wide).ready.empty())
+      wake(device.queue(QueueKind::wide), s);
+  }
+  if (!stalled_.empty()) release_stalled(s);
+}
+
+// Looks on for a while, then sleeps until woken. Returns true if a wide operation has waited out its grace.
+bool Engine::sleep(Worker& worker, Session& s) {
+  Queue& queue = *worker.queue;
+  DeviceState& device = *queue.device;
+  const bool quiet = !device.wide_running && device.queue(QueueKind::wide).ready.empty();
+  if (queue.kind == QueueKind::compute && quiet && !queue.spinning && !stopping_) {
+    queue.spinning = true;
+    s.finish();
+    const auto until = Clock::now() + kSpin;
+    bool found = false;
+    do {
+      for (int i = 0; i < 16 && !found; ++i) {
+        cpu_relax();
+        found = queue.has_ready.load(std::memory_order_relaxed) || !inbox_.empty();
+      }
+    } while (!found && Clock::now() < until);
+    s.relock();
+    queue.spinning = false;
+    if (found) return false;
+  }
+  queue.idle.push_back(&worker);
+  worker.idle = true;
+  set_available(available_, queue);
+  // Having said so, look once more: a push since then either sees `available_` or is seen here.
+  if (!inbox_.empty() || runnable(queue) || stopping_) {
+    const bool blocked = queue.kind == QueueKind::wide && device.narrow_running > 0 && inbox_.empty() && !stopping_;
+    if (!blocked) {
+      std::erase(queue.idle, &worker);
+      worker.idle = false;
+      set_available(available_, queue);
+      return false;
+    }
+    s.finish();
+    worker.parker.park_until(Clock::now() + kWideGrace);
+    s.relock();
+    const bool grace_over = worker.idle;
+    if (worker.idle) {
+      std::erase(queue.idle, &worker);
+      worker.idle = false;
+      set_available(available_, queue);
+    } else {
+      queue.waking = false;
+    }
+    return grace_over;
+  }
+  s.finish();
+  worker.parker.park();
+  s.relock();
+  if (worker.idle) {  // a wake meant for an earlier sleep
+    std::erase(queue.idle, &worker);
+    worker.idle = false;
+    set_available(available_, queue);
+  } else {
+    queue.waking = false;
+  }
+  return false;
+}
+
+void Engine::worker_main(Worker& worker) {
+  worker_of = this;
+  Queue& queue = *worker.queue;
+  {
+    DomainHold hold(true);
+    Session s(*this);
+    const uint64_t generation = generation_;
+    queue.waking = false;
+    bool force = false;
+    for (;;) {
+      s.will_take_from(queue);
+      drain(s, kDrainAtOnce);
+      Op* op = take(queue, worker, force);
+      force = false;
+      if (!op) {
+        if (stopping_) break;
+        if (hold.holds()) {
+          s.finish();
+          hold.release();
+          s.relock();
+          continue;
+        }
+        if (queue.kind == QueueKind::compute || queue.kind == QueueKind::wide) kick(*queue.device, s);
+        force = sleep(worker, s);
+        continue;
+      }
+      s.finish();
+      const bool ended = execute(op, worker.index, hold);
+      if (generation != generation_) return;  // forked inside the function: this engine was made anew
+      s.relock();
+      s.will_take_from(queue);
+      left(queue, worker, s);
+      if (ended) finish_op(op, s);
+    }
+    s.finish();
+  }
+  worker_of = nullptr;
+  worker.exited.store(true, std::memory_order_release);
+}
+
+}  // namespace weft

@@ -1,0 +1,72 @@
+"""Load oneDNN and libgomp before the extension module asks for them.
+
+Two things can only be done here. libgomp reads its spin policy once, when it is loaded, so the environment
+must hold it at that moment. And libdnnl.so.3 lies where its wheel put it, which the extension's own search
+path does not cover in every kind of installation; once loaded, the loader finds it by its name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+__all__ = ["GOMP_SPINCOUNT", "find_dnnl", "preload"]
+
+GOMP_SPINCOUNT = "1000"
+"""How often an idle libgomp thread looks for work before it sleeps; docs/design/engine.md has the reasons."""
+
+_DNNL = "libdnnl.so.3"
+
+
+def find_dnnl() -> str | None:
+    """The path of libdnnl.so.3: $WEFT_DNNL_LIB, else where the wheel onednn-cpu-gomp put it, else None.
+
+    Reads the wheel's RECORD itself: importing importlib.metadata would take longer than importing weft.
+    """
+    chosen = os.environ.get("WEFT_DNNL_LIB")
+    if chosen:
+        return chosen
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            if not (name.startswith("onednn_cpu_gomp-") and name.endswith(".dist-info")):
+                continue
+            with open(os.path.join(folder, name, "RECORD"), encoding="utf-8") as record:
+                for line in record:
+                    path = os.path.realpath(os.path.join(folder, line.split(",")[0]))
+                    if os.path.basename(path) == _DNNL and os.path.exists(path):
+                        return path
+    return None
+
+
+def preload() -> None:
+    """Load oneDNN, and with it libgomp under GOMP_SPINCOUNT unless the user chose a policy of their own.
+
+    The variable is taken out of the environment again: child processes choose for themselves.
+    Raises OSError if $WEFT_DNNL_LIB names a file that cannot be loaded.
+    """
+    choose = "GOMP_SPINCOUNT" not in os.environ and "OMP_WAIT_POLICY" not in os.environ
+    if choose:
+        os.environ["GOMP_SPINCOUNT"] = GOMP_SPINCOUNT
+    try:
+        path = find_dnnl()
+        if path is not None:
+            ctypes.CDLL(path)
+        else:
+            _core_loads_its_own()
+    except OSError as error:
+        if os.environ.get("WEFT_DNNL_LIB"):
+            raise OSError(f"WEFT_DNNL_LIB: cannot load oneDNN: {error}") from None
+        raise
+    finally:
+        if choose:
+            del os.environ["GOMP_SPINCOUNT"]
+
+
+def _core_loads_its_own() -> None:
+    """With no wheel to look in (oneDNN is vendored, or the system's), importing the extension loads them."""
+    from weft import _core  # noqa: F401

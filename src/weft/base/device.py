@@ -1,0 +1,145 @@
+"""Devices: where data lies and work runs, ``cpu(0)``, ``gpu(1)``, and the current one of a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+
+from weft.base.errors import DeviceError
+
+__all__ = ["Device", "as_device", "cpu", "current_device", "device", "gpu"]
+
+KINDS = ("cpu", "gpu")
+_ACCEPTED = "accepted are a Device, None (the current device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ..."
+
+
+class Device:
+    """One device: a kind, "cpu" or "gpu", and an index from 0. Immutable; equal devices are one object.
+
+    Several cpu devices are one processor with separate queues and workers. Naming a gpu does not ask whether
+    it exists; using it does.
+    Raises DeviceError if kind is another word or index is not an integer from 0 to 65535.
+
+    >>> Device("cpu", 1), Device("cpu", 1) is cpu(1)
+    (cpu:1, True)
+    >>> cpu(0).kind, cpu(0).index
+    ('cpu', 0)
+    """
+
+    __slots__ = ("index", "kind")
+
+    kind: str
+    index: int
+
+    def __new__(cls, kind: str, index: int = 0) -> Device:
+        known = _DEVICES.get((kind, index)) if type(kind) is str and type(index) is int else None
+        if known is not None:
+            return known
+        if kind not in KINDS:
+            raise DeviceError(f"device: unknown kind {kind!r}; kinds are {', '.join(KINDS)}")
+        if type(index) is not int or not 0 <= index < 65536:
+            raise DeviceError(f"device: the index of a {kind} is an integer from 0 to 65535, got {index!r}")
+        made = super().__new__(cls)
+        object.__setattr__(made, "kind", kind)
+        object.__setattr__(made, "index", index)
+        return _DEVICES.setdefault((kind, index), made)  # one step, so that threads agree on the object
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{self!r} is immutable: cannot set {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{self!r} is immutable: cannot delete {name}")
+
+    def __reduce__(self) -> tuple[type[Device], tuple[str, int]]:
+        return Device, (self.kind, self.index)
+
+    def __copy__(self) -> Device:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Device:
+        return self
+
+    def __repr__(self) -> str:
+        return f"{self.kind}:{self.index}"
+
+
+_DEVICES: dict[tuple[str, int], Device] = {}
+_current: ContextVar[Device] = ContextVar("weft.current_device")
+
+
+def cpu(index: int = 0) -> Device:
+    """The cpu device of this index.
+
+    >>> cpu(), cpu(1)
+    (cpu:0, cpu:1)
+    """
+    return Device("cpu", index)
+
+
+def gpu(index: int = 0) -> Device:
+    """The gpu device of this index; it need not exist until it is used.
+
+    >>> gpu(0)
+    gpu:0
+    """
+    return Device("gpu", index)
+
+
+def as_device(value: Device | str | None = None) -> Device:
+    """The device that value means: a Device, its name as text, or None for the current one.
+
+    Raises DeviceError if value is anything else.
+
+    >>> as_device("cpu:1"), as_device("gpu"), as_device(None)
+    (cpu:1, gpu:0, cpu:0)
+    >>> as_device("tpu:0")
+    Traceback (most recent call last):
+        ...
+    weft.base.errors.DeviceError: device: cannot read 'tpu:0'; accepted are a Device, None (the current \
+device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...
+    """
+    if isinstance(value, Device):
+        return value
+    if value is None:
+        return current_device()
+    match = re.fullmatch(r"(cpu|gpu)(?::([0-9]{1,5}))?", value) if isinstance(value, str) else None
+    if match is None:
+        raise DeviceError(f"device: cannot read {value!r}; {_ACCEPTED}")
+    return Device(match[1], int(match[2] or 0))
+
+
+def current_device() -> Device:
+    """The device of the innermost ``with device(...)`` around this code; cpu:0 outside of any.
+
+    It belongs to the thread (and to the asyncio task); a new thread starts at cpu:0.
+
+    >>> current_device()
+    cpu:0
+    """
+    return _current.get(None) or cpu(0)
+
+
+def device(value: Device | str) -> AbstractContextManager[Device]:
+    """Make a device the current one for a block.
+
+    Raises DeviceError, at once, if value is not what as_device takes.
+
+    >>> with device("cpu:1") as chosen:
+    ...     print(current_device() is chosen)
+    True
+    >>> current_device()
+    cpu:0
+    """
+    return _scope(as_device(value))
+
+
+@contextlib.contextmanager
+def _scope(chosen: Device) -> Iterator[Device]:
+    token = _current.set(chosen)
+    try:
+        yield chosen
+    finally:
+        _current.reset(token)

@@ -1,0 +1,106 @@
+"""The errors weft raises. Each is also one of Python's own, for code that knows nothing of weft.
+
+A message reads ``operation: the fact with its numbers: every operand in short form``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["DTypeError", "DeviceError", "EngineError", "EngineErrorGroup", "GraphError", "ShapeError"]
+
+
+class ShapeError(ValueError):
+    """Shapes do not fit an operation, or each other.
+
+    >>> raise ShapeError("matmul: inner sizes differ, 128 != 10: a is f32[32,128], b is f32[10,128]")
+    Traceback (most recent call last):
+        ...
+    weft.base.errors.ShapeError: matmul: inner sizes differ, 128 != 10: a is f32[32,128], b is f32[10,128]
+    """
+
+
+class DTypeError(TypeError):
+    """An element type is unknown, or an operation does not take it.
+
+    >>> raise DTypeError("bitwise_and: takes integers and booleans, x is f32[4]@cpu")
+    Traceback (most recent call last):
+        ...
+    weft.base.errors.DTypeError: bitwise_and: takes integers and booleans, x is f32[4]@cpu
+    """
+
+
+class DeviceError(RuntimeError):
+    """A device is not present, or operands lie on different devices.
+
+    >>> raise DeviceError("add: operands on different devices: a is f32[2]@cpu:0, b is f32[2]@cpu:1")
+    Traceback (most recent call last):
+        ...
+    weft.base.errors.DeviceError: add: operands on different devices: a is f32[2]@cpu:0, b is f32[2]@cpu:1
+    """
+
+
+class GraphError(ValueError):
+    """A graph, or a file that holds one, is malformed or asks for what it cannot have.
+
+    >>> raise GraphError("bind: no array for the argument 'fc1_weight'; given: data")
+    Traceback (most recent call last):
+        ...
+    weft.base.errors.GraphError: bind: no array for the argument 'fc1_weight'; given: data
+    """
+
+
+class EngineError(RuntimeError):
+    """An operation on the engine failed, or the engine was used wrongly.
+
+    operation: the name of the operation that failed first; empty when no single operation is meant.
+    where: the line that pushed it, ``"file.py:41"``; empty when unknown.
+    For a failed operation ``__cause__`` is the exception that its function raised.
+
+    >>> from weft.engine import Engine
+    >>> engine = Engine()
+    >>> total = engine.new_variable()
+    >>> engine.push(lambda run_context: 1 / 0, mutate_vars=[total], name="divide")
+    >>> try:
+    ...     engine.wait_for_var(total)
+    ... except EngineError as error:
+    ...     print(error.operation, type(error.__cause__).__name__)
+    divide ZeroDivisionError
+    >>> engine.clear_error(total)
+    >>> engine.stop()
+    """
+
+    operation: str
+    where: str
+
+    def __init__(self, message: str = "", *, operation: str = "", where: str = "") -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.where = where
+
+
+class EngineErrorGroup(EngineError, ExceptionGroup[Exception]):
+    """Several operations failed for different causes; ``exceptions`` holds an EngineError for each.
+
+    ``except EngineError`` catches it whole. operation and where are those of the first.
+    Raises ValueError if exceptions is empty, TypeError if it holds anything but exceptions.
+
+    >>> try:
+    ...     raise EngineErrorGroup("2 operations failed", [EngineError("a"), EngineError("b")])
+    ... except* EngineError as group:
+    ...     print([str(error) for error in group.exceptions])
+    ['a', 'b']
+    """
+
+    def __new__(cls, message: str, exceptions: Sequence[Exception]) -> EngineErrorGroup:
+        return ExceptionGroup.__new__(cls, message, exceptions)
+
+    def __init__(self, message: str, exceptions: Sequence[Exception]) -> None:
+        BaseExceptionGroup.__init__(self, message, exceptions)
+        first = self.exceptions[0]
+        self.operation = getattr(first, "operation", "")
+        self.where = getattr(first, "where", "")
+
+    def derive(self, exceptions: Sequence[Exception]) -> EngineErrorGroup:  # type: ignore[override]
+        """The same group around other exceptions; split() and subgroup() call it."""
+        return EngineErrorGroup(self.message, exceptions)

@@ -1,0 +1,135 @@
+"""The environment switches, in one table; whoever needs one reads it here.
+
+>>> from weft.base import flags
+>>> flags.get("WEFT_FORK_TIMEOUT_S")
+10.0
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["FLAGS", "Flag", "get", "render"]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One switch: its name, the type it is read as, the value when unset or empty, what it does in one line.
+
+    choices: the accepted texts, if only some are. least: the smallest accepted number.
+    """
+
+    name: str
+    type: type[bool] | type[int] | type[float] | type[str]
+    default: bool | int | float | str | None
+    doc: str
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+
+    def read(self, text: str | None) -> Any:
+        """The value that text stands for; the default for None and for empty text.
+
+        Raises ValueError if text is not of the flag's type, not one of its choices, or below its least value.
+
+        >>> Flag("WEFT_CHECK", bool, False, "").read("yes")
+        Traceback (most recent call last):
+            ...
+        ValueError: WEFT_CHECK: cannot read 'yes'; accepted: 0 or 1
+        """
+        if not text:
+            return self.default
+        if self.type is bool:
+            value: Any = {"0": False, "1": True}.get(text)
+        elif self.type is str:
+            value = text if not self.choices or text in self.choices else None
+        else:
+            value = _number(self.type, text)
+            if value is not None and self.least is not None and not value >= self.least:
+                value = None
+        if value is None:
+            raise ValueError(f"{self.name}: cannot read {text!r}; accepted: {self.accepted}")
+        return value
+
+    @property
+    def accepted(self) -> str:
+        """What the flag takes, in words.
+
+        >>> Flag("WEFT_NUM_THREADS", int, None, "", least=1).accepted
+        'an integer of at least 1'
+        """
+        if self.type is bool:
+            return "0 or 1"
+        if self.type is str:
+            return " or ".join(self.choices) or "any text"
+        kind = "an integer" if self.type is int else "a number"
+        return kind if self.least is None else f"{kind} of at least {self.least:g}"
+
+
+def _number(convert: Callable[[str], Any], text: str) -> Any:
+    try:
+        return convert(text)
+    except ValueError:
+        return None
+
+
+FLAGS: dict[str, Flag] = {
+    flag.name: flag
+    for flag in (
+        Flag(
+            "WEFT_ENGINE",
+            str,
+            "threaded",
+            "kind of the default engine; naive runs each operation at its push, for debugging",
+            choices=("threaded", "naive"),
+        ),
+        Flag("WEFT_NUM_THREADS", int, None, "compute workers per device (unset: the cores)", least=1),
+        Flag("WEFT_CHECK", bool, False, "find operations that touch variables they did not declare"),
+        Flag(
+            "WEFT_SCHEDULE_SEED",
+            int,
+            None,
+            "let this seed choose among the legal schedules (unset: off)",
+            least=0,
+        ),
+        Flag(
+            "WEFT_FORK_TIMEOUT_S", float, 10.0, "longest wait for pending operations before a fork", least=0
+        ),
+        Flag("WEFT_EXIT_TIMEOUT_S", float, 60.0, "longest wait for pending operations at exit", least=0),
+        Flag("WEFT_DNNL_LIB", str, None, "path of the libdnnl.so.3 to load instead of the installed one"),
+        Flag("WEFT_DEBUG", int, 0, "0 is silent, higher numbers show more of what weft decides", least=0),
+    )
+}
+
+
+def get(name: str) -> Any:
+    """The value of a switch, from the environment as it is now; its default when unset or empty.
+
+    Raises KeyError if there is no such switch, ValueError if its text cannot be read.
+
+    >>> get("WEFT_DEBUG")
+    0
+    """
+    flag = FLAGS.get(name)
+    if flag is None:
+        raise KeyError(f"no switch {name}; there are: {', '.join(FLAGS)}")
+    return flag.read(os.environ.get(name))
+
+
+def render() -> str:
+    """The table of all switches, as Markdown.
+
+    >>> print(render().splitlines()[0])
+    | switch | takes | default | what it does |
+    """
+    rows = ["| switch | takes | default | what it does |", "|---|---|---|---|"]
+    for flag in FLAGS.values():
+        default = (
+            "unset"
+            if flag.default is None
+            else f"`{int(flag.default) if flag.type is bool else flag.default}`"
+        )
+        rows.append(f"| `{flag.name}` | {flag.accepted} | {default} | {flag.doc} |")
+    return "\n".join(rows)

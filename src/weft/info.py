@@ -1,0 +1,102 @@
+"""``python -m weft.info [--env]``: what is installed and how it is set; a bug report should hold it.
+
+--env prints only the table of environment switches.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from weft import _core
+from weft.base import flags
+
+__all__ = ["describe", "main"]
+
+_ISA_LEVELS = ("avx512_bf16", "avx512_vnni", "avx512f", "avx2", "sse4_2", "asimd")
+
+
+def describe() -> str:
+    """The report: one line per fact, then the switches that are set.
+
+    >>> print(describe().splitlines()[0].split()[0])
+    weft
+    """
+    model, features = _cpu()
+    facts = {
+        "weft": f"{_version('weft')} ({os.path.dirname(os.path.abspath(__file__))})",
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "numpy": _version("numpy"),
+        "nanobind-backend": _version("nanobind-backend"),
+        "platform": platform.platform(),
+        "cpu": model,
+        "cpu features": " ".join(name for name in _ISA_LEVELS if name in features) or "unknown",
+        "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
+        "oneDNN": f"{'.'.join(map(str, _core.dnnl_version()))} ({_loaded('libdnnl')})",
+        "libgomp": _loaded("libgomp"),
+        "spin policy": _spin_policy(),
+    }
+    lines = [f"{name:<18}{value}" for name, value in facts.items()]
+    for name in flags.FLAGS:
+        if os.environ.get(name):
+            lines.append(f"{name:<18} {os.environ[name]}")
+    return "\n".join(lines)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _cpu() -> tuple[str, set[str]]:
+    """Model name and feature words of the processor, from the kernel."""
+    model, features = platform.processor() or "unknown", set[str]()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() == "model name":
+                    model = value.strip()
+                elif key.strip() in ("flags", "Features"):
+                    features = set(value.split())
+                    break
+    except OSError:
+        pass
+    return model, features
+
+
+def _loaded(name: str) -> str:
+    """The path of a library of this process; all of them, should it be loaded more than once."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as file:
+            paths = {line.split(maxsplit=5)[-1].strip() for line in file if f"/{name}" in line}
+    except OSError:
+        return "unknown"
+    return ", ".join(sorted(paths)) or "not loaded"
+
+
+def _spin_policy() -> str:
+    from weft._preload import GOMP_SPINCOUNT
+
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        if name in os.environ:
+            return f"{name}={os.environ[name]} (environment)"
+    return f"GOMP_SPINCOUNT={GOMP_SPINCOUNT} (weft)"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the report, or with --env the table of switches; returns the exit status."""
+    if arguments and list(arguments) != ["--env"]:
+        print(f"usage: python -m weft.info [--env]; got: {' '.join(arguments)}", file=sys.stderr)
+        return 2
+    print(flags.render() if arguments else describe())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,88 @@
+"""`import weft` imports nothing heavy: the standard library, weft and the backend of its binding."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import json, sys, time
+before = set(sys.modules)
+start = time.perf_counter()
+import {module}
+seconds = time.perf_counter() - start
+json.dump([seconds, sorted(set(sys.modules) - before)], sys.stdout)
+"""
+ALLOWED = {*sys.stdlib_module_names, "weft", "nanobind_backend"}
+HEAVY = {
+    "asyncio",
+    "concurrent",
+    "ctypes.util",
+    "importlib.metadata",
+    "inspect",
+    "multiprocessing",
+    "unittest",
+    "email",
+}
+
+
+@pytest.mark.parametrize("module", ["weft", "weft.engine"])
+def test_nothing_heavy(module):
+    run = [sys.executable, "-c", PROGRAM.format(module=module)]
+    seconds, loaded = json.loads(subprocess.run(run, stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+    print(f"import {module}: {seconds * 1e3:.1f} ms, {len(loaded)} modules")
+    assert {name for name in loaded if name.split(".")[0] not in ALLOWED} == set()
+    if module == "weft":
+        assert HEAVY & set(loaded) == set()
+
+
+def test_every_lent_name_is_there():
+    import weft
+
+    assert all(getattr(weft, name) is not None for name in [*weft.__all__, "__version__"])
+    assert set(weft.__all__) <= set(dir(weft))
+    with pytest.raises(AttributeError, match="module 'weft' has no attribute 'nothing'"):
+        weft.nothing  # noqa: B018
+
+
+def test_the_names_type_checkers_see_are_the_ones_lent():
+    import weft
+
+    branch = next(
+        node for node in ast.parse(Path(weft.__file__).read_text()).body if isinstance(node, ast.If)
+    )
+    seen = {
+        alias.asname
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert seen == set(weft.__all__)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"GOMP_SPINCOUNT": "77"}, {"OMP_WAIT_POLICY": "passive"}])
+def test_the_spin_policy_is_set_unless_chosen_and_not_inherited(chosen):
+    from weft._preload import GOMP_SPINCOUNT
+
+    code = (
+        "import os, weft; print('inherits', sorted({'GOMP_SPINCOUNT', 'OMP_WAIT_POLICY'} & set(os.environ)))"
+    )
+    plain = {
+        name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=plain | {"OMP_DISPLAY_ENV": "verbose"} | chosen,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    expected = {"": GOMP_SPINCOUNT, "GOMP_SPINCOUNT": "77", "OMP_WAIT_POLICY": "0"}["".join(chosen)]
+    assert f"GOMP_SPINCOUNT = '{expected}'" in run.stderr
+    assert run.stdout.strip() == f"inherits {sorted(chosen)}"

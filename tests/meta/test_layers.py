@@ -1,0 +1,187 @@
+"""Imports go down: the table of layers, and a check of every import below src/weft against it.
+
+Read from the syntax tree, so that imports in functions and under TYPE_CHECKING count as well.
+"""
+
+import ast
+import textwrap
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "weft"
+
+# Lowest first. The names of one row are siblings: they know the rows below, not each other.
+LAYERS = [
+    ["base"],
+    ["_core"],
+    ["_preload"],
+    ["engine", "storage"],
+    ["expr"],
+    ["ops"],
+    ["graph"],
+    ["executor"],
+    ["imperative"],
+    ["functional", "symbol"],
+    ["module", "optimizer", "data", "kvstore", "quantization", "amp"],
+    ["compat", "tools", "info"],
+    [""],  # weft/__init__.py: lends every name and is imported by nobody
+]
+RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
+
+# (importing module, imported module): why it may.
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+
+
+def modules():
+    """Dotted name -> path of every module, "weft" included."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(name, text, *, is_package, known):
+    """(line, module of weft) for every import in a module's text, however it is written."""
+
+    def resolve(base, member):
+        """`from base import member` means the submodule where there is one; the native one counts."""
+        full = f"{base}.{member}"
+        return full if full in known or full == "weft._core" else base
+
+    for node in ast.walk(ast.parse(text)):
+        targets = []
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = name.split(".") if is_package else name.split(".")[:-1]
+                package = package[: len(package) - node.level + 1]
+                base = ".".join([*package, *([node.module] if node.module else [])])
+            targets = [resolve(base, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            constant = node.args and isinstance(node.args[0], ast.Constant)
+            if called in ("import_module", "__import__") and constant:
+                targets = [node.args[0].value]
+        for target in targets:
+            if target == "weft" or target.startswith("weft."):
+                yield node.lineno, target
+
+
+def layer(module):
+    return [*module.split("."), ""][1]
+
+
+def complaint(name, line, target):
+    """What is wrong with this import, or None."""
+    above, below = layer(name), layer(target)
+    if below not in RANK:
+        return f"{name}:{line}: {target} is in no layer; add it to LAYERS"
+    if above == below or (name, target) in EXCEPTIONS or RANK[below] < RANK[above]:
+        return None
+    direction = "sideways" if RANK[below] == RANK[above] else "upwards"
+    return (
+        f"{name}:{line} imports {target}: {direction}, from layer {above or 'weft'!r} to {below or 'weft'!r}"
+    )
+
+
+def check(sources):
+    """All complaints about {module: (text, is_package)}."""
+    found = []
+    for name, (text, is_package) in sources.items():
+        if layer(name) not in RANK:
+            found.append(f"{name} is in no layer; add it to LAYERS")
+            continue
+        lines = imports(name, text, is_package=is_package, known=sources)
+        found += filter(None, (complaint(name, line, target) for line, target in lines))
+    return found
+
+
+def cycle(sources):
+    """Modules that import each other in a ring, or None; without the root package, which only lends names."""
+    graph = {}
+    for name, (text, is_package) in sources.items():
+        targets = {target for _, target in imports(name, text, is_package=is_package, known=sources)}
+        graph[name] = targets - {"weft", name}
+    del graph["weft"]
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return None
+
+
+@pytest.fixture(scope="module")
+def sources():
+    return {name: (path.read_text(), path.name == "__init__.py") for name, path in modules().items()}
+
+
+def test_imports_go_down(sources):
+    found = check(sources)
+    assert not found, "\n".join(found)
+
+
+def test_no_cycles(sources):
+    assert cycle(sources) is None
+
+
+def test_every_exception_is_used(sources):
+    used = {
+        (name, target)
+        for name, (text, is_package) in sources.items()
+        for _, target in imports(name, text, is_package=is_package, known=sources)
+    }
+    assert set(EXCEPTIONS) <= used
+
+
+def test_base_needs_only_the_standard_library_and_numpy(sources):
+    import sys
+
+    allowed = {*sys.stdlib_module_names, "numpy", "ml_dtypes", "weft"}
+    for name, (text, _) in sources.items():
+        if layer(name) == "base":
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Import):
+                    assert {alias.name.split(".")[0] for alias in node.names} <= allowed, name
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    assert node.module.split(".")[0] in allowed, name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import weft.graph",
+        "from weft.graph import Node",
+        "from weft import graph",
+        "from ..graph import Node",
+        "import weft",
+        "from weft import Tensor",
+        "def f():\n    import weft.graph",
+        "if TYPE_CHECKING:\n    from weft.graph import Node",
+        "import importlib\nimportlib.import_module('weft.graph')",
+        "from weft.storage import Pool",
+    ],
+)
+def test_the_check_itself(text):
+    tree = {
+        "weft": ("", True),
+        "weft.engine": (textwrap.dedent(text), True),
+        "weft.engine.face": ("from ..base import errors\nfrom weft import _core\nfrom . import parts", False),
+        "weft.graph": ("", True),
+    }
+    if text.startswith("from .."):
+        tree["weft.engine"], tree["weft.engine.x"] = ("", True), (text, False)
+    assert len(check(tree)) == 1, check(tree)
+
+
+def test_the_cycle_check_itself():
+    ring = {
+        "weft": ("", True),
+        "weft.graph.a": ("from . import b", False),
+        "weft.graph.b": ("import weft.graph.a", False),
+    }
+    assert set(cycle(ring)) == {"weft.graph.a", "weft.graph.b"}
