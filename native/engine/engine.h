@@ -277,6 +277,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool stopping_ = false;
   uint64_t generation_ = 0;        // +1 in a forked child: threads of the parent do not exist here
   std::mutex lifecycle_;           // start, stop, shutdown
+  std::atomic<uint64_t> next_trace_id_{0};
   std::mutex observer_mutex_;
   std::vector<std::unique_ptr<std::vector<std::shared_ptr<Observer>>>> old_observers_;
 

@@ -115,6 +115,7 @@ struct Op {
   Op* parts = nullptr;             // of a bulk
   Ref<Error> error;                // inherited or own
   uint64_t id = 0;                 // order of submission
+  uint64_t trace_id = 0;           // for observers; given only while there are some
   uint64_t size_bytes = 0;
   int32_t priority = 0;
   uint32_t waiting = 0;            // accesses not granted yet, plus one while being scheduled

@@ -101,7 +101,10 @@ Operator::~Operator() {
 }
 
 void Engine::enqueue(Op* op) {
-  notify(&Observer::on_push, op, nullptr);
+  if (observers_.load(std::memory_order_relaxed)) {
+    op->trace_id = next_trace_id_.fetch_add(1, std::memory_order_relaxed);
+    notify(&Observer::on_push, op, nullptr);
+  }
   if (op->size_bytes) pending_bytes_.fetch_add(op->size_bytes, std::memory_order_relaxed);
   switch (options_.kind) {
     case EngineKind::naive: {

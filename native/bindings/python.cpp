@@ -1,0 +1,217 @@
+#include "bindings/python.h"
+
+#include <mutex>
+
+namespace weft {
+namespace {
+
+std::atomic<bool> ending{false};
+thread_local bool holds_gil = false;
+
+class PythonDomain : public Domain {
+ public:
+  // Keeps one thread state for the worker's life: making a new one for every function would cost microseconds.
+  void thread_begin() override {
+    if (python_is_ending()) return;
+    pin_ = PyGILState_Ensure();
+    pinned_ = PyEval_SaveThread();
+  }
+  void thread_end() override {
+    if (python_is_ending() || !pinned_) return;
+    PyEval_RestoreThread(std::exchange(pinned_, nullptr));
+    PyGILState_Release(pin_);
+  }
+  void enter() override {
+    held_.push_back({PyGILState_Ensure(), holds_gil});
+    holds_gil = true;
+  }
+  void leave() override {
+    if (python_is_ending()) return;
+    const Held held = held_.back();
+    held_.pop_back();
+    holds_gil = held.outer;
+    PyGILState_Release(held.state);
+  }
+
+ private:
+  struct Held {
+    PyGILState_STATE state;
+    bool outer;
+  };
+  static thread_local PyThreadState* pinned_;
+  static thread_local PyGILState_STATE pin_;
+  static thread_local std::vector<Held> held_;
+};
+thread_local PyThreadState* PythonDomain::pinned_ = nullptr;
+thread_local PyGILState_STATE PythonDomain::pin_{};
+thread_local std::vector<PythonDomain::Held> PythonDomain::held_;
+
+std::mutex left_mutex;
+std::vector<PyObject*>& left() {
+  static auto* list = new std::vector<PyObject*>;
+  return *list;
+}
+std::atomic<bool> any_left{false};
+
+}  // namespace
+
+bool python_is_ending() noexcept { return ending.load(std::memory_order_acquire); }
+void set_python_is_ending() noexcept { ending.store(true, std::memory_order_release); }
+
+PythonEntry::PythonEntry() noexcept : outer_(holds_gil) {
+  holds_gil = true;
+  if (any_left.load(std::memory_order_relaxed)) release_now_what_was_left();
+}
+PythonEntry::~PythonEntry() { holds_gil = outer_; }
+
+WithGil::WithGil() : state_(PyGILState_Ensure()), outer_(holds_gil) { holds_gil = true; }
+WithGil::~WithGil() {
+  holds_gil = outer_;
+  PyGILState_Release(state_);
+}
+
+Domain* python_domain() noexcept {
+  static auto* domain = new PythonDomain;
+  return domain;
+}
+
+void install_host_hooks() {
+  host_hooks.release = []() -> void* {
+    if (!holds_gil || python_is_ending()) return nullptr;
+    holds_gil = false;
+    return PyEval_SaveThread();
+  };
+  host_hooks.restore = [](void* state) {
+    PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+    holds_gil = true;
+  };
+  // Leaves the exception set in this thread's state; whoever catches Interrupted finds it there.
+  host_hooks.interrupted = [] {
+    if (python_is_ending()) return false;
+    const WithGil gil;
+    return PyErr_CheckSignals() != 0;
+  };
+}
+
+void release_later(PyObject* object) noexcept {
+  if (!object) return;
+  const std::lock_guard guard(left_mutex);
+  left().push_back(object);
+  any_left.store(true, std::memory_order_relaxed);
+}
+
+void release_now_what_was_left() {
+  std::vector<PyObject*> objects;
+  {
+    const std::lock_guard guard(left_mutex);
+    objects.swap(left());
+    any_left.store(false, std::memory_order_relaxed);
+  }
+  for (PyObject* object : objects) Py_DECREF(object);
+}
+
+PythonError::PythonError(std::string text, PyObject* thrown) : Error(std::move(text)), exception(thrown) {}
+
+PythonError::~PythonError() {
+  if (python_is_ending()) return;
+  const WithGil gil;
+  Py_DECREF(exception);
+}
+
+namespace {
+
+Ref<Error> from_exception(nb::handle exception) {
+  std::string text = nb::cast<std::string>(nb::type_name(exception.type()));
+  if (const auto dot = text.rfind('.'); dot != std::string::npos) text.erase(0, dot + 1);
+  nb::object message = nb::steal(PyObject_Str(exception.ptr()));
+  if (!message.is_valid()) {
+    PyErr_Clear();
+    text += ": <its str() failed>";
+  } else if (nb::len(message) != 0) {
+    text += ": " + nb::cast<std::string>(message);
+  }
+  return Ref<Error>(new PythonError(std::move(text), exception.inc_ref().ptr()));
+}
+
+}  // namespace
+
+Ref<Error> error_from_python(nb::python_error& thrown) {
+  nb::object exception = nb::borrow(thrown.value());
+  if (thrown.traceback().is_valid()) PyException_SetTraceback(exception.ptr(), thrown.traceback().ptr());
+  return from_exception(exception);
+}
+
+Ref<Error> error_from_object(nb::handle object) {
+  if (PyUnicode_Check(object.ptr())) return make_ref<Error>(nb::cast<std::string>(object));
+  if (PyExceptionClass_Check(object.ptr())) return from_exception(object());
+  if (PyExceptionInstance_Check(object.ptr())) return from_exception(object);
+  throw nb::type_error("on_complete: the error must be an exception or a str");
+}
+
+nb::object to_engine_error(const std::vector<Ref<Error>>& causes) {
+  nb::object errors = nb::module_::import_("weft.base.errors");
+  nb::list list;
+  for (const Ref<Error>& cause : causes) {
+    std::string text = (cause->operation.empty() ? std::string("operation") : cause->operation) + ": " + cause->message;
+    if (!cause->where.empty()) text += "\n  pushed at " + cause->where;
+    nb::object error = errors.attr("EngineError")(text, nb::arg("operation") = cause->operation,
+                                                  nb::arg("where") = cause->where);
+    if (const auto* python = dynamic_cast<const PythonError*>(cause.get()))
+      PyException_SetCause(error.ptr(), nb::borrow(python->exception).release().ptr());
+    list.append(error);
+  }
+  if (causes.size() == 1) return list[0];
+  return errors.attr("EngineErrorGroup")(std::to_string(causes.size()) + " operations failed", list);
+}
+
+Site Site::here() {
+  PyFrameObject* frame = PyEval_GetFrame();
+  if (!frame) return {};
+  static PyObject* const lasti = PyUnicode_InternFromString("f_lasti");
+  Site site;
+  site.code = reinterpret_cast<PyObject*>(PyFrame_GetCode(frame));
+  if (PyObject* value = PyObject_GetAttr(reinterpret_cast<PyObject*>(frame), lasti)) {
+    site.instruction = static_cast<int>(PyLong_AsLong(value));
+    Py_DECREF(value);
+  }
+  PyErr_Clear();
+  return site;
+}
+
+std::string Site::text() const {
+  if (!code) return {};
+  nb::handle object(code);
+  std::string line = "?";
+  for (nb::handle range : object.attr("co_lines")()) {
+    if (instruction < nb::cast<int>(range[0]) || instruction >= nb::cast<int>(range[1])) continue;
+    if (!nb::object(range[2]).is_none()) line = std::to_string(nb::cast<int>(range[2]));
+    break;
+  }
+  return nb::cast<std::string>(object.attr("co_filename")) + ":" + line;
+}
+
+void bind_python(nb::module_& m) {
+  install_host_hooks();
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    auto raise = [](const nb::object& error) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    };
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const OperationFailed& failed) {
+      raise(to_engine_error(failed.errors));
+    } catch (const EngineMisuse& misuse) {
+      raise(nb::module_::import_("weft.base.errors").attr("EngineError")(misuse.what()));
+    } catch (const TimedOut& late) {
+      PyErr_SetString(PyExc_TimeoutError, late.what());
+    } catch (const Interrupted&) {
+      if (!PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);
+    }
+  });
+  m.def("end_python", [] {
+    release_now_what_was_left();
+    set_python_is_ending();
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,79 @@
+// python.h: Python on the engine's threads: who holds the GIL, and what may happen to Python objects where.
+//
+// Rule: the GIL is never waited for under the engine lock; the engine lock may be taken under the GIL (it is
+// held for less than a microsecond, and never by a thread that waits for the GIL).
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "engine/engine.h"
+
+namespace weft {
+
+namespace nb = nanobind;
+
+// The interpreter is going away and some threads could not be ended: they must not touch Python any more.
+bool python_is_ending() noexcept;
+void set_python_is_ending() noexcept;
+
+// Marks a call from Python: this thread holds the GIL until told otherwise. Every bound function that may block,
+// or destroy what belongs to the engine, opens with one.
+class PythonEntry {
+ public:
+  PythonEntry() noexcept;
+  ~PythonEntry();
+  PythonEntry(const PythonEntry&) = delete;
+
+ private:
+  bool outer_;
+};
+
+// Takes the GIL, on any thread, whether it holds it or not.
+class WithGil {
+ public:
+  WithGil();
+  ~WithGil();
+  WithGil(const WithGil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+  bool outer_;
+};
+
+// What functions written in Python run under.
+Domain* python_domain() noexcept;
+void install_host_hooks();
+
+// Drops a reference without the GIL: it is kept until the next call from Python.
+void release_later(PyObject* object) noexcept;
+void release_now_what_was_left();
+
+// A Python exception as the error of an operation.
+class PythonError : public Error {
+ public:
+  PythonError(std::string text, PyObject* exception);  // takes a reference over
+  ~PythonError() override;
+  PyObject* const exception;
+};
+Ref<Error> error_from_python(nb::python_error& thrown);
+// `object` is an exception, an exception class or a str; anything else raises TypeError.
+Ref<Error> error_from_object(nb::handle object);
+// The EngineError for one cause, or the group for several.
+nb::object to_engine_error(const std::vector<Ref<Error>>& causes);
+
+// Where Python code pushes: cheap to take, decoded only when somebody looks.
+struct Site {
+  PyObject* code = nullptr;
+  int instruction = 0;
+
+  static Site here();  // of the innermost Python frame; GIL held
+  std::string text() const;  // "file.py:41"; GIL held
+};
+
+void bind_python(nb::module_& m);
+void bind_functions(nb::module_& m);
+void bind_engine(nb::module_& m);
+void bind_testing(nb::module_& m);
+
+}  // namespace weft
