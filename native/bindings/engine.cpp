@@ -474,16 +474,17 @@ void bind_engine(nb::module_& m) {
     const PythonEntry entry;
     return Engine::settle_all(as_deadline(nb::float_(timeout_s)));
   });
+  // Ends all engines; returns the threads that still run a function, and the failures nobody was told of.
   m.def("shut_down_engines", [](double timeout_s) {
     const PythonEntry entry;
     const Deadline deadline = as_deadline(nb::float_(timeout_s));
-    std::vector<std::string> stuck;
-    {
-      const Blocking blocking;
-      for (const auto& engine : Engine::all())
-        for (std::string& thread : engine->shutdown(deadline)) stuck.push_back(std::move(thread));
+    std::vector<std::string> stuck, failures;
+    for (const auto& engine : Engine::all()) {
+      for (std::string& thread : engine->shutdown(deadline)) stuck.push_back(std::move(thread));
+      for (const Ref<Error>& error : engine->take_unseen_errors()) failures.push_back(describe(*error));
     }
-    return stuck;
+    PythonError::drop_all_exceptions();
+    return nb::make_tuple(stuck, failures);
   });
 }
 

@@ -41,6 +41,7 @@ void drop(void* state) noexcept {
 void call_on_done(PyObject* on_done, Error* error) noexcept {
   if (python_is_ending()) return;
   const WithGil gil;
+  if (error) error->seen.store(true, std::memory_order_relaxed);
   try {
     const nb::handle callback = on_done;
     callback(error ? to_engine_error({Ref<Error>(error)}) : nb::none());

@@ -110,12 +110,29 @@ void release_now_what_was_left() {
   for (PyObject* object : objects) Py_DECREF(object);
 }
 
-PythonError::PythonError(std::string text, PyObject* thrown) : Error(std::move(text)), exception(thrown) {}
+namespace {
+PythonError* all_errors = nullptr;
+}
+
+PythonError::PythonError(std::string text, PyObject* thrown) : Error(std::move(text)), exception(thrown) {
+  next_ = all_errors;
+  if (next_) next_->previous_ = this;
+  all_errors = this;
+}
 
 PythonError::~PythonError() {
   if (python_is_ending()) return;
   const WithGil gil;
-  Py_DECREF(exception);
+  (previous_ ? previous_->next_ : all_errors) = next_;
+  if (next_) next_->previous_ = previous_;
+  Py_XDECREF(exception);
+}
+
+void PythonError::drop_all_exceptions() {
+  std::vector<PyObject*> exceptions;
+  for (PythonError* error = all_errors; error; error = error->next_)
+    if (PyObject* exception = std::exchange(error->exception, nullptr)) exceptions.push_back(exception);
+  for (PyObject* exception : exceptions) Py_DECREF(exception);
 }
 
 namespace {
@@ -148,15 +165,19 @@ Ref<Error> error_from_object(nb::handle object) {
   throw nb::type_error("on_complete: the error must be an exception or a str");
 }
 
+std::string describe(const Error& error) {
+  std::string text = (error.operation.empty() ? std::string("operation") : error.operation) + ": " + error.message;
+  if (!error.where.empty()) text += "\n  pushed at " + error.where;
+  return text;
+}
+
 nb::object to_engine_error(const std::vector<Ref<Error>>& causes) {
   nb::object errors = nb::module_::import_("weft.base.errors");
   nb::list list;
   for (const Ref<Error>& cause : causes) {
-    std::string text = (cause->operation.empty() ? std::string("operation") : cause->operation) + ": " + cause->message;
-    if (!cause->where.empty()) text += "\n  pushed at " + cause->where;
-    nb::object error = errors.attr("EngineError")(text, nb::arg("operation") = cause->operation,
+    nb::object error = errors.attr("EngineError")(describe(*cause), nb::arg("operation") = cause->operation,
                                                   nb::arg("where") = cause->where);
-    if (const auto* python = dynamic_cast<const PythonError*>(cause.get()))
+    if (const auto* python = dynamic_cast<const PythonError*>(cause.get()); python && python->exception)
       PyException_SetCause(error.ptr(), nb::borrow(python->exception).release().ptr());
     list.append(error);
   }
@@ -208,10 +229,7 @@ void bind_python(nb::module_& m) {
       if (!PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);
     }
   });
-  m.def("end_python", [] {
-    release_now_what_was_left();
-    set_python_is_ending();
-  });
+  m.def("end_python", set_python_is_ending);
 }
 
 }  // namespace weft

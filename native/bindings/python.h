@@ -49,16 +49,24 @@ void install_host_hooks();
 void release_later(PyObject* object) noexcept;
 void release_now_what_was_left();
 
-// A Python exception as the error of an operation.
+// A Python exception as the error of an operation. The garbage collector does not see through it: an exception whose
+// frames lead back to the variable it poisons lives until the error is cleared, or the process ends.
 class PythonError : public Error {
  public:
   PythonError(std::string text, PyObject* exception);  // takes a reference over
   ~PythonError() override;
-  PyObject* const exception;
+  PyObject* exception;  // GIL; null after drop_all_exceptions
+
+  static void drop_all_exceptions();  // at the end of the process; the texts stay
+
+ private:
+  PythonError* previous_ = nullptr;  // the list of all; GIL
+  PythonError* next_ = nullptr;
 };
 Ref<Error> error_from_python(nb::python_error& thrown);
 // `object` is an exception, an exception class or a str; anything else raises TypeError.
 Ref<Error> error_from_object(nb::handle object);
+std::string describe(const Error& error);
 // The EngineError for one cause, or the group for several.
 nb::object to_engine_error(const std::vector<Ref<Error>>& causes);
 

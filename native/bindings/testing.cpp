@@ -1,8 +1,10 @@
 // testing.cpp: native functions for the tests and benchmarks, as addresses for NativeFunction.
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 
 #include "bindings/python.h"
+#include "engine/team.h"
 
 namespace weft {
 namespace {
@@ -13,6 +15,32 @@ void spin_us(void* data) {
   const auto us = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data));
   const auto until = Clock::now() + std::chrono::microseconds(us);
   while (Clock::now() < until) cpu_relax();
+}
+
+// Work rather than time: a thread that is interrupted has not done it.
+void burn(double us) {
+  static const double steps_per_us = [] {
+    constexpr int kSteps = 200000;
+    double best = 1e9;
+    for (int i = 0; i < 20; ++i) {
+      const auto from = Clock::now();
+      volatile uint64_t x = 1;
+      for (int k = 0; k < kSteps; ++k) x = x * 6364136223846793005u + 1;
+      best = std::min(best, std::chrono::duration<double, std::micro>(Clock::now() - from).count());
+    }
+    return kSteps / best;
+  }();
+  volatile uint64_t x = 1;
+  for (auto k = static_cast<int64_t>(us * steps_per_us); k > 0; --k) x = x * 6364136223846793005u + 1;
+}
+
+// A parallel region of `data` microseconds when every core of the team is free.
+void parallel_spin_us(void* data) {
+  constexpr double kPiece = 10;
+  const auto pieces = static_cast<int64_t>(static_cast<double>(reinterpret_cast<uintptr_t>(data)) * team_size() / kPiece);
+  parallel_for(pieces, 1, [](int64_t begin, int64_t end) {
+    for (; begin < end; ++begin) burn(kPiece);
+  });
 }
 
 void throw_std(void*) { throw std::runtime_error("a C++ exception"); }
@@ -29,6 +57,7 @@ void bind_testing(nb::module_& m) {
   nb::module_ testing = m.def_submodule("testing", "C functions by address, for tests and benchmarks.");
   testing.attr("noop") = address(noop);
   testing.attr("spin_us") = address(spin_us);  // data: microseconds
+  testing.attr("parallel_spin_us") = address(parallel_spin_us);  // data: microseconds; for the queue "wide"
   testing.attr("throw_std") = address(throw_std);
   testing.attr("throw_int") = address(throw_int);
 }

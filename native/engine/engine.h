@@ -154,6 +154,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // At the end of the process or of the engine: finishes what can finish until the deadline, gives up the rest.
   // Returns which threads still run a function; they are abandoned.
   std::vector<std::string> shutdown(Deadline deadline);
+  // Failures that no wait has raised and that were not cleared; forgets all failures.
+  std::vector<Ref<Error>> take_unseen_errors();
 
   // Raises EngineMisuse if the running function did not declare this access, or, outside of functions, if
   // pending operations conflict with it. Does nothing unless Options::check.

@@ -1,10 +1,11 @@
 // error.h: what is known of a failed operation, and the exceptions of the engine's own functions.
 //
 // An Error is made once, where an operation fails, and then shared by everything that the failure poisons.
-// It is immutable but for `handled`, which the engine lock guards. Errors may hold objects of a host language
+// It is immutable but for two flags. Errors may hold objects of a host language
 // (a Python exception): the last reference is never dropped under the engine lock.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -23,7 +24,8 @@ class Error : public Counted<Error> {
   std::string where;         // the line that pushed it, "" if unknown
   const std::string message; // what it threw, as text
   const std::exception_ptr cause;
-  bool handled = false;      // cleared explicitly: wait_for_all need not report it (engine lock)
+  bool handled = false;             // cleared explicitly: wait_for_all need not report it (engine lock)
+  std::atomic<bool> seen{false};    // somebody has been told
 };
 
 // Thrown by the body of a task that has made its Error already (the Python binding does).
@@ -34,7 +36,9 @@ struct TaskFailure {
 // Thrown by waits: the operation whose result was waited for failed.
 class OperationFailed : public std::exception {
  public:
-  explicit OperationFailed(std::vector<Ref<Error>> causes) : errors(std::move(causes)) {}
+  explicit OperationFailed(std::vector<Ref<Error>> causes) : errors(std::move(causes)) {
+    for (const Ref<Error>& error : errors) error->seen.store(true, std::memory_order_relaxed);
+  }
   const char* what() const noexcept override { return errors.front()->message.c_str(); }
   const std::vector<Ref<Error>> errors;  // never empty; several only from wait_for_all
 };

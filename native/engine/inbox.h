@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "engine/operation.h"
+#include "engine/parking.h"
 
 namespace weft {
 
@@ -29,7 +30,6 @@ class Inbox {
         if (ticket - head_seen_.load(std::memory_order_acquire) >= kCapacity) return false;
       }
     } while (!tail_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel));
-    op->id = ticket;
     // seq_cst: the producer looks for idle workers next; a worker going idle looks at the slot after saying so.
     // One of the two sees the other.
     slots_[ticket & kMask].exchange(op, std::memory_order_seq_cst);
@@ -41,7 +41,8 @@ class Inbox {
     const uint64_t head = head_.load(std::memory_order_relaxed);
     Op* op = slots_[head & kMask].load(std::memory_order_acquire);
     if (!op) return nullptr;
-    __builtin_prefetch(slots_[(head + 4) & kMask].load(std::memory_order_relaxed), 1);
+    if (const Op* later = slots_[(head + 4) & kMask].load(std::memory_order_relaxed))
+      prefetch_for_writing(later, sizeof(Op) + 3 * sizeof(Access));
     slots_[head & kMask].store(nullptr, std::memory_order_relaxed);
     head_.store(head + 1, std::memory_order_release);
     return op;

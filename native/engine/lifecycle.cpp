@@ -239,6 +239,19 @@ std::vector<std::string> Engine::shutdown(Deadline deadline) {
   return end_threads(deadline);
 }
 
+std::vector<Ref<Error>> Engine::take_unseen_errors() {
+  std::vector<Ref<Error>> unseen;
+  Session s(*this);
+  for (Ref<Error>& cause : std::exchange(causes_, {})) {
+    if (cause->handled || cause->seen.load(std::memory_order_relaxed))
+      s.discard(std::move(cause));
+    else
+      unseen.push_back(std::move(cause));
+  }
+  s.finish();
+  return unseen;
+}
+
 // In the forked child, with the engine lock held since before the fork. Destroys nothing: destructors may belong to the host
 // language, which has not recovered from the fork yet.
 void Engine::reset_in_child() {
@@ -251,7 +264,7 @@ void Engine::reset_in_child() {
   std::vector<Op*> lost;
   auto forget = [&](std::vector<std::unique_ptr<Worker>>& workers) {
     for (auto& worker : workers) {
-      if (worker->current && worker->current->completion == nullptr && worker->current->kind != OpKind::async)
+      if (worker->current && worker->current->kind != OpKind::async)
         lost.push_back(worker->current);
       static_cast<void>(worker.release());  // its thread object must not be destroyed
     }

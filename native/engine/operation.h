@@ -83,13 +83,16 @@ enum class Mode : uint8_t {
   overwrite,  // writes without reading: runs although the variable is poisoned, and cures it
 };
 
-// One use of a variable by an operation; a node of the variable's queue while it waits.
+// One use of a variable by an operation; a node of the variable's queue while it waits. 24 bytes: operations travel
+// from the pushing core to the working one, and every cache line of theirs costs some 30 ns.
 struct Access {
   Access* next;
   Var* var;
-  Op* op;
+  uint32_t index;  // within the operation, see `op`
   Mode mode;
-  bool void_;  // a second mention of the variable in the same operation; takes no part
+  bool void_;      // a second mention of the variable in the same operation; takes no part
+
+  Op* op() noexcept;
 };
 
 enum class OpKind : uint8_t {
@@ -102,21 +105,22 @@ enum class OpKind : uint8_t {
 };
 
 struct Op {
-  static constexpr size_t kInlineState = 64;
+  static constexpr size_t kInlineState = 48;
 
   const TaskType* type = nullptr;  // null for markers and for `destroy` without a function
   void* state = nullptr;           // `storage`, or the function object of `origin`
   Op* next = nullptr;              // in the ready list, the chain of a bulk, or a free list
   Queue* queue = nullptr;
   Epoch* epoch = nullptr;
-  Operator* origin = nullptr;      // counted
-  Waiter* waiter = nullptr;        // of a wait marker; counted
-  Completion* completion = nullptr;  // of an asynchronous operation; counted
-  Op* parts = nullptr;             // of a bulk
   Ref<Error> error;                // inherited or own
-  uint64_t id = 0;                 // order of submission
-  uint64_t trace_id = 0;           // for observers; given only while there are some
+  Operator* origin = nullptr;      // counted
+  union {
+    Waiter* waiter = nullptr;      // of a wait marker; counted
+    Completion* completion;        // of an asynchronous operation that has not started; counted
+    Op* parts;                     // of a bulk
+  };
   uint64_t size_bytes = 0;
+  uint64_t trace_id = 0;           // for observers; given only while there are some
   int32_t priority = 0;
   uint32_t waiting = 0;            // accesses not granted yet, plus one while being scheduled
   uint32_t inherited_rank = UINT32_MAX;  // of the access that `error` came through: the first read, else write
@@ -135,7 +139,8 @@ struct Op {
 
   // Order matters to the scheduler: writes first, then overwrites, then reads ("the write wins").
   void add(Var* var, Mode mode) noexcept {
-    accesses()[access_count++] = Access{nullptr, var, this, mode, false};
+    accesses()[access_count] = Access{nullptr, var, access_count, mode, false};
+    ++access_count;
   }
   const Access* find(const Var* var) const noexcept {
     for (uint16_t i = 0; i < access_count; ++i)
@@ -153,7 +158,9 @@ struct Op {
   friend Op* new_op(size_t accesses);
   Op(uint16_t room, uint8_t size_class) : access_room(room), block_class(size_class) {}
 };
-static_assert(std::is_trivially_destructible_v<Access>);
+static_assert(std::is_trivially_destructible_v<Access> && sizeof(Access) == 24);
+
+inline Op* Access::op() noexcept { return reinterpret_cast<Op*>(this - index) - 1; }
 
 Op* new_op(size_t accesses);
 void free_op(Op* op) noexcept;        // drops nothing: `type->drop` has been called or is not due

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace weft {
@@ -25,6 +26,17 @@ inline void cpu_relax() noexcept {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+// Fetches memory that another core wrote and this one is about to write. prefetchw is a no-op where it is unknown.
+inline void prefetch_for_writing(const void* memory, size_t bytes) noexcept {
+  for (size_t i = 0; i < bytes; i += 64) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(*(static_cast<const char*>(memory) + i)));
+#else
+    __builtin_prefetch(static_cast<const char*>(memory) + i, 1);
+#endif
+  }
 }
 
 // A binary semaphore with one sleeper. `unpark` may come first; it is then remembered once.

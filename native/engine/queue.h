@@ -65,7 +65,7 @@ struct Queue {
 // The gate between wide and narrow work. Wide work goes first among equals, but after a wide operation of
 // length T narrow work that waited gets a window of T / kNarrowShare, so neither starves.
 struct DeviceState {
-  static constexpr int kNarrowShare = 8;
+  static constexpr int kNarrowShare = 16;
 
   Device device;
   Queue queues[kQueueKinds];

@@ -69,9 +69,10 @@ void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
   context.op = op;
   if (op->error) {
     op->skipped = true;
-    if (Completion* unused = std::exchange(op->completion, nullptr)) {
+    if (op->kind == OpKind::async) {
+      Ref<Completion> unused(std::exchange(op->completion, nullptr));
+      unused->release();  // the operation's own count
       unused->done_.store(true, std::memory_order_relaxed);
-      unused->release();
     }
   } else {
     hold.take(op->type->domain);

@@ -25,10 +25,9 @@ bool inherits(const Op& op) noexcept { return op.kind == OpKind::task || op.kind
 
 // Reads count before writes, then in the order of declaration: which error is inherited must not depend on timing.
 void inherit(Access& access) {
-  Op& op = *access.op;
+  Op& op = *access.op();
   if (access.mode == Mode::overwrite || !access.var->error || !inherits(op)) return;
-  const auto index = static_cast<uint32_t>(&access - op.accesses());
-  const uint32_t rank = index + (access.mode == Mode::read ? 0 : 0x10000);
+  const uint32_t rank = access.index + (access.mode == Mode::read ? 0 : 0x10000);
   if (rank >= op.inherited_rank) return;
   op.inherited_rank = rank;
   op.error = access.var->error;  // an error it replaces is still held by its own variable
@@ -59,7 +58,7 @@ void Engine::schedule(Op* op, Session& s) {
   op->waiting = op->access_count + 1u;
   for (Access *a = op->accesses(), *end = a + op->access_count; a != end; ++a) {
     Var& var = *a->var;
-    if (var.last && var.last->op == op) {  // listed twice; the first mention is the strongest but for one case:
+    if (var.last && var.last->op() == op) {  // listed twice; the first mention is the strongest but for one case:
       Access& first = *var.last;
       a->void_ = true;
       --op->waiting;
@@ -85,7 +84,8 @@ void Engine::schedule(Op* op, Session& s) {
 
 void Engine::grant(Access& access, Session& s) {
   inherit(access);
-  if (--access.op->waiting == 0) ready(access.op, s);
+  Op* op = access.op();
+  if (--op->waiting == 0) ready(op, s);
 }
 
 // The variable has become free: admits the next writer, or all readers up to the next writer.

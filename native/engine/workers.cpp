@@ -134,7 +134,6 @@ void Engine::left(Queue& queue, Worker& worker, Session& s) {
     else if (--device.narrow_running == 0 && !device.queue(QueueKind::wide).ready.empty())
       wake(device.queue(QueueKind::wide), s);
   }
-  if (!stalled_.empty()) release_stalled(s);
 }
 
 // Looks on for a while, then sleeps until woken. Returns true if a wide operation has waited out its grace.
@@ -227,7 +226,10 @@ void Engine::worker_main(Worker& worker) {
       s.relock();
       s.will_take_from(queue);
       left(queue, worker, s);
-      if (ended) finish_op(op, s);
+      if (ended)
+        finish_op(op, s);
+      else if (!stalled_.empty())
+        release_stalled(s);  // perhaps only asynchronous operations are left
     }
     s.finish();
   }

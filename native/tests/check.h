@@ -35,13 +35,17 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The value as text, or "?" for a type that has no operator<<.
+// The value as text: what operator<< writes, the items of a range, or "?".
 template <class T>
 std::string show(const T& value) {
   if constexpr (requires(std::ostream& out) { out << value; }) {
     std::ostringstream out;
     out << std::boolalpha << value;
     return out.str();
+  } else if constexpr (requires { value.begin() != value.end(); }) {
+    std::string text = "[";
+    for (const auto& item : value) text += (text.size() > 1 ? ", " : "") + show(item);
+    return text + "]";
   } else {
     return "?";
   }

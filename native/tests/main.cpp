@@ -1,11 +1,30 @@
 // weft_native_tests --list          names, one per line
 // weft_native_tests [--seed N] NAME  run one test; exit status 0 (passed), 1 (failed) or 2 (wrong arguments)
+//
+// A test that is still running after kTimeLimit is aborted with a message.
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <thread>
 
 #include "tests/check.h"
+
+namespace {
+
+constexpr auto kTimeLimit = std::chrono::seconds(60);
+
+void start_watchdog(const char* name) {
+  std::thread([name] {
+    std::this_thread::sleep_for(kTimeLimit);
+    std::fprintf(stderr, "%s: still running after %d s\n", name, static_cast<int>(kTimeLimit.count()));
+    std::abort();
+  }).detach();
+}
+
+}  // namespace
 
 int main(int count, char** arguments) {
   using namespace weft::testing;
@@ -23,6 +42,7 @@ int main(int count, char** arguments) {
   }
   for (const Test& test : registry()) {
     if (name == nullptr || std::strcmp(test.name, name) != 0) continue;
+    start_watchdog(name);
     try {
       test.run();
       return 0;

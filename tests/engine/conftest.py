@@ -1,7 +1,5 @@
-"""Engines that end with the test, gates that open with it, scripts in processes of their own, and time limits."""
+"""Engines that end with the test, gates that open with it, scripts in processes of their own."""
 
-import faulthandler
-import os
 import sys
 
 import pytest
@@ -9,40 +7,12 @@ from weft.engine import Engine
 
 from .support import LIMIT_S, Gate, run_script
 
-TEST_LIMIT_S = 120
-SUITE_LIMIT_S = 600
-
 KINDS = {
     "threaded-1": {"kind": "threaded", "workers": 1},
     "threaded-2": {"kind": "threaded", "workers": 2},
     "threaded-4": {"kind": "threaded", "workers": 4},
     "naive": {"kind": "naive"},
 }
-
-
-def pytest_collection_modifyitems(items):
-    here = os.path.dirname(__file__)
-    for item in items:
-        if str(item.path).startswith(here) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TEST_LIMIT_S))
-
-
-@pytest.fixture(scope="session")
-def _real_stderr(pytestconfig):
-    """Standard error outside pytest's capture."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        fd = os.dup(2)
-    yield fd
-    os.close(fd)
-
-
-@pytest.fixture(autouse=True)
-def _last_resort(_real_stderr):
-    """Ends the run with the stacks of all threads if a test hangs where no signal and no Python thread gets through."""
-    faulthandler.dump_traceback_later(SUITE_LIMIT_S, exit=True, file=_real_stderr)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture

@@ -179,12 +179,16 @@ def _renew_locks_after_fork() -> None:
 
 def _shut_down_at_exit() -> None:
     timeout_s = flags.get("WEFT_EXIT_TIMEOUT_S")
-    for thread in _core.shut_down_engines(timeout_s):
+    stuck, failures = _core.shut_down_engines(timeout_s)
+    for failure in failures:
+        sys.stderr.write(f"weft: an operation failed and nobody waited for it: {failure}\n")
+    for thread in stuck:
         sys.stderr.write(
             f"weft: {thread} still runs a function {timeout_s} s after the program's end "
             "(WEFT_EXIT_TIMEOUT_S); given up\n"
         )
-    _core.end_python()
+    if stuck:
+        _core.end_python()
 
 
 os.register_at_fork(before=_settle_before_fork, after_in_child=_renew_locks_after_fork)
