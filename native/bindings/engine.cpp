@@ -190,8 +190,9 @@ void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_var
     if (nb::len(const_vars) || nb::len(mutate_vars) || nb::len(overwrite_vars) || nb::len(name) || !on_done.is_none())
       throw nb::type_error("push: an Operator has its variables and name already; give device and priority only");
     options.queue = op->op->queue;
-    self.core->submit(*op->op, options);
-    return;
+    Op* run = self.core->instantiate(*op->op);
+    set_pushing_line(*run);
+    return self.core->submit(run, options);
   }
   options.queue = as_queue(queue);
   self.core->submit(build(fn, const_vars, mutate_vars, overwrite_vars, {name, on_done}, is_async).release(), options);
@@ -483,6 +484,7 @@ void bind_engine(nb::module_& m) {
       for (std::string& thread : engine->shutdown(deadline)) stuck.push_back(std::move(thread));
       for (const Ref<Error>& error : engine->take_unseen_errors()) failures.push_back(describe(*error));
     }
+    if (!Engine::wait_for_dying(deadline)) stuck.push_back("an engine without handles");
     PythonError::drop_all_exceptions();
     return nb::make_tuple(stuck, failures);
   });

@@ -117,6 +117,42 @@ const TaskType& native_type(bool has_on_done) {
   return types[has_on_done];
 }
 
+// One push of an Operator: the Operator's function, and the line of the push.
+struct OperatorPush {
+  const TaskType* type;
+  void* state;
+  Site site;
+};
+static_assert(sizeof(OperatorPush) <= Op::kInlineState);
+
+template <bool kPython>
+const TaskType& operator_type() {
+  static const TaskType type{
+      [](void* state, RunContext& context) {
+        const auto& push = *static_cast<OperatorPush*>(state);
+        push.type->run(push.state, context);
+      },
+      [](void* state) noexcept {
+        PyObject* code = static_cast<OperatorPush*>(state)->site.code;
+        if (!kPython) return release_later(code);
+        if (python_is_ending()) return;
+        const WithGil gil;
+        Py_XDECREF(code);
+      },
+      nullptr,
+      [](const void* state) {
+        const auto& push = *static_cast<const OperatorPush*>(state);
+        return push.type->name(push.state);
+      },
+      [](const void* state) -> std::string {
+        if (python_is_ending()) return {};
+        const WithGil gil;
+        return static_cast<const OperatorPush*>(state)->site.text();
+      },
+      kPython ? python_domain() : nullptr};
+  return type;
+}
+
 PyObject* counted(nb::handle object) { return object.is_none() ? nullptr : object.inc_ref().ptr(); }
 
 }  // namespace
@@ -162,6 +198,13 @@ void set_function(Op& op, nb::handle fn, const Description& description, bool is
   op.state = new (op.storage) PyTask{fn.inc_ref().ptr(), name, counted(description.on_done), Site::here()};
   op.type = &python_type(has_on_done, is_async);
   op.kind = is_async ? OpKind::async : OpKind::task;
+}
+
+void set_pushing_line(Op& op) {
+  const TaskType* type = op.type;
+  void* state = op.state;
+  op.state = new (op.storage) OperatorPush{type, state, Site::here()};
+  op.type = type->domain ? &operator_type<true>() : &operator_type<false>();
 }
 
 nb::object device_object(Device device) {

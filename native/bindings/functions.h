@@ -66,6 +66,9 @@ struct Description {
 // Fills `op` with the callable: a Python one or a NativeFunction. Raises TypeError for anything else.
 void set_function(Op& op, nb::handle fn, const Description& description, bool is_async);
 
+// Makes an operation of an Operator remember the line that pushes it.
+void set_pushing_line(Op& op);
+
 nb::object device_object(Device device);
 std::string function_name(nb::handle name_or_function);
 

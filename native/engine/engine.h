@@ -116,7 +116,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Takes the operation over in every case: if this throws, the operation has been dropped, and nothing else happened.
   void submit(Op* op, const PushOptions& options);
-  void submit(Operator& plan, const PushOptions& options);
+  void submit(Operator& plan, const PushOptions& options) { submit(instantiate(plan), options); }
+  // An operation of the Operator, to submit; its function object stays the Operator's.
+  Op* instantiate(Operator& plan);
 
   template <class F>  // fn(RunContext&)
   void push(F&& fn, std::span<Var* const> reads, std::span<Var* const> writes, const PushOptions& options = {}) {
@@ -156,6 +158,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::string> shutdown(Deadline deadline);
   // Failures that no wait has raised and that were not cleared; forgets all failures.
   std::vector<Ref<Error>> take_unseen_errors();
+  // Engines whose last handle went inside one of their own functions end on a thread of their own; waits for these.
+  static bool wait_for_dying(Deadline deadline);
 
   // Raises EngineMisuse if the running function did not declare this access, or, outside of functions, if
   // pending operations conflict with it. Does nothing unless Options::check.
@@ -270,7 +274,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::deque<Epoch> epochs_;
   Op* markers_ = nullptr;          // granted markers, performed before the lock is left
   uint64_t finished_count_ = 0, failed_ = 0, skipped_ = 0, inlined_ = 0, stalls_ = 0, wakes_ = 0;
-  uint64_t direct_ = 0, pending_ = 0, running_ = 0, ready_count_ = 0, threads_ = 0;
+  uint64_t pushed_ = 0, pending_ = 0, running_ = 0, ready_count_ = 0, threads_ = 0;
   std::vector<Ref<Error>> causes_; // not yet reported by wait_for_all
   uint64_t causes_dropped_ = 0;
   std::vector<Ref<Waiter>> stalled_;

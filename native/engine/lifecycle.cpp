@@ -108,6 +108,15 @@ void Engine::destroy(Engine* engine) {
   }
 }
 
+bool Engine::wait_for_dying(Deadline deadline) {
+  Blocking blocking;
+  return poll(deadline, [] {
+    const std::lock_guard guard(Registry::get().mutex);
+    return std::none_of(Registry::get().engines.begin(), Registry::get().engines.end(),
+                        [](Engine* engine) { return engine->weak_from_this().expired(); });
+  });
+}
+
 Engine::~Engine() {
   for (auto& slot : devices_) delete slot.load();
   delete observers_.load();
@@ -208,17 +217,16 @@ bool Engine::settle_all(Deadline deadline) {
   return settled;
 }
 
+// For the forked child. Releases nothing, see reset_in_child.
 void Engine::abandon_outstanding(const char* reason, Session& s) {
   while (Completion* completion = outstanding_) {
     Op* op = completion->op_;
     completion->retain();
     completion->unlink(*this);
     if (!completion->done_.exchange(true)) {
-      auto error = make_ref<Error>(reason);
-      op->error = error;
+      op->error = make_ref<Error>(reason);
       complete(op, s);
     }
-    // Not released: its owner, if any, may be in a thread that does not exist here, or about to look at it.
   }
 }
 
@@ -230,9 +238,10 @@ std::vector<std::string> Engine::shutdown(Deadline deadline) {
     if (!settle(deadline)) return true;
     Session s(*this);
     drain_all(s);
-    if (!can_progress()) abandon_outstanding("given up at the end of the engine: nobody called on_complete", s);
     const bool finished = pending_ == 0;
+    const Ref<Completion> waits(can_progress() ? nullptr : outstanding_);
     s.finish();
+    if (waits) waits->finish(make_ref<Error>("given up at the end of the engine: nobody called on_complete"));
     return finished;
   });
   state_.store(State::stopped);
@@ -343,7 +352,7 @@ Stats Engine::stats() {
   Session s(*this);
   drain_all(s);
   Stats result{};
-  result.pushed = inbox_.tickets() + direct_;
+  result.pushed = pushed_;
   result.finished = finished_count_;
   result.failed = failed_;
   result.skipped = skipped_;

@@ -136,7 +136,7 @@ Op* new_op(size_t accesses) {
 }
 
 void drop_state(Op* op) noexcept {
-  if (!op->type || op->origin) return;
+  if (!op->type || op->state != op->storage) return;  // none, or its Operator's
   const TaskType* type = std::exchange(op->type, nullptr);
   type->drop(op->state);
 }

@@ -99,15 +99,16 @@ enum class OpKind : uint8_t {
   task,
   async,
   bulk,     // a chain of tasks run as one
-  wait,     // marker: reaching the front of the queue is all it does
-  clear,    // marker: removes the variable's error
-  destroy,  // the variable's last operation; with or without a function
+  destroy,  // deletes its variable, then runs a function
+  wait,     // the rest are markers, done by the scheduler when their turn comes: signals a waiter
+  clear,    // removes the variable's error
+  erase,    // deletes its variable
 };
 
 struct Op {
   static constexpr size_t kInlineState = 48;
 
-  const TaskType* type = nullptr;  // null for markers and for `destroy` without a function
+  const TaskType* type = nullptr;  // null for markers
   void* state = nullptr;           // `storage`, or the function object of `origin`
   Op* next = nullptr;              // in the ready list, the chain of a bulk, or a free list
   Queue* queue = nullptr;
@@ -141,6 +142,16 @@ struct Op {
   void add(Var* var, Mode mode) noexcept {
     accesses()[access_count] = Access{nullptr, var, access_count, mode, false};
     ++access_count;
+  }
+  // For the parts of a bulk, which the scheduler never sees: what it does for other operations.
+  void merge_duplicates() noexcept {
+    for (uint16_t i = 1; i < access_count; ++i) {
+      Access& access = accesses()[i];
+      Access& first = const_cast<Access&>(*find(access.var));
+      if (&first == &access) continue;
+      access.void_ = true;
+      if (first.mode == Mode::overwrite && access.mode == Mode::read) first.mode = Mode::write;
+    }
   }
   const Access* find(const Var* var) const noexcept {
     for (uint16_t i = 0; i < access_count; ++i)

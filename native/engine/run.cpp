@@ -59,8 +59,7 @@ bool Engine::execute(Op* op, int worker, DomainHold& hold) {
     case OpKind::task:
     case OpKind::destroy: run_task(op, context, hold); break;
     case OpKind::bulk: run_bulk(op, context, hold); break;
-    case OpKind::wait:
-    case OpKind::clear: break;  // never ready for a thread
+    default: break;  // markers are never ready for a thread
   }
   return true;
 }
@@ -97,7 +96,7 @@ void Engine::run_bulk(Op* op, RunContext& context, DomainHold& hold) {
     const Access *begin = part->accesses(), *end = begin + part->access_count;
     auto inherit_from = [&](bool reads) {
       for (const Access* a = begin; a != end && !part->error; ++a) {
-        if (a->mode == Mode::overwrite || (a->mode == Mode::read) != reads) continue;
+        if (a->void_ || a->mode == Mode::overwrite || (a->mode == Mode::read) != reads) continue;
         part->error = a->var->error;
       }
     };
@@ -113,7 +112,7 @@ void Engine::run_bulk(Op* op, RunContext& context, DomainHold& hold) {
       if (!part->skipped) a->var->version.fetch_add(1, std::memory_order_release);
       if (!part->error) {
         if (a->mode == Mode::overwrite) a->var->error = {};
-      } else if (!part->skipped || a->mode == Mode::overwrite || !a->var->error) {
+      } else if (!a->var->error) {
         a->var->error = part->error;
       }
     }

@@ -18,7 +18,7 @@ Access& shift(Var& var) noexcept {
 }
 
 bool is_marker(const Op& op) noexcept {
-  return op.kind == OpKind::wait || op.kind == OpKind::clear || (op.kind == OpKind::destroy && !op.type);
+  return op.kind == OpKind::wait || op.kind == OpKind::clear || op.kind == OpKind::erase;
 }
 
 bool inherits(const Op& op) noexcept { return op.kind == OpKind::task || op.kind == OpKind::async; }
@@ -50,7 +50,8 @@ void Engine::drain_all(Session& s) {
 }
 
 void Engine::schedule(Op* op, Session& s) {
-  if (op->kind != OpKind::wait && op->kind != OpKind::clear) {
+  if (!is_marker(*op)) {
+    ++pushed_;
     ++pending_;
     op->epoch = &epochs_.back();
     ++op->epoch->pending;
@@ -138,13 +139,12 @@ void Engine::run_markers(Session& s) {
         if (var.error) var.error->handled = true;
         s.discard(std::move(var.error));
         break;
-      default: break;  // destroy: see complete
+      default: break;  // erase: see complete
     }
-    if (op->kind == OpKind::destroy) {
+    if (op->kind == OpKind::erase)
       complete(op, s);
-    } else {
+    else
       release(access, op, false, s);
-    }
     s.discard(op);
   }
 }
@@ -160,8 +160,7 @@ void Engine::release(Access& access, Op* op, bool ran, Session& s) {
   if (inherits(*op)) {  // the parts of a bulk have done this themselves
     if (ran) var.version.fetch_add(1, std::memory_order_release);
     if (op->error) {
-      // A skipped operation leaves the first cause where it is, unless it should have replaced it.
-      if (ran || access.mode == Mode::overwrite || !var.error) s.discard(std::exchange(var.error, op->error));
+      if (!var.error) var.error = op->error;  // else the first cause stays, until an overwriting succeeds
     } else if (access.mode == Mode::overwrite) {
       s.discard(std::move(var.error));
     }
@@ -172,7 +171,7 @@ void Engine::release(Access& access, Op* op, bool ran, Session& s) {
 
 void Engine::complete(Op* op, Session& s) {
   const bool ran = !op->skipped;
-  if (op->kind == OpKind::destroy) {
+  if (op->kind == OpKind::destroy || op->kind == OpKind::erase) {
     Access& access = op->accesses()[0];
     Var* var = access.var;
     release(access, op, false, s);
@@ -183,21 +182,23 @@ void Engine::complete(Op* op, Session& s) {
     for (Access *a = op->accesses(), *end = a + op->access_count; a != end; ++a) release(*a, op, ran, s);
   }
   account_finished(op, s);
-  if (markers_ && op->kind != OpKind::destroy) run_markers(s);
+  if (markers_ && op->kind != OpKind::erase) run_markers(s);
 }
 
 void Engine::account_finished(Op* op, Session& s) {
-  --pending_;
-  ++finished_count_;
-  if (op->error) ++(op->skipped ? skipped_ : failed_);
-  s.discard(std::move(op->error));
   if (!op->direct)
     finished_.store(finished_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (op->size_bytes) pending_bytes_.fetch_sub(op->size_bytes, std::memory_order_relaxed);
-  if (--op->epoch->pending == 0) {
-    while (epochs_.size() > 1 && epochs_.front().pending == 0) {
-      for (Ref<Waiter>& waiter : epochs_.front().waiters) s.signal(std::move(waiter));
-      epochs_.pop_front();
+  if (!is_marker(*op)) {
+    --pending_;
+    ++finished_count_;
+    if (op->error) ++(op->skipped ? skipped_ : failed_);
+    s.discard(std::move(op->error));
+    if (op->size_bytes) pending_bytes_.fetch_sub(op->size_bytes, std::memory_order_relaxed);
+    if (--op->epoch->pending == 0) {
+      while (epochs_.size() > 1 && epochs_.front().pending == 0) {
+        for (Ref<Waiter>& waiter : epochs_.front().waiters) s.signal(std::move(waiter));
+        epochs_.pop_front();
+      }
     }
   }
   if (!stalled_.empty()) release_stalled(s);

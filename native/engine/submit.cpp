@@ -46,7 +46,7 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   op->queue = &queue_of(options.device, options.queue);
   op->priority = options.priority;
   op->size_bytes = options.size_bytes;
-  if (options_.kind == EngineKind::threaded && !running_here) throttle(options.size_bytes);
+  if (options_.kind == EngineKind::threaded && !on_engine_thread()) throttle(options.size_bytes);
   validate(raw);  // after throttle, which may have let other threads in
   if (op->kind == OpKind::async) {
     std::shared_ptr<Engine> self = weak_from_this().lock();
@@ -70,7 +70,7 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   enqueue(op.release());
 }
 
-void Engine::submit(Operator& plan, const PushOptions& options) {
+Op* Engine::instantiate(Operator& plan) {
   if (plan.engine != this) throw EngineMisuse("the operator belongs to another engine");
   if (plan.deleted.load(std::memory_order_relaxed)) throw EngineMisuse("the operator has been deleted");
   const Op& from = *plan.plan;
@@ -82,7 +82,7 @@ void Engine::submit(Operator& plan, const PushOptions& options) {
   op->origin = &plan;
   plan.retain();
   for (uint16_t i = 0; i < from.access_count; ++i) op->add(from.accesses()[i].var, from.accesses()[i].mode);
-  submit(op, options);
+  return op;
 }
 
 Ref<Operator> Engine::new_operator(Op* plan, QueueKind queue) {
@@ -110,7 +110,6 @@ void Engine::enqueue(Op* op) {
     case EngineKind::naive: {
       Session s(*this);
       op->direct = true;
-      ++direct_;
       schedule(op, s);
       s.finish();
       return;
@@ -120,18 +119,21 @@ void Engine::enqueue(Op* op) {
       break;
     case EngineKind::explore: break;
   }
+  // Variables are also dropped by the garbage collector, at moments that do not repeat.
+  const bool decides = op->kind != OpKind::erase && !on_engine_thread();
+  Queue* const queue = op->queue;  // once pushed, the operation may be finished and gone
   while (!inbox_.try_push(op)) {
     Session s(*this);
     drain_all(s);
   }
   if (options_.kind == EngineKind::explore) {
-    if (!running_here) {
+    if (decides) {
       Blocking blocking;
       drive(nullptr);
     }
     return;
   }
-  if (op->queue->available.load(std::memory_order_seq_cst) > 0) nudge();
+  if (queue->available.load(std::memory_order_seq_cst) > 0) nudge();
 }
 
 // A thread could run the operation but sleeps: hand it over here and now. If the lock is taken, its holder looks
@@ -155,7 +157,6 @@ bool Engine::try_inline(Op* op) {
   }
   op->queue = nullptr;  // tells `ready` to leave it to us
   op->direct = true;
-  ++direct_;
   schedule(op, s);
   op->queue = queue;
   ++running_;
@@ -172,6 +173,7 @@ bool Engine::try_inline(Op* op) {
 
 void Engine::begin_bulk(int size) {
   if (size < 1) throw EngineMisuse("bulk: the size must be at least 1, not " + std::to_string(size));
+  flush_bulk();  // of a block around this one
   bulk_here = new Bulk{.engine = this, .size = size, .outer = bulk_here};
 }
 
@@ -195,6 +197,7 @@ void Engine::flush_bulk() {
   bulk->accesses = 0;
   bulk->count = 0;
   if (count == 1) return enqueue(first);
+  for (Op* part = first; part; part = part->next) part->merge_duplicates();
   Op* op = new_op(accesses);
   op->kind = OpKind::bulk;
   op->parts = first;
@@ -223,7 +226,7 @@ void Engine::delete_variable(const Ref<Var>& var, Op* raw, PushOptions options) 
   op->queue = &queue_of(options.device, options.queue);
   if (var->deleted.exchange(true)) throw EngineMisuse("the variable has been deleted already");
   flush_bulk();
-  op->kind = OpKind::destroy;
+  op->kind = op->type ? OpKind::destroy : OpKind::erase;
   op->add(var.get(), Mode::overwrite);
   enqueue(op.release());
 }

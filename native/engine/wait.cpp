@@ -32,8 +32,8 @@ bool Engine::declared_by_running(const Var* var) const {
 }
 
 void Engine::refuse_inside(const char* what, const Var* var) {
-  if (!running_here) return;
-  const std::string name = running_here->op ? running_here->op->name() : std::string();
+  if (!on_engine_thread()) return;
+  const std::string name = running_here && running_here->op ? running_here->op->name() : "a callback";
   throw EngineMisuse(std::string(what) + " inside the engine function '" + name + "' would block a worker" +
                      (var ? "; declare the variable, or push what depends on it as an operation of its own" : ""));
 }

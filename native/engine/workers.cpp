@@ -204,12 +204,12 @@ void Engine::worker_main(Worker& worker) {
     queue.waking = false;
     bool force = false;
     for (;;) {
+      if (stopping_) break;
       s.will_take_from(queue);
       drain(s, kDrainAtOnce);
       Op* op = take(queue, worker, force);
       force = false;
       if (!op) {
-        if (stopping_) break;
         if (hold.holds()) {
           s.finish();
           hold.release();

@@ -41,10 +41,11 @@ class Completer {
       changed_.wait(guard, [&] { return ended_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
       const auto chosen = jobs_.begin() + random_.below(static_cast<int>(jobs_.size()));
-      const std::function<void()> job = std::move(*chosen);
+      std::function<void()> job = std::move(*chosen);
       jobs_.erase(chosen);
       guard.unlock();
       job();
+      job = nullptr;  // may drop a Completion, and with that run what depends on it
       guard.lock();
     }
   }
@@ -207,7 +208,7 @@ class Program {
   }
 
   Accesses draw_accesses() {
-    const bool distinct = in_bulk_ || random_.chance(80);
+    const bool distinct = random_.chance(80);
     std::vector<Cell*> taken;
     auto draw = [&] {
       Cell* cell = pick();

@@ -31,7 +31,7 @@ inline constexpr bool kAddressSanitizer = false;
 #endif
 
 // How often to repeat something; the sanitizers make every step many times as slow.
-constexpr int scaled(int count) { return kThreadSanitizer ? count / 10 : kAddressSanitizer ? count / 5 : count; }
+constexpr int scaled(int count) { return kThreadSanitizer ? count / 10 : kAddressSanitizer ? count / 2 : count; }
 
 inline constexpr EngineKind kKinds[] = {EngineKind::threaded, EngineKind::naive, EngineKind::explore};
 
