@@ -80,16 +80,17 @@ void bench_graph(const std::string& shape, bool reusable, bool cheap, int worker
     op->cheap = cheap;
     return op;
   };
-  std::vector<Ref<Operator>> operators;
+  constexpr int kOperators = 1000;  // each is pushed a hundred times
+  std::vector<std::shared_ptr<Operator>> operators;
   if (reusable)
-    for (int i = 0; i < kOps; ++i) operators.push_back(engine->new_operator(build(i), QueueKind::compute));
+    for (int i = 0; i < kOperators; ++i) operators.push_back(engine->new_operator(build(i), QueueKind::compute));
   const std::string name = shape + (reusable ? ", reusable" : "") + (cheap ? ", cheap (inline)" : "") + ", " +
                            std::to_string(workers) + " workers";
   print(measure(name, 15, kOps,
                 [&] {
                   for (int i = 0; i < kOps; ++i) {
                     if (reusable)
-                      engine->submit(*operators[i], {});
+                      engine->submit(*operators[static_cast<size_t>(i % kOperators)], {});
                     else
                       engine->submit(build(i), {});
                   }

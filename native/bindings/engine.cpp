@@ -79,7 +79,7 @@ PyVariable::~PyVariable() {
 
 PyOperator::~PyOperator() {
   const PythonEntry entry;
-  op = {};
+  op.reset();
   engine.reset();
 }
 
@@ -203,7 +203,7 @@ int traverse_operator(PyObject* self, visitproc visit, void* arg) {
   if (!nb::inst_ready(self)) return 0;
   const auto* op = nb::inst_ptr<PyOperator>(self);
   // While operations of it are pending the engine holds the function too, and it is not garbage.
-  if (op->op && op->op->unique()) Py_VISIT(op->fn);
+  if (op->op && op->op->idle()) Py_VISIT(op->fn);
   return 0;
 }
 
@@ -211,7 +211,7 @@ int clear_operator(PyObject* self) {
   auto* op = nb::inst_ptr<PyOperator>(self);
   const PythonEntry entry;
   op->fn = nullptr;
-  op->op = {};
+  op->op.reset();
   return 0;
 }
 

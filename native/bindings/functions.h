@@ -25,7 +25,7 @@ struct PyVariable {
 
 struct PyOperator {
   std::shared_ptr<Engine> engine;
-  Ref<Operator> op;
+  std::shared_ptr<Operator> op;
   PyObject* fn = nullptr;  // borrowed from `op`; for the garbage collector
 
   ~PyOperator();

@@ -139,7 +139,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     submit(op, options);
   }
   // `plan` is an Op with function and accesses, as for `submit`.
-  Ref<Operator> new_operator(Op* plan, QueueKind queue);
+  // The handle must go before the engine does; runs still pending then finish.
+  std::shared_ptr<Operator> new_operator(Op* plan, QueueKind queue);
   static void delete_operator(Operator& op) noexcept { op.deleted.store(true); }
 
   void wait_for_var(Var& var, bool writes_only = false, Deadline deadline = kNever);

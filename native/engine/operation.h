@@ -114,7 +114,7 @@ struct Op {
   Queue* queue = nullptr;
   Epoch* epoch = nullptr;
   Ref<Error> error;                // inherited or own
-  Operator* origin = nullptr;      // counted
+  Operator* origin = nullptr;      // which it is a run of
   union {
     Waiter* waiter = nullptr;      // of a wait marker; counted
     Completion* completion;        // of an asynchronous operation that has not started; counted
@@ -177,14 +177,22 @@ Op* new_op(size_t accesses);
 void free_op(Op* op) noexcept;        // drops nothing: `type->drop` has been called or is not due
 void drop_state(Op* op) noexcept;     // ends the function object, unless a reusable Operator owns it
 
-// A function with its variables, made once and pushed many times.
-class Operator : public Counted<Operator> {
- public:
+// A function with its variables, made once and pushed many times. It lives until its handle has gone and its runs have
+// finished. Runs are counted in two places, so that the pushing and the working core do not share a line for it.
+struct Operator {
   ~Operator();
   Engine* engine = nullptr;
   Op* plan = nullptr;  // never submitted: function object, accesses, kind and queue to copy
   QueueKind queue = QueueKind::compute;
   std::atomic<bool> deleted{false};
+  std::atomic<uint64_t> pushed{0};
+  alignas(64) std::atomic<uint64_t> finished{0};  // written under the engine lock
+  bool retired = false;                           // no handle any more; engine lock
+  Operator* next_retired = nullptr;
+
+  bool idle() const noexcept {
+    return finished.load(std::memory_order_acquire) == pushed.load(std::memory_order_relaxed);
+  }
 };
 
 namespace detail {

@@ -11,7 +11,6 @@ template <class T>
 class Counted {
  public:
   void retain() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
-  bool unique() const noexcept { return count_.load(std::memory_order_acquire) == 1; }
   // acq_rel: the thread that deletes has seen all that the others did with the object.
   void release() const noexcept {
     if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete static_cast<const T*>(this);

@@ -14,9 +14,11 @@ void Session::after_unlock() {
   }
   while (Op* op = ops_) {
     ops_ = op->next;
-    Ref<Operator> origin(op->origin);  // may be the last one, and drop the function
-    if (origin) origin->release();
     free_op(op);
+  }
+  while (Operator* op = operators_) {
+    operators_ = op->next_retired;
+    delete op;  // drops the function
   }
   // Moved out first: a destructor may come back into the engine through this thread.
   if (!errors_.empty()) std::vector<Ref<Error>>(std::move(errors_)).clear();

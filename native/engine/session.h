@@ -54,13 +54,23 @@ class Session {
     new (&errors_) std::vector<Ref<Error>>;
     new (&vars_) std::vector<Ref<Var>>;
     ops_ = nullptr;
+    operators_ = nullptr;
     wakes_ = nullptr;
+  }
+  void discard(Operator* op) noexcept {
+    op->next_retired = operators_;
+    operators_ = op;
   }
   void discard(Ref<Var>&& var) { vars_.push_back(std::move(var)); }
   // A finished operation; its function object has been dropped or belongs to an Operator.
   void discard(Op* op) noexcept {
     op->next = ops_;
     ops_ = op;
+    if (Operator* origin = op->origin) run_ended(*origin);
+  }
+  void run_ended(Operator& origin) noexcept {
+    origin.finished.store(origin.finished.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    if (origin.retired && origin.idle()) discard(&origin);
   }
   void run_here(Op* op) noexcept {
     op->next = nullptr;
@@ -76,6 +86,7 @@ class Session {
   Queue* taking_ = nullptr;
   Worker* wakes_ = nullptr;
   Op* ops_ = nullptr;
+  Operator* operators_ = nullptr;
   Op* here_ = nullptr;
   Op* here_tail_ = nullptr;
   std::vector<Ref<Waiter>> signals_;

@@ -10,7 +10,11 @@ namespace {
 struct Rejected {
   void operator()(Op* op) const noexcept {
     drop_state(op);
-    if (op->origin) op->origin->release();
+    if (Operator* origin = op->origin) {
+      Session s(*origin->engine);
+      s.run_ended(*origin);
+      s.finish();
+    }
     free_op(op);  // its Completion, if any, exists only once nothing can throw any more
   }
 };
@@ -80,19 +84,24 @@ Op* Engine::instantiate(Operator& plan) {
   op->kind = from.kind;
   op->cheap = from.cheap;
   op->origin = &plan;
-  plan.retain();
+  plan.pushed.fetch_add(1, std::memory_order_relaxed);
   for (uint16_t i = 0; i < from.access_count; ++i) op->add(from.accesses()[i].var, from.accesses()[i].mode);
   return op;
 }
 
-Ref<Operator> Engine::new_operator(Op* plan, QueueKind queue) {
+std::shared_ptr<Operator> Engine::new_operator(Op* plan, QueueKind queue) {
   OwnedOp owned(plan);
   validate(plan);
-  auto op = make_ref<Operator>();
+  auto op = std::make_unique<Operator>();
   op->engine = this;
   op->plan = owned.release();
   op->queue = queue;
-  return op;
+  return {op.release(), [](Operator* gone) {
+            Session s(*gone->engine);
+            gone->retired = true;
+            if (gone->idle()) s.discard(gone);
+            s.finish();
+          }};
 }
 
 Operator::~Operator() {

@@ -181,7 +181,7 @@ class Program {
     std::vector<Cell*> writes, overwrites, reads;
   };
   struct Reusable {
-    Ref<Operator> op;
+    std::shared_ptr<Operator> op;
     std::shared_ptr<Body> body;
     const char* name;
     bool fails;

@@ -191,7 +191,7 @@ TEST(errors_of_a_reusable_operator_come_with_each_run) {
   auto sometimes = [&](RunContext&) {
     if (++runs % 2) throw 1;
   };
-  const Ref<Operator> op = engine->new_operator(make_op(sometimes, {}, {x}, {}, "op"), QueueKind::compute);
+  const std::shared_ptr<Operator> op = engine->new_operator(make_op(sometimes, {}, {x}, {}, "op"), QueueKind::compute);
   for (int i = 1; i <= 6; ++i) {
     engine->submit(*op, {});
     CHECK_EQ(cause_of(*engine, *x), i % 2 ? "op" : "");
