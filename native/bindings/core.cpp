@@ -1,9 +1,15 @@
 // core.cpp: the module weft._core.
 #include <oneapi/dnnl/dnnl.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #include "bindings/python.h"
 
 NB_MODULE(_core, m) {
+  const char* debug = std::getenv("WEFT_DEBUG");
+  // A program that ends with daemon threads leaks its globals whatever we do: not for every user's eyes.
+  nanobind::set_leak_warnings(debug && *debug && std::strcmp(debug, "0") != 0);
   m.doc() = "weft's native core. Private: its Python faces are the modules of weft.";
   weft::bind_python(m);
   weft::bind_functions(m);
@@ -12,5 +18,5 @@ NB_MODULE(_core, m) {
   m.def("dnnl_version", [] {
     const dnnl_version_t* v = dnnl_version();
     return nanobind::make_tuple(v->major, v->minor, v->patch);
-  });
+  }, nanobind::sig("def dnnl_version() -> tuple[int, int, int]"));
 }

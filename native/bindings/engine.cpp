@@ -284,10 +284,12 @@ void bind_engine(nb::module_& m) {
   nb::class_<PyRecord>(m, "OperationRecord", "What an observer is told of an operation.")
       .def_ro("id", &PyRecord::id)
       .def_ro("operation", &PyRecord::operation)
-      .def_prop_ro("device", [](const PyRecord& r) { return device_object(r.device); })
+      .def_prop_ro("device", [](const PyRecord& r) { return device_object(r.device); },
+                   nb::sig("def device(self) -> weft.base.device.Device"))
       .def_prop_ro("queue", [](const PyRecord& r) { return queue_name(r.queue); })
       .def_ro("worker", &PyRecord::worker)
-      .def_ro("error", &PyRecord::error);
+      .def_prop_ro("error", [](const PyRecord& r) { return r.error; },
+                   nb::sig("def error(self) -> weft.base.errors.EngineError | None"));
 
   nb::class_<PyEngine>(m, "Engine", nb::type_slots(engine_slots), nb::is_weak_referenceable())
       .def(
@@ -318,6 +320,8 @@ void bind_engine(nb::module_& m) {
             e.core->delete_variable(variable.var, op.release(), {});
           },
           nb::arg("variable"), nb::arg("on_deleted").none() = nb::none(),
+          nb::sig("def delete_variable(self, variable: Variable, "
+                  "on_deleted: collections.abc.Callable[[], object] | None = None) -> None"),
           "Delete a variable after everything that has been pushed on it, then call ``on_deleted()`` on a worker.\n\n"
           "Raises EngineError if it has been deleted already or belongs to another engine.")
       .def(
@@ -331,7 +335,12 @@ void bind_engine(nb::module_& m) {
           nb::arg("fn"), nb::arg("device").none() = nb::none(), nb::arg("const_vars") = nb::make_tuple(),
           nb::arg("mutate_vars") = nb::make_tuple(), nb::arg("overwrite_vars") = nb::make_tuple(),
           nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("compute"),
-          nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), kPushDoc)
+          nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), kPushDoc,
+          nb::sig("def push(self, fn: collections.abc.Callable[[RunContext], object] | NativeFunction | Operator, devic"
+                  "e: weft.base.device.Device | str | None = None, const_vars: collections.abc.Iterable[Variable] = (),"
+                  " mutate_vars: collections.abc.Iterable[Variable] = (), overwrite_vars: collections.abc.Iterable[Vari"
+                  "able] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_do"
+                  "ne: collections.abc.Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None"))
       .def(
           "push_async",
           [](PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
@@ -344,6 +353,11 @@ void bind_engine(nb::module_& m) {
           nb::arg("mutate_vars") = nb::make_tuple(), nb::arg("overwrite_vars") = nb::make_tuple(),
           nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("io"),
           nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(),
+          nb::sig("def push_async(self, fn: collections.abc.Callable[[RunContext, OnComplete], object], device: weft.ba"
+                  "se.device.Device | str | None = None, const_vars: collections.abc.Iterable[Variable] = (), mutate_va"
+                  "rs: collections.abc.Iterable[Variable] = (), overwrite_vars: collections.abc.Iterable[Variable] = ()"
+                  ", priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: collections"
+                  ".abc.Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None"),
           "Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is called.\n\n"
           "on_complete may be called once, from any thread, with an exception or a str if the operation failed. fn runs\n"
           "on the queue \"io\" unless told otherwise and may block there. If fn raises first, the operation has failed;\n"
@@ -361,6 +375,10 @@ void bind_engine(nb::module_& m) {
           nb::arg("fn"), nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
           nb::arg("name") = nb::str(""), nb::arg("is_async") = false, nb::kw_only(),
           nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("queue").none() = nb::none(),
+          nb::sig("def new_operator(self, fn: collections.abc.Callable[..., object] | NativeFunction, const_vars: colle"
+                  "ctions.abc.Iterable[Variable] = (), mutate_vars: collections.abc.Iterable[Variable] = (), name: str "
+                  "= '', is_async: bool = False, *, overwrite_vars: collections.abc.Iterable[Variable] = (), queue: str"
+                  " | None = None) -> Operator"),
           "An Operator to push many times: fn, its variables and its name, taken apart only once.\n\n"
           "is_async: fn is called as by push_async. queue: as for push; None: \"io\" if asynchronous, else \"compute\".")
       .def(
@@ -373,6 +391,8 @@ void bind_engine(nb::module_& m) {
             e.core->wait_for_var(*v.var, writes_only, as_deadline(timeout_s));
           },
           nb::arg("variable"), nb::arg("writes_only") = false, nb::arg("timeout_s").none() = nb::none(),
+          nb::sig("def wait_for_var(self, variable: Variable, writes_only: bool = False, "
+                  "timeout_s: float | None = None) -> None"),
           "Wait for everything pushed on a variable before; with writes_only for what produces its value.\n\n"
           "Raises EngineError if the variable is poisoned (each time, with the same first cause), TimeoutError after\n"
           "timeout_s seconds. Inside an engine function a variable that the function declared is ready already; any\n"
@@ -384,6 +404,7 @@ void bind_engine(nb::module_& m) {
             e.core->wait_for_all(as_deadline(timeout_s));
           },
           nb::arg("timeout_s").none() = nb::none(),
+          nb::sig("def wait_for_all(self, timeout_s: float | None = None) -> None"),
           "Wait for everything pushed before this call.\n\n"
           "Raises EngineError for a failure that no wait_for_all has raised yet, EngineErrorGroup for several;\n"
           "TimeoutError after timeout_s seconds.")
@@ -404,6 +425,7 @@ void bind_engine(nb::module_& m) {
             e.core->stop(as_deadline(timeout_s));
           },
           nb::arg("timeout_s").none() = nb::none(),
+          nb::sig("def stop(self, timeout_s: float | None = None) -> None"),
           "Finish what is pending and end the threads; pushes raise EngineError until start().\n\n"
           "Variables, their versions and their errors stay. Raises TimeoutError after timeout_s seconds; the engine\n"
           "then goes on.")
@@ -461,6 +483,7 @@ void bind_engine(nb::module_& m) {
             d["wakes"] = s.wakes;
             return d;
           },
+          nb::sig("def stats(self) -> dict[str, int]"),
           "Counters since the engine was made, as a dict.\n\n"
           "pushed, finished (failed and skipped ones included), failed, skipped, inlined (cheap native functions that\n"
           "ran on the pushing thread); now: pending, running, async_outstanding (started, not completed), threads;\n"
@@ -487,7 +510,7 @@ void bind_engine(nb::module_& m) {
     if (!Engine::wait_for_dying(deadline)) stuck.push_back("an engine without handles");
     PythonError::drop_all_exceptions();
     return nb::make_tuple(stuck, failures);
-  });
+  }, nb::sig("def shut_down_engines(timeout_s: float) -> tuple[list[str], list[str]]"));
 }
 
 }  // namespace weft

@@ -221,7 +221,8 @@ void bind_functions(nb::module_& m) {
                            "What an engine function is called with: what only run time knows.\n\n"
                            "device: the Device it runs on; stream: None on cpu; worker: index of the thread within its\n"
                            "queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name.")
-      .def_prop_ro("device", [](const PyRunContext& c) { return device_object(c.device); })
+      .def_prop_ro("device", [](const PyRunContext& c) { return device_object(c.device); },
+                   nb::sig("def device(self) -> weft.base.device.Device"))
       .def_prop_ro("stream", [](const PyRunContext&) { return nb::none(); })
       .def_prop_ro("worker", [](const PyRunContext& c) { return c.worker; })
       .def_prop_ro("queue", [](const PyRunContext& c) { return queue_name(c.queue); })
@@ -242,7 +243,8 @@ void bind_functions(nb::module_& m) {
             const bool first = self.completion->finish(error.is_none() ? Ref<Error>() : error_from_object(error));
             if (!first) throw EngineMisuse("on_complete: the operation has ended already");
           },
-          nb::arg("error").none() = nb::none());
+          nb::arg("error").none() = nb::none(),
+          nb::sig("def __call__(self, error: BaseException | type[BaseException] | str | None = None) -> None"));
 
   nb::class_<PyNativeFunction>(
       m, "NativeFunction",

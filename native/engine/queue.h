@@ -63,14 +63,18 @@ struct Queue {
 };
 
 // The gate between wide and narrow work. Wide work goes first among equals, but after a wide operation of
-// length T narrow work that waited gets a window of T / kNarrowShare, so neither starves.
+// length T narrow work that waited gets a window of T / kNarrowShare, so neither starves. Beside a wide operation
+// a few cheap kernels may still run on pushing threads, so that a program that reads small results stays quick; after
+// kInlineBesideWide of them they queue like other narrow work, and back-pressure holds back whoever floods the engine.
 struct DeviceState {
   static constexpr int kNarrowShare = 16;
+  static constexpr int kInlineBesideWide = 64;
 
   Device device;
   Queue queues[kQueueKinds];
   int narrow_running = 0;
   bool wide_running = false;
+  int inlined_beside_wide = 0;
   Clock::time_point wide_started{};
   Clock::time_point narrow_until{};
 

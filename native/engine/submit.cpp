@@ -161,6 +161,8 @@ bool Engine::try_inline(Op* op) {
   drain_all(s);
   if (inbox_.tickets() != inbox_.taken()) return false;  // an earlier push is only half stored
   Queue* queue = op->queue;
+  DeviceState& device = *queue->device;
+  if (device.wide_running && device.inlined_beside_wide++ >= DeviceState::kInlineBesideWide) return false;
   for (const Access *a = op->accesses(), *end = a + op->access_count; a != end; ++a) {
     if (!(a->mode == Mode::read ? a->var->readable() : a->var->idle())) return false;
   }

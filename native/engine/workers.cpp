@@ -105,6 +105,7 @@ Op* Engine::take(Queue& queue, Worker& worker, bool force) {
       device.narrow_running = 0;
     }
     device.wide_running = true;
+    device.inlined_beside_wide = 0;
     device.wide_started = Clock::now();
   } else if (queue.kind == QueueKind::compute) {
     ++device.narrow_running;

@@ -17,16 +17,16 @@ Op* filled(size_t accesses, uint64_t mark) {
   CHECK(op->access_room >= accesses);
   CHECK_EQ(reinterpret_cast<uintptr_t>(op) % 64, uintptr_t{0});
   for (size_t i = 0; i < accesses; ++i) op->add(reinterpret_cast<Var*>(mark), Mode::read);
-  op->id = mark;
+  op->size_bytes = mark;
   std::fill(std::begin(op->storage), std::end(op->storage), static_cast<unsigned char>(mark));
   return op;
 }
 
 bool intact(Op& op) {
   for (size_t i = 0; i < op.access_count; ++i)
-    if (op.accesses()[i].var != reinterpret_cast<Var*>(op.id)) return false;
+    if (op.accesses()[i].var != reinterpret_cast<Var*>(op.size_bytes)) return false;
   return std::all_of(std::begin(op.storage), std::end(op.storage),
-                     [&](unsigned char byte) { return byte == static_cast<unsigned char>(op.id); });
+                     [&](unsigned char byte) { return byte == static_cast<unsigned char>(op.size_bytes); });
 }
 
 }  // namespace

@@ -103,16 +103,20 @@ def random_program(seed, size, variables=100, features=PLAIN):
 
 
 class _Generator:
+    """Keeps an oracle along, to know what is poisoned: chosen blindly, nearly all steps would soon be skipped."""
+
     def __init__(self, rng, variables, features):
         self.rng, self.features = rng, features
         self.live = list(range(variables))
         self.made = variables
         self.protected = set()
         self.result = Program(variables)
+        self.oracle = Oracle(self.result)
         for i in range(10 if features.operators else 0):
             function = self.function(operator=i)
             self.protected.update(function.reads, function.writes)
             self.result.operators.append(function)
+            self.oracle.runs.append(0)
 
     def chance(self, share):
         return self.rng.random() < share
@@ -121,11 +125,14 @@ class _Generator:
         rng, features = self.rng, self.features
         writes = rng.sample(self.live, rng.randint(1, min(3, len(self.live))))
         reads = rng.sample(self.live, min(rng.randint(2, 19), len(self.live)))
+        if not self.chance(0.15):
+            reads = [v for v in reads if not self.oracle.poison[v]]
         if not self.chance(0.1):  # usually nothing is both read and written
             reads = [v for v in reads if v not in writes]
         elif reads:
             reads.append(rng.choice(reads))
-        overwrites = [v for v in writes if self.chance(features.overwrite)]
+        heal = 0.8 if features.overwrite else 0.0
+        overwrites = [v for v in writes if self.chance(heal if self.oracle.poison[v] else features.overwrite)]
         mutates = [v for v in writes if v not in overwrites]
         if mutates and self.chance(0.05):
             mutates.append(mutates[0])
@@ -144,13 +151,16 @@ class _Generator:
         if self.chance(features.clear):
             return Step("clear", number, variable=rng.choice(self.live))
         if self.chance(features.delete):
-            old = rng.choice(self.live)
-            if old not in self.protected:
+            unused = [v for v in self.live if v not in self.protected]
+            if unused:
+                old = rng.choice(unused)
                 self.live[self.live.index(old)] = self.made
                 self.made += 1
                 return Step("delete", number, variable=old, becomes=self.made - 1)
         if self.result.operators and self.chance(features.operators):
             function = rng.choice(self.result.operators)
+            if self.oracle.first_cause(function) and self.chance(0.7):
+                function = self.function()
         else:
             function = self.function()
         changes = not in_bulk or self.chance(0.1)
@@ -163,7 +173,11 @@ class _Generator:
         while number < size:
             length = self.rng.randint(2, 40) if self.chance(self.features.bulk) else 1
             length = min(length, size - number)
-            self.result.units.append([self.step(number + i, length > 1) for i in range(length)])
+            unit = []
+            for i in range(length):
+                unit.append(self.step(number + i, length > 1))
+                self.oracle.step(unit[-1])
+            self.result.units.append(unit)
             number += length
         return self.result
 

@@ -1,0 +1,287 @@
+// Fork: the parent goes on as if nothing had been, the child has engines that work, and whatever cannot finish in the
+// child fails there instead of hanging.
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+
+// ThreadSanitizer does not support threads that start in a forked child of a process with threads.
+bool skipped() {
+  if (kThreadSanitizer) std::puts("skipped: ThreadSanitizer does not follow a fork of a process with threads");
+  return kThreadSanitizer;
+}
+
+// Runs `body` in a forked child and waits for it; the child's failure is ours.
+template <class F>
+void in_child(F&& body) {
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    int status = 1;
+    try {
+      body();
+      status = 0;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "in the child: %s\n", error.what());
+    }
+    _exit(status);
+  }
+  int status = 0;
+  const bool ended = soon([&] { return waitpid(child, &status, WNOHANG) == child; }, 30000);
+  if (!ended) {
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+  }
+  CHECK(ended);
+  CHECK(WIFEXITED(status));
+  CHECK_EQ(WEXITSTATUS(status), 0);
+}
+
+// The engine does all that it should.
+void exercise(const std::shared_ptr<Engine>& engine) {
+  Variable x(engine), y(engine);
+  int value = 0;
+  for (int i = 0; i < 100; ++i) push(*engine, [&](RunContext&) { ++value; }, {}, {x});
+  push_async(*engine, [](RunContext&, const Ref<Completion>& completion) { completion->finish(); }, {x}, {y});
+  push(*engine, [](RunContext&) { throw 1; }, {y}, {y}, "f");
+  engine->wait_for_var(*x, false, in_ms(20000));
+  CHECK_EQ(value, 100);
+  CHECK_EQ(cause_of(*engine, *y), "f");
+  engine->stop(in_ms(20000));
+  engine->start();
+  push(*engine, nothing, {}, {x});
+  engine->wait_for_var(*x, false, in_ms(20000));
+  CHECK_EQ(x->version.load(), uint64_t{101});
+}
+
+// Raises in the child what a wait for the variable raises, and checks that it says why.
+void check_lost(Engine& engine, Var& var) {
+  try {
+    engine.wait_for_var(var, false, in_ms(10000));
+  } catch (const OperationFailed& failed) {
+    CHECK(failed.errors.front()->message.find("fork") != std::string::npos);
+    return;
+  }
+  CHECK(!"the wait raised nothing");
+}
+
+}  // namespace
+
+TEST(fork_of_an_idle_engine) {
+  if (skipped()) return;
+  for (const EngineKind kind : kKinds) {
+    auto engine = make_engine(2, kind);
+    Variable x(engine);
+    push(*engine, nothing, {}, {x});
+    CHECK(Engine::settle_all(in_ms(20000)));
+    in_child([&] {
+      CHECK_EQ(x->version.load(), uint64_t{1});
+      engine->wait_for_var(*x, false, in_ms(20000));
+      exercise(engine);
+      exercise(make_engine(2, kind));
+    });
+    exercise(engine);
+  }
+}
+
+TEST(fork_after_settling_finds_the_work_done) {
+  if (skipped()) return;
+  for (const EngineKind kind : kKinds) {
+    auto engine = make_engine(2, kind);
+    Variable x(engine);
+    int value = 0;
+    for (int i = 0; i < 500; ++i) push(*engine, [&](RunContext&) { ++value; }, {}, {x});
+    CHECK(Engine::settle_all(in_ms(20000)));
+    in_child([&] {
+      CHECK_EQ(value, 500);
+      engine->wait_for_var(*x, false, in_ms(20000));
+      exercise(engine);
+    });
+  }
+}
+
+TEST(fork_settles_only_until_the_deadline) {
+  Gate gate;
+  auto engine = make_engine();
+  push(*engine, [&](RunContext&) { gate.pass(); }, {}, {});
+  CHECK(gate.reached());
+  CHECK(!Engine::settle_all(in_ms(30)));
+  gate.open();
+  CHECK(Engine::settle_all(in_ms(20000)));
+}
+
+TEST(fork_keeps_errors_and_versions) {
+  if (skipped()) return;
+  auto engine = make_engine();
+  Variable x(engine);
+  push(*engine, [](RunContext&) { throw 1; }, {}, {x}, "f");
+  CHECK(Engine::settle_all(in_ms(20000)));
+  in_child([&] {
+    CHECK_EQ(cause_of(*engine, *x), "f");
+    engine->clear_error(*x);
+    CHECK_EQ(cause_of(*engine, *x), "");
+  });
+  CHECK_EQ(cause_of(*engine, *x), "f");
+}
+
+TEST(fork_with_a_function_running_loses_it_in_the_child_only) {
+  if (skipped()) return;
+  Gate gate;
+  auto engine = make_engine(1);
+  Variable running(engine), ready(engine), waiting(engine), read(engine), untouched(engine);
+  push(*engine, [&](RunContext&) { gate.pass(); }, {read}, {running}, "running");
+  CHECK(gate.reached());
+  push(*engine, nothing, {}, {ready}, "ready");
+  push(*engine, nothing, {running}, {waiting}, "waiting");
+  in_child([&] {
+    check_lost(*engine, *running);
+    check_lost(*engine, *ready);
+    check_lost(*engine, *waiting);
+    CHECK_EQ(cause_of(*engine, *read), "");
+    CHECK_EQ(cause_of(*engine, *untouched), "");
+    engine->wait_for_all(in_ms(10000));
+    engine->clear_error(*running);
+    push(*engine, nothing, {}, {running});
+    engine->wait_for_var(*running, false, in_ms(10000));
+    exercise(engine);
+  });
+  gate.open();
+  for (Var* var : {&*running, &*ready, &*waiting}) {
+    CHECK_EQ(cause_of(*engine, *var), "");
+    CHECK_EQ(var->version.load(), uint64_t{1});
+  }
+  exercise(engine);
+}
+
+TEST(fork_names_the_operation_that_was_lost) {
+  if (skipped()) return;
+  Gate gate;
+  auto engine = make_engine(1);
+  Variable x(engine), y(engine);
+  push(*engine, [&](RunContext&) { gate.pass(); }, {}, {x}, "running");
+  CHECK(gate.reached());
+  push(*engine, nothing, {}, {y}, "ready");
+  in_child([&] {
+    CHECK_EQ(cause_of(*engine, *x), "running");
+    CHECK_EQ(cause_of(*engine, *y), "ready");
+  });
+  gate.open();
+}
+
+TEST(fork_with_a_bulk_running_or_pending_loses_it) {
+  if (skipped()) return;
+  Gate gate;
+  auto engine = make_engine(1);
+  Variable x(engine), y(engine), z(engine);
+  for (Var* var : {&*x, &*y}) {
+    engine->begin_bulk(2);
+    push(*engine, [&](RunContext&) { gate.pass(); }, {}, {var}, "first part");
+    push(*engine, nothing, {}, {var}, "second part");
+    engine->end_bulk();
+  }
+  CHECK(gate.reached());
+  push(*engine, nothing, {y}, {z}, "after");
+  in_child([&] {
+    for (Var* var : {&*x, &*y, &*z}) check_lost(*engine, *var);
+    exercise(engine);
+  });
+  gate.open();
+  for (Var* var : {&*x, &*y, &*z}) CHECK_EQ(cause_of(*engine, *var), "");
+}
+
+TEST(fork_with_an_asynchronous_operation_outstanding) {
+  if (skipped()) return;
+  for (const EngineKind kind : kKinds) {
+    auto engine = make_engine(1, kind);
+    Variable x(engine), y(engine);
+    Log<Ref<Completion>> kept;
+    push_async(*engine, [&](RunContext&, const Ref<Completion>& completion) { kept.add(completion); }, {}, {x});
+    push(*engine, nothing, {x}, {y});
+    CHECK(Engine::settle_all(in_ms(20000)));  // it cannot go on by itself
+    CHECK_EQ(kept.size(), size_t{1});
+    in_child([&] {
+      check_lost(*engine, *x);
+      check_lost(*engine, *y);
+      CHECK(!kept.items().front()->finish());
+      exercise(engine);
+    });
+    CHECK(kept.items().front()->finish());
+    CHECK_EQ(cause_of(*engine, *y), "");
+  }
+}
+
+TEST(fork_while_another_thread_runs_a_naive_function) {
+  if (skipped()) return;
+  Gate gate;
+  auto engine = make_engine(1, EngineKind::naive);
+  Variable x(engine);
+  std::thread other([&] { push(*engine, [&](RunContext&) { gate.pass(); }, {}, {x}, "running"); });
+  CHECK(gate.reached());
+  in_child([&] {
+    check_lost(*engine, *x);
+    exercise(engine);
+  });
+  gate.open();
+  other.join();
+  CHECK_EQ(cause_of(*engine, *x), "");
+}
+
+TEST(fork_while_other_threads_push_and_wait) {
+  if (skipped()) return;
+  auto engine = make_engine(2);
+  std::atomic<bool> enough{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      Variable x(engine);
+      while (!enough) {
+        for (int k = 0; k < 20; ++k) push(*engine, nothing, {}, {x});
+        engine->wait_for_var(*x);
+      }
+    });
+  }
+  for (int i = 0; i < 10; ++i) {
+    Engine::settle_all(in_ms(20));
+    in_child([&] { exercise(engine); });
+  }
+  enough = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(fork_of_several_engines_and_of_a_child) {
+  if (skipped()) return;
+  std::vector<std::shared_ptr<Engine>> engines;
+  for (int i = 0; i < 6; ++i) engines.push_back(make_engine(2, kKinds[i % 3]));
+  for (const auto& engine : engines) exercise(engine);
+  CHECK(Engine::settle_all(in_ms(20000)));
+  in_child([&] {
+    for (const auto& engine : engines) exercise(engine);
+    CHECK(Engine::settle_all(in_ms(20000)));
+    in_child([&] {
+      for (const auto& engine : engines) exercise(engine);
+    });
+    for (const auto& engine : engines) CHECK_EQ(engine->shutdown(in_ms(10000)), std::vector<std::string>());
+  });
+}
+
+TEST(fork_then_the_child_ends_its_engines) {
+  if (skipped()) return;
+  for (const EngineKind kind : kKinds) {
+    auto engine = make_engine(2, kind);
+    exercise(engine);
+    CHECK(Engine::settle_all(in_ms(20000)));
+    in_child([&] {
+      engine.reset();
+      CHECK_EQ(Engine::all().size(), size_t{0});
+    });
+  }
+}

@@ -1,0 +1,249 @@
+"""weft's native core. Private: its Python faces are the modules of weft."""
+
+from collections.abc import Callable, Iterable
+
+from types import ModuleType
+import weft.base.device
+import weft.base.errors
+
+
+def end_python() -> None: ...
+
+class RunContext:
+    """
+    What an engine function is called with: what only run time knows.
+
+    device: the Device it runs on; stream: None on cpu; worker: index of the thread within its
+    queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name.
+    """
+
+    @property
+    def device(self) -> weft.base.device.Device: ...
+
+    @property
+    def stream(self) -> None: ...
+
+    @property
+    def worker(self) -> int: ...
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def operation(self) -> str: ...
+
+    def __repr__(self) -> str: ...
+
+class OnComplete:
+    """
+    Ends an asynchronous operation: call it once, from any thread.
+
+    on_complete(error=None): with an exception or a str the operation has failed.
+    Raises EngineError if the operation has ended already, TypeError for another error.
+    """
+
+    def __call__(self, error: BaseException | type[BaseException] | str | None = None) -> None: ...
+
+class NativeFunction:
+    """
+    A C function ``void f(void* data)`` for the engine, given by its address (ctypes, cffi, numba).
+
+    It runs without the GIL. cheap: it lasts less than a microsecond or so and may run on the pushing thread if
+    nothing it needs is busy; whether it did cannot be observed. keep: an object kept alive as long as the function.
+    Raises ValueError if address is 0.
+
+    >>> import ctypes
+    >>> from weft.engine import Engine, NativeFunction
+    >>> libc = ctypes.CDLL(None)
+    >>> address = ctypes.cast(libc.free, ctypes.c_void_p).value
+    >>> with Engine() as engine:
+    ...     engine.push(NativeFunction(address, 0, name='free(NULL)'))
+    ...     engine.wait_for_all()
+    """
+
+    def __init__(self, address: int, data: int = 0, *, cheap: bool = False, name: str = '', keep: object | None = None) -> None: ...
+
+    @property
+    def cheap(self) -> bool: ...
+
+    @property
+    def name(self) -> str: ...
+
+class Variable:
+    """
+    A token for any resource: what operations read and mutate. Made by Engine.new_variable().
+
+    version: how many operations that wrote it have run. Dropping the last reference deletes it.
+    """
+
+    @property
+    def version(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class Operator:
+    """
+    A function with its variables, made once by Engine.new_operator() and pushed many times.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def __repr__(self) -> str: ...
+
+class OperationRecord:
+    """What an observer is told of an operation."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def operation(self) -> str: ...
+
+    @property
+    def device(self) -> weft.base.device.Device: ...
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def worker(self) -> int: ...
+
+    @property
+    def error(self) -> weft.base.errors.EngineError | None: ...
+
+class Engine:
+    def __init__(self, kind: str, workers: int, io_workers: int, max_pending: int, max_pending_bytes: int, seed: int, check: bool) -> None: ...
+
+    @property
+    def workers(self) -> int:
+        """Narrow compute threads of each device."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it takes operations."""
+
+    def new_variable(self) -> Variable:
+        """A new Variable of this engine, at version 0."""
+
+    def delete_variable(self, variable: Variable, on_deleted: Callable[[], object] | None = None) -> None:
+        """
+        Delete a variable after everything that has been pushed on it, then call ``on_deleted()`` on a worker.
+
+        Raises EngineError if it has been deleted already or belongs to another engine.
+        """
+
+    def push(self, fn: Callable[[RunContext], object] | NativeFunction | Operator, device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable] = (), mutate_vars: Iterable[Variable] = (), overwrite_vars: Iterable[Variable] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
+        """
+        Run ``fn(run_context)`` once the variables it uses are free; returns at once.
+
+        fn: any callable, a NativeFunction, or an Operator (then only device and priority may be given).
+        device: None (cpu:0), "cpu:1" or a Device. const_vars, mutate_vars, overwrite_vars: the Variables it reads,
+        changes, and writes without reading. A variable listed twice, or read and written, counts as written.
+        priority: higher runs first among the ready operations of a queue. name: for errors and observers.
+        queue: "compute", "wide" (opens a parallel region: has the device's compute work to itself), "copy", "io",
+        "priority". size_bytes: memory the operation holds while it is pending, for back-pressure.
+        on_done: called with None or the EngineError when this operation has finished, failed or been skipped.
+
+        What fn raises poisons what it would have written and is raised by the waits. On a thread of the user's, push blocks
+        while more than max_pending operations or max_pending_bytes bytes are pending.
+        Raises EngineError if the engine is stopped or a variable is deleted or another engine's, DeviceError for a device
+        that is not there, TypeError and ValueError for other arguments.
+
+        >>> from weft.engine import Engine
+        >>> with Engine() as engine:
+        ...     log, order = [], engine.new_variable()
+        ...     for i in range(3):
+        ...         engine.push(lambda run_context, i=i: log.append(i), mutate_vars=[order])
+        ...     engine.wait_for_var(order)
+        >>> log
+        [0, 1, 2]
+        """
+
+    def push_async(self, fn: Callable[[RunContext, OnComplete], object], device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable] = (), mutate_vars: Iterable[Variable] = (), overwrite_vars: Iterable[Variable] = (), priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
+        """
+        Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is called.
+
+        on_complete may be called once, from any thread, with an exception or a str if the operation failed. fn runs
+        on the queue "io" unless told otherwise and may block there. If fn raises first, the operation has failed;
+        likewise if on_complete is dropped without having been called.
+        """
+
+    def new_operator(self, fn: Callable[..., object] | NativeFunction, const_vars: Iterable[Variable] = (), mutate_vars: Iterable[Variable] = (), name: str = '', is_async: bool = False, *, overwrite_vars: Iterable[Variable] = (), queue: str | None = None) -> Operator:
+        """
+        An Operator to push many times: fn, its variables and its name, taken apart only once.
+
+        is_async: fn is called as by push_async. queue: as for push; None: "io" if asynchronous, else "compute".
+        """
+
+    def delete_operator(self, operator: Operator) -> None:
+        """No more pushes of it; it is freed when those before have finished."""
+
+    def wait_for_var(self, variable: Variable, writes_only: bool = False, timeout_s: float | None = None) -> None:
+        """
+        Wait for everything pushed on a variable before; with writes_only for what produces its value.
+
+        Raises EngineError if the variable is poisoned (each time, with the same first cause), TimeoutError after
+        timeout_s seconds. Inside an engine function a variable that the function declared is ready already; any
+        other wait raises EngineError there, because it would block a worker. Ctrl-C ends the wait.
+        """
+
+    def wait_for_all(self, timeout_s: float | None = None) -> None:
+        """
+        Wait for everything pushed before this call.
+
+        Raises EngineError for a failure that no wait_for_all has raised yet, EngineErrorGroup for several;
+        TimeoutError after timeout_s seconds.
+        """
+
+    def clear_error(self, variable: Variable) -> None:
+        """
+        Forget a variable's error, after what has been pushed on it before; its value is what it is.
+        """
+
+    def start(self) -> None:
+        """Take operations again after stop()."""
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """
+        Finish what is pending and end the threads; pushes raise EngineError until start().
+
+        Variables, their versions and their errors stay. Raises TimeoutError after timeout_s seconds; the engine
+        then goes on.
+        """
+
+    def check_access(self, variable: Variable, write: bool = False) -> None:
+        """
+        With check=True or WEFT_CHECK=1: raise EngineError if this access was not declared.
+
+        Inside an engine function: the function must have declared it. Outside: no pending operation may conflict.
+        For those who wrap a resource with a variable. Does nothing otherwise.
+        """
+
+    def add_observer(self, observer: object) -> None:
+        """
+        Call ``observer.on_push(record)``, ``on_start`` and ``on_end``, those it has, for each operation.
+
+        They run on the thread where it happens. record: id, operation, device, queue, worker, error. What they raise
+        goes to sys.unraisablehook. Skipped operations have no on_start.
+        """
+
+    def remove_observer(self, observer: object) -> None:
+        """Stop calling an observer."""
+
+    def stats(self) -> dict[str, int]:
+        """
+        Counters since the engine was made, as a dict.
+
+        pushed, finished (failed and skipped ones included), failed, skipped, inlined (cheap native functions that
+        ran on the pushing thread); now: pending, running, async_outstanding (started, not completed), threads;
+        stalls (pushes held back), wakes (threads woken).
+        """
+
+def settle_engines(arg: float, /) -> bool: ...
+
+def shut_down_engines(timeout_s: float) -> tuple[list[str], list[str]]: ...
+
+def dnnl_version() -> tuple[int, int, int]: ...
+
+testing: ModuleType
