@@ -221,6 +221,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void start_thread(Queue& queue);
   void worker_main(Worker& worker);
   bool sleep(Worker& worker, Session& s);
+  void consider_standby(Worker& worker, Session& s);
+  void stand_by(Worker& worker, Session& s);
   Queue& queue_of(Device device, QueueKind kind);
 
   // Waiting (wait.cpp)
@@ -284,6 +286,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool stopping_ = false;
   uint64_t generation_ = 0;        // +1 in a forked child: threads of the parent do not exist here
   std::mutex lifecycle_;           // start, stop, shutdown
+  bool abandoned_ = false;         // a function never returned: the engine is leaked; under lifecycle_
   std::atomic<uint64_t> next_trace_id_{0};
   std::mutex observer_mutex_;
   std::vector<std::unique_ptr<std::vector<std::shared_ptr<Observer>>>> old_observers_;

@@ -125,6 +125,10 @@ Engine::~Engine() {
 void Engine::start() {
   const std::lock_guard guard(lifecycle_);
   state_.store(State::running);
+  Session s(*this);
+  drain_all(s);  // a push that was overtaken by stop()
+  each_queue([&](Queue& queue) { wake(queue, s); });
+  s.finish();
 }
 
 void Engine::stop(Deadline deadline) {
@@ -185,7 +189,7 @@ std::vector<std::string> Engine::end_threads(Deadline deadline) {
     queue.available.store(queue.limit);
     queue.workers.clear();
     queue.idle.clear();
-    queue.waking = queue.spinning = false;
+    queue.waking = queue.spinning = queue.standby = false;
   });
   threads_ = stuck.size();
   stopping_ = !stuck.empty();
@@ -233,6 +237,7 @@ void Engine::abandon_outstanding(const char* reason, Session& s) {
 std::vector<std::string> Engine::shutdown(Deadline deadline) {
   Blocking blocking;
   const std::lock_guard guard(lifecycle_);
+  if (abandoned_) return {"given up before"};
   // Each round may make operations ready that depended on what was given up.
   poll(deadline, [&] {
     if (!settle(deadline)) return true;
@@ -245,7 +250,9 @@ std::vector<std::string> Engine::shutdown(Deadline deadline) {
     return finished;
   });
   state_.store(State::stopped);
-  return end_threads(deadline);
+  std::vector<std::string> stuck = end_threads(deadline);
+  abandoned_ = !stuck.empty();
+  return stuck;
 }
 
 std::vector<Ref<Error>> Engine::take_unseen_errors() {
@@ -282,7 +289,7 @@ void Engine::reset_in_child() {
   each_queue([&](Queue& queue) {
     forget(queue.workers);
     queue.idle.clear();
-    queue.waking = queue.spinning = false;
+    queue.waking = queue.spinning = queue.standby = false;
     available_.fetch_add(queue.limit - queue.available.load());
     queue.available.store(queue.limit);
     queue.device->wide_running = false;

@@ -40,6 +40,7 @@ struct Worker {
   Op* current = nullptr;      // what it runs
   Worker* next_wake = nullptr;
   bool idle = false;          // on the queue's idle list
+  bool on_standby = false;    // woken to stand by, not to work
   bool long_running = false;  // a narrow function that wide work no longer waits for
   Parker parker;
   Op* assigned = nullptr;     // exploration: what to run next
@@ -58,8 +59,13 @@ struct Queue {
   std::vector<Worker*> idle;                     // sleeping, most recent last
   bool waking = false;                           // a woken worker has not arrived yet
   bool spinning = false;                         // a worker looks for work before it sleeps
-  std::atomic<int> available{0};                 // idle workers plus threads that may still be started
+  bool standby = false;                          // a worker leaves tiny functions to the others, see Engine::stand_by
+  uint64_t taken = 0;                            // operations ever
+  std::atomic<int> available{0};                 // threads that a push may wake or start
   std::atomic<bool> has_ready{false};            // a hint for the spinning worker
+
+  int active() const noexcept { return static_cast<int>(workers.size() - idle.size()) - (standby ? 1 : 0); }
+  bool left_to_others() const noexcept { return standby && active() > 0; }
 };
 
 // The gate between wide and narrow work. Wide work goes first among equals, but after a wide operation of

@@ -16,9 +16,14 @@ constexpr auto kSpin = std::chrono::microseconds(3);
 // Wide work waits this long for narrow functions that run, then goes beside them.
 constexpr auto kWideGrace = std::chrono::microseconds(200);
 constexpr int kDrainAtOnce = 64;
+// Functions that last less than this, scheduling included, are tiny; a worker decides it once in kStreak of them.
+constexpr auto kTiny = std::chrono::nanoseconds(500);
+constexpr int kStreak = 64;
+constexpr auto kStandby = std::chrono::microseconds(100);
 
 void set_available(std::atomic<int>& all, Queue& queue) noexcept {
-  const int now = static_cast<int>(queue.idle.size()) + queue.limit - static_cast<int>(queue.workers.size());
+  const int sleeping = static_cast<int>(queue.idle.size()) + queue.limit - static_cast<int>(queue.workers.size());
+  const int now = queue.left_to_others() ? 0 : sleeping;
   const int before = queue.available.exchange(now, std::memory_order_seq_cst);
   all.fetch_add(now - before, std::memory_order_seq_cst);
 }
@@ -64,7 +69,8 @@ bool Engine::runnable(Queue& queue) {
 }
 
 void Engine::wake(Queue& queue, Session& s) {
-  if (queue.waking || queue.spinning || s.takes_from(queue) || !runnable(queue)) return;
+  if (queue.waking || queue.spinning || s.takes_from(queue) || queue.left_to_others() || !runnable(queue))
+    return;
   if (!queue.idle.empty()) {
     Worker* worker = queue.idle.back();
     queue.idle.pop_back();
@@ -114,6 +120,7 @@ Op* Engine::take(Queue& queue, Worker& worker, bool force) {
   if (queue.ready.empty()) queue.has_ready.store(false, std::memory_order_relaxed);
   --ready_count_;
   ++running_;
+  ++queue.taken;
   worker.current = op;
   return op;
 }
@@ -185,7 +192,9 @@ bool Engine::sleep(Worker& worker, Session& s) {
   s.finish();
   worker.parker.park();
   s.relock();
-  if (worker.idle) {  // a wake meant for an earlier sleep
+  if (std::exchange(worker.on_standby, false)) {
+    stand_by(worker, s);
+  } else if (worker.idle) {  // a wake meant for an earlier sleep
     std::erase(queue.idle, &worker);
     worker.idle = false;
     set_available(available_, queue);
@@ -193,6 +202,40 @@ bool Engine::sleep(Worker& worker, Session& s) {
     queue.waking = false;
   }
   return false;
+}
+
+// One thread does tiny functions faster than two that contend for the lock, and pushing threads need not look for
+// sleepers meanwhile. But nobody knows how long the next function is. So one worker stands by: it sleeps, and looks again
+// every kStandby whether the others still get on; if not, it works too.
+void Engine::consider_standby(Worker& worker, Session& s) {
+  Queue& queue = *worker.queue;
+  if (queue.standby) return;
+  if (queue.active() > 1) {
+    stand_by(worker, s);
+  } else if (!queue.idle.empty()) {
+    Worker* other = queue.idle.back();
+    queue.idle.pop_back();
+    other->idle = false;
+    other->on_standby = true;
+    queue.standby = true;
+    set_available(available_, queue);
+    s.wake(other);
+  }
+}
+
+void Engine::stand_by(Worker& worker, Session& s) {
+  Queue& queue = *worker.queue;
+  queue.standby = true;
+  set_available(available_, queue);
+  for (bool they_get_on = true; they_get_on && !stopping_;) {
+    const uint64_t before = queue.taken;
+    s.finish();
+    worker.parker.park_until(Clock::now() + kStandby);
+    s.relock();
+    they_get_on = queue.active() > 0 && queue.taken - before >= kStandby / kTiny / 4;
+  }
+  queue.standby = false;
+  set_available(available_, queue);
 }
 
 void Engine::worker_main(Worker& worker) {
@@ -204,6 +247,8 @@ void Engine::worker_main(Worker& worker) {
     const uint64_t generation = generation_;
     queue.waking = false;
     bool force = false;
+    int streak = 0;
+    auto streak_began = Clock::now();
     for (;;) {
       if (stopping_) break;
       s.will_take_from(queue);
@@ -231,6 +276,11 @@ void Engine::worker_main(Worker& worker) {
         finish_op(op, s);
       else if (!stalled_.empty())
         release_stalled(s);  // perhaps only asynchronous operations are left
+      if (++streak < kStreak) continue;
+      const auto now = Clock::now();
+      if (now - streak_began < kStreak * kTiny) consider_standby(worker, s);
+      streak = 0;
+      streak_began = now;
     }
     s.finish();
   }

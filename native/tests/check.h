@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -51,8 +52,11 @@ std::string show(const T& value) {
   }
 }
 
+// Said at once: what is unwound next may wait for threads that the failure leaves stuck.
 [[noreturn]] inline void fail(const char* file, int line, const std::string& text) {
-  throw Failure(std::string(file) + ":" + std::to_string(line) + ": " + text);
+  const std::string message = std::string(file) + ":" + std::to_string(line) + ": " + text;
+  std::cerr << message + "\n" << std::flush;
+  throw Failure(message);
 }
 
 template <class A, class B>

@@ -46,6 +46,8 @@ int main(int count, char** arguments) {
     try {
       test.run();
       return 0;
+    } catch (const Failure&) {  // has been printed
+      std::cerr << name << ": failed\n";
     } catch (const std::exception& error) {
       std::cerr << name << ": " << error.what() << '\n';
     } catch (...) {

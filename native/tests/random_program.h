@@ -1,8 +1,8 @@
 // A random program on an engine, and the serial run that it must equal.
 //
-// Each step is drawn, given to the engine and interpreted at once by the oracle, in the order of pushing. What the
-// operations compute lies in plain memory: a missing order is a data race, which ThreadSanitizer reports, and gives
-// wrong values, which `finish` finds.
+// Each step is drawn, given to the engine and interpreted at once by the oracle, in the order of pushing.
+// What the operations compute lies in plain memory: a missing order is a data race, which ThreadSanitizer
+// reports, and gives wrong values, which `finish` finds.
 #pragma once
 
 #include <algorithm>
@@ -164,7 +164,8 @@ class Program {
     operators_.clear();
   }
 
-  // Names of the failures that are to be reported once, besides those that earlier waits for all have reported.
+  // Names of the failures that are to be reported once, besides those that earlier waits for all have
+  // reported.
   std::vector<std::string> unreported() const {
     std::vector<std::string> names = late_;
     for (const auto& cause : causes_)
@@ -194,9 +195,12 @@ class Program {
   }
   Cell* pick() { return live_[static_cast<size_t>(random_.below(static_cast<int>(live_.size())))]; }
   int poisoned() const {
-    return static_cast<int>(std::count_if(live_.begin(), live_.end(), [](Cell* cell) { return cell->error != nullptr; }));
+    return static_cast<int>(
+        std::count_if(live_.begin(), live_.end(), [](Cell* cell) { return cell->error != nullptr; }));
   }
-  const char* new_name(const char* kind) { return names_.emplace_back(kind + std::to_string(names_.size())).c_str(); }
+  const char* new_name(const char* kind) {
+    return names_.emplace_back(kind + std::to_string(names_.size())).c_str();
+  }
 
   PushOptions draw_options() {
     PushOptions options;
@@ -269,22 +273,27 @@ class Program {
       if (use.mode == Mode::read) continue;
       Cell& cell = *use.cell;
       if (!skipped) ++cell.version;
-      if (cause ? !skipped || use.mode == Mode::overwrite || !cell.error : use.mode == Mode::overwrite)
-        cell.error = cause;
+      if (cause ? !cell.error : use.mode == Mode::overwrite) cell.error = cause;
     }
   }
 
-  Ending draw_ending() { return random_.chance(98) ? Ending::done : static_cast<Ending>(random_.between(1, 3)); }
+  Ending draw_ending() {
+    return random_.chance(98) ? Ending::done : static_cast<Ending>(random_.between(1, 3));
+  }
 
   // The function of a task.
   auto task(std::shared_ptr<Body> body, Ending ending) {
     return [this, body = std::move(body), ending](RunContext&) {
       body->run(violations_);
       switch (ending) {
-        case Ending::done: return;
-        case Ending::std_exception: throw std::runtime_error("as drawn");
-        case Ending::number: throw 42;
-        case Ending::odd: throw Odd();
+        case Ending::done:
+          return;
+        case Ending::std_exception:
+          throw std::runtime_error("as drawn");
+        case Ending::number:
+          throw 42;
+        case Ending::odd:
+          throw Odd();
       }
     };
   }
@@ -306,8 +315,8 @@ class Program {
       completer_.add([this, body, ending, completion = std::move(completion)]() mutable {
         body->run(violations_);
         if (ending == AsyncEnding::dropped) return;
-        const bool first =
-            completion->finish(ending == AsyncEnding::later_error ? make_ref<Error>("as drawn") : Ref<Error>());
+        const bool first = completion->finish(ending == AsyncEnding::later_error ? make_ref<Error>("as drawn")
+                                                                                 : Ref<Error>());
         const bool second = ending == AsyncEnding::twice && completion->finish();
         if (!first || second) violations_.fetch_add(1);
       });
@@ -315,7 +324,8 @@ class Program {
   }
 
   static bool fails(AsyncEnding ending) {
-    return ending == AsyncEnding::later_error || ending == AsyncEnding::dropped || ending == AsyncEnding::throws;
+    return ending == AsyncEnding::later_error || ending == AsyncEnding::dropped ||
+           ending == AsyncEnding::throws;
   }
   AsyncEnding draw_async_ending() {
     if (random_.chance(80)) return static_cast<AsyncEnding>(random_.below(3));
@@ -374,7 +384,8 @@ class Program {
     Reusable made{{}, make_body(accesses), new_name("operator"), random_.chance(10)};
     Op* plan;
     if (random_.chance(30)) {
-      plan = make(async_task(made.body, made.fails ? AsyncEnding::later_error : AsyncEnding::later), accesses, made.name);
+      plan = make(async_task(made.body, made.fails ? AsyncEnding::later_error : AsyncEnding::later), accesses,
+                  made.name);
       plan->kind = OpKind::async;
     } else {
       plan = make(task(made.body, made.fails ? Ending::number : Ending::done), accesses, made.name);

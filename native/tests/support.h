@@ -31,7 +31,9 @@ inline constexpr bool kAddressSanitizer = false;
 #endif
 
 // How often to repeat something; the sanitizers make every step many times as slow.
-constexpr int scaled(int count) { return kThreadSanitizer ? count / 10 : kAddressSanitizer ? count / 2 : count; }
+constexpr int scaled(int count) {
+  return kThreadSanitizer ? count / 10 : kAddressSanitizer ? count / 2 : count;
+}
 
 inline constexpr EngineKind kKinds[] = {EngineKind::threaded, EngineKind::naive, EngineKind::explore};
 
@@ -46,13 +48,16 @@ inline std::shared_ptr<Engine> make_engine(int workers = 2, EngineKind kind = En
 // A variable that is deleted with its handle.
 class Variable {
  public:
-  explicit Variable(std::shared_ptr<Engine> engine) : engine_(std::move(engine)), var_(engine_->new_variable()) {}
+  explicit Variable(std::shared_ptr<Engine> engine)
+      : engine_(std::move(engine)), var_(engine_->new_variable()) {}
   Variable(Variable&&) noexcept = default;
   Variable& operator=(Variable&&) = delete;
   ~Variable() {
     if (var_) Engine::drop_variable(std::move(var_));
   }
-  operator Var*() const { return var_.get(); }  // NOLINT: variables are written as they are in lists of accesses
+  operator Var*() const {
+    return var_.get();
+  }  // NOLINT: variables are written as they are in lists of accesses
   Var& operator*() const { return *var_; }
   Var* operator->() const { return var_.get(); }
   const Ref<Var>& ref() const { return var_; }
@@ -82,7 +87,8 @@ void push(Engine& engine, F&& fn, Vars reads, Vars writes, const char* name) {
 }
 
 template <class F>
-void push_async(Engine& engine, F&& fn, Vars reads, Vars writes, PushOptions options = {.queue = QueueKind::io}) {
+void push_async(Engine& engine, F&& fn, Vars reads, Vars writes,
+                PushOptions options = {.queue = QueueKind::io}) {
   engine.push_async(std::forward<F>(fn), as_span(reads), as_span(writes), options);
 }
 
@@ -135,8 +141,8 @@ bool soon(F&& happened, int limit_ms = 20000) {
   return true;
 }
 
-// Where functions of a test stop until they are let through. Declare it before the engine whose functions use it; a
-// function that waits too long fails, so that a test which has failed already still ends.
+// Where functions of a test stop until they are let through. Declare it before the engine whose functions use
+// it; a function that waits too long fails, so that a test which has failed already still ends.
 class Gate {
  public:
   void open() {

@@ -12,7 +12,7 @@ TEST(backpressure_counts_operations) {
   auto engine = Engine::create({.workers = 2, .max_pending = 10});
   Variable x(engine);
   push(*engine, [&](RunContext&) { gate.pass(); }, {}, {x});
-  std::thread pushing([&] {
+  std::jthread pushing([&] {
     for (int i = 0; i < 100; ++i, ++pushed) push(*engine, [&](RunContext&) { ++ran; }, {}, {x});
   });
   CHECK(soon([&] { return engine->stats().stalls == 1; }));
@@ -30,7 +30,7 @@ TEST(backpressure_counts_bytes) {
   auto engine = Engine::create({.workers = 2, .max_pending_bytes = 1000});
   Variable x(engine);
   push(*engine, [&](RunContext&) { gate.pass(); }, {}, {x}, {.size_bytes = 400});
-  std::thread pushing([&] {
+  std::jthread pushing([&] {
     for (int i = 0; i < 20; ++i, ++pushed) push(*engine, nothing, {}, {x}, {.size_bytes = 300});
   });
   CHECK(soon([&] { return engine->stats().stalls == 1; }));
@@ -53,12 +53,11 @@ TEST(backpressure_lets_one_operation_of_any_size_through) {
 TEST(backpressure_spares_functions_of_the_engine) {
   auto engine = Engine::create({.workers = 1, .max_pending = 4, .max_pending_bytes = 100});
   Variable x(engine);
-  push(
-      *engine,
-      [&](RunContext& context) {
-        for (int i = 0; i < 1000; ++i) push(*context.engine, nothing, {}, {x}, {.size_bytes = 50});
-      },
-      {}, {});
+  push(*engine,
+       [&](RunContext& context) {
+         for (int i = 0; i < 1000; ++i) push(*context.engine, nothing, {}, {x}, {.size_bytes = 50});
+       },
+       {}, {});
   CHECK(soon([&] { return x->version == 1000; }));
   CHECK_EQ(engine->stats().stalls, uint64_t{0});
 }
@@ -73,7 +72,9 @@ TEST(backpressure_spares_callbacks_of_the_engine) {
       for (int i = 0; i < 100; ++i) push(*engine, nothing, {}, {var});
     }
   };
-  push(*engine, [held = std::make_shared<PushesWhenDropped>(PushesWhenDropped{engine.get(), x})](RunContext&) {}, {}, {});
+  push(*engine,
+       [held = std::make_shared<PushesWhenDropped>(PushesWhenDropped{engine.get(), x})](RunContext&) {}, {},
+       {});
   CHECK(soon([&] { return x->version >= 100; }));
   engine->wait_for_all();
 }
@@ -121,15 +122,14 @@ TEST(backpressure_ends_when_the_rest_becomes_asynchronous) {
   auto engine = Engine::create({.workers = 1, .max_pending = 8});
   const auto variables = make_variables(engine, 8);
   for (const Variable& var : variables) {
-    push_async(
-        *engine,
-        [&](RunContext&, const Ref<Completion>& completion) {
-          gate.pass();
-          kept.add(completion);
-        },
-        {}, {var});
+    push_async(*engine,
+               [&](RunContext&, const Ref<Completion>& completion) {
+                 gate.pass();
+                 kept.add(completion);
+               },
+               {}, {var});
   }
-  std::thread opening([&] {
+  std::jthread opening([&] {
     soon([&] { return engine->stats().stalls > 0; });
     gate.open();
   });
@@ -143,14 +143,14 @@ TEST(backpressure_ends_when_the_rest_becomes_asynchronous) {
 TEST(backpressure_of_many_threads) {
   std::atomic<int> ran{0};
   auto engine = Engine::create({.workers = 2, .max_pending = 5});
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   const int each = scaled(5000);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       for (int k = 0; k < each; ++k) push(*engine, [&](RunContext&) { ++ran; }, {}, {});
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   engine->wait_for_all();
   CHECK_EQ(ran.load(), 4 * each);
 }

@@ -38,13 +38,12 @@ TEST(bulk_is_flushed_by_what_must_come_after_it) {
     engine->wait_for_all();
     CHECK_EQ(value, 2);
     push(*engine, count, {}, {x});
-    push_async(
-        *engine,
-        [&](RunContext&, const Ref<Completion>& completion) {
-          value *= 10;
-          completion->finish();
-        },
-        {}, {x});
+    push_async(*engine,
+               [&](RunContext&, const Ref<Completion>& completion) {
+                 value *= 10;
+                 completion->finish();
+               },
+               {}, {x});
     push(*engine, count, {}, {x}, {.priority = 1});
     push(*engine, count, {}, {x}, {.queue = QueueKind::copy});
     push(*engine, count, {}, {x}, {.device = {DeviceKind::cpu, 1}});
@@ -81,7 +80,7 @@ TEST(bulk_keeps_a_variable_that_another_thread_deletes) {
   int value = 0;
   engine->begin_bulk(100);
   for (int i = 0; i < 2; ++i) push(*engine, [&](RunContext&) { ++value; }, {}, {x.get()});
-  std::thread([&] {
+  std::jthread([&] {
     engine->delete_variable(x);
     x = {};
   }).join();
@@ -124,7 +123,8 @@ TEST(bulk_counts_a_variable_that_is_listed_twice_once) {
   CHECK_EQ(y->version.load(), uint64_t{0});
 }
 
-// x is overwritten and read, which makes it written; so the error of the variable that is only read counts first.
+// x is overwritten and read, which makes it written; so the error of the variable that is only read counts
+// first.
 TEST(bulk_inherits_the_error_that_a_separate_operation_would) {
   std::string causes[2];
   for (const bool bulk : {false, true}) {
@@ -146,7 +146,9 @@ TEST(bulk_inside_a_bulk_keeps_the_order) {
   auto engine = make_engine();
   Variable x(engine);
   Log<int> order;
-  auto add = [&](int number) { push(*engine, [&order, number](RunContext&) { order.add(number); }, {}, {x}); };
+  auto add = [&](int number) {
+    push(*engine, [&order, number](RunContext&) { order.add(number); }, {}, {x});
+  };
   engine->begin_bulk(100);
   add(0);
   engine->begin_bulk(100);
@@ -162,7 +164,9 @@ TEST(bulk_of_another_engine_inside_keeps_the_order) {
   auto engine = make_engine(), other = make_engine();
   Variable x(engine), y(other);
   Log<int> order;
-  auto add = [&](int number) { push(*engine, [&order, number](RunContext&) { order.add(number); }, {}, {x}); };
+  auto add = [&](int number) {
+    push(*engine, [&order, number](RunContext&) { order.add(number); }, {}, {x});
+  };
   engine->begin_bulk(100);
   add(0);
   other->begin_bulk(100);
@@ -193,7 +197,7 @@ TEST(bulk_belongs_to_the_thread_that_began_it) {
   Variable x(engine);
   bool ran = false;
   engine->begin_bulk(100);
-  std::thread([&] {
+  std::jthread([&] {
     push(*engine, [&](RunContext&) { ran = true; }, {}, {x});
     engine->wait_for_var(*x);
   }).join();
@@ -217,7 +221,8 @@ TEST(bulk_may_be_very_wide) {
   const auto variables = make_variables(engine, 300);
   std::vector<Var*> all(variables.begin(), variables.end());
   engine->begin_bulk(1000);
-  for (int i = 0; i < 500; ++i) engine->push(nothing, {}, all);  // 150,000 accesses: more than one operation holds
+  for (int i = 0; i < 500; ++i)
+    engine->push(nothing, {}, all);  // 150,000 accesses: more than one operation holds
   engine->end_bulk();
   engine->wait_for_all();
   for (const Variable& var : variables) CHECK_EQ(var->version.load(), uint64_t{500});

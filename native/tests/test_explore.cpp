@@ -61,7 +61,8 @@ TEST(explore_keeps_to_legal_orders) {
     std::vector<int> place(40, -1);
     const std::vector<Step> steps = run(start, 2);
     CHECK_EQ(steps.size(), size_t{24});
-    for (size_t i = 0; i < steps.size(); ++i) place[static_cast<size_t>(steps[i].operation)] = static_cast<int>(i);
+    for (size_t i = 0; i < steps.size(); ++i)
+      place[static_cast<size_t>(steps[i].operation)] = static_cast<int>(i);
     for (size_t round = 0; round < 4; ++round) {
       for (size_t reader = 3; reader < 6; ++reader) {
         CHECK(place[10 * round + reader] > place[10 * round]);
@@ -77,10 +78,11 @@ TEST(explore_keeps_to_legal_orders) {
 
 TEST(explore_finds_an_order_that_a_queue_would_not_take) {
   std::set<std::string> seen;
-  for (uint64_t start = 0; start < 100; ++start) {
+  for (uint64_t start = 0; start < 1000; ++start) {
     std::string order;
     auto engine = Engine::create({.kind = EngineKind::explore, .workers = 1, .seed = start});
-    for (const char letter : {'a', 'b', 'c'}) push(*engine, [&order, letter](RunContext&) { order += letter; }, {}, {});
+    for (const char letter : {'a', 'b', 'c'})
+      push(*engine, [&order, letter](RunContext&) { order += letter; }, {}, {});
     engine->wait_for_all();
     seen.insert(order);
   }
@@ -91,13 +93,12 @@ TEST(explore_runs_one_function_at_a_time) {
   int inside = 0, most = 0;  // plain: the engine orders them
   auto engine = Engine::create({.kind = EngineKind::explore, .workers = 4});
   for (int i = 0; i < 200; ++i) {
-    push(
-        *engine,
-        [&](RunContext&) {
-          most = std::max(most, ++inside);
-          --inside;
-        },
-        {}, {});
+    push(*engine,
+         [&](RunContext&) {
+           most = std::max(most, ++inside);
+           --inside;
+         },
+         {}, {});
   }
   engine->wait_for_all();
   CHECK_EQ(most, 1);

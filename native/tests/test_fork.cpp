@@ -1,5 +1,5 @@
-// Fork: the parent goes on as if nothing had been, the child has engines that work, and whatever cannot finish in the
-// child fails there instead of hanging.
+// Fork: the parent goes on as if nothing had been, the child has engines that work, and whatever cannot
+// finish in the child fails there instead of hanging.
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -16,7 +16,8 @@ namespace {
 
 // ThreadSanitizer does not support threads that start in a forked child of a process with threads.
 bool skipped() {
-  if (kThreadSanitizer) std::puts("skipped: ThreadSanitizer does not follow a fork of a process with threads");
+  if (kThreadSanitizer)
+    std::puts("skipped: ThreadSanitizer does not follow a fork of a process with threads");
   return kThreadSanitizer;
 }
 
@@ -204,7 +205,8 @@ TEST(fork_with_an_asynchronous_operation_outstanding) {
     auto engine = make_engine(1, kind);
     Variable x(engine), y(engine);
     Log<Ref<Completion>> kept;
-    push_async(*engine, [&](RunContext&, const Ref<Completion>& completion) { kept.add(completion); }, {}, {x});
+    push_async(*engine, [&](RunContext&, const Ref<Completion>& completion) { kept.add(completion); }, {},
+               {x});
     push(*engine, nothing, {x}, {y});
     CHECK(Engine::settle_all(in_ms(20000)));  // it cannot go on by itself
     CHECK_EQ(kept.size(), size_t{1});
@@ -224,7 +226,7 @@ TEST(fork_while_another_thread_runs_a_naive_function) {
   Gate gate;
   auto engine = make_engine(1, EngineKind::naive);
   Variable x(engine);
-  std::thread other([&] { push(*engine, [&](RunContext&) { gate.pass(); }, {}, {x}, "running"); });
+  std::jthread other([&] { push(*engine, [&](RunContext&) { gate.pass(); }, {}, {x}, "running"); });
   CHECK(gate.reached());
   in_child([&] {
     check_lost(*engine, *x);
@@ -239,7 +241,7 @@ TEST(fork_while_other_threads_push_and_wait) {
   if (skipped()) return;
   auto engine = make_engine(2);
   std::atomic<bool> enough{false};
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&] {
       Variable x(engine);
@@ -254,7 +256,7 @@ TEST(fork_while_other_threads_push_and_wait) {
     in_child([&] { exercise(engine); });
   }
   enough = true;
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
 }
 
 TEST(fork_of_several_engines_and_of_a_child) {

@@ -40,7 +40,7 @@ TEST(inbox_keeps_the_order_of_each_producer_and_loses_nothing) {
   constexpr int kProducers = 4;
   const int each = scaled(100000);
   const auto inbox = std::make_unique<Inbox>();
-  std::vector<std::thread> producers;
+  std::vector<std::jthread> producers;
   for (int p = 0; p < kProducers; ++p) {
     producers.emplace_back([&, p] {
       for (int i = 0; i < each; ++i) {
@@ -63,7 +63,7 @@ TEST(inbox_keeps_the_order_of_each_producer_and_loses_nothing) {
     ++received;
     free_op(op);
   }
-  for (std::thread& producer : producers) producer.join();
+  for (std::jthread& producer : producers) producer.join();
   CHECK_EQ(wrong, 0);
   CHECK(inbox->empty());
   CHECK_EQ(inbox->tickets(), inbox->taken());

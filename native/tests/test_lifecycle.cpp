@@ -1,4 +1,5 @@
-// The beginning and the end of engines: stop and start, the last handle, shutdown with work that does not end.
+// The beginning and the end of engines: stop and start, the last handle, shutdown with work that does not
+// end.
 #include <atomic>
 
 #include "tests/support.h"
@@ -80,7 +81,7 @@ TEST(lifecycle_functions_may_push_while_the_engine_stops) {
     if (left > 0) push(*engine, [&step, left](RunContext& c) { step(c, left - 1); }, {}, {x});
   };
   push(*engine, [&](RunContext& c) { gate.pass(), step(c, 100); }, {}, {x});
-  std::thread opening([&] { sleep_ms(50), gate.open(); });
+  std::jthread opening([&] { sleep_ms(50), gate.open(); });
   engine->stop();
   opening.join();
   CHECK_EQ(x->version.load(), uint64_t{101});
@@ -90,7 +91,7 @@ TEST(lifecycle_stop_while_threads_push_loses_nothing) {
   auto engine = make_engine(2);
   std::atomic<int> ran{0}, pushed{0};
   std::atomic<bool> enough{false};
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
       Variable x(engine);
@@ -109,34 +110,36 @@ TEST(lifecycle_stop_while_threads_push_loses_nothing) {
     engine->start();
   }
   enough = true;
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   engine->wait_for_all();
   CHECK_EQ(ran.load(), pushed.load());
 }
 
 // A push that was allowed just before the engine stopped arrives while its threads leave.
 TEST(lifecycle_push_overtaken_by_stop_still_runs) {
-  SlowToLeave domain;
-  const auto observer = std::make_shared<SlowToPush>();
-  auto engine = make_engine(1);
-  engine->add_observer(observer);
-  Variable x(engine);
-  Op* op = make_op(nothing, {x}, {}, {}, "first");
-  TaskType type = *op->type;
-  type.domain = &domain;
-  op->type = &type;
-  engine->submit(op, {});
-  engine->wait_for_var(*x);
-  std::thread pushing([&] { push(*engine, nothing, {}, {x}, "slow"); });
-  CHECK(observer->gate.reached());
-  std::thread stopping([&] { engine->stop(); });
-  CHECK(domain.gate.reached());
-  observer->gate.open();
-  pushing.join();
-  domain.gate.open();
-  stopping.join();
-  engine->wait_for_var(*x, false, in_ms(10000));
-  CHECK_EQ(x->version.load(), uint64_t{2});
+  for (const int workers : {1, 2}) {
+    SlowToLeave domain;
+    const auto observer = std::make_shared<SlowToPush>();
+    auto engine = make_engine(workers);
+    engine->add_observer(observer);
+    Variable x(engine);
+    Op* op = make_op(nothing, {x}, {}, {}, "first");
+    TaskType type = *op->type;
+    type.domain = &domain;
+    op->type = &type;
+    engine->submit(op, {});
+    engine->wait_for_var(*x);
+    std::jthread pushing([&] { push(*engine, nothing, {}, {x}, "slow"); });
+    CHECK(observer->gate.reached());
+    std::jthread stopping([&] { engine->stop(); });
+    CHECK(domain.gate.reached());
+    observer->gate.open();
+    pushing.join();
+    domain.gate.open();
+    stopping.join();
+    engine->wait_for_var(*x, false, in_ms(10000));
+    CHECK_EQ(x->version.load(), uint64_t{2});
+  }
 }
 
 TEST(lifecycle_many_engines) {
@@ -179,14 +182,13 @@ TEST(lifecycle_last_handle_goes_inside_a_function) {
     auto engine = make_engine(2);
     auto gate = std::make_shared<Gate>();
     auto ran = std::make_shared<std::atomic<int>>(0);
-    push(
-        *engine,
-        [held = engine, gate, ran](RunContext&) mutable {
-          gate->pass();
-          held.reset();
-          ++*ran;
-        },
-        {}, {});
+    push(*engine,
+         [held = engine, gate, ran](RunContext&) mutable {
+           gate->pass();
+           held.reset();
+           ++*ran;
+         },
+         {}, {});
     for (int i = 0; i < 10; ++i) push(*engine, [ran](RunContext&) { ++*ran; }, {}, {});
     engine.reset();
     gate->open();
@@ -232,9 +234,10 @@ TEST(lifecycle_shutdown_races_with_completions) {
     auto engine = make_engine(1);
     Log<Ref<Completion>> kept;
     for (int i = 0; i < 8; ++i)
-      push_async(*engine, [&](RunContext&, const Ref<Completion>& completion) { kept.add(completion); }, {}, {});
+      push_async(*engine, [&](RunContext&, const Ref<Completion>& completion) { kept.add(completion); }, {},
+                 {});
     CHECK(soon([&] { return kept.size() == 8; }));
-    std::thread completing([&] {
+    std::jthread completing([&] {
       for (const Ref<Completion>& completion : kept.items()) completion->finish();
     });
     engine->shutdown(in_ms(20000));

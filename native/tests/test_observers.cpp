@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <atomic>
 
-
 #include "tests/support.h"
 
 using namespace weft;
@@ -28,20 +27,20 @@ TEST(observers_see_each_operation) {
     auto engine = make_engine(1, kind);
     Variable x(engine), y(engine);
     engine->add_observer(recorder);
-    auto run = [&] {
-      engine->wait_for_all();
-    };
+    auto run = [&] { engine->wait_for_all(); };
     push(*engine, nothing, {}, {x}, "good");
     run();
     push(*engine, [](RunContext&) { throw 1; }, {}, {x}, "bad");
     CHECK_EQ(causes_of_all(*engine).size(), size_t{1});
     push(*engine, nothing, {x}, {y}, "skipped");
     run();
-    push_async(*engine, [](RunContext&, const Ref<Completion>& c) { c->finish(); }, {}, {}, {.name = "async"});
+    push_async(*engine, [](RunContext&, const Ref<Completion>& c) { c->finish(); }, {}, {},
+               {.name = "async"});
     run();
     CHECK_EQ(recorder->log.items(),
-             (std::vector<std::string>{"push good", "start good", "end good", "push bad", "start bad", "end bad failed",
-                                       "push skipped", "end skipped failed", "push async", "start async", "end async"}));
+             (std::vector<std::string>{"push good", "start good", "end good", "push bad", "start bad",
+                                       "end bad failed", "push skipped", "end skipped failed", "push async",
+                                       "start async", "end async"}));
     engine->remove_observer(recorder.get());
     push(*engine, nothing, {}, {x}, "unseen");
     run();
@@ -94,7 +93,7 @@ TEST(observers_come_and_go_while_others_push) {
   auto engine = make_engine(2);
   engine->add_observer(always);
   const int each = scaled(3000);
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&] {
       Variable x(engine);
@@ -106,7 +105,7 @@ TEST(observers_come_and_go_while_others_push) {
     engine->add_observer(passing);
     engine->remove_observer(passing.get());
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   engine->stop();
   CHECK_EQ(always->starts.load(), 2 * each);
   CHECK_EQ(always->ends.load(), 2 * each);

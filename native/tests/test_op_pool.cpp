@@ -93,17 +93,17 @@ TEST(op_pool_freed_on_other_threads) {
       }
     }
   };
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (uint64_t i = 0; i < 2; ++i) threads.emplace_back(produce, seed() + i);
   for (int i = 0; i < 2; ++i) threads.emplace_back(consume);
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   CHECK_EQ(broken.load(), 0);
 }
 
 TEST(op_pool_survives_threads_that_end) {
   std::vector<Op*> ops;
   for (int round = 0; round < 50; ++round) {
-    std::thread([&] {
+    std::jthread([&] {
       for (Op* op : ops) free_op(op);
       ops.clear();
       for (size_t i = 0; i < 100; ++i) ops.push_back(filled(i % 40, i + 1));

@@ -28,7 +28,7 @@ TEST(parking_ping_pong) {
   Parker here, there;
   int value = 0;  // plain: parking orders it
   const int rounds = scaled(20000);
-  std::thread other([&] {
+  std::jthread other([&] {
     for (int i = 0; i < rounds; ++i) {
       there.park();
       ++value;
@@ -49,7 +49,7 @@ TEST(parking_with_deadlines_loses_no_wake) {
   std::atomic<bool> ready{false};
   for (int i = 0; i < scaled(2000); ++i) {
     std::atomic<bool> go{false};
-    std::thread other([&] {
+    std::jthread other([&] {
       while (!go) std::this_thread::yield();
       ready = true;
       here.unpark();
@@ -66,7 +66,7 @@ TEST(parking_lock_excludes) {
   Lock lock;
   int value = 0;  // plain
   const int each = scaled(100000);
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
       for (int k = 0; k < each; ++k) {
@@ -80,14 +80,14 @@ TEST(parking_lock_excludes) {
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   CHECK_EQ(value, 4 * each);
 }
 
 TEST(parking_lock_held_long_lets_sleepers_in) {
   Lock lock;
   std::atomic<int> inside{0};
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   lock.lock();
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
@@ -100,6 +100,6 @@ TEST(parking_lock_held_long_lets_sleepers_in) {
   CHECK_EQ(inside.load(), 0);
   CHECK(!lock.try_lock());
   lock.unlock();
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   CHECK_EQ(inside.load(), 4);
 }

@@ -28,7 +28,8 @@ TEST(queues_honour_priorities) {
     CHECK(gate.reached());
     const int priorities[] = {0, 5, -3, 5, 0, 7, -3, INT32_MAX, INT32_MIN};
     for (int i = 0; i < 9; ++i)
-      push(*engine, [&order, i](RunContext&) { order.add(i); }, {}, {}, {.queue = queue, .priority = priorities[i]});
+      push(*engine, [&order, i](RunContext&) { order.add(i); }, {}, {},
+           {.queue = queue, .priority = priorities[i]});
     gate.open();
     engine->wait_for_all();
     CHECK_EQ(order.items(), (std::vector<int>{7, 5, 1, 3, 0, 4, 2, 6, 8}));
@@ -39,16 +40,15 @@ TEST(queues_tell_functions_where_they_run) {
   auto engine = make_engine(3);
   for (const QueueKind queue : kQueues) {
     for (const int device : {0, 1, 63}) {
-      push(
-          *engine,
-          [queue, device, &engine](RunContext& context) {
-            CHECK(context.queue == queue);
-            CHECK((context.device == Device{DeviceKind::cpu, device}));
-            CHECK(context.worker >= 0 && context.worker < 4);
-            CHECK(context.engine == engine.get());
-            CHECK_EQ(context.op->name(), "here");
-          },
-          {}, {}, {.device = {DeviceKind::cpu, device}, .queue = queue, .name = "here"});
+      push(*engine,
+           [queue, device, &engine](RunContext& context) {
+             CHECK(context.queue == queue);
+             CHECK((context.device == Device{DeviceKind::cpu, device}));
+             CHECK(context.worker >= 0 && context.worker < 4);
+             CHECK(context.engine == engine.get());
+             CHECK_EQ(context.op->name(), "here");
+           },
+           {}, {}, {.device = {DeviceKind::cpu, device}, .queue = queue, .name = "here"});
     }
   }
   CHECK_EQ(causes_of_all(*engine), std::vector<std::string>());
@@ -64,7 +64,8 @@ TEST(queues_do_not_wait_behind_each_other) {
     int expected = 0;
     for (const QueueKind queue : kQueues) {
       if (queue == blocked || (blocked == QueueKind::wide && queue == QueueKind::compute)) continue;
-      for (int i = 0; i < 20; ++i, ++expected) push(*engine, [&](RunContext&) { ++ran; }, {}, {}, {.queue = queue});
+      for (int i = 0; i < 20; ++i, ++expected)
+        push(*engine, [&](RunContext&) { ++ran; }, {}, {}, {.queue = queue});
     }
     CHECK(soon([&] { return ran == expected; }));
     gate.open();
@@ -86,7 +87,8 @@ TEST(queues_use_all_their_workers) {
   Gate gate;
   auto engine = Engine::create({.workers = 5, .io_workers = 3});
   for (int i = 0; i < 5; ++i) push(*engine, [&](RunContext&) { gate.pass(); }, {}, {});
-  for (int i = 0; i < 3; ++i) push(*engine, [&](RunContext&) { gate.pass(); }, {}, {}, {.queue = QueueKind::io});
+  for (int i = 0; i < 3; ++i)
+    push(*engine, [&](RunContext&) { gate.pass(); }, {}, {}, {.queue = QueueKind::io});
   CHECK(gate.reached(8));
   CHECK_EQ(engine->stats().threads, uint64_t{8});
   gate.open();
@@ -121,14 +123,13 @@ TEST(queues_wide_work_is_one_at_a_time) {
   std::atomic<int> inside{0}, most{0};
   auto engine = make_engine(4);
   for (int i = 0; i < 100; ++i) {
-    push(
-        *engine,
-        [&](RunContext&) {
-          most = std::max(most.load(), ++inside);
-          spin_us(20);
-          --inside;
-        },
-        {}, {}, {.queue = QueueKind::wide});
+    push(*engine,
+         [&](RunContext&) {
+           most = std::max(most.load(), ++inside);
+           spin_us(20);
+           --inside;
+         },
+         {}, {}, {.queue = QueueKind::wide});
   }
   engine->wait_for_all();
   CHECK_EQ(most.load(), 1);

@@ -1,4 +1,5 @@
-// Random programs equal a serial run exactly: values, versions, errors and reports (random_program.h says how).
+// Random programs equal a serial run exactly: values, versions, errors and reports (random_program.h says
+// how).
 #include "tests/random_program.h"
 
 using namespace weft;
@@ -55,9 +56,9 @@ TEST(random_programs_of_threads_that_take_turns) {
           failures.add(failure.what());
         }
       };
-      std::vector<std::thread> threads;
+      std::vector<std::jthread> threads;
       for (int i = 0; i < 3; ++i) threads.emplace_back(run);
-      for (std::thread& thread : threads) thread.join();
+      for (std::jthread& thread : threads) thread.join();
       CHECK_EQ(failures.items(), std::vector<std::string>());
       program.finish();
     }
@@ -73,7 +74,7 @@ TEST(random_programs_side_by_side) {
       std::deque<Program> programs;
       for (uint64_t i = 0; i < 3; ++i)
         programs.emplace_back(engine, ProgramOptions{.seed = seed() + i, .variables = 30, .alone = false});
-      std::vector<std::thread> threads;
+      std::vector<std::jthread> threads;
       for (Program& program : programs) {
         threads.emplace_back([&] {
           try {
@@ -83,7 +84,7 @@ TEST(random_programs_side_by_side) {
           }
         });
       }
-      for (std::thread& thread : threads) thread.join();
+      for (std::jthread& thread : threads) thread.join();
       CHECK_EQ(failures.items(), std::vector<std::string>());
       std::vector<std::string> reported = causes_of_all(*engine), expected;
       engine->stop();

@@ -38,13 +38,18 @@ struct Chaos {
     switch (random.below(16)) {
       case 0:
         push_async(
-            *engine, [token = std::make_shared<Token>(this)](RunContext&, const Ref<Completion>& c) { c->finish(); },
+            *engine,
+            [token = std::make_shared<Token>(this)](RunContext&, const Ref<Completion>& c) { c->finish(); },
             {a}, {own}, options);
         return;
-      case 1: return engine->clear_error(*a);
-      case 2: return static_cast<void>(cause_of(*engine, *a, random.chance(50)));
-      case 3: return static_cast<void>(cause_of(*engine, *own));
-      case 4: return random.chance(20) ? static_cast<void>(causes_of_all(*engine)) : engine->clear_error(*b);
+      case 1:
+        return engine->clear_error(*a);
+      case 2:
+        return static_cast<void>(cause_of(*engine, *a, random.chance(50)));
+      case 3:
+        return static_cast<void>(cause_of(*engine, *own));
+      case 4:
+        return random.chance(20) ? static_cast<void>(causes_of_all(*engine)) : engine->clear_error(*b);
       case 5: {
         Variable brief(engine);
         push(*engine, function(random), {a}, {brief}, options);
@@ -63,9 +68,12 @@ struct Chaos {
         }
         return engine->end_bulk();
       }
-      case 8: return engine->submit(make_op(function(random), {}, {a}, {b}), options);
-      case 9: return static_cast<void>(engine->stats());
-      default: return push(*engine, function(random), {a, b}, {own, a}, options);
+      case 8:
+        return engine->submit(make_op(function(random), {}, {a}, {b}), options);
+      case 9:
+        return static_cast<void>(engine->stats());
+      default:
+        return push(*engine, function(random), {a, b}, {own, a}, options);
     }
   }
 
@@ -91,10 +99,10 @@ void run_chaos(EngineKind kind, bool stops) {
   Chaos chaos;
   chaos.engine = Engine::create(options);
   chaos.shared = make_variables(chaos.engine, 6);
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (uint64_t i = 0; i < 4; ++i)
     threads.emplace_back([&chaos, i, steps] { chaos.run(seed() * 4 + i, steps); });
-  std::thread stopping([&] {
+  std::jthread stopping([&] {
     while (stops && !chaos.enough) {
       chaos.engine->stop();
       std::this_thread::yield();
@@ -102,7 +110,7 @@ void run_chaos(EngineKind kind, bool stops) {
       sleep_ms(1);
     }
   });
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   chaos.enough = true;
   stopping.join();
   causes_of_all(*chaos.engine);

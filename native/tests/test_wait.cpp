@@ -1,4 +1,5 @@
-// Waiting: for a variable, for its value only, for everything; limits, and what is refused inside of functions.
+// Waiting: for a variable, for its value only, for everything; limits, and what is refused inside of
+// functions.
 #include <atomic>
 
 #include "tests/support.h"
@@ -76,7 +77,7 @@ TEST(wait_for_all_waits_only_for_what_was_pushed_before) {
   auto engine = make_engine(4);
   push(*engine, [&](RunContext&) { first.pass(); }, {}, {});
   std::atomic<bool> returned{false};
-  std::thread waiting([&] {
+  std::jthread waiting([&] {
     engine->wait_for_all();
     returned = true;
   });
@@ -151,8 +152,8 @@ TEST(wait_inside_a_function_never_blocks) {
         {read}, {written}, "waiting");
     engine->wait_for_all();
     CHECK(!Engine::inside_function());
-    CHECK_EQ(log.items(), (std::vector<std::string>{"read returned", "written returned", "other refused", "all refused",
-                                                    "stop refused"}));
+    CHECK_EQ(log.items(), (std::vector<std::string>{"read returned", "written returned", "other refused",
+                                                    "all refused", "stop refused"}));
   }
 }
 
@@ -184,7 +185,7 @@ TEST(wait_of_many_threads_for_one_variable) {
   int value = 0;
   push(*engine, [&](RunContext&) { gate.pass(), value = 1; }, {}, {x});
   std::atomic<int> sum{0};
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (int i = 0; i < 16; ++i) {
     threads.emplace_back([&, i] {
       i % 4 == 3 ? engine->wait_for_all() : engine->wait_for_var(*x, i % 2 == 0);
@@ -193,7 +194,7 @@ TEST(wait_of_many_threads_for_one_variable) {
   }
   CHECK(soon([] { return waits_begun.load() == 16; }));
   gate.open();
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   CHECK_EQ(sum.load(), 16);
 }
 
@@ -226,7 +227,7 @@ TEST(wait_sees_pushes_of_other_threads_that_came_before) {
   Variable x(engine);
   uint64_t value = 0;
   for (uint64_t round = 1; round <= static_cast<uint64_t>(scaled(500)); ++round) {
-    std::thread([&] { push(*engine, [&](RunContext&) { ++value; }, {}, {x}); }).join();
+    std::jthread([&] { push(*engine, [&](RunContext&) { ++value; }, {}, {x}); }).join();
     engine->wait_for_var(*x, round % 2 == 0);
     CHECK_EQ(value, round);
   }
