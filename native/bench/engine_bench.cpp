@@ -1,19 +1,8 @@
-// engine_bench.cpp: what the engine costs per operation, without Python. `./dev bench engine` runs it.
-//
-// Prints one line of JSON per row: {"name", "ns_per_op" (minimum of the repeats), "median", "unit", ...}.
-#include <algorithm>
-#include <cstdio>
-#include <cstring>
-#include <string>
-#include <vector>
+// engine_bench.cpp: what the engine costs per operation, without Python. weft_native_bench [engine [SHAPE]].
+#include "bench/bench.h"
 
-#include "engine/engine.h"
-
+namespace weft::bench {
 namespace {
-
-using namespace weft;
-
-double seconds(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
 
 void spin_us(double us) {
   const auto from = Clock::now();
@@ -42,29 +31,6 @@ Graph make_graph(const std::string& shape, int ops, int vars) {
   return g;
 }
 
-struct Row {
-  std::string name;
-  double best, median;
-};
-
-template <class F>
-Row measure(const std::string& name, int repeats, double per, F&& f) {
-  std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
-    const auto from = Clock::now();
-    f();
-    times.push_back(seconds(from) / per);
-  }
-  std::sort(times.begin(), times.end());
-  return {name, times.front(), times[times.size() / 2]};
-}
-
-void print(const Row& row, double scale, const char* unit) {
-  std::printf("{\"name\": \"%s\", \"min\": %.4g, \"median\": %.4g, \"unit\": \"%s\"}\n", row.name.c_str(),
-              row.best * scale, row.median * scale, unit);
-  std::fflush(stdout);
-}
-
 void bench_graph(const std::string& shape, bool reusable, bool cheap, int workers) {
   constexpr int kOps = 100000, kVars = 64;
   const auto engine = Engine::create({.workers = workers});
@@ -83,7 +49,8 @@ void bench_graph(const std::string& shape, bool reusable, bool cheap, int worker
   constexpr int kOperators = 1000;  // each is pushed a hundred times
   std::vector<std::shared_ptr<Operator>> operators;
   if (reusable)
-    for (int i = 0; i < kOperators; ++i) operators.push_back(engine->new_operator(build(i), QueueKind::compute));
+    for (int i = 0; i < kOperators; ++i)
+      operators.push_back(engine->new_operator(build(i), QueueKind::compute));
   const std::string name = shape + (reusable ? ", reusable" : "") + (cheap ? ", cheap (inline)" : "") + ", " +
                            std::to_string(workers) + " workers";
   print(measure(name, 15, kOps,
@@ -119,7 +86,8 @@ void bench_devices(int devices) {
   print(measure(name, 5, kOps,
                 [&] {
                   for (int i = 0; i < kOps; ++i)
-                    engine->push([](RunContext&) { spin_us(20); }, {}, {}, {.device = {DeviceKind::cpu, i % devices}});
+                    engine->push([](RunContext&) { spin_us(20); }, {}, {},
+                                 {.device = {DeviceKind::cpu, i % devices}});
                   engine->wait_for_all();
                 }),
         1e6, "us per operation");
@@ -137,8 +105,7 @@ void bench_variables() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::string only = argc > 1 ? argv[1] : "";
+int engine(const std::string& only) {
   for (const char* shape : {"independent", "chain", "random"}) {
     if (!only.empty() && only != shape) continue;
     for (const bool reusable : {false, true}) bench_graph(shape, reusable, false, 2);
@@ -149,4 +116,7 @@ int main(int argc, char** argv) {
   bench_idle_wait();
   bench_variables();
   for (const int devices : {1, 2, 4}) bench_devices(devices);
+  return 0;
 }
+
+}  // namespace weft::bench

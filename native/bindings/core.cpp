@@ -15,8 +15,11 @@ NB_MODULE(_core, m) {
   weft::bind_functions(m);
   weft::bind_engine(m);
   weft::bind_testing(m);
-  m.def("dnnl_version", [] {
-    const dnnl_version_t* v = dnnl_version();
-    return nanobind::make_tuple(v->major, v->minor, v->patch);
-  }, nanobind::sig("def dnnl_version() -> tuple[int, int, int]"));
+  m.def(
+      "dnnl_version",
+      [] {
+        const dnnl_version_t* v = dnnl_version();
+        return nanobind::make_tuple(v->major, v->minor, v->patch);
+      },
+      nanobind::sig("def dnnl_version() -> tuple[int, int, int]"));
 }

@@ -1,5 +1,5 @@
-// engine.cpp: the classes Engine, Variable and Operator of weft._core. Conversion only; the Python face with defaults,
-// environment switches and the process's own engine is weft/engine/__init__.py.
+// engine.cpp: the classes Engine, Variable and Operator of weft._core. Conversion only; the Python face with
+// defaults, environment switches and the process's own engine is weft/engine/__init__.py.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -129,7 +129,8 @@ Device as_device(nb::handle object) {
   if (object.is_none()) return {};
   nb::object device = nb::module_::import_("weft.base.device").attr("as_device")(object);
   if (nb::cast<std::string>(device.attr("kind")) != "cpu") {
-    const std::string text = nb::cast<std::string>(nb::str(device)) + " is not available: the engine runs cpu devices only";
+    const std::string text =
+        nb::cast<std::string>(nb::str(device)) + " is not available: the engine runs cpu devices only";
     nb::object type = nb::module_::import_("weft.base.errors").attr("DeviceError");
     PyErr_SetString(type.ptr(), text.c_str());
     throw nb::python_error();
@@ -185,17 +186,21 @@ void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_var
   options.device = as_device(device);
   options.priority = priority;
   options.size_bytes = static_cast<uint64_t>(size_bytes);
-  if (PyOperator * op; nb::try_cast(fn, op)) {
-    if (is_async) throw nb::type_error("push_async: the operator already says whether it is asynchronous; use push");
-    if (nb::len(const_vars) || nb::len(mutate_vars) || nb::len(overwrite_vars) || nb::len(name) || !on_done.is_none())
-      throw nb::type_error("push: an Operator has its variables and name already; give device and priority only");
+  if (PyOperator* op; nb::try_cast(fn, op)) {
+    if (is_async)
+      throw nb::type_error("push_async: the operator already says whether it is asynchronous; use push");
+    if (nb::len(const_vars) || nb::len(mutate_vars) || nb::len(overwrite_vars) || nb::len(name) ||
+        !on_done.is_none())
+      throw nb::type_error(
+          "push: an Operator has its variables and name already; give device and priority only");
     options.queue = op->op->queue;
     Op* run = self.core->instantiate(*op->op);
     set_pushing_line(*run);
     return self.core->submit(run, options);
   }
   options.queue = as_queue(queue);
-  self.core->submit(build(fn, const_vars, mutate_vars, overwrite_vars, {name, on_done}, is_async).release(), options);
+  self.core->submit(build(fn, const_vars, mutate_vars, overwrite_vars, {name, on_done}, is_async).release(),
+                    options);
 }
 
 int traverse_operator(PyObject* self, visitproc visit, void* arg) {
@@ -267,29 +272,34 @@ that is not there, TypeError and ValueError for other arguments.
 }  // namespace
 
 void bind_engine(nb::module_& m) {
-  nb::class_<PyVariable>(m, "Variable", nb::is_weak_referenceable(),
-                         "A token for any resource: what operations read and mutate. Made by Engine.new_variable().\n\n"
-                         "version: how many operations that wrote it have run. Dropping the last reference deletes it.")
-      .def_prop_ro("version", [](const PyVariable& v) { return v.var->version.load(std::memory_order_acquire); })
+  nb::class_<PyVariable>(
+      m, "Variable", nb::is_weak_referenceable(),
+      "A token for any resource: what operations read and mutate. Made by Engine.new_variable().\n\n"
+      "version: how many operations that wrote it have run. Dropping the last reference deletes it.")
+      .def_prop_ro("version",
+                   [](const PyVariable& v) { return v.var->version.load(std::memory_order_acquire); })
       .def("__repr__", [](const PyVariable& v) {
         const bool deleted = v.var->deleted.load();
         return "Variable(version=" + std::to_string(v.var->version.load()) + (deleted ? ", deleted)" : ")");
       });
 
-  nb::class_<PyOperator>(m, "Operator", nb::type_slots(operator_slots), nb::is_weak_referenceable(),
-                         "A function with its variables, made once by Engine.new_operator() and pushed many times.")
+  nb::class_<PyOperator>(
+      m, "Operator", nb::type_slots(operator_slots), nb::is_weak_referenceable(),
+      "A function with its variables, made once by Engine.new_operator() and pushed many times.")
       .def_prop_ro("name", [](const PyOperator& o) { return o.op->plan->name(); })
       .def("__repr__", [](const PyOperator& o) { return "Operator('" + o.op->plan->name() + "')"; });
 
   nb::class_<PyRecord>(m, "OperationRecord", "What an observer is told of an operation.")
       .def_ro("id", &PyRecord::id)
       .def_ro("operation", &PyRecord::operation)
-      .def_prop_ro("device", [](const PyRecord& r) { return device_object(r.device); },
-                   nb::sig("def device(self) -> weft.base.device.Device"))
+      .def_prop_ro(
+          "device", [](const PyRecord& r) { return device_object(r.device); },
+          nb::sig("def device(self) -> weft.base.device.Device"))
       .def_prop_ro("queue", [](const PyRecord& r) { return queue_name(r.queue); })
       .def_ro("worker", &PyRecord::worker)
-      .def_prop_ro("error", [](const PyRecord& r) { return r.error; },
-                   nb::sig("def error(self) -> weft.base.errors.EngineError | None"));
+      .def_prop_ro(
+          "error", [](const PyRecord& r) { return r.error; },
+          nb::sig("def error(self) -> weft.base.errors.EngineError | None"));
 
   nb::class_<PyEngine>(m, "Engine", nb::type_slots(engine_slots), nb::is_weak_referenceable())
       .def(
@@ -299,13 +309,16 @@ void bind_engine(nb::module_& m) {
             const EngineKind kinds = kind == "naive"     ? EngineKind::naive
                                      : kind == "explore" ? EngineKind::explore
                                                          : EngineKind::threaded;
-            new (self) PyEngine(Options{kinds, workers, io_workers, max_pending, max_pending_bytes, seed, check});
+            new (self)
+                PyEngine(Options{kinds, workers, io_workers, max_pending, max_pending_bytes, seed, check});
           },
           nb::arg("kind"), nb::arg("workers"), nb::arg("io_workers"), nb::arg("max_pending"),
           nb::arg("max_pending_bytes"), nb::arg("seed"), nb::arg("check"))
-      .def_prop_ro("workers", [](const PyEngine& e) { return e.core->options().workers; },
-                   "Narrow compute threads of each device.")
-      .def_prop_ro("running", [](const PyEngine& e) { return e.core->running(); }, "Whether it takes operations.")
+      .def_prop_ro(
+          "workers", [](const PyEngine& e) { return e.core->options().workers; },
+          "Narrow compute threads of each device.")
+      .def_prop_ro(
+          "running", [](const PyEngine& e) { return e.core->running(); }, "Whether it takes operations.")
       .def(
           "new_variable", [](PyEngine& e) { return PyVariable(e.core, e.core->new_variable()); },
           "A new Variable of this engine, at version 0.")
@@ -322,52 +335,67 @@ void bind_engine(nb::module_& m) {
           nb::arg("variable"), nb::arg("on_deleted").none() = nb::none(),
           nb::sig("def delete_variable(self, variable: Variable, "
                   "on_deleted: collections.abc.Callable[[], object] | None = None) -> None"),
-          "Delete a variable after everything that has been pushed on it, then call ``on_deleted()`` on a worker.\n\n"
+          "Delete a variable after everything that has been pushed on it, then call ``on_deleted()`` on a "
+          "worker.\n\n"
           "Raises EngineError if it has been deleted already or belongs to another engine.")
       .def(
           "push",
           [](PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
-             nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue, Py_ssize_t size_bytes,
-             nb::handle on_done) {
-            push(self, fn, device, const_vars, mutate_vars, overwrite_vars, priority, name, queue, size_bytes, on_done,
-                 false);
+             nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue,
+             Py_ssize_t size_bytes, nb::handle on_done) {
+            push(self, fn, device, const_vars, mutate_vars, overwrite_vars, priority, name, queue, size_bytes,
+                 on_done, false);
           },
           nb::arg("fn"), nb::arg("device").none() = nb::none(), nb::arg("const_vars") = nb::make_tuple(),
           nb::arg("mutate_vars") = nb::make_tuple(), nb::arg("overwrite_vars") = nb::make_tuple(),
-          nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("compute"),
-          nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), kPushDoc,
-          nb::sig("def push(self, fn: collections.abc.Callable[[RunContext], object] | NativeFunction | Operator, devic"
-                  "e: weft.base.device.Device | str | None = None, const_vars: collections.abc.Iterable[Variable] = (),"
-                  " mutate_vars: collections.abc.Iterable[Variable] = (), overwrite_vars: collections.abc.Iterable[Vari"
-                  "able] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_do"
-                  "ne: collections.abc.Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None"))
+          nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(),
+          nb::arg("queue") = nb::str("compute"), nb::arg("size_bytes") = 0,
+          nb::arg("on_done").none() = nb::none(), kPushDoc,
+          nb::sig("def push(self, fn: collections.abc.Callable[[RunContext], object] | NativeFunction | "
+                  "Operator, devic"
+                  "e: weft.base.device.Device | str | None = None, const_vars: "
+                  "collections.abc.Iterable[Variable] = (),"
+                  " mutate_vars: collections.abc.Iterable[Variable] = (), overwrite_vars: "
+                  "collections.abc.Iterable[Vari"
+                  "able] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int "
+                  "= 0, on_do"
+                  "ne: collections.abc.Callable[[weft.base.errors.EngineError | None], object] | None = "
+                  "None) -> None"))
       .def(
           "push_async",
           [](PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
-             nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue, Py_ssize_t size_bytes,
-             nb::handle on_done) {
-            push(self, fn, device, const_vars, mutate_vars, overwrite_vars, priority, name, queue, size_bytes, on_done,
-                 true);
+             nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue,
+             Py_ssize_t size_bytes, nb::handle on_done) {
+            push(self, fn, device, const_vars, mutate_vars, overwrite_vars, priority, name, queue, size_bytes,
+                 on_done, true);
           },
           nb::arg("fn"), nb::arg("device").none() = nb::none(), nb::arg("const_vars") = nb::make_tuple(),
           nb::arg("mutate_vars") = nb::make_tuple(), nb::arg("overwrite_vars") = nb::make_tuple(),
-          nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("io"),
-          nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(),
-          nb::sig("def push_async(self, fn: collections.abc.Callable[[RunContext, OnComplete], object], device: weft.ba"
-                  "se.device.Device | str | None = None, const_vars: collections.abc.Iterable[Variable] = (), mutate_va"
-                  "rs: collections.abc.Iterable[Variable] = (), overwrite_vars: collections.abc.Iterable[Variable] = ()"
-                  ", priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: collections"
+          nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(),
+          nb::arg("queue") = nb::str("io"), nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(),
+          nb::sig("def push_async(self, fn: collections.abc.Callable[[RunContext, OnComplete], object], "
+                  "device: weft.ba"
+                  "se.device.Device | str | None = None, const_vars: collections.abc.Iterable[Variable] = "
+                  "(), mutate_va"
+                  "rs: collections.abc.Iterable[Variable] = (), overwrite_vars: "
+                  "collections.abc.Iterable[Variable] = ()"
+                  ", priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: "
+                  "collections"
                   ".abc.Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None"),
-          "Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is called.\n\n"
-          "on_complete may be called once, from any thread, with an exception or a str if the operation failed. fn runs\n"
-          "on the queue \"io\" unless told otherwise and may block there. If fn raises first, the operation has failed;\n"
+          "Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is "
+          "called.\n\n"
+          "on_complete may be called once, from any thread, with an exception or a str if the operation "
+          "failed. fn runs\n"
+          "on the queue \"io\" unless told otherwise and may block there. If fn raises first, the operation "
+          "has failed;\n"
           "likewise if on_complete is dropped without having been called.")
       .def(
           "new_operator",
           [](PyEngine& self, nb::handle fn, nb::handle const_vars, nb::handle mutate_vars, nb::handle name,
              bool is_async, nb::handle overwrite_vars, nb::handle queue) {
             const PythonEntry entry;
-            const QueueKind kind = queue.is_none() ? (is_async ? QueueKind::io : QueueKind::compute) : as_queue(queue);
+            const QueueKind kind =
+                queue.is_none() ? (is_async ? QueueKind::io : QueueKind::compute) : as_queue(queue);
             auto op = build(fn, const_vars, mutate_vars, overwrite_vars, {name, nb::none()}, is_async);
             PyObject* function = PyCallable_Check(fn.ptr()) ? fn.ptr() : nullptr;
             return new PyOperator{self.core, self.core->new_operator(op.release(), kind), function};
@@ -375,15 +403,19 @@ void bind_engine(nb::module_& m) {
           nb::arg("fn"), nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
           nb::arg("name") = nb::str(""), nb::arg("is_async") = false, nb::kw_only(),
           nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("queue").none() = nb::none(),
-          nb::sig("def new_operator(self, fn: collections.abc.Callable[..., object] | NativeFunction, const_vars: colle"
-                  "ctions.abc.Iterable[Variable] = (), mutate_vars: collections.abc.Iterable[Variable] = (), name: str "
-                  "= '', is_async: bool = False, *, overwrite_vars: collections.abc.Iterable[Variable] = (), queue: str"
+          nb::sig("def new_operator(self, fn: collections.abc.Callable[..., object] | NativeFunction, "
+                  "const_vars: colle"
+                  "ctions.abc.Iterable[Variable] = (), mutate_vars: collections.abc.Iterable[Variable] = (), "
+                  "name: str "
+                  "= '', is_async: bool = False, *, overwrite_vars: collections.abc.Iterable[Variable] = (), "
+                  "queue: str"
                   " | None = None) -> Operator"),
           "An Operator to push many times: fn, its variables and its name, taken apart only once.\n\n"
-          "is_async: fn is called as by push_async. queue: as for push; None: \"io\" if asynchronous, else \"compute\".")
+          "is_async: fn is called as by push_async. queue: as for push; None: \"io\" if asynchronous, else "
+          "\"compute\".")
       .def(
-          "delete_operator", [](PyEngine&, PyOperator& op) { Engine::delete_operator(*op.op); }, nb::arg("operator"),
-          "No more pushes of it; it is freed when those before have finished.")
+          "delete_operator", [](PyEngine&, PyOperator& op) { Engine::delete_operator(*op.op); },
+          nb::arg("operator"), "No more pushes of it; it is freed when those before have finished.")
       .def(
           "wait_for_var",
           [](PyEngine& e, PyVariable& v, bool writes_only, nb::handle timeout_s) {
@@ -394,8 +426,10 @@ void bind_engine(nb::module_& m) {
           nb::sig("def wait_for_var(self, variable: Variable, writes_only: bool = False, "
                   "timeout_s: float | None = None) -> None"),
           "Wait for everything pushed on a variable before; with writes_only for what produces its value.\n\n"
-          "Raises EngineError if the variable is poisoned (each time, with the same first cause), TimeoutError after\n"
-          "timeout_s seconds. Inside an engine function a variable that the function declared is ready already; any\n"
+          "Raises EngineError if the variable is poisoned (each time, with the same first cause), "
+          "TimeoutError after\n"
+          "timeout_s seconds. Inside an engine function a variable that the function declared is ready "
+          "already; any\n"
           "other wait raises EngineError there, because it would block a worker. Ctrl-C ends the wait.")
       .def(
           "wait_for_all",
@@ -406,7 +440,8 @@ void bind_engine(nb::module_& m) {
           nb::arg("timeout_s").none() = nb::none(),
           nb::sig("def wait_for_all(self, timeout_s: float | None = None) -> None"),
           "Wait for everything pushed before this call.\n\n"
-          "Raises EngineError for a failure that no wait_for_all has raised yet, EngineErrorGroup for several;\n"
+          "Raises EngineError for a failure that no wait_for_all has raised yet, EngineErrorGroup for "
+          "several;\n"
           "TimeoutError after timeout_s seconds.")
       .def(
           "clear_error",
@@ -427,7 +462,8 @@ void bind_engine(nb::module_& m) {
           nb::arg("timeout_s").none() = nb::none(),
           nb::sig("def stop(self, timeout_s: float | None = None) -> None"),
           "Finish what is pending and end the threads; pushes raise EngineError until start().\n\n"
-          "Variables, their versions and their errors stay. Raises TimeoutError after timeout_s seconds; the engine\n"
+          "Variables, their versions and their errors stay. Raises TimeoutError after timeout_s seconds; the "
+          "engine\n"
           "then goes on.")
       .def(
           "check_access",
@@ -437,7 +473,8 @@ void bind_engine(nb::module_& m) {
           },
           nb::arg("variable"), nb::arg("write") = false,
           "With check=True or WEFT_CHECK=1: raise EngineError if this access was not declared.\n\n"
-          "Inside an engine function: the function must have declared it. Outside: no pending operation may conflict.\n"
+          "Inside an engine function: the function must have declared it. Outside: no pending operation may "
+          "conflict.\n"
           "For those who wrap a resource with a variable. Does nothing otherwise.")
       .def(
           "add_observer",
@@ -447,8 +484,10 @@ void bind_engine(nb::module_& m) {
             e.core->add_observer(watcher);
           },
           nb::arg("observer"),
-          "Call ``observer.on_push(record)``, ``on_start`` and ``on_end``, those it has, for each operation.\n\n"
-          "They run on the thread where it happens. record: id, operation, device, queue, worker, error. What they raise\n"
+          "Call ``observer.on_push(record)``, ``on_start`` and ``on_end``, those it has, for each "
+          "operation.\n\n"
+          "They run on the thread where it happens. record: id, operation, device, queue, worker, error. "
+          "What they raise\n"
           "goes to sys.unraisablehook. Skipped operations have no on_start.")
       .def(
           "remove_observer",
@@ -485,8 +524,10 @@ void bind_engine(nb::module_& m) {
           },
           nb::sig("def stats(self) -> dict[str, int]"),
           "Counters since the engine was made, as a dict.\n\n"
-          "pushed, finished (failed and skipped ones included), failed, skipped, inlined (cheap native functions that\n"
-          "ran on the pushing thread); now: pending, running, async_outstanding (started, not completed), threads;\n"
+          "pushed, finished (failed and skipped ones included), failed, skipped, inlined (cheap native "
+          "functions that\n"
+          "ran on the pushing thread); now: pending, running, async_outstanding (started, not completed), "
+          "threads;\n"
           "stalls (pushes held back), wakes (threads woken).")
       .def("_begin_bulk", [](PyEngine& e, int size) { e.core->begin_bulk(size); })
       .def("_end_bulk", [](PyEngine& e) {
@@ -499,18 +540,21 @@ void bind_engine(nb::module_& m) {
     return Engine::settle_all(as_deadline(nb::float_(timeout_s)));
   });
   // Ends all engines; returns the threads that still run a function, and the failures nobody was told of.
-  m.def("shut_down_engines", [](double timeout_s) {
-    const PythonEntry entry;
-    const Deadline deadline = as_deadline(nb::float_(timeout_s));
-    std::vector<std::string> stuck, failures;
-    for (const auto& engine : Engine::all()) {
-      for (std::string& thread : engine->shutdown(deadline)) stuck.push_back(std::move(thread));
-      for (const Ref<Error>& error : engine->take_unseen_errors()) failures.push_back(describe(*error));
-    }
-    if (!Engine::wait_for_dying(deadline)) stuck.push_back("an engine without handles");
-    PythonError::drop_all_exceptions();
-    return nb::make_tuple(stuck, failures);
-  }, nb::sig("def shut_down_engines(timeout_s: float) -> tuple[list[str], list[str]]"));
+  m.def(
+      "shut_down_engines",
+      [](double timeout_s) {
+        const PythonEntry entry;
+        const Deadline deadline = as_deadline(nb::float_(timeout_s));
+        std::vector<std::string> stuck, failures;
+        for (const auto& engine : Engine::all()) {
+          for (std::string& thread : engine->shutdown(deadline)) stuck.push_back(std::move(thread));
+          for (const Ref<Error>& error : engine->take_unseen_errors()) failures.push_back(describe(*error));
+        }
+        if (!Engine::wait_for_dying(deadline)) stuck.push_back("an engine without handles");
+        PythonError::drop_all_exceptions();
+        return nb::make_tuple(stuck, failures);
+      },
+      nb::sig("def shut_down_engines(timeout_s: float) -> tuple[list[str], list[str]]"));
 }
 
 }  // namespace weft

@@ -17,8 +17,8 @@ PyObject* name_source(const PyTask& task) { return task.name ? task.name : task.
 void run(void* state, RunContext& context, bool is_async) {
   auto& task = *static_cast<PyTask*>(state);
   try {
-    nb::object about = nb::cast(
-        PyRunContext{context.device, context.queue, context.worker, nb::borrow(name_source(task))});
+    nb::object about =
+        nb::cast(PyRunContext{context.device, context.queue, context.worker, nb::borrow(name_source(task))});
     if (is_async)
       nb::handle(task.fn)(about, nb::cast(PyOnComplete{Ref<Completion>(context.completion)}));
     else
@@ -51,7 +51,9 @@ void call_on_done(PyObject* on_done, Error* error) noexcept {
   }
 }
 
-void finished(void* state, Error* error) noexcept { call_on_done(static_cast<PyTask*>(state)->on_done, error); }
+void finished(void* state, Error* error) noexcept {
+  call_on_done(static_cast<PyTask*>(state)->on_done, error);
+}
 
 std::string name_of(const void* state) {
   if (python_is_ending()) return {};
@@ -69,10 +71,10 @@ std::string where(const void* state) {
 const TaskType& python_type(bool has_on_done, bool is_async) {
   static constexpr auto sync = [](void* s, RunContext& c) { run(s, c, false); };
   static constexpr auto async = [](void* s, RunContext& c) { run(s, c, true); };
-  static const TaskType types[2][2] = {
-      {{sync, drop, nullptr, name_of, where, python_domain()}, {async, drop, nullptr, name_of, where, python_domain()}},
-      {{sync, drop, finished, name_of, where, python_domain()},
-       {async, drop, finished, name_of, where, python_domain()}}};
+  static const TaskType types[2][2] = {{{sync, drop, nullptr, name_of, where, python_domain()},
+                                        {async, drop, nullptr, name_of, where, python_domain()}},
+                                       {{sync, drop, finished, name_of, where, python_domain()},
+                                        {async, drop, finished, name_of, where, python_domain()}}};
   return types[has_on_done][is_async];
 }
 
@@ -112,8 +114,9 @@ const TaskType& native_type(bool has_on_done) {
   static constexpr auto native_finished = [](void* state, Error* error) noexcept {
     call_on_done(static_cast<NativeState*>(state)->on_done, error);
   };
-  static const TaskType types[2] = {{run_native, native_drop, nullptr, native_name, native_where, nullptr},
-                                    {run_native, native_drop, native_finished, native_name, native_where, nullptr}};
+  static const TaskType types[2] = {
+      {run_native, native_drop, nullptr, native_name, native_where, nullptr},
+      {run_native, native_drop, native_finished, native_name, native_where, nullptr}};
   return types[has_on_done];
 }
 
@@ -127,29 +130,28 @@ static_assert(sizeof(OperatorPush) <= Op::kInlineState);
 
 template <bool kPython>
 const TaskType& operator_type() {
-  static const TaskType type{
-      [](void* state, RunContext& context) {
-        const auto& push = *static_cast<OperatorPush*>(state);
-        push.type->run(push.state, context);
-      },
-      [](void* state) noexcept {
-        PyObject* code = static_cast<OperatorPush*>(state)->site.code;
-        if (!kPython) return release_later(code);
-        if (python_is_ending()) return;
-        const WithGil gil;
-        Py_XDECREF(code);
-      },
-      nullptr,
-      [](const void* state) {
-        const auto& push = *static_cast<const OperatorPush*>(state);
-        return push.type->name(push.state);
-      },
-      [](const void* state) -> std::string {
-        if (python_is_ending()) return {};
-        const WithGil gil;
-        return static_cast<const OperatorPush*>(state)->site.text();
-      },
-      kPython ? python_domain() : nullptr};
+  static const TaskType type{[](void* state, RunContext& context) {
+                               const auto& push = *static_cast<OperatorPush*>(state);
+                               push.type->run(push.state, context);
+                             },
+                             [](void* state) noexcept {
+                               PyObject* code = static_cast<OperatorPush*>(state)->site.code;
+                               if (!kPython) return release_later(code);
+                               if (python_is_ending()) return;
+                               const WithGil gil;
+                               Py_XDECREF(code);
+                             },
+                             nullptr,
+                             [](const void* state) {
+                               const auto& push = *static_cast<const OperatorPush*>(state);
+                               return push.type->name(push.state);
+                             },
+                             [](const void* state) -> std::string {
+                               if (python_is_ending()) return {};
+                               const WithGil gil;
+                               return static_cast<const OperatorPush*>(state)->site.text();
+                             },
+                             kPython ? python_domain() : nullptr};
   return type;
 }
 
@@ -176,14 +178,14 @@ void set_function(Op& op, nb::handle fn, const Description& description, bool is
     throw nb::type_error("on_done must be callable or None");
   const bool named = !description.name.is_none() && nb::len(description.name) != 0;
   PyObject* name = named ? description.name.inc_ref().ptr() : nullptr;
-  if (PyNativeFunction * native; nb::try_cast(fn, native)) {
+  if (PyNativeFunction* native; nb::try_cast(fn, native)) {
     if (is_async) {
       Py_XDECREF(name);
       throw nb::type_error("a NativeFunction cannot be asynchronous");
     }
     native->task->retain();
-    op.state = new (op.storage)
-        NativeState{native->task.get(), name, counted(description.on_done), Site::here()};
+    op.state =
+        new (op.storage) NativeState{native->task.get(), name, counted(description.on_done), Site::here()};
     op.type = &native_type(has_on_done);
     op.cheap = native->task->cheap && !has_on_done;
     return;
@@ -217,40 +219,48 @@ PyOnComplete::~PyOnComplete() {
 }
 
 void bind_functions(nb::module_& m) {
-  nb::class_<PyRunContext>(m, "RunContext",
-                           "What an engine function is called with: what only run time knows.\n\n"
-                           "device: the Device it runs on; stream: None on cpu; worker: index of the thread within its\n"
-                           "queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name.")
-      .def_prop_ro("device", [](const PyRunContext& c) { return device_object(c.device); },
-                   nb::sig("def device(self) -> weft.base.device.Device"))
+  nb::class_<PyRunContext>(
+      m, "RunContext",
+      "What an engine function is called with: what only run time knows.\n\n"
+      "device: the Device it runs on; stream: None on cpu; worker: index of the thread within its\n"
+      "queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name.")
+      .def_prop_ro(
+          "device", [](const PyRunContext& c) { return device_object(c.device); },
+          nb::sig("def device(self) -> weft.base.device.Device"))
       .def_prop_ro("stream", [](const PyRunContext&) { return nb::none(); })
       .def_prop_ro("worker", [](const PyRunContext& c) { return c.worker; })
       .def_prop_ro("queue", [](const PyRunContext& c) { return queue_name(c.queue); })
       .def_prop_ro("operation", [](const PyRunContext& c) { return function_name(c.name); })
       .def("__repr__", [](const PyRunContext& c) {
-        return "RunContext(operation='" + function_name(c.name) + "', device=cpu:" + std::to_string(c.device.index) +
-               ", queue='" + queue_name(c.queue) + "', worker=" + std::to_string(c.worker) + ")";
+        return "RunContext(operation='" + function_name(c.name) +
+               "', device=cpu:" + std::to_string(c.device.index) + ", queue='" + queue_name(c.queue) +
+               "', worker=" + std::to_string(c.worker) + ")";
       });
 
-  nb::class_<PyOnComplete>(m, "OnComplete",
-                           "Ends an asynchronous operation: call it once, from any thread.\n\n"
-                           "on_complete(error=None): with an exception or a str the operation has failed.\n"
-                           "Raises EngineError if the operation has ended already, TypeError for another error.")
+  nb::class_<PyOnComplete>(
+      m, "OnComplete",
+      "Ends an asynchronous operation: call it once, from any thread.\n\n"
+      "on_complete(error=None): with an exception or a str the operation has failed.\n"
+      "Raises EngineError if the operation has ended already, TypeError for another error.")
       .def(
           "__call__",
           [](PyOnComplete& self, nb::handle error) {
             const PythonEntry entry;
-            const bool first = self.completion->finish(error.is_none() ? Ref<Error>() : error_from_object(error));
+            const bool first =
+                self.completion->finish(error.is_none() ? Ref<Error>() : error_from_object(error));
             if (!first) throw EngineMisuse("on_complete: the operation has ended already");
           },
           nb::arg("error").none() = nb::none(),
-          nb::sig("def __call__(self, error: BaseException | type[BaseException] | str | None = None) -> None"));
+          nb::sig(
+              "def __call__(self, error: BaseException | type[BaseException] | str | None = None) -> None"));
 
   nb::class_<PyNativeFunction>(
       m, "NativeFunction",
       "A C function ``void f(void* data)`` for the engine, given by its address (ctypes, cffi, numba).\n\n"
-      "It runs without the GIL. cheap: it lasts less than a microsecond or so and may run on the pushing thread if\n"
-      "nothing it needs is busy; whether it did cannot be observed. keep: an object kept alive as long as the function.\n"
+      "It runs without the GIL. cheap: it lasts less than a microsecond or so and may run on the pushing "
+      "thread if\n"
+      "nothing it needs is busy; whether it did cannot be observed. keep: an object kept alive as long as "
+      "the function.\n"
       "Raises ValueError if address is 0.\n\n"
       ">>> import ctypes\n"
       ">>> from weft.engine import Engine, NativeFunction\n"
@@ -261,7 +271,8 @@ void bind_functions(nb::module_& m) {
       "...     engine.wait_for_all()\n")
       .def(
           "__init__",
-          [](PyNativeFunction* self, uintptr_t address, uintptr_t data, bool cheap, std::string name, nb::object keep) {
+          [](PyNativeFunction* self, uintptr_t address, uintptr_t data, bool cheap, std::string name,
+             nb::object keep) {
             if (address == 0) throw nb::value_error("NativeFunction: the address is 0");
             auto task = make_ref<NativeTask>();
             task->fn = reinterpret_cast<void (*)(void*)>(address);
@@ -271,8 +282,8 @@ void bind_functions(nb::module_& m) {
             task->keep = counted(keep);
             new (self) PyNativeFunction{std::move(task)};
           },
-          nb::arg("address"), nb::arg("data") = 0, nb::kw_only(), nb::arg("cheap") = false, nb::arg("name") = "",
-          nb::arg("keep").none() = nb::none())
+          nb::arg("address"), nb::arg("data") = 0, nb::kw_only(), nb::arg("cheap") = false,
+          nb::arg("name") = "", nb::arg("keep").none() = nb::none())
       .def_prop_ro("cheap", [](const PyNativeFunction& f) { return f.task->cheap; })
       .def_prop_ro("name", [](const PyNativeFunction& f) { return f.task->name; });
 }

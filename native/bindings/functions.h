@@ -1,4 +1,5 @@
-// functions.h: Python callables and native functions as tasks of the engine, and the objects they are called with.
+// functions.h: Python callables and native functions as tasks of the engine, and the objects they are called
+// with.
 #pragma once
 
 #include "bindings/python.h"

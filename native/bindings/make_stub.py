@@ -17,9 +17,9 @@ def generate() -> str:
         command = [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "weft._core", "-o", str(made)]
         subprocess.run(command, check=True)
         # Addresses of functions for tests; a stub of its own would make _core a package to type checkers.
-        return made.read_text().replace("from weft._core import testing as testing", "from types import ModuleType") + (
-            "\ntesting: ModuleType\n"
-        )
+        return made.read_text().replace(
+            "from weft._core import testing as testing", "from types import ModuleType"
+        ) + ("\ntesting: ModuleType\n")
 
 
 if __name__ == "__main__":

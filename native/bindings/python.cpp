@@ -10,7 +10,8 @@ thread_local bool holds_gil = false;
 
 class PythonDomain : public Domain {
  public:
-  // Keeps one thread state for the worker's life: making a new one for every function would cost microseconds.
+  // Keeps one thread state for the worker's life: making a new one for every function would cost
+  // microseconds.
   void thread_begin() override {
     if (python_is_ending()) return;
     pin_ = PyGILState_Ensure();
@@ -166,7 +167,8 @@ Ref<Error> error_from_object(nb::handle object) {
 }
 
 std::string describe(const Error& error) {
-  std::string text = (error.operation.empty() ? std::string("operation") : error.operation) + ": " + error.message;
+  std::string text =
+      (error.operation.empty() ? std::string("operation") : error.operation) + ": " + error.message;
   if (!error.where.empty()) text += "\n  pushed at " + error.where;
   return text;
 }

@@ -17,8 +17,8 @@ namespace nb = nanobind;
 bool python_is_ending() noexcept;
 void set_python_is_ending() noexcept;
 
-// Marks a call from Python: this thread holds the GIL until told otherwise. Every bound function that may block,
-// or destroy what belongs to the engine, opens with one.
+// Marks a call from Python: this thread holds the GIL until told otherwise. Every bound function that may
+// block, or destroy what belongs to the engine, opens with one.
 class PythonEntry {
  public:
   PythonEntry() noexcept;
@@ -49,8 +49,9 @@ void install_host_hooks();
 void release_later(PyObject* object) noexcept;
 void release_now_what_was_left();
 
-// A Python exception as the error of an operation. The garbage collector does not see through it: an exception whose
-// frames lead back to the variable it poisons lives until the error is cleared, or the process ends.
+// A Python exception as the error of an operation. The garbage collector does not see through it: an
+// exception whose frames lead back to the variable it poisons lives until the error is cleared, or the
+// process ends.
 class PythonError : public Error {
  public:
   PythonError(std::string text, PyObject* exception);  // takes a reference over
@@ -75,7 +76,7 @@ struct Site {
   PyObject* code = nullptr;
   int instruction = 0;
 
-  static Site here();  // of the innermost Python frame; GIL held
+  static Site here();        // of the innermost Python frame; GIL held
   std::string text() const;  // "file.py:41"; GIL held
 };
 

@@ -37,7 +37,8 @@ void burn(double us) {
 // A parallel region of `data` microseconds when every core of the team is free.
 void parallel_spin_us(void* data) {
   constexpr double kPiece = 10;
-  const auto pieces = static_cast<int64_t>(static_cast<double>(reinterpret_cast<uintptr_t>(data)) * team_size() / kPiece);
+  const auto pieces =
+      static_cast<int64_t>(static_cast<double>(reinterpret_cast<uintptr_t>(data)) * team_size() / kPiece);
   parallel_for(pieces, 1, [](int64_t begin, int64_t end) {
     for (; begin < end; ++begin) burn(kPiece);
   });
@@ -56,7 +57,7 @@ uintptr_t address(F* fn) {
 void bind_testing(nb::module_& m) {
   nb::module_ testing = m.def_submodule("testing", "C functions by address, for tests and benchmarks.");
   testing.attr("noop") = address(noop);
-  testing.attr("spin_us") = address(spin_us);  // data: microseconds
+  testing.attr("spin_us") = address(spin_us);                    // data: microseconds
   testing.attr("parallel_spin_us") = address(parallel_spin_us);  // data: microseconds; for the queue "wide"
   testing.attr("throw_std") = address(throw_std);
   testing.attr("throw_int") = address(throw_int);

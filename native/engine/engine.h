@@ -1,13 +1,15 @@
-// engine.h: the dependency engine: runs any functions, in parallel where their declared reads and writes allow.
+// engine.h: the dependency engine: runs any functions, in parallel where their declared reads and writes
+// allow.
 //
-// How it works, in one paragraph. A push builds an Op and stores it into the inbox, a lock-free ring. All dependency state
-// (variables' queues, ready lists) is plain data under one engine lock that is held for tens of nanoseconds at a time.
-// Whoever holds the lock drains the inbox: usually a worker between two functions, so that pushing threads need not
-// touch variables at all; a pushing thread does it itself only when a worker sleeps that could be used. Functions,
-// callbacks, destructors of captured objects, wakes and thread exits all happen outside the lock: see Session.
+// How it works, in one paragraph. A push builds an Op and stores it into the inbox, a lock-free ring. All
+// dependency state (variables' queues, ready lists) is plain data under one engine lock that is held for tens
+// of nanoseconds at a time. Whoever holds the lock drains the inbox: usually a worker between two functions,
+// so that pushing threads need not touch variables at all; a pushing thread does it itself only when a worker
+// sleeps that could be used. Functions, callbacks, destructors of captured objects, wakes and thread exits
+// all happen outside the lock: see Session.
 //
-// Lock order: the drive mutex (exploration) before the engine lock; nothing is acquired under the engine lock, and a Domain
-// (the GIL) least of all.
+// Lock order: the drive mutex (exploration) before the engine lock; nothing is acquired under the engine
+// lock, and a Domain (the GIL) least of all.
 #pragma once
 
 #include <array>
@@ -80,7 +82,8 @@ struct Stats {
   uint64_t pending, running, async_outstanding, threads;
 };
 
-// Handed to asynchronous operations; they end when `finish` is called, from any thread, or the last reference goes.
+// Handed to asynchronous operations; they end when `finish` is called, from any thread, or the last reference
+// goes.
 class Completion : public Counted<Completion> {
  public:
   Completion(std::shared_ptr<Engine> engine, Op* op);
@@ -100,6 +103,14 @@ class Completion : public Counted<Completion> {
 
 class Session;
 
+// The function that the calling thread executes, if any.
+struct Running {
+  const Op* op;
+  Engine* engine;
+  Running* outer;
+};
+extern thread_local Running* running_here;
+
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   static std::shared_ptr<Engine> create(Options options);
@@ -114,14 +125,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // When a handle goes without `delete_variable`; never throws, needs no order.
   static void drop_variable(Ref<Var>&& var) noexcept;
 
-  // Takes the operation over in every case: if this throws, the operation has been dropped, and nothing else happened.
+  // Takes the operation over in every case: if this throws, the operation has been dropped, and nothing else
+  // happened.
   void submit(Op* op, const PushOptions& options);
   void submit(Operator& plan, const PushOptions& options) { submit(instantiate(plan), options); }
   // An operation of the Operator, to submit; its function object stays the Operator's.
   Op* instantiate(Operator& plan);
 
   template <class F>  // fn(RunContext&)
-  void push(F&& fn, std::span<Var* const> reads, std::span<Var* const> writes, const PushOptions& options = {}) {
+  void push(F&& fn, std::span<Var* const> reads, std::span<Var* const> writes,
+            const PushOptions& options = {}) {
     Op* op = new_op(reads.size() + writes.size());
     for (Var* v : writes) op->add(v, Mode::write);
     for (Var* v : reads) op->add(v, Mode::read);
@@ -129,7 +142,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     submit(op, options);
   }
   template <class F>  // fn(RunContext&, Ref<Completion>)
-  void push_async(F&& fn, std::span<Var* const> reads, std::span<Var* const> writes, PushOptions options = {}) {
+  void push_async(F&& fn, std::span<Var* const> reads, std::span<Var* const> writes,
+                  PushOptions options = {}) {
     Op* op = new_op(reads.size() + writes.size());
     for (Var* v : writes) op->add(v, Mode::write);
     for (Var* v : reads) op->add(v, Mode::read);
@@ -154,12 +168,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void start();
   void stop(Deadline deadline = kNever);
   bool running() const noexcept { return state_.load() == State::running; }
-  // At the end of the process or of the engine: finishes what can finish until the deadline, gives up the rest.
-  // Returns which threads still run a function; they are abandoned.
+  // At the end of the process or of the engine: finishes what can finish until the deadline, gives up the
+  // rest. Returns which threads still run a function; they are abandoned.
   std::vector<std::string> shutdown(Deadline deadline);
   // Failures that no wait has raised and that were not cleared; forgets all failures.
   std::vector<Ref<Error>> take_unseen_errors();
-  // Engines whose last handle went inside one of their own functions end on a thread of their own; waits for these.
+  // Engines whose last handle went inside one of their own functions end on a thread of their own; waits for
+  // these.
   static bool wait_for_dying(Deadline deadline);
 
   // Raises EngineMisuse if the running function did not declare this access, or, outside of functions, if
@@ -210,6 +225,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void finish_async(Op* op, Ref<Error> error);
   void finish_op(Op* op, Session& s);
   void run_here(Op* op, Session& s);
+  void hold_here(Op* op) { on_user_threads_.push_back({op, &running_here}); }
+  void unhold(const Op* op) {
+    std::erase_if(on_user_threads_,
+                  [op](const Held& held) { return held.op == op && held.thread == &running_here; });
+  }
   void notify(void (Observer::*event)(const Observer::Event&), const Op* op, const RunContext* context);
 
   // Workers (workers.cpp)
@@ -266,7 +286,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   alignas(64) std::atomic<uint64_t> finished_{0};  // of operations that came through the inbox
   std::atomic<uint64_t> finished_seen_{0};         // pushers' old copy
   std::atomic<uint64_t> pending_bytes_{0};
-  std::atomic<uint64_t> limit_{0};                 // max_pending, doubled while nothing finishes
+  std::atomic<uint64_t> limit_{0};  // max_pending, doubled while nothing finishes
   std::atomic<State> state_{State::running};
   std::atomic<std::vector<std::shared_ptr<Observer>>*> observers_{nullptr};
   std::atomic<DeviceState*> devices_[64]{};
@@ -275,18 +295,23 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Below: engine lock.
   std::atomic<int> available_{0};  // over all queues; also read without the lock
   std::deque<Epoch> epochs_;
-  Op* markers_ = nullptr;          // granted markers, performed before the lock is left
+  Op* markers_ = nullptr;  // granted markers, performed before the lock is left
   uint64_t finished_count_ = 0, failed_ = 0, skipped_ = 0, inlined_ = 0, stalls_ = 0, wakes_ = 0;
   uint64_t pushed_ = 0, pending_ = 0, running_ = 0, ready_count_ = 0, threads_ = 0;
-  std::vector<Ref<Error>> causes_; // not yet reported by wait_for_all
+  std::vector<Ref<Error>> causes_;  // not yet reported by wait_for_all
   uint64_t causes_dropped_ = 0;
   std::vector<Ref<Waiter>> stalled_;
+  struct Held {
+    Op* op;
+    const void* thread;  // address of one of its thread-local variables
+  };
+  std::vector<Held> on_user_threads_;  // being run, or about to be, by threads that are not workers; for fork
   Completion* outstanding_ = nullptr;
   uint64_t outstanding_count_ = 0;
   bool stopping_ = false;
-  uint64_t generation_ = 0;        // +1 in a forked child: threads of the parent do not exist here
-  std::mutex lifecycle_;           // start, stop, shutdown
-  bool abandoned_ = false;         // a function never returned: the engine is leaked; under lifecycle_
+  uint64_t generation_ = 0;  // +1 in a forked child: threads of the parent do not exist here
+  std::mutex lifecycle_;     // start, stop, shutdown
+  bool abandoned_ = false;   // a function never returned: the engine is leaked; under lifecycle_
   std::atomic<uint64_t> next_trace_id_{0};
   std::mutex observer_mutex_;
   std::vector<std::unique_ptr<std::vector<std::shared_ptr<Observer>>>> old_observers_;

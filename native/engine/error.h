@@ -17,15 +17,16 @@ namespace weft {
 
 class Error : public Counted<Error> {
  public:
-  explicit Error(std::string text, std::exception_ptr thrown = {}) : message(std::move(text)), cause(thrown) {}
+  explicit Error(std::string text, std::exception_ptr thrown = {})
+      : message(std::move(text)), cause(thrown) {}
   virtual ~Error() = default;
 
-  std::string operation;     // name of the operation that failed first
-  std::string where;         // the line that pushed it, "" if unknown
-  const std::string message; // what it threw, as text
+  std::string operation;      // name of the operation that failed first
+  std::string where;          // the line that pushed it, "" if unknown
+  const std::string message;  // what it threw, as text
   const std::exception_ptr cause;
-  bool handled = false;             // cleared explicitly: wait_for_all need not report it (engine lock)
-  std::atomic<bool> seen{false};    // somebody has been told
+  bool handled = false;           // cleared explicitly: wait_for_all need not report it (engine lock)
+  std::atomic<bool> seen{false};  // somebody has been told
 };
 
 // Thrown by the body of a task that has made its Error already (the Python binding does).

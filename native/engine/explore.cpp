@@ -1,6 +1,7 @@
-// explore.cpp: trying legal schedules. Functions run one at a time; which of the ready ones is next, and on which
-// thread, is drawn from a seed. A decision is made only at a push or a wait of a user's thread, so a program with one
-// pushing thread and no asynchronous functions meets the same decisions whenever it runs with the same seed.
+// explore.cpp: trying legal schedules. Functions run one at a time; which of the ready ones is next, and on
+// which thread, is drawn from a seed. A decision is made only at a push or a wait of a user's thread, so a
+// program with one pushing thread and no asynchronous functions meets the same decisions whenever it runs
+// with the same seed.
 #include "engine/session.h"
 
 namespace weft {

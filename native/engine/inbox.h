@@ -1,10 +1,10 @@
 // inbox.h: how operations reach the engine: a bounded ring, many producers, one consumer at a time.
 //
-// A producer draws a ticket and stores the operation into the ticket's slot; the ticket numbers are the push order.
-// The consumer (whoever holds the engine lock) takes slots in order and stops at the first empty one, which is
-// either the end or a ticket whose producer has not stored yet; that producer looks for idle workers after it stores,
-// so nothing is forgotten. Reading the ring ahead lets the consumer prefetch operations that lie in another
-// core's cache, which a linked list would not.
+// A producer draws a ticket and stores the operation into the ticket's slot; the ticket numbers are the push
+// order. The consumer (whoever holds the engine lock) takes slots in order and stops at the first empty one,
+// which is either the end or a ticket whose producer has not stored yet; that producer looks for idle workers
+// after it stores, so nothing is forgotten. Reading the ring ahead lets the consumer prefetch operations that
+// lie in another core's cache, which a linked list would not.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ class Inbox {
         if (ticket - head_seen_.load(std::memory_order_acquire) >= kCapacity) return false;
       }
     } while (!tail_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel));
-    // seq_cst: the producer looks for idle workers next; a worker going idle looks at the slot after saying so.
-    // One of the two sees the other.
+    // seq_cst: the producer looks for idle workers next; a worker going idle looks at the slot after saying
+    // so. One of the two sees the other.
     slots_[ticket & kMask].exchange(op, std::memory_order_seq_cst);
     return true;
   }

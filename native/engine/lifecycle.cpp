@@ -1,8 +1,9 @@
 // lifecycle.cpp: the beginning and the end of engines, and fork.
 //
-// Fork copies the process with one thread. Before it, the host calls `settle_all`, so that normally nothing is pending. The
-// handlers below then hold all engine locks across the fork itself, so that the child finds consistent queues, and the
-// child forgets the parent's threads; what was still pending fails there, because only the parent can finish it.
+// Fork copies the process with one thread. Before it, the host calls `settle_all`, so that normally nothing
+// is pending. The handlers below then hold all engine locks across the fork itself, so that the child finds
+// consistent queues, and the child forgets the parent's threads; what was still pending fails there, because
+// only the parent can finish it.
 #include <pthread.h>
 
 #include <algorithm>
@@ -54,8 +55,8 @@ bool poll(Deadline deadline, F&& done) {
 
 std::string describe(const Worker& worker) {
   if (!worker.queue) return "exploration worker " + std::to_string(worker.index);
-  return "worker " + std::to_string(worker.index) + " of the " + queue_name(worker.queue->kind) + " queue of cpu(" +
-         std::to_string(worker.queue->device->device.index) + ")";
+  return "worker " + std::to_string(worker.index) + " of the " + queue_name(worker.queue->kind) +
+         " queue of cpu(" + std::to_string(worker.queue->device->device.index) + ")";
 }
 
 }  // namespace
@@ -73,9 +74,11 @@ Engine::Engine(Options options) : options_(options), random_(options.seed) {
 }
 
 std::shared_ptr<Engine> Engine::create(Options options) {
-  if (options.workers == 0) options.workers = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (options.workers == 0)
+    options.workers = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (options.workers < 0 || options.workers > 1024) throw EngineMisuse("workers must be in 1..1024");
-  if (options.io_workers < 1 || options.io_workers > 1024) throw EngineMisuse("io_workers must be in 1..1024");
+  if (options.io_workers < 1 || options.io_workers > 1024)
+    throw EngineMisuse("io_workers must be in 1..1024");
   if (options.max_pending < 1 || options.max_pending_bytes < 1)
     throw EngineMisuse("max_pending and max_pending_bytes must be at least 1");
   std::shared_ptr<Engine> engine(new Engine(options), destroy);
@@ -92,7 +95,8 @@ std::vector<std::shared_ptr<Engine>> Engine::all() {
   return result;
 }
 
-// The last handle has gone, perhaps inside one of the engine's own functions: then another thread has to do it.
+// The last handle has gone, perhaps inside one of the engine's own functions: then another thread has to do
+// it.
 void Engine::destroy(Engine* engine) {
   auto end = [engine] {
     const bool stuck = !engine->shutdown(kNever).empty();
@@ -125,10 +129,6 @@ Engine::~Engine() {
 void Engine::start() {
   const std::lock_guard guard(lifecycle_);
   state_.store(State::running);
-  Session s(*this);
-  drain_all(s);  // a push that was overtaken by stop()
-  each_queue([&](Queue& queue) { wake(queue, s); });
-  s.finish();
 }
 
 void Engine::stop(Deadline deadline) {
@@ -150,16 +150,25 @@ void Engine::stop(Deadline deadline) {
     s.finish();
     if (!waiter) break;
     switch (wait(*waiter, deadline)) {
-      case Waited::done: break;
-      case Waited::timed_out: throw TimedOut("stop: operations are still pending; the engine goes on");
-      case Waited::interrupted: throw Interrupted();
+      case Waited::done:
+        break;
+      case Waited::timed_out:
+        throw TimedOut("stop: operations are still pending; the engine goes on");
+      case Waited::interrupted:
+        throw Interrupted();
     }
   }
   state_.store(State::stopped);
   end_threads(kNever);
+  // A push that was let in before and arrives only now has been promised to run.
+  Session s(*this);
+  drain_all(s);
+  each_queue([&](Queue& queue) { wake(queue, s); });
+  s.finish();
 }
 
-// Ends all idle threads; returns the descriptions of those that had not ended at the deadline, which are detached.
+// Ends all idle threads; returns the descriptions of those that had not ended at the deadline, which are
+// detached.
 std::vector<std::string> Engine::end_threads(Deadline deadline) {
   std::vector<std::unique_ptr<Worker>> workers;
   {
@@ -268,20 +277,23 @@ std::vector<Ref<Error>> Engine::take_unseen_errors() {
   return unseen;
 }
 
-// In the forked child, with the engine lock held since before the fork. Destroys nothing: destructors may belong to the host
-// language, which has not recovered from the fork yet.
+// In the forked child, with the engine lock held since before the fork. Destroys nothing: destructors may
+// belong to the host language, which has not recovered from the fork yet.
 void Engine::reset_in_child() {
-  static constexpr const char* kReason = "was pending when the process forked, and goes on in the parent only";
+  static constexpr const char* kReason =
+      "was pending when the process forked, and goes on in the parent only";
   ++generation_;
   new (&lifecycle_) std::mutex;
   new (&observer_mutex_) std::mutex;
   new (&drive_mutex_) std::mutex;
   Session s(*this, std::adopt_lock);
   std::vector<Op*> lost;
+  auto lose = [&](Op* op) {
+    if (op->kind != OpKind::async || op->completion) lost.push_back(op);  // else it is among the outstanding
+  };
   auto forget = [&](std::vector<std::unique_ptr<Worker>>& workers) {
     for (auto& worker : workers) {
-      if (worker->current && worker->current->kind != OpKind::async)
-        lost.push_back(worker->current);
+      if (worker->current) lose(worker->current);
       static_cast<void>(worker.release());  // its thread object must not be destroyed
     }
     workers.clear();
@@ -297,6 +309,12 @@ void Engine::reset_in_child() {
   });
   forget(explorers_);
   running_ = 0;
+  std::erase_if(on_user_threads_, [&](const Held& held) {
+    if (held.thread == &running_here) return false;  // the thread that forked goes on with these
+    if (options_.kind == EngineKind::naive) --ready_count_;
+    lose(held.op);
+    return true;
+  });
   threads_ = 0;
   stopping_ = false;
   stalled_.clear();
@@ -334,7 +352,8 @@ void Engine::reset_in_child() {
 void Engine::add_observer(std::shared_ptr<Observer> observer) {
   const std::lock_guard guard(observer_mutex_);
   const auto* old = observers_.load();
-  auto* list = old ? new std::vector<std::shared_ptr<Observer>>(*old) : new std::vector<std::shared_ptr<Observer>>;
+  auto* list =
+      old ? new std::vector<std::shared_ptr<Observer>>(*old) : new std::vector<std::shared_ptr<Observer>>;
   list->push_back(std::move(observer));
   observers_.store(list, std::memory_order_release);
   // Threads may be walking the old list: it lives as long as the engine.

@@ -1,10 +1,11 @@
 // op_pool.cpp: blocks for operations, recycled between threads.
 //
-// Operations are built on one thread and finished on another, the worst case for a general allocator. Blocks travel in
-// magazines, arrays of pointers, so that the taking thread can fetch blocks from the other core's cache before it
-// needs them. Each thread has one magazine to take from and one to put into, per size; full and empty ones go over
-// global stacks that are always taken whole, so there is no ABA problem. Blocks are never returned to the system: their
-// number is bounded by the largest number of operations that were ever in flight.
+// Operations are built on one thread and finished on another, the worst case for a general allocator. Blocks
+// travel in magazines, arrays of pointers, so that the taking thread can fetch blocks from the other core's
+// cache before it needs them. Each thread has one magazine to take from and one to put into, per size; full
+// and empty ones go over global stacks that are always taken whole, so there is no ABA problem. Blocks are
+// never returned to the system: their number is bounded by the largest number of operations that were ever in
+// flight.
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -25,9 +26,7 @@ struct Magazine {
   void* blocks[kSize];
 };
 
-constexpr size_t block_bytes(size_t room) {
-  return (sizeof(Op) + room * sizeof(Access) + 63) / 64 * 64;
-}
+constexpr size_t block_bytes(size_t room) { return (sizeof(Op) + room * sizeof(Access) + 63) / 64 * 64; }
 
 class Stack {
  public:

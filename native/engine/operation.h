@@ -1,9 +1,10 @@
-// operation.h: an operation in flight: a function, the variables it reads and writes, and its place in their queues.
+// operation.h: an operation in flight: a function, the variables it reads and writes, and its place in their
+// queues.
 //
-// Who owns: an Op belongs to the thread that builds it until it is submitted, then to the engine; the worker that
-// finishes it gives it back to the pool of blocks (op_pool.cpp). Everything but `state` is guarded by the engine
-// lock once submitted. One block holds the operation, a small function object and its accesses, so that pushing
-// allocates nothing in the steady state.
+// Who owns: an Op belongs to the thread that builds it until it is submitted, then to the engine; the worker
+// that finishes it gives it back to the pool of blocks (op_pool.cpp). Everything but `state` is guarded by
+// the engine lock once submitted. One block holds the operation, a small function object and its accesses, so
+// that pushing allocates nothing in the steady state.
 #pragma once
 
 #include <atomic>
@@ -49,14 +50,14 @@ struct RunContext {
   Engine* engine;
   Device device;
   QueueKind queue;
-  int worker;           // index of the thread within its queue; -1 on the pushing thread
-  void* stream;         // of a GPU device, else null
+  int worker;    // index of the thread within its queue; -1 on the pushing thread
+  void* stream;  // of a GPU device, else null
   const Op* op;
   Completion* completion;  // of an asynchronous operation, else null
 };
 
-// Something a thread must hold while it runs functions of one kind (for Python: the GIL). A worker keeps it from
-// one such function to the next; never held or waited for under the engine lock.
+// Something a thread must hold while it runs functions of one kind (for Python: the GIL). A worker keeps it
+// from one such function to the next; never held or waited for under the engine lock.
 class Domain {
  public:
   virtual ~Domain() = default;
@@ -71,7 +72,8 @@ class Domain {
 struct TaskType {
   void (*run)(void* state, RunContext& context);  // may throw anything
   void (*drop)(void* state) noexcept;
-  void (*finished)(void* state, Error* error) noexcept;  // may be null; after the operation's effects are visible
+  void (*finished)(void* state,
+                   Error* error) noexcept;  // may be null; after the operation's effects are visible
   std::string (*name)(const void* state);
   std::string (*where)(const void* state);
   Domain* domain;  // may be null
@@ -83,14 +85,14 @@ enum class Mode : uint8_t {
   overwrite,  // writes without reading: runs although the variable is poisoned, and cures it
 };
 
-// One use of a variable by an operation; a node of the variable's queue while it waits. 24 bytes: operations travel
-// from the pushing core to the working one, and every cache line of theirs costs some 30 ns.
+// One use of a variable by an operation; a node of the variable's queue while it waits. 24 bytes: operations
+// travel from the pushing core to the working one, and every cache line of theirs costs some 30 ns.
 struct Access {
   Access* next;
   Var* var;
   uint32_t index;  // within the operation, see `op`
   Mode mode;
-  bool void_;      // a second mention of the variable in the same operation; takes no part
+  bool void_;  // a second mention of the variable in the same operation; takes no part
 
   Op* op() noexcept;
 };
@@ -113,26 +115,27 @@ struct Op {
   Op* next = nullptr;              // in the ready list, the chain of a bulk, or a free list
   Queue* queue = nullptr;
   Epoch* epoch = nullptr;
-  Ref<Error> error;                // inherited or own
-  Operator* origin = nullptr;      // which it is a run of
+  Ref<Error> error;            // inherited or own
+  Operator* origin = nullptr;  // which it is a run of
   union {
-    Waiter* waiter = nullptr;      // of a wait marker; counted
-    Completion* completion;        // of an asynchronous operation that has not started; counted
-    Op* parts;                     // of a bulk
+    Waiter* waiter = nullptr;  // of a wait marker; counted
+    Completion* completion;    // of an asynchronous operation that has not started; counted
+    Op* parts;                 // of a bulk
   };
   uint64_t size_bytes = 0;
-  uint64_t trace_id = 0;           // for observers; given only while there are some
+  uint64_t trace_id = 0;  // for observers; given only while there are some
   int32_t priority = 0;
-  uint32_t waiting = 0;            // accesses not granted yet, plus one while being scheduled
-  uint32_t inherited_rank = UINT32_MAX;  // of the access that `error` came through: the first read, else write
+  uint32_t waiting = 0;  // accesses not granted yet, plus one while being scheduled
+  uint32_t inherited_rank =
+      UINT32_MAX;  // of the access that `error` came through: the first read, else write
   uint16_t access_count = 0;
   uint16_t access_room;
   OpKind kind = OpKind::task;
-  bool cheap = false;              // a native kernel that may run on the pushing thread
-  bool direct = false;             // did not come through the inbox
+  bool cheap = false;   // a native kernel that may run on the pushing thread
+  bool direct = false;  // did not come through the inbox
   bool skipped = false;
-  uint8_t block_class;             // of the pool of blocks
-  std::atomic<uint8_t> holders{1}; // an asynchronous op is also held by its running function
+  uint8_t block_class;              // of the pool of blocks
+  std::atomic<uint8_t> holders{1};  // an asynchronous op is also held by its running function
   alignas(16) unsigned char storage[kInlineState];
 
   Access* accesses() noexcept { return reinterpret_cast<Access*>(this + 1); }
@@ -174,11 +177,12 @@ static_assert(std::is_trivially_destructible_v<Access> && sizeof(Access) == 24);
 inline Op* Access::op() noexcept { return reinterpret_cast<Op*>(this - index) - 1; }
 
 Op* new_op(size_t accesses);
-void free_op(Op* op) noexcept;        // drops nothing: `type->drop` has been called or is not due
-void drop_state(Op* op) noexcept;     // ends the function object, unless a reusable Operator owns it
+void free_op(Op* op) noexcept;     // drops nothing: `type->drop` has been called or is not due
+void drop_state(Op* op) noexcept;  // ends the function object, unless a reusable Operator owns it
 
-// A function with its variables, made once and pushed many times. It lives until its handle has gone and its runs have
-// finished. Runs are counted in two places, so that the pushing and the working core do not share a line for it.
+// A function with its variables, made once and pushed many times. It lives until its handle has gone and its
+// runs have finished. Runs are counted in two places, so that the pushing and the working core do not share a
+// line for it.
 struct Operator {
   ~Operator();
   Engine* engine = nullptr;

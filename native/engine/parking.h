@@ -28,7 +28,8 @@ inline void cpu_relax() noexcept {
 #endif
 }
 
-// Fetches memory that another core wrote and this one is about to write. prefetchw is a no-op where it is unknown.
+// Fetches memory that another core wrote and this one is about to write. prefetchw is a no-op where it is
+// unknown.
 inline void prefetch_for_writing(const void* memory, size_t bytes) noexcept {
   for (size_t i = 0; i < bytes; i += 64) {
 #if defined(__x86_64__)
@@ -68,8 +69,8 @@ class Parker {
 };
 
 // A small mutex: 0 free, 1 held, 2 held with sleepers. Not recursive, not fair.
-// `unlock` is a sequentially consistent exchange: whoever fails `try_lock` after publishing something may rely
-// on the holder seeing it when it looks again after `unlock` (Engine::Session does).
+// `unlock` is a sequentially consistent exchange: whoever fails `try_lock` after publishing something may
+// rely on the holder seeing it when it looks again after `unlock` (Engine::Session does).
 class Lock {
  public:
   bool try_lock() noexcept {

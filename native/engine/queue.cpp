@@ -4,11 +4,16 @@ namespace weft {
 
 const char* queue_name(QueueKind kind) noexcept {
   switch (kind) {
-    case QueueKind::compute: return "compute";
-    case QueueKind::wide: return "wide";
-    case QueueKind::copy: return "copy";
-    case QueueKind::io: return "io";
-    case QueueKind::priority: return "priority";
+    case QueueKind::compute:
+      return "compute";
+    case QueueKind::wide:
+      return "wide";
+    case QueueKind::copy:
+      return "copy";
+    case QueueKind::io:
+      return "io";
+    case QueueKind::priority:
+      return "priority";
   }
   return "?";
 }

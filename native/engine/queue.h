@@ -29,21 +29,21 @@ class ReadyList {
   };
   static void append(Fifo& fifo, Op* op) noexcept;
   static Op* shift(Fifo& fifo) noexcept;
-  Fifo ordinary_;                                // priority 0: nearly everything
-  std::map<int, Fifo, std::greater<>> others_;   // holds no empty list
+  Fifo ordinary_;                               // priority 0: nearly everything
+  std::map<int, Fifo, std::greater<>> others_;  // holds no empty list
   size_t size_ = 0;
 };
 
 struct Worker {
   Queue* queue = nullptr;
   int index = 0;
-  Op* current = nullptr;      // what it runs
+  Op* current = nullptr;  // what it runs
   Worker* next_wake = nullptr;
   bool idle = false;          // on the queue's idle list
   bool on_standby = false;    // woken to stand by, not to work
   bool long_running = false;  // a narrow function that wide work no longer waits for
   Parker parker;
-  Op* assigned = nullptr;     // exploration: what to run next
+  Op* assigned = nullptr;  // exploration: what to run next
   std::atomic<bool> exited{false};
   std::thread thread;
 };
@@ -53,25 +53,26 @@ struct DeviceState;
 struct Queue {
   DeviceState* device = nullptr;
   QueueKind kind = QueueKind::compute;
-  int limit = 1;                                 // most threads
+  int limit = 1;  // most threads
   ReadyList ready;
   std::vector<std::unique_ptr<Worker>> workers;  // started on demand
   std::vector<Worker*> idle;                     // sleeping, most recent last
   bool waking = false;                           // a woken worker has not arrived yet
   bool spinning = false;                         // a worker looks for work before it sleeps
-  bool standby = false;                          // a worker leaves tiny functions to the others, see Engine::stand_by
-  uint64_t taken = 0;                            // operations ever
-  std::atomic<int> available{0};                 // threads that a push may wake or start
-  std::atomic<bool> has_ready{false};            // a hint for the spinning worker
+  bool standby = false;                // a worker leaves tiny functions to the others, see Engine::stand_by
+  uint64_t taken = 0;                  // operations ever
+  std::atomic<int> available{0};       // threads that a push may wake or start
+  std::atomic<bool> has_ready{false};  // a hint for the spinning worker
 
   int active() const noexcept { return static_cast<int>(workers.size() - idle.size()) - (standby ? 1 : 0); }
   bool left_to_others() const noexcept { return standby && active() > 0; }
 };
 
 // The gate between wide and narrow work. Wide work goes first among equals, but after a wide operation of
-// length T narrow work that waited gets a window of T / kNarrowShare, so neither starves. Beside a wide operation
-// a few cheap kernels may still run on pushing threads, so that a program that reads small results stays quick; after
-// kInlineBesideWide of them they queue like other narrow work, and back-pressure holds back whoever floods the engine.
+// length T narrow work that waited gets a window of T / kNarrowShare, so neither starves. Beside a wide
+// operation a few cheap kernels may still run on pushing threads, so that a program that reads small results
+// stays quick; after kInlineBesideWide of them they queue like other narrow work, and back-pressure holds
+// back whoever floods the engine.
 struct DeviceState {
   static constexpr int kNarrowShare = 16;
   static constexpr int kInlineBesideWide = 64;

@@ -34,7 +34,8 @@ Ref<Error> caught(const Op& op) {
 
 bool Engine::inside_function() noexcept { return running_here != nullptr; }
 
-void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* op, const RunContext* context) {
+void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* op,
+                    const RunContext* context) {
   const auto* observers = observers_.load(std::memory_order_acquire);
   if (!observers) return;
   Observer::Event e{op, {}, QueueKind::compute, -1, op->error.get()};
@@ -49,7 +50,8 @@ void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* o
   for (const auto& observer : *observers) ((*observer).*event)(e);
 }
 
-// True if the operation has ended; an asynchronous one ends in finish_async, and must not be touched any more.
+// True if the operation has ended; an asynchronous one ends in finish_async, and must not be touched any
+// more.
 bool Engine::execute(Op* op, int worker, DomainHold& hold) {
   RunContext context{this, op->queue->device->device, op->queue->kind, worker, nullptr, op, nullptr};
   switch (op->kind) {
@@ -57,9 +59,14 @@ bool Engine::execute(Op* op, int worker, DomainHold& hold) {
       if (!op->error) return run_async(op, context, hold);
       [[fallthrough]];
     case OpKind::task:
-    case OpKind::destroy: run_task(op, context, hold); break;
-    case OpKind::bulk: run_bulk(op, context, hold); break;
-    default: break;  // markers are never ready for a thread
+    case OpKind::destroy:
+      run_task(op, context, hold);
+      break;
+    case OpKind::bulk:
+      run_bulk(op, context, hold);
+      break;
+    default:
+      break;  // markers are never ready for a thread
   }
   return true;
 }
@@ -89,8 +96,8 @@ void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
   if (!op->type->finished) drop_state(op);
 }
 
-// The parts run in order on this thread, which holds all their variables: so it may look at and set the variables'
-// errors and versions itself, and the outcome is what separate operations would have given.
+// The parts run in order on this thread, which holds all their variables: so it may look at and set the
+// variables' errors and versions itself, and the outcome is what separate operations would have given.
 void Engine::run_bulk(Op* op, RunContext& context, DomainHold& hold) {
   for (Op* part = op->parts; part; part = part->next) {
     const Access *begin = part->accesses(), *end = begin + part->access_count;
@@ -123,9 +130,9 @@ bool Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
   op->holders.store(2, std::memory_order_relaxed);
   Ref<Completion> completion(op->completion);
   completion->release();  // the operation's own count
-  op->completion = nullptr;
   {
     Session s(*this);
+    op->completion = nullptr;
     completion->next_ = outstanding_;
     if (outstanding_) outstanding_->previous_ = completion.get();
     outstanding_ = completion.get();
@@ -210,13 +217,15 @@ void Engine::finish_op(Op* op, Session& s) {
   s.discard(op);
 }
 
-// The naive engine's worker is the thread that made the operation ready. Called without the lock, returns with it.
+// The naive engine's worker is the thread that made the operation ready. Called without the lock, returns
+// with it.
 void Engine::run_here(Op* op, Session& s) {
   DomainHold hold(false);
   const bool ended = execute(op, -1, hold);
   hold.release();
   s.relock();
   --ready_count_;
+  unhold(op);
   if (ended) finish_op(op, s);
 }
 

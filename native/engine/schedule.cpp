@@ -23,7 +23,8 @@ bool is_marker(const Op& op) noexcept {
 
 bool inherits(const Op& op) noexcept { return op.kind == OpKind::task || op.kind == OpKind::async; }
 
-// Reads count before writes, then in the order of declaration: which error is inherited must not depend on timing.
+// Reads count before writes, then in the order of declaration: which error is inherited must not depend on
+// timing.
 void inherit(Access& access) {
   Op& op = *access.op();
   if (access.mode == Mode::overwrite || !access.var->error || !inherits(op)) return;
@@ -59,11 +60,13 @@ void Engine::schedule(Op* op, Session& s) {
   op->waiting = op->access_count + 1u;
   for (Access *a = op->accesses(), *end = a + op->access_count; a != end; ++a) {
     Var& var = *a->var;
-    if (var.last && var.last->op() == op) {  // listed twice; the first mention is the strongest but for one case:
+    if (var.last &&
+        var.last->op() == op) {  // listed twice; the first mention is the strongest but for one case:
       Access& first = *var.last;
       a->void_ = true;
       --op->waiting;
-      if (first.mode == Mode::overwrite && a->mode == Mode::read) {  // what is also read is not just overwritten
+      if (first.mode == Mode::overwrite &&
+          a->mode == Mode::read) {  // what is also read is not just overwritten
         first.mode = Mode::write;
         if (var.tail != &first) inherit(first);
       }
@@ -111,6 +114,7 @@ void Engine::ready(Op* op, Session& s) {
   if (!op->queue) return;  // try_inline keeps it
   ++ready_count_;
   if (options_.kind == EngineKind::naive) {
+    hold_here(op);
     s.run_here(op);
   } else if (options_.kind == EngineKind::explore) {
     explore_ready_.push_back(op);
@@ -139,7 +143,8 @@ void Engine::run_markers(Session& s) {
         if (var.error) var.error->handled = true;
         s.discard(std::move(var.error));
         break;
-      default: break;  // erase: see complete
+      default:
+        break;  // erase: see complete
     }
     if (op->kind == OpKind::erase)
       complete(op, s);
@@ -186,8 +191,7 @@ void Engine::complete(Op* op, Session& s) {
 }
 
 void Engine::account_finished(Op* op, Session& s) {
-  if (!op->direct)
-    finished_.store(finished_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (!op->direct) finished_.store(finished_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (!is_marker(*op)) {
     --pending_;
     ++finished_count_;
@@ -204,9 +208,7 @@ void Engine::account_finished(Op* op, Session& s) {
   if (!stalled_.empty()) release_stalled(s);
 }
 
-bool Engine::can_progress() const noexcept {
-  return running_ + ready_count_ > 0 || !inbox_.empty();
-}
+bool Engine::can_progress() const noexcept { return running_ + ready_count_ > 0 || !inbox_.empty(); }
 
 void Engine::release_stalled(Session& s) {
   const uint64_t in_flight = inbox_.tickets() - finished_.load(std::memory_order_relaxed);

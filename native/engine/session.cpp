@@ -39,8 +39,9 @@ void Session::finish() {
       locked_ = true;
       continue;
     }
-    // A push that failed to take the lock while we had it left its operation to us (Engine::nudge). The unlock
-    // and this load are sequentially consistent, as are its store and its attempt: one of us sees the other.
+    // A push that failed to take the lock while we had it left its operation to us (Engine::nudge). The
+    // unlock and this load are sequentially consistent, as are its store and its attempt: one of us sees the
+    // other.
     if (engine_.available_.load(std::memory_order_seq_cst) <= 0 || engine_.inbox_.empty()) return;
     if (!engine_.lock_.try_lock()) return;
     locked_ = true;

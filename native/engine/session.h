@@ -1,8 +1,9 @@
 // session.h: a stay under the engine lock, and what has to happen after it.
 //
-// Scheduling finds threads to wake, waits to end, objects to destroy, functions to run here (naive engine). None of these may
-// happen under the lock: they may sleep, take the GIL, or come back into the engine. The session collects them and
-// does them in `finish`, after unlocking; then it looks whether a push went by that found the lock taken.
+// Scheduling finds threads to wake, waits to end, objects to destroy, functions to run here (naive engine).
+// None of these may happen under the lock: they may sleep, take the GIL, or come back into the engine. The
+// session collects them and does them in `finish`, after unlocking; then it looks whether a push went by that
+// found the lock taken.
 #pragma once
 
 #include "engine/engine.h"
@@ -35,8 +36,8 @@ class Session {
     locked_ = true;
   }
   void finish();
-  // The calling worker takes an operation of `queue` before it unlocks, so none of its other workers is woken for the
-  // first; if more are left by then, `finish` wakes one.
+  // The calling worker takes an operation of `queue` before it unlocks, so none of its other workers is woken
+  // for the first; if more are left by then, `finish` wakes one.
   void will_take_from(Queue& queue) noexcept { taking_ = &queue; }
   bool takes_from(const Queue& queue) const noexcept { return taking_ == &queue; }
 
@@ -94,17 +95,11 @@ class Session {
   std::vector<Ref<Var>> vars_;
 };
 
-// The function that the calling thread executes, if any.
-struct Running {
-  const Op* op;
-  Engine* engine;
-  Running* outer;
-};
-extern thread_local Running* running_here;
 // The engine whose worker the calling thread is, if any.
 extern thread_local Engine* worker_of;
 
-// Workers also run code of the user's outside of functions: callbacks, and destructors of what functions held.
+// Workers also run code of the user's outside of functions: callbacks, and destructors of what functions
+// held.
 inline bool on_engine_thread() noexcept { return running_here || worker_of; }
 
 // What a worker keeps between functions: the domain of the last one.

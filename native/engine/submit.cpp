@@ -59,8 +59,9 @@ void Engine::submit(Op* raw, const PushOptions& options) {
     op->completion->retain();
   }
   if (Bulk* bulk = bulk_here; bulk && bulk->engine == this) {
-    const bool joins = op->kind == OpKind::task &&
-                       (!bulk->first || (bulk->first->queue == op->queue && bulk->first->priority == op->priority));
+    const bool joins =
+        op->kind == OpKind::task &&
+        (!bulk->first || (bulk->first->queue == op->queue && bulk->first->priority == op->priority));
     if (!joins || bulk->accesses + op->access_count > UINT16_MAX) flush_bulk();
     if (op->kind == OpKind::task) {
       bulk->accesses += op->access_count;
@@ -126,7 +127,8 @@ void Engine::enqueue(Op* op) {
     case EngineKind::threaded:
       if (op->cheap && op->kind == OpKind::task && try_inline(op)) return;
       break;
-    case EngineKind::explore: break;
+    case EngineKind::explore:
+      break;
   }
   // Variables are also dropped by the garbage collector, at moments that do not repeat.
   const bool decides = op->kind != OpKind::erase && !on_engine_thread();
@@ -145,8 +147,8 @@ void Engine::enqueue(Op* op) {
   if (queue->available.load(std::memory_order_seq_cst) > 0) nudge();
 }
 
-// A thread could run the operation but sleeps: hand it over here and now. If the lock is taken, its holder looks
-// at the inbox again when it unlocks (Session::finish).
+// A thread could run the operation but sleeps: hand it over here and now. If the lock is taken, its holder
+// looks at the inbox again when it unlocks (Session::finish).
 void Engine::nudge() {
   if (!lock_.try_lock()) return;
   Session s(*this, std::adopt_lock);
@@ -154,8 +156,9 @@ void Engine::nudge() {
   s.finish();
 }
 
-// Runs a cheap native kernel at once if nothing it needs is busy. It takes part in the order like any other operation;
-// errors poison, they are not thrown here: nobody can tell where it ran. False: not possible, nothing done.
+// Runs a cheap native kernel at once if nothing it needs is busy. It takes part in the order like any other
+// operation; errors poison, they are not thrown here: nobody can tell where it ran. False: not possible,
+// nothing done.
 bool Engine::try_inline(Op* op) {
   Session s(*this);
   drain_all(s);
@@ -171,12 +174,14 @@ bool Engine::try_inline(Op* op) {
   schedule(op, s);
   op->queue = queue;
   ++running_;
+  hold_here(op);
   s.finish();
   DomainHold hold(false);
   execute(op, -1, hold);
   s.relock();
   --running_;
   ++inlined_;
+  unhold(op);
   finish_op(op, s);
   s.finish();
   return true;
@@ -189,7 +194,8 @@ void Engine::begin_bulk(int size) {
 }
 
 void Engine::end_bulk() {
-  if (!bulk_here || bulk_here->engine != this) throw EngineMisuse("bulk: ended on a thread that did not begin it");
+  if (!bulk_here || bulk_here->engine != this)
+    throw EngineMisuse("bulk: ended on a thread that did not begin it");
   std::unique_ptr<Bulk> bulk(bulk_here);
   struct Restore {
     Bulk* outer;

@@ -15,12 +15,13 @@
 namespace weft {
 namespace {
 
-// A helper that has just worked looks for the next region for so long before it sleeps (docs/design/threads.md).
+// A helper that has just worked looks for the next region for so long before it sleeps
+// (docs/design/threads.md).
 constexpr auto kSpin = std::chrono::microseconds(20);
 
-// The region in progress. `joined` counts helpers that may look at it: a helper joins first and then checks that the region
-// is still open; the caller closes it first and then waits until nobody is joined. Both are sequentially consistent,
-// so a helper that comes too late touches nothing.
+// The region in progress. `joined` counts helpers that may look at it: a helper joins first and then checks
+// that the region is still open; the caller closes it first and then waits until nobody is joined. Both are
+// sequentially consistent, so a helper that comes too late touches nothing.
 struct Region {
   const detail::TeamBody body;
   void* const state;
@@ -29,7 +30,8 @@ struct Region {
   std::mutex error_mutex;
   std::exception_ptr error;
 
-  Region(detail::TeamBody run, void* of, int64_t size, int64_t piece) : body(run), state(of), count(size), grain(piece) {}
+  Region(detail::TeamBody run, void* of, int64_t size, int64_t piece)
+      : body(run), state(of), count(size), grain(piece) {}
 
   void work() noexcept {
     for (;;) {
@@ -50,7 +52,8 @@ class Team {
  public:
   static Team& get() {
     static Team* team = [] {
-      pthread_atfork([] { get().busy_.lock(); }, [] { get().busy_.unlock(); }, [] { get().reset_in_child(); });
+      pthread_atfork([] { get().busy_.lock(); }, [] { get().busy_.unlock(); },
+                     [] { get().reset_in_child(); });
       return new Team;  // never destroyed: its helpers sleep until the process ends
     }();
     return *team;

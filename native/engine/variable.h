@@ -1,10 +1,11 @@
 // variable.h: a variable: a token for any resource, and the queue of operations that want it.
 //
-// The one rule (MISSION 1): of two operations on a variable of which one writes, the first pushed runs first; readers
-// between two writes run together. State: either one writer is active, or `readers` readers are, or none; whoever
-// comes while an earlier access still waits, waits behind it. All of it is guarded by the engine lock, except
-// `version` (read at any time), `deleted` (set before, read after in one thread's order) and the reference count.
-// An operation that holds a variable may touch `error` without the lock: the rule protects it like any other data.
+// The one rule (MISSION 1): of two operations on a variable of which one writes, the first pushed runs first;
+// readers between two writes run together. State: either one writer is active, or `readers` readers are, or
+// none; whoever comes while an earlier access still waits, waits behind it. All of it is guarded by the
+// engine lock, except `version` (read at any time), `deleted` (set before, read after in one thread's order)
+// and the reference count. An operation that holds a variable may touch `error` without the lock: the rule
+// protects it like any other data.
 #pragma once
 
 #include <atomic>

@@ -5,8 +5,8 @@ namespace weft {
 namespace {
 
 constexpr auto kSlice = std::chrono::milliseconds(100);  // how often a blocked thread looks at signals
-// Back-pressure that lasts this long without anything finishing is not what the program needs: it may be waiting
-// for the very thread that is held back. Then the limit is doubled until the engine has caught up.
+// Back-pressure that lasts this long without anything finishing is not what the program needs: it may be
+// waiting for the very thread that is held back. Then the limit is doubled until the engine has caught up.
 constexpr auto kPatience = std::chrono::seconds(1);
 
 }  // namespace
@@ -34,8 +34,9 @@ bool Engine::declared_by_running(const Var* var) const {
 void Engine::refuse_inside(const char* what, const Var* var) {
   if (!on_engine_thread()) return;
   const std::string name = running_here && running_here->op ? running_here->op->name() : "a callback";
-  throw EngineMisuse(std::string(what) + " inside the engine function '" + name + "' would block a worker" +
-                     (var ? "; declare the variable, or push what depends on it as an operation of its own" : ""));
+  throw EngineMisuse(
+      std::string(what) + " inside the engine function '" + name + "' would block a worker" +
+      (var ? "; declare the variable, or push what depends on it as an operation of its own" : ""));
 }
 
 // Sees to it that everything pushed before is in the variables' queues.
@@ -77,9 +78,12 @@ void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
     submit_marker(OpKind::wait, var, writes_only ? Mode::read : Mode::write, waiter.get(), s);
     s.finish();
     switch (wait(*waiter, deadline)) {
-      case Waited::done: break;
-      case Waited::timed_out: throw TimedOut("wait_for_var: the variable is still busy");
-      case Waited::interrupted: throw Interrupted();
+      case Waited::done:
+        break;
+      case Waited::timed_out:
+        throw TimedOut("wait_for_var: the variable is still busy");
+      case Waited::interrupted:
+        throw Interrupted();
     }
     error = waiter->error;
   }
@@ -91,7 +95,8 @@ Ref<Waiter> Engine::wait_all_marker(Session& s) {
   settle_inbox(s);
   if (pending_ == 0) return {};
   auto waiter = make_ref<Waiter>();
-  if (epochs_.back().pending == 0) {  // closed epochs are still open ones' elders: hang on the youngest of them
+  if (epochs_.back().pending ==
+      0) {  // closed epochs are still open ones' elders: hang on the youngest of them
     epochs_[epochs_.size() - 2].waiters.push_back(waiter);
   } else {
     epochs_.back().waiters.push_back(waiter);
@@ -109,9 +114,12 @@ void Engine::wait_for_all(Deadline deadline) {
     s.finish();
     if (waiter) {
       switch (wait(*waiter, deadline)) {
-        case Waited::done: break;
-        case Waited::timed_out: throw TimedOut("wait_for_all: operations are still pending");
-        case Waited::interrupted: throw Interrupted();
+        case Waited::done:
+          break;
+        case Waited::timed_out:
+          throw TimedOut("wait_for_all: operations are still pending");
+        case Waited::interrupted:
+          throw Interrupted();
       }
     }
   }
@@ -140,11 +148,13 @@ void Engine::clear_error(Var& var) {
   s.finish();
 }
 
-// Holds a user's thread back while the engine is too far behind. The common case reads two of its own cache lines.
+// Holds a user's thread back while the engine is too far behind. The common case reads two of its own cache
+// lines.
 void Engine::throttle(uint64_t size_bytes) {
   auto room = [&](uint64_t finished) {
     return inbox_.tickets() - finished < limit_.load(std::memory_order_relaxed) &&
-           (!size_bytes || pending_bytes_.load(std::memory_order_relaxed) + size_bytes <= options_.max_pending_bytes ||
+           (!size_bytes ||
+            pending_bytes_.load(std::memory_order_relaxed) + size_bytes <= options_.max_pending_bytes ||
             pending_bytes_.load(std::memory_order_relaxed) == 0);
   };
   if (room(finished_seen_.load(std::memory_order_relaxed))) return;
@@ -164,9 +174,12 @@ void Engine::throttle(uint64_t size_bytes) {
       s.finish();
     }
     switch (wait(*waiter, Clock::now() + kPatience)) {
-      case Waited::done: return;
-      case Waited::interrupted: throw Interrupted();
-      case Waited::timed_out: break;
+      case Waited::done:
+        return;
+      case Waited::interrupted:
+        throw Interrupted();
+      case Waited::timed_out:
+        break;
     }
     Session s(*this);
     std::erase(stalled_, waiter);
@@ -186,9 +199,11 @@ void Engine::check_access(Var& var, bool write) {
     if (!access)
       throw EngineMisuse("the engine function '" + name + "' uses a variable that it did not declare");
     if (write && access->mode == Mode::read)
-      throw EngineMisuse("the engine function '" + name + "' writes a variable that it declared as read only");
+      throw EngineMisuse("the engine function '" + name +
+                         "' writes a variable that it declared as read only");
     if (!write && access->mode == Mode::overwrite)
-      throw EngineMisuse("the engine function '" + name + "' reads a variable that it declared as overwritten");
+      throw EngineMisuse("the engine function '" + name +
+                         "' reads a variable that it declared as overwritten");
     return;
   }
   Session s(*this);

@@ -1,8 +1,8 @@
 // workers.cpp: the threads of the queues: when they start, what they take, when they sleep.
 //
-// Waking is lazy and chained: at most one worker of a queue is on its way at a time, and when it arrives and finds
-// more than it can take it wakes the next. So a burst of tiny functions is done by one thread, without a
-// system call each, while long functions still spread over all threads.
+// Waking is lazy and chained: at most one worker of a queue is on its way at a time, and when it arrives and
+// finds more than it can take it wakes the next. So a burst of tiny functions is done by one thread, without
+// a system call each, while long functions still spread over all threads.
 #include "engine/session.h"
 
 namespace weft {
@@ -16,13 +16,15 @@ constexpr auto kSpin = std::chrono::microseconds(3);
 // Wide work waits this long for narrow functions that run, then goes beside them.
 constexpr auto kWideGrace = std::chrono::microseconds(200);
 constexpr int kDrainAtOnce = 64;
-// Functions that last less than this, scheduling included, are tiny; a worker decides it once in kStreak of them.
+// Functions that last less than this, scheduling included, are tiny; a worker decides it once in kStreak of
+// them.
 constexpr auto kTiny = std::chrono::nanoseconds(500);
 constexpr int kStreak = 64;
 constexpr auto kStandby = std::chrono::microseconds(100);
 
 void set_available(std::atomic<int>& all, Queue& queue) noexcept {
-  const int sleeping = static_cast<int>(queue.idle.size()) + queue.limit - static_cast<int>(queue.workers.size());
+  const int sleeping =
+      static_cast<int>(queue.idle.size()) + queue.limit - static_cast<int>(queue.workers.size());
   const int now = queue.left_to_others() ? 0 : sleeping;
   const int before = queue.available.exchange(now, std::memory_order_seq_cst);
   all.fetch_add(now - before, std::memory_order_seq_cst);
@@ -63,8 +65,10 @@ bool Engine::runnable(Queue& queue) {
     case QueueKind::compute:
       return !device.wide_running && (device.queue(QueueKind::wide).ready.empty() || device.narrow_turn());
     case QueueKind::wide:  // that narrow functions still run is for `take` to wait for
-      return !device.wide_running && (device.queue(QueueKind::compute).ready.empty() || !device.narrow_turn());
-    default: return true;
+      return !device.wide_running &&
+             (device.queue(QueueKind::compute).ready.empty() || !device.narrow_turn());
+    default:
+      return true;
   }
 }
 
@@ -107,7 +111,8 @@ Op* Engine::take(Queue& queue, Worker& worker, bool force) {
   if (queue.kind == QueueKind::wide) {
     if (device.narrow_running > 0 && !force) return nullptr;
     if (device.narrow_running > 0) {
-      for (auto& narrow : device.queue(QueueKind::compute).workers) narrow->long_running = narrow->current != nullptr;
+      for (auto& narrow : device.queue(QueueKind::compute).workers)
+        narrow->long_running = narrow->current != nullptr;
       device.narrow_running = 0;
     }
     device.wide_running = true;
@@ -169,7 +174,8 @@ bool Engine::sleep(Worker& worker, Session& s) {
   set_available(available_, queue);
   // Having said so, look once more: a push since then either sees `available_` or is seen here.
   if (!inbox_.empty() || runnable(queue) || stopping_) {
-    const bool blocked = queue.kind == QueueKind::wide && device.narrow_running > 0 && inbox_.empty() && !stopping_;
+    const bool blocked =
+        queue.kind == QueueKind::wide && device.narrow_running > 0 && inbox_.empty() && !stopping_;
     if (!blocked) {
       std::erase(queue.idle, &worker);
       worker.idle = false;
@@ -204,9 +210,9 @@ bool Engine::sleep(Worker& worker, Session& s) {
   return false;
 }
 
-// One thread does tiny functions faster than two that contend for the lock, and pushing threads need not look for
-// sleepers meanwhile. But nobody knows how long the next function is. So one worker stands by: it sleeps, and looks again
-// every kStandby whether the others still get on; if not, it works too.
+// One thread does tiny functions faster than two that contend for the lock, and pushing threads need not look
+// for sleepers meanwhile. But nobody knows how long the next function is. So one worker stands by: it sleeps,
+// and looks again every kStandby whether the others still get on; if not, it works too.
 void Engine::consider_standby(Worker& worker, Session& s) {
   Queue& queue = *worker.queue;
   if (queue.standby) return;

@@ -12,6 +12,13 @@
 
 #include "tests/check.h"
 
+#if defined(__SANITIZE_THREAD__)
+// By default it sleeps for a second at the end of each process, to catch late races.
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() {
+  return "atexit_sleep_ms=20";
+}
+#endif
+
 namespace {
 
 constexpr auto kTimeLimit = std::chrono::seconds(60);

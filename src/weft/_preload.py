@@ -14,7 +14,7 @@ import sys
 __all__ = ["GOMP_SPINCOUNT", "find_dnnl", "preload"]
 
 GOMP_SPINCOUNT = "1000"
-"""How often an idle libgomp thread looks for work before it sleeps; docs/design/engine.md has the reasons."""
+"""How often an idle libgomp thread looks for work before it sleeps; docs/design/threads.md has the reasons."""
 
 _DNNL = "libdnnl.so.3"
 

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+
 from weft.engine import Engine
 
 from .support import LIMIT_S, Gate, run_script
@@ -26,7 +27,7 @@ def switch_often():
 
 @pytest.fixture
 def make_engine():
-    """Makes engines as Engine does; they are stopped, and the gates of the test opened, when the test ends."""
+    """Makes engines as Engine does; when the test ends its gates are opened and the engines stopped."""
     made = []
 
     def make(kind="threaded", workers=2, **options):

@@ -1,8 +1,8 @@
 """Random programs for the engine, and the serial interpreter that says what each must come to.
 
-A program is a list of units, each a list of steps; the steps of a unit with several are pushed as one bulk. Variables are
-numbers; a deletion ends one and the steps after it use a new one. What a step computes depends on its number and on all
-it reads, so any order that breaks the one rule changes some value.
+A program is a list of units, each a list of steps; the steps of a unit with several are pushed as one bulk.
+Variables are numbers; a deletion ends one and the steps after it use a new one. What a step computes depends
+on its number and on all it reads, so any order that breaks the one rule changes some value.
 """
 
 import random
@@ -47,7 +47,9 @@ EVERYTHING = Features(
 
 @dataclass(frozen=True)
 class Function:
-    """What a step calls: which variables, how it ends, where it runs. Reusable ones are called by many steps."""
+    """What a step calls: which variables, how it ends, where it runs. Reusable ones are called by many
+    steps.
+    """
 
     reads: tuple[int, ...]
     mutates: tuple[int, ...]
@@ -103,7 +105,9 @@ def random_program(seed, size, variables=100, features=PLAIN):
 
 
 class _Generator:
-    """Keeps an oracle along, to know what is poisoned: chosen blindly, nearly all steps would soon be skipped."""
+    """Keeps an oracle along, to know what is poisoned: chosen blindly, nearly all steps would soon be
+    skipped.
+    """
 
     def __init__(self, rng, variables, features):
         self.rng, self.features = rng, features
@@ -200,7 +204,9 @@ class Oracle:
         return self
 
     def step(self, step):
-        """Runs one step; returns what a wait raises: a set of causes for all, a cause or None for one variable."""
+        """Runs one step; returns what a wait raises: a set of causes for all, a cause or None for one
+        variable.
+        """
         return getattr(self, step.kind)(step)
 
     def push(self, step):
@@ -226,7 +232,9 @@ class Oracle:
                 self.poison[v] = None
 
     def identity(self, step):
-        """The number of this run, and how it fails; of a reusable function both depend on how often it has run."""
+        """The number of this run, and how it fails; of a reusable function both depend on how often it has
+        run.
+        """
         function = step.function
         if function.operator is None:
             return step.number, function.fails
@@ -235,7 +243,9 @@ class Oracle:
         return run_identity(function, run)
 
     def first_cause(self, function):
-        """Reads count before writes, each in the order of declaration; what is only overwritten does not count."""
+        """Reads count before writes, each in the order of declaration; what is only overwritten does not
+        count.
+        """
         mutated = [*function.mutates, *(v for v in function.overwrites if v in function.reads)]
         for v in (*(v for v in function.reads if v not in function.writes), *mutated):
             if self.poison[v] is not None:

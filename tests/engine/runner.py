@@ -205,7 +205,7 @@ class Runner:
     # What came of it
 
     def raised_by_all(self):
-        """The names of the causes that wait_for_all raises now; for a runner that has the engine to itself."""
+        """The names of the causes that wait_for_all raises now; for who has the engine to itself."""
         return self.names(reported_by(self.engine))
 
     def names(self, causes):
@@ -217,13 +217,17 @@ class Runner:
         try:
             self.engine.wait_for_var(self.variables[v], timeout_s=60)
         except EngineError as error:
-            assert isinstance(error.__cause__, Planned)
-            assert error.__cause__.runner is self
-            return error.__cause__.name
-        return None
+            cause = error.__cause__
+        else:
+            return None
+        assert isinstance(cause, Planned)
+        assert cause.runner is self
+        return cause.name
 
     def check(self, reported):
-        """Everything equals the serial run; reported: the names of the causes that the last wait_for_all has raised."""
+        """Everything equals the serial run; reported: the names of the causes that the last wait_for_all
+        has raised.
+        """
         oracle = self.oracle
         assert not self.clashes
         live = [v for v, variable in enumerate(self.variables) if variable]
@@ -234,7 +238,8 @@ class Runner:
         assert self.deleted == oracle.deleted
         assert self.runs == oracle.runs
         assert len(self.log) == oracle.counts["ran"]
-        assert not any(self.readers) and not any(self.writers)
+        assert not any(self.readers)
+        assert not any(self.writers)
         assert reported == oracle.unreported
 
 

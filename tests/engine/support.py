@@ -1,5 +1,6 @@
 """What the engine tests share: gates, logs, roots of errors, scripts in processes of their own, leaks."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -21,7 +22,9 @@ TROUBLE = ("nanobind: leaked", "Fatal Python error", "terminate called", "Segmen
 
 
 class Gate:
-    """A door that engine functions wait at until the test opens it; it opens itself by failing, never by hanging."""
+    """A door that engine functions wait at until the test opens it; it opens itself by failing, never by
+    hanging.
+    """
 
     def __init__(self):
         self._entered = threading.Semaphore(0)
@@ -60,7 +63,9 @@ class Signal(threading.Event):
 
 
 def eventually(condition, limit_s=LIMIT_S):
-    """Waits until condition() is true; for facts that no event tells, such as memory having been given back."""
+    """Waits until condition() is true; for facts that no event tells, such as memory having been given
+    back.
+    """
     end = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > end:
@@ -105,9 +110,9 @@ class Ended:
 def run_script(source, path, *, limit_s=60.0, env=None, expect_status=0, expect_stdout=None):
     """Runs Python source as a process of its own and checks how it ended.
 
-    On a time limit the process is asked for the stacks of its threads and the test fails with them; its children die
-    with it. expect_status=None accepts any end but a signal; expect_stdout is compared after stripping white space;
-    a variable of env that is None is taken away.
+    On a time limit the process is asked for the stacks of its threads and the test fails with them; its
+    children die with it. expect_status=None accepts any end but a signal; expect_stdout is compared after
+    stripping white space; a variable of env that is None is taken away.
     """
     path.write_text(textwrap.dedent(source))
     changes = {"PYTHONWARNINGS": "ignore::DeprecationWarning", **(env or {})}
@@ -141,8 +146,6 @@ def _stacks_and_end(process):
     except subprocess.TimeoutExpired:
         pass
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     return process.communicate()

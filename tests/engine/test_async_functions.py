@@ -1,10 +1,13 @@
-"""push_async: fn(run_context, on_complete); finished when on_complete is called, from any thread, with or without an error."""
+"""push_async: fn(run_context, on_complete); finished when on_complete is called, from any thread, with or
+without an error.
+"""
 
 import asyncio
 import gc
 import threading
 
 import pytest
+
 from weft.base.errors import EngineError
 
 from .support import LIMIT_S, SOON_S, Signal
@@ -146,7 +149,9 @@ def test_async_functions_read_together_and_write_alone(make_engine):
     assert v.version == 1
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt(), "words"], ids=["Exception", "BaseException", "str"])
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), KeyboardInterrupt(), "words"], ids=["Exception", "BaseException", "str"]
+)
 def test_async_functions_fail_with_the_error_given(engine, error):
     v = engine.new_variable()
     engine.push_async(lambda rc, on_complete: on_complete(error), mutate_vars=[v], name="fetch")

@@ -1,4 +1,6 @@
-"""Beyond: a user thread that runs far ahead is held back, in count and in bytes, without the GIL; engine threads never."""
+"""Beyond: a user thread that runs far ahead is held back, in count and in bytes, without the GIL; engine
+threads never.
+"""
 
 import threading
 
@@ -146,8 +148,9 @@ def test_beyond_back_pressure_never_holds_a_naive_engine(make_engine):
 
 
 def test_beyond_back_pressure_does_not_hold_who_alone_can_complete(make_engine):
-    """Everything waits for an asynchronous function that the pushing thread completes later: the engine can make no
-    progress of its own, so holding the thread back would be a deadlock."""
+    """Everything waits for an asynchronous function that the pushing thread completes later: the engine can
+    make no progress of its own, so holding the thread back would be a deadlock.
+    """
     engine = make_engine(workers=1, max_pending=10, max_pending_bytes=100)
     v, callbacks, started, pushed = engine.new_variable(), [], Signal(), Signal()
 

@@ -1,6 +1,7 @@
 """Beyond: a checking mode that finds operations touching what they did not declare."""
 
 import pytest
+
 from weft.base.errors import EngineError
 
 from .support import LIMIT_S, Signal
@@ -21,7 +22,12 @@ def checked(request, make_engine):
 
 @pytest.mark.parametrize(
     ("declared", "may_read", "may_write"),
-    [("const_vars", True, False), ("mutate_vars", True, True), ("overwrite_vars", None, True), (None, False, False)],
+    [
+        ("const_vars", True, False),
+        ("mutate_vars", True, True),
+        ("overwrite_vars", None, True),
+        (None, False, False),
+    ],
 )
 def test_beyond_check_mode_inside_a_function(checked, declared, may_read, may_write):
     """An overwriting function may write; whether it may read what it wrote is left open."""

@@ -1,8 +1,11 @@
-"""Beyond: a ready native kernel marked cheap runs on the pushing thread; user functions never do; nobody can tell."""
+"""Beyond: a ready native kernel marked cheap runs on the pushing thread; user functions never do; nobody
+can tell.
+"""
 
 import threading
 
 import pytest
+
 from weft import _core
 from weft.base.errors import EngineError
 from weft.engine import NativeFunction
@@ -97,7 +100,15 @@ def test_beyond_inline_cannot_be_observed(make_engine):
         Observer.seen = records
         engine.add_observer(Observer())
         for name in ("noop", "throw_std", "noop"):
-            assert engine.push(NativeFunction(getattr(testing, name), cheap=is_cheap), const_vars=[v], mutate_vars=[w], name=name) is None
+            assert (
+                engine.push(
+                    NativeFunction(getattr(testing, name), cheap=is_cheap),
+                    const_vars=[v],
+                    mutate_vars=[w],
+                    name=name,
+                )
+                is None
+            )
             threading.Event().wait(0.01)
         with pytest.raises(EngineError) as caught:
             engine.wait_for_var(w)
@@ -105,7 +116,16 @@ def test_beyond_inline_cannot_be_observed(make_engine):
         done.wait_or_fail()
         engine.wait_for_var(w)
         per_operation = sorted(records, key=lambda r: (r[1], r[0]))
-        stories.append((v.version, w.version, caught.value.operation, str(caught.value), caught.value.where, str(per_operation)))
+        stories.append(
+            (
+                v.version,
+                w.version,
+                caught.value.operation,
+                str(caught.value),
+                caught.value.where,
+                str(per_operation),
+            )
+        )
     assert stories[0] == stories[1]
 
 

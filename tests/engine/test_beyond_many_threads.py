@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 from weft.base.errors import EngineError
 
 from .support import LIMIT_S, Signal
@@ -46,7 +47,9 @@ def test_beyond_pushing_from_many_threads_to_one_variable(engine, switch_often):
 
 def test_beyond_pushing_from_many_threads_keeps_the_order_of_each(engine, switch_often):
     v, seen = engine.new_variable(), []
-    in_threads(6, lambda t: [engine.push(lambda rc, i=i: seen.append((t, i)), mutate_vars=[v]) for i in range(300)])
+    in_threads(
+        6, lambda t: [engine.push(lambda rc, i=i: seen.append((t, i)), mutate_vars=[v]) for i in range(300)]
+    )
     engine.wait_for_var(v)
     assert len(seen) == 1800
     for t in range(6):
@@ -165,6 +168,11 @@ def test_beyond_stopping_while_others_push(make_engine, switch_often):
     engine = make_engine(workers=2)
     accepted, ran, refused = [], [], Signal()
 
+    def push_for_ever():
+        while True:
+            engine.push(lambda rc: ran.append(1))
+            accepted.append(1)
+
     def work(i):
         if i == 0:
             while len(accepted) < 200:
@@ -172,9 +180,7 @@ def test_beyond_stopping_while_others_push(make_engine, switch_often):
             engine.stop(timeout_s=LIMIT_S)
             return
         with pytest.raises(EngineError, match="stop"):
-            while True:
-                engine.push(lambda rc: ran.append(1))
-                accepted.append(1)
+            push_for_ever()
         refused.set()
 
     in_threads(4, work)

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 import weft
 from weft.base.errors import EngineError
 
@@ -64,7 +65,9 @@ def test_beyond_observers_ids_tell_operations_apart(engine):
     engine.stop()
     assert len({record.id for record in log.records("push")}) == 50
     for event in ("start", "end"):
-        assert {r.id: r.operation for r in log.records(event)} == {r.id: r.operation for r in log.records("push")}
+        assert {r.id: r.operation for r in log.records(event)} == {
+            r.id: r.operation for r in log.records("push")
+        }
 
 
 def test_beyond_observers_see_errors(engine):
@@ -120,18 +123,18 @@ def test_beyond_observers_see_operators_and_each_function_of_a_bulk(engine):
 
 
 def test_beyond_observers_may_have_some_of_the_methods(engine):
-    class OnlyEnd:
-        names = []
+    names = []
 
+    class OnlyEnd:
         def on_end(self, record):
-            self.names.append(record.operation)
+            names.append(record.operation)
 
     engine.add_observer(OnlyEnd())
     engine.add_observer(object())
     engine.push(nothing, name="a")
     engine.wait_for_all()
     engine.stop()
-    assert OnlyEnd.names == ["a"]
+    assert names == ["a"]
 
 
 def test_beyond_observers_several_and_removed(engine):
@@ -223,7 +226,10 @@ def test_beyond_stats_count(engine):
     with pytest.raises(EngineError):
         engine.wait_for_all()
     after = engine.stats()
-    changed = {name: after[name] - before[name] for name in ("pushed", "failed", "skipped", "pending", "running", "inlined")}
+    changed = {
+        name: after[name] - before[name]
+        for name in ("pushed", "failed", "skipped", "pending", "running", "inlined")
+    }
     assert changed == {"pushed": 16, "failed": 3, "skipped": 3, "pending": 0, "running": 0, "inlined": 0}
 
 

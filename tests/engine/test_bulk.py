@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 from weft.base.errors import EngineError
 
 from .support import LIMIT_S, SOON_S, Signal, line_here
@@ -78,9 +79,14 @@ def test_bulk_is_pushed_at_its_end(threaded):
 
 def test_bulk_is_pushed_at_its_end_even_if_the_block_raises(engine):
     v = engine.new_variable()
-    with pytest.raises(KeyError), engine.bulk(1000):
-        engine.push(nothing, mutate_vars=[v])
-        raise KeyError
+
+    def block():
+        with engine.bulk(1000):
+            engine.push(nothing, mutate_vars=[v])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        block()
     engine.wait_for_var(v, timeout_s=LIMIT_S)
     assert v.version == 1
 
@@ -124,7 +130,9 @@ def test_bulk_is_pushed_when_the_place_changes(engine, change):
     with engine.bulk(1000):
         for i in range(20):
             options = change if i % 4 == 3 else {}
-            engine.push(lambda rc, i=i: seen.append((i, rc.queue, rc.device.index)), mutate_vars=[v], **options)
+            engine.push(
+                lambda rc, i=i: seen.append((i, rc.queue, rc.device.index)), mutate_vars=[v], **options
+            )
     engine.wait_for_var(v)
     queue, device = change.get("queue", "compute"), 1 if "device" in change else 0
     assert seen == [(i, *((queue, device) if i % 4 == 3 else ("compute", 0))) for i in range(20)]
@@ -178,7 +186,11 @@ def test_bulk_on_done_of_each_function(engine):
     v = engine.new_variable()
     with engine.bulk(16):
         for i in range(10):
-            engine.push(nothing, mutate_vars=[v], on_done=lambda error, i=i: (seen.append((i, error)), i == 9 and done.set()))
+            engine.push(
+                nothing,
+                mutate_vars=[v],
+                on_done=lambda error, i=i: (seen.append((i, error)), i == 9 and done.set()),
+            )
     done.wait_or_fail()
     assert seen == [(i, None) for i in range(10)]
 

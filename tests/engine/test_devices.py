@@ -1,10 +1,13 @@
-"""Devices have workers and queues of their own; copy, I/O and priority work never waits behind compute; priorities hold."""
+"""Devices have workers and queues of their own; copy, I/O and priority work never waits behind compute;
+priorities hold.
+"""
 
 import contextlib
 import itertools
 import threading
 
 import pytest
+
 import weft
 from weft.base.errors import DeviceError
 
@@ -27,7 +30,9 @@ def test_devices_have_threads_of_their_own(make_engine, queue):
     engine = make_engine(workers=2)
     threads = {0: set(), 1: set()}
     for i in range(200):
-        engine.push(lambda rc: threads[rc.device.index].add(threading.get_ident()), f"cpu:{i % 2}", queue=queue)
+        engine.push(
+            lambda rc: threads[rc.device.index].add(threading.get_ident()), f"cpu:{i % 2}", queue=queue
+        )
     engine.wait_for_all()
     assert threads[0]
     assert threads[1]
@@ -79,7 +84,9 @@ def test_devices_asynchronous_work_never_waits_behind_compute(make_engine, gate)
 
 @contextlib.contextmanager
 def one_thread_left(engine, queue, device):
-    """All threads of a queue are held at gates; on leaving, one of them is let go and finds what was pushed meanwhile."""
+    """All threads of a queue are held at gates; on leaving, one of them is let go and finds what was pushed
+    meanwhile.
+    """
     gates = []
     while True:
         gate = Gate()

@@ -1,8 +1,12 @@
-"""An exception poisons what the operation would have written; the first cause stays until it is overwritten or cleared."""
+"""An exception poisons what the operation would have written; the first cause stays until it is overwritten
+or cleared.
+"""
 
+import itertools
 import traceback
 
 import pytest
+
 from weft.base.errors import EngineError
 
 from .support import LIMIT_S, line_here
@@ -69,7 +73,11 @@ def test_errors_poison_what_the_operation_would_have_written(engine, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("error", [Base("base"), KeyboardInterrupt(), SystemExit(3), GeneratorExit(), StopIteration(1)], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "error",
+    [Base("base"), KeyboardInterrupt(), SystemExit(3), GeneratorExit(), StopIteration(1)],
+    ids=lambda e: type(e).__name__,
+)
 def test_errors_of_every_class_are_caught(make_engine, way, error):
     for kind in ("threaded", "naive"):
         engine = make_engine(kind=kind)
@@ -170,7 +178,12 @@ def test_errors_raised_again_and_again_do_not_grow(engine):
     for _ in range(50):
         raised = raised_by(engine, v)
         seen.append(raised)
-        depths.add((len(list(traceback.walk_tb(raised.__traceback__))), len(list(traceback.walk_tb(raised.__cause__.__traceback__)))))
+        depths.add(
+            (
+                len(list(traceback.walk_tb(raised.__traceback__))),
+                len(list(traceback.walk_tb(raised.__cause__.__traceback__))),
+            )
+        )
     assert len(depths) == 1
     assert len({id(e) for e in seen}) == 50
 
@@ -191,7 +204,7 @@ def test_errors_travel_down_a_chain(engine):
     chain = [engine.new_variable() for _ in range(100)]
     error = ValueError("at the top")
     push_failing(engine, "sync", error, mutate_vars=[chain[0]])
-    for before, after in zip(chain, chain[1:], strict=False):
+    for before, after in itertools.pairwise(chain):
         engine.push(pytest.fail, const_vars=[before], mutate_vars=[after])
     for v in chain[::10]:
         assert raised_by(engine, v).__cause__ is error

@@ -1,6 +1,7 @@
 """Native functions may throw anything; it poisons like a Python exception and never ends the process."""
 
 import pytest
+
 from weft import _core
 from weft.base.errors import EngineError
 from weft.engine import NativeFunction
@@ -50,7 +51,9 @@ def test_errors_native_exceptions_of_unknown_type_are_told_as_such(engine, cheap
 
 def test_errors_native_operators_and_bulks(engine, cheap):
     v, w = engine.new_variable(), engine.new_variable()
-    engine.push(engine.new_operator(NativeFunction(testing.throw_std, cheap=cheap), mutate_vars=[v], name="op"))
+    engine.push(
+        engine.new_operator(NativeFunction(testing.throw_std, cheap=cheap), mutate_vars=[v], name="op")
+    )
     with engine.bulk(8):
         engine.push(NativeFunction(testing.noop, cheap=cheap), mutate_vars=[w])
         engine.push(NativeFunction(testing.throw_int, cheap=cheap), mutate_vars=[w], name="part")

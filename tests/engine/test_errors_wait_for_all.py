@@ -1,6 +1,9 @@
 """wait_for_all reports each cause once: one as EngineError, several as EngineErrorGroup."""
 
+import itertools
+
 import pytest
+
 import weft
 from weft.base.errors import EngineError, EngineErrorGroup
 
@@ -83,7 +86,7 @@ def test_errors_wait_for_all_reports_a_cause_once_however_far_it_spread(engine):
     error = ValueError("planned")
     variables = [engine.new_variable() for _ in range(20)]
     engine.push(fail_with(error), mutate_vars=variables[:3])
-    for before, after in zip(variables, variables[1:], strict=False):
+    for before, after in itertools.pairwise(variables):
         engine.push(nothing, const_vars=[before], mutate_vars=[after])
     assert reported(engine) == [error]
     assert reported(engine) == []
@@ -105,7 +108,12 @@ def test_errors_wait_for_all_is_independent_of_wait_for_var(engine):
 
 
 def test_errors_wait_for_all_does_not_report_what_was_cleared(engine):
-    v, w, seen, hidden = engine.new_variable(), engine.new_variable(), ValueError("seen"), ValueError("cleared")
+    v, w, seen, hidden = (
+        engine.new_variable(),
+        engine.new_variable(),
+        ValueError("seen"),
+        ValueError("cleared"),
+    )
     engine.push(fail_with(hidden), mutate_vars=[v])
     engine.push(fail_with(seen), mutate_vars=[w])
     engine.clear_error(v)

@@ -1,4 +1,6 @@
-"""Interpreter exit with any work pending: no abort, no deadlock, pending work is finished, no leaks are reported."""
+"""Interpreter exit with any work pending: no abort, no deadlock, pending work is finished, no leaks are
+reported.
+"""
 
 import pytest
 
@@ -97,7 +99,8 @@ def test_exit_completing_late_does_no_harm(script, kind):
         """
     kept = []
     for _ in range(50):
-        engine.push_async(lambda rc, on_complete: kept.append(on_complete), mutate_vars=[engine.new_variable()])
+        v = engine.new_variable()
+        engine.push_async(lambda rc, on_complete: kept.append(on_complete), mutate_vars=[v])
     while len(kept) < 50:
         time.sleep(0.001)
     def complete_some():
@@ -178,30 +181,39 @@ def test_exit_does_not_hang_on_a_native_function_that_lasts(script):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("how", ["sync", "async", "bulk", "native", "base", "poisoned"])
+@pytest.mark.parametrize("how", ["sync", "async", "bulk", "native", "base", "cleared"])
 def test_exit_with_failing_work(script, kind, how):
     """A failure that nobody waited for neither changes the status nor ends the process in another way."""
     body = {
         "sync": "for _ in range(50): engine.push(fail, mutate_vars=[v])",
-        "async": "for _ in range(50): engine.push_async(lambda rc, on_complete: on_complete(ValueError()), mutate_vars=[v])",
+        "async": "for _ in range(50): engine.push_async(complete, mutate_vars=[v])",
         "bulk": "with engine.bulk(16): [engine.push(fail, mutate_vars=[v]) for _ in range(50)]",
-        "native": "from weft import _core; [engine.push(NativeFunction(_core.testing.throw_int), overwrite_vars=[v]) for _ in range(50)]",
-        "base": "for error in (SystemExit(3), KeyboardInterrupt()): engine.push(lambda rc, e=error: (_ for _ in ()).throw(e))",
-        "poisoned": "engine.push(fail, mutate_vars=[v]); engine.clear_error(v); engine.push(fail, mutate_vars=[v])",
+        "native": "for _ in range(50): engine.push(native, overwrite_vars=[v])",
+        "base": "for error in (SystemExit(3), KeyboardInterrupt()): engine.push(raising(error))",
+        "cleared": "for _ in range(2): engine.push(fail, mutate_vars=[v]); engine.clear_error(v)",
     }[how]
     run(
         script,
         kind,
         f"""
-    def fail(rc):
-        raise ValueError("planned")
+    from weft import _core
+    native = NativeFunction(_core.testing.throw_int)
+    def raising(error):
+        def fail(rc):
+            raise error
+        return fail
+    fail = raising(ValueError("planned"))
+    def complete(rc, on_complete):
+        on_complete(ValueError("planned"))
     {body}
     """,
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("how", ["sys.exit(7)", "raise SystemExit(7)", "atexit.register(print, 'end'); sys.exit(7)"])
+@pytest.mark.parametrize(
+    "how", ["sys.exit(7)", "raise SystemExit(7)", "atexit.register(print, 'end'); sys.exit(7)"]
+)
 def test_exit_by_sys_exit_in_the_middle(script, kind, how):
     run(
         script,
@@ -391,7 +403,11 @@ def test_exit_with_everything_held_in_globals_and_cycles(script, kind):
 
 
 def test_exit_after_nothing_at_all(script):
-    for source in ("import weft.engine", "from weft.engine import Engine; Engine()", "from weft.engine import Engine; e = Engine()"):
+    for source in (
+        "import weft.engine",
+        "from weft.engine import Engine; Engine()",
+        "from weft.engine import Engine; e = Engine()",
+    ):
         ended = script(source, expect_stdout="")
         assert ended.stderr == ""
 

@@ -241,7 +241,7 @@ def test_fork_keeps_versions_and_poison(fork):
         try:
             engine.wait_for_var(v, timeout_s=20)
         except Exception as error:
-            return error.operation == "divide" and type(error.__cause__) is ZeroDivisionError and w.version == 7
+            return (error.operation, type(error.__cause__), w.version) == ("divide", ZeroDivisionError, 7)
     print(forked(check), check())
     """,
         "0 True",
@@ -347,14 +347,16 @@ def test_fork_inside_an_engine_function(fork):
     )
 
 
-def test_fork_of_a_process_pool_inside_an_engine_function(fork):
+def test_fork_by_subprocess_inside_an_engine_function(fork):
     """subprocess and friends fork as well, from whichever thread they are called."""
     fork(
         """
     import subprocess
     outputs = []
     def fn(rc):
-        outputs.append(subprocess.run([sys.executable, "-c", "print(42)"], capture_output=True, text=True, preexec_fn=os.getpid).stdout.strip())
+        command = [sys.executable, "-c", "print(42)"]
+        ended = subprocess.run(command, capture_output=True, text=True, preexec_fn=os.getpid)
+        outputs.append(ended.stdout.strip())
     for _ in range(3):
         engine.push(fn, mutate_vars=[v])
     engine.wait_for_all(timeout_s=30)

@@ -4,6 +4,7 @@ import os
 import threading
 
 import pytest
+
 from weft.base.errors import EngineError
 from weft.engine import Engine, default_engine
 
@@ -310,7 +311,11 @@ def test_kinds_default_engine_follows_the_environment(script, kind):
 
 
 def test_kinds_default_engine_refuses_a_kind_that_is_none(script):
-    ended = script("from weft.engine import default_engine; default_engine()", env={"WEFT_ENGINE": "magic"}, expect_status=1)
+    ended = script(
+        "from weft.engine import default_engine; default_engine()",
+        env={"WEFT_ENGINE": "magic"},
+        expect_status=1,
+    )
     assert "threaded" in ended.stderr
     assert "naive" in ended.stderr
 
@@ -321,4 +326,8 @@ def test_kinds_workers_default_to_the_cores(script):
 
 
 def test_kinds_workers_of_an_engine_go_before_the_environment(script):
-    script("from weft.engine import Engine; print(Engine(workers=5).workers)", expect_stdout="5", env={"WEFT_NUM_THREADS": "2"})
+    script(
+        "from weft.engine import Engine; print(Engine(workers=5).workers)",
+        expect_stdout="5",
+        env={"WEFT_NUM_THREADS": "2"},
+    )

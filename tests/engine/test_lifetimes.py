@@ -1,11 +1,15 @@
-"""Everything is released: functions, arguments, callbacks, exceptions, variables, engines; nothing grows with use."""
+"""Everything is released: functions, arguments, callbacks, exceptions, variables, engines; nothing grows
+with use.
+"""
 
+import contextlib
 import gc
 import threading
 import tracemalloc
 import weakref
 
 import pytest
+
 from weft import _core
 from weft.base.errors import EngineError
 from weft.engine import Engine, NativeFunction
@@ -170,7 +174,7 @@ def test_lifetimes_exceptions_are_released_when_handled(engine):
             engine.push(nothing, overwrite_vars=[v])
         elif end == "delete":
             engine.delete_variable(v)
-        else:
+        if end in ("delete", "drop"):
             del v
         engine.wait_for_all()
         assert dies(alive), end
@@ -186,7 +190,6 @@ def test_lifetimes_exceptions_nobody_waits_for_go_with_the_engine():
 
     v = engine.new_variable()
     engine.push(fail, mutate_vars=[v])
-    engine.wait_for_all_silently = None
     del fail, thing
     engine.stop()
     del engine, v
@@ -198,11 +201,13 @@ def test_lifetimes_many_unreported_failures_do_not_grow_without_end(make_engine)
     engine = make_engine(workers=1)
     blocks = []
 
+    class Large(Exception):
+        def __init__(self):
+            self.block = bytearray(100_000)
+            blocks.append(weakref.ref(self))
+
     def fail(rc):
-        error = ValueError()
-        error.block = bytearray(100_000)
-        blocks.append(weakref.ref(error))
-        raise error
+        raise Large
 
     for _ in range(5000):
         v = engine.new_variable()
@@ -225,7 +230,9 @@ def test_lifetimes_variables_are_released(engine):
 
 
 @pytest.mark.parametrize("kind", ["threaded", "naive"])
-@pytest.mark.parametrize("cycle", ["none", "closure", "operator", "observer", "attribute", "on_complete", "variable"])
+@pytest.mark.parametrize(
+    "cycle", ["none", "closure", "operator", "observer", "attribute", "on_complete", "variable"]
+)
 def test_lifetimes_engines_are_released_with_their_threads(kind, cycle):
     """Also when a function, an operator or an observer of theirs holds them."""
     gc.collect()
@@ -249,7 +256,12 @@ def test_lifetimes_engines_are_released_with_their_threads(kind, cycle):
         elif cycle == "attribute":
             engine.holder = holder
         elif cycle == "on_complete":
-            engine.push_async(lambda rc, on_complete, holder=holder: (setattr(holder, "on_complete", on_complete), on_complete()))
+            engine.push_async(
+                lambda rc, on_complete, holder=holder: (
+                    setattr(holder, "on_complete", on_complete),
+                    on_complete(),
+                )
+            )
         elif cycle == "variable":
             holder.me = holder
         engine.wait_for_all()
@@ -288,9 +300,15 @@ def grows(rounds, work, limit_bytes, measure=resident_bytes):
 
 WORKLOADS = {
     "push": lambda e, v: [e.push(nothing, const_vars=[v[0]], mutate_vars=[v[1]]) for _ in range(5000)],
-    "closures": lambda e, v: [e.push(lambda rc, x=bytearray(100): None, mutate_vars=[v[1]], name=f"n{i}") for i in range(5000)],
-    "async": lambda e, v: [e.push_async(lambda rc, on_complete: on_complete(), mutate_vars=[v[1]]) for _ in range(3000)],
-    "on_done": lambda e, v: [e.push(nothing, mutate_vars=[v[1]], on_done=lambda error: None) for _ in range(3000)],
+    "closures": lambda e, v: [
+        e.push(lambda rc, i=i, x="x" * i: None, mutate_vars=[v[1]], name=f"n{i}") for i in range(5000)
+    ],
+    "async": lambda e, v: [
+        e.push_async(lambda rc, on_complete: on_complete(), mutate_vars=[v[1]]) for _ in range(3000)
+    ],
+    "on_done": lambda e, v: [
+        e.push(nothing, mutate_vars=[v[1]], on_done=lambda error: None) for _ in range(3000)
+    ],
     "variables": lambda e, v: [e.push(nothing, mutate_vars=[e.new_variable()]) for _ in range(3000)],
     "idle variables": lambda e, v: [e.new_variable() for _ in range(10000)] and None,
     "deletions": lambda e, v: [e.delete_variable(e.new_variable(), lambda: None) for _ in range(3000)],
@@ -300,8 +318,13 @@ WORKLOADS = {
     "waits that expire": lambda e, v: expire(e),
     "errors": lambda e, v: [fail_and_clear(e, v[1]) for _ in range(1000)] and None,
     "poison": lambda e, v: [wait_for_poison(e, v[3]) for _ in range(2000)] and None,
-    "native": lambda e, v: [e.push(NativeFunction(_core.testing.noop, keep=bytearray(100), name="x" * 50), mutate_vars=[v[1]]) for _ in range(3000)],
-    "cheap": lambda e, v: [e.push(NativeFunction(_core.testing.noop, cheap=True), mutate_vars=[v[1]]) for _ in range(3000)],
+    "native": lambda e, v: [
+        e.push(NativeFunction(_core.testing.noop, keep=bytearray(100), name="x" * 50), mutate_vars=[v[1]])
+        for _ in range(3000)
+    ],
+    "cheap": lambda e, v: [
+        e.push(NativeFunction(_core.testing.noop, cheap=True), mutate_vars=[v[1]]) for _ in range(3000)
+    ],
     "refused": lambda e, v: [refuse(e) for _ in range(2000)] and None,
     "stats": lambda e, v: [e.stats() for _ in range(3000)] and None,
     "large": lambda e, v: [e.push(nothing, const_vars=[v[0]] * 500, mutate_vars=[v[1]]) for _ in range(300)],
@@ -345,10 +368,8 @@ def prepared(engine):
 
 
 def settle(engine):
-    try:
+    with contextlib.suppress(EngineError):
         engine.wait_for_all(timeout_s=LIMIT_S)
-    except EngineError:
-        pass
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -6,6 +6,7 @@ import threading
 import weakref
 
 import pytest
+
 from weft import _core
 from weft.engine import NativeFunction
 

@@ -3,6 +3,7 @@
 import functools
 
 import pytest
+
 import weft
 from weft.engine import RunContext
 
@@ -72,7 +73,15 @@ def test_push_device_may_be_none_a_name_or_a_device(engine, device):
 def test_push_takes_its_arguments_in_the_documented_order(engine):
     read, mutated, overwritten = (engine.new_variable() for _ in range(3))
     seen = []
-    engine.push(lambda rc: seen.append((rc.operation, rc.device)), "cpu:1", [read], [mutated], [overwritten], 3, "name")
+    engine.push(
+        lambda rc: seen.append((rc.operation, rc.device)),
+        "cpu:1",
+        [read],
+        [mutated],
+        [overwritten],
+        3,
+        "name",
+    )
     engine.wait_for_all()
     assert seen == [("name", weft.cpu(1))]
     assert [v.version for v in (read, mutated, overwritten)] == [0, 1, 1]

@@ -44,7 +44,15 @@ def programs():
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    "kind", ["naive", "threaded-1", "threaded-2", "threaded-4", *(pytest.param(f"threaded-{n}", marks=pytest.mark.full) for n in (3, 5, 6, 7)), "threaded-8"]
+    "kind",
+    [
+        "naive",
+        "threaded-1",
+        "threaded-2",
+        "threaded-4",
+        *(pytest.param(f"threaded-{n}", marks=pytest.mark.full) for n in (3, 5, 6, 7)),
+        "threaded-8",
+    ],
 )
 @pytest.mark.parametrize("features", [PLAIN, EVERYTHING], ids=["plain", "everything"])
 def test_random_programs_equal_a_serial_run(make_engine, programs, features, kind, seed):
@@ -134,12 +142,17 @@ def test_random_programs_pushed_by_threads_in_turn(engine, variant, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("variant", ["errors", "bulk errors", "everything"])
 def test_random_programs_pushed_by_threads_at_once(engine, variant, seed):
-    """Each thread pushes a program over variables of its own; all read some common ones, which are written between."""
+    """Each thread pushes a program over variables of its own; all read some common ones, which are written
+    between.
+    """
     features = replace(VARIANTS[variant], waits=0.0)
     shared = [engine.new_variable() for _ in range(5)]
     failures = []
     with Completer(seed) as completer:
-        runners = [Runner(engine, random_program(seed * 100 + i, 1000, 40, features), completer, shared) for i in range(4)]
+        runners = [
+            Runner(engine, random_program(seed * 100 + i, 1000, 40, features), completer, shared)
+            for i in range(4)
+        ]
 
         def work(runner):
             try:
@@ -155,7 +168,10 @@ def test_random_programs_pushed_by_threads_at_once(engine, variant, seed):
         causes = reported_by(engine)
         for runner in runners:
             runner.check(runner.names(causes))
-    expected = [sum(i % 50 == 0 and i % 5 == k for r in runners for i in range(len(r.program.units))) for k in range(5)]
+    expected = [
+        sum(i % 50 == 0 and i % 5 == k for r in runners for i in range(len(r.program.units)))
+        for k in range(5)
+    ]
     assert [v.version for v in shared] == expected
 
 

@@ -1,9 +1,12 @@
-"""new_operator once, push(operator, device) many times; delete_operator takes effect after its runs have finished."""
+"""new_operator once, push(operator, device) many times; delete_operator takes effect after its runs have
+finished.
+"""
 
 import gc
 import weakref
 
 import pytest
+
 import weft
 from weft.base.errors import EngineError
 from weft.engine import Operator

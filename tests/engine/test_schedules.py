@@ -1,10 +1,13 @@
-"""Exploration: from a seed the engine picks among the legal orders and worker threads; a failing seed replays."""
+"""Exploration: from a seed the engine picks among the legal orders and worker threads; a failing seed
+replays.
+"""
 
 import itertools
 import threading
 from dataclasses import replace
 
 import pytest
+
 from weft.base.errors import EngineError
 
 from .programs import EVERYTHING, PLAIN, QUEUES, Oracle, random_program
@@ -15,7 +18,9 @@ NO_ASYNC = replace(EVERYTHING, asynchronous=0.0)
 
 
 def explored(make_engine, seed, program, workers=3):
-    """Runs a program under a seed, checks it, returns the order in which functions started and on which workers."""
+    """Runs a program under a seed, checks it, returns the order in which functions started and on which
+    workers.
+    """
     engine = make_engine(workers=workers, schedule_seed=seed)
     runner = run_and_check(engine, program)
     engine.stop()
@@ -41,7 +46,9 @@ def test_schedules_many_programs_and_seeds_equal_the_oracle(make_engine):
         explored(make_engine, seed, random_program(seed, 60, 8, EVERYTHING), 1 + seed % 4)
 
 
-@pytest.mark.parametrize("features", [PLAIN, NO_ASYNC, replace(NO_ASYNC, bulk=0.0, queues=QUEUES)], ids=["plain", "all", "queues"])
+@pytest.mark.parametrize(
+    "features", [PLAIN, NO_ASYNC, replace(NO_ASYNC, bulk=0.0, queues=QUEUES)], ids=["plain", "all", "queues"]
+)
 def test_schedules_the_same_seed_gives_the_same_order(make_engine, features):
     program = random_program(12, 150, 20, features)
     for seed in range(20):
@@ -60,7 +67,9 @@ def test_schedules_another_seed_gives_another_order(make_engine):
 
 
 def test_schedules_reach_every_legal_order(make_engine):
-    """Four functions, one of which needs two of the others: 4! / 3 = 8 legal orders, all of them found, and no other."""
+    """Four functions, one of which needs two of the others: 4! / 3 = 8 legal orders, all of them found, and
+    no other.
+    """
     orders = itertools.permutations(["a", "b", "ab", "free"])
     legal = {order for order in orders if order.index("ab") > max(order.index("a"), order.index("b"))}
     found = set()
@@ -113,7 +122,9 @@ def test_schedules_run_one_function_at_a_time_on_worker_threads(make_engine):
 
 
 def buggy_sum(engine):
-    """Adds two numbers, having forgotten to declare that it reads the second: right in the order of the pushes."""
+    """Adds two numbers, having forgotten to declare that it reads the second: right in the order of the
+    pushes.
+    """
     cells, total = {}, []
     a, b, t = (engine.new_variable() for _ in range(3))
     engine.push(lambda rc: cells.update(a=1), mutate_vars=[a])
@@ -241,5 +252,7 @@ ORDER = """
 def test_schedules_of_the_default_engine_follow_the_environment(script):
     """The seed replays in another process."""
     environment = {"WEFT_NUM_THREADS": "3"}
-    orders = [script(ORDER, env={**environment, "WEFT_SCHEDULE_SEED": seed}).stdout for seed in ("1", "1", "2", "2")]
+    orders = [
+        script(ORDER, env={**environment, "WEFT_SCHEDULE_SEED": seed}).stdout for seed in ("1", "1", "2", "2")
+    ]
     assert orders[0] == orders[1] != orders[2] == orders[3]

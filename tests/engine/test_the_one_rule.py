@@ -1,4 +1,6 @@
-"""Two functions of which one mutates a common variable run in push order; functions that only read it may run together."""
+"""Two functions of which one mutates a common variable run in push order; functions that only read it may
+run together.
+"""
 
 import random
 import threading

@@ -1,9 +1,12 @@
-"""Variables: versions count finished writes; deletion takes effect after everything pushed; handles may be dropped."""
+"""Variables: versions count finished writes; deletion takes effect after everything pushed; handles may be
+dropped.
+"""
 
 import gc
 import threading
 
 import pytest
+
 from weft.base.errors import EngineError
 from weft.engine import Variable
 

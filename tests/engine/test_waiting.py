@@ -1,8 +1,12 @@
-"""Waiting: for a variable, for what produces its value, for everything, for one function; never blocking a worker."""
+"""Waiting: for a variable, for what produces its value, for everything, for one function; never blocking a
+worker.
+"""
 
+import contextlib
 import threading
 
 import pytest
+
 from weft.base.errors import EngineError
 
 from .support import LIMIT_S, SOON_S, Signal
@@ -131,7 +135,11 @@ def test_waiting_for_all_waits_for_every_queue_and_device(threaded):
     for queue in ("compute", "wide", "copy", "io", "priority"):
         for device in ("cpu:0", "cpu:1"):
             threaded.push(lambda rc: seen.append(1), device, queue=queue)
-            threaded.push_async(lambda rc, on_complete: threading.Timer(0.01, finish, (on_complete,)).start(), device, queue=queue)
+            threaded.push_async(
+                lambda rc, on_complete: threading.Timer(0.01, finish, (on_complete,)).start(),
+                device,
+                queue=queue,
+            )
 
     def finish(on_complete):
         seen.append(1)
@@ -374,10 +382,8 @@ def test_waiting_inside_a_callback_never_hangs(engine, what):
 
     def callback(*_):
         for wait in (lambda: engine.wait_for_var(other), engine.wait_for_all):
-            try:
+            with contextlib.suppress(EngineError):
                 wait()
-            except EngineError:
-                pass
         done.set()
 
     if what == "on_done":

@@ -32,7 +32,13 @@ SCRIPT = """
 @pytest.mark.parametrize("kind", ["threaded", "naive"])
 @pytest.mark.parametrize(
     "wait",
-    ["engine.wait_for_var(v)", "engine.wait_for_var(v, writes_only=True)", "engine.wait_for_all()", "engine.wait_for_all(100)", "engine.stop()"],
+    [
+        "engine.wait_for_var(v)",
+        "engine.wait_for_var(v, writes_only=True)",
+        "engine.wait_for_all()",
+        "engine.wait_for_all(100)",
+        "engine.stop()",
+    ],
 )
 def test_waiting_ends_with_ctrl_c(script, kind, wait):
     script(SCRIPT.format(kind=kind, wait=wait), expect_stdout="interrupted\n1")

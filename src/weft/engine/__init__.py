@@ -88,7 +88,9 @@ class Engine(_core.Engine):  # type: ignore[misc]
             if not isinstance(number, int):
                 raise TypeError(f"Engine: {name} must be an int, not {type(number).__name__}")
             if number < 1 or (name.endswith("workers") and number > 1024):
-                raise ValueError(f"Engine: {name} must be {'in 1..1024' if 'workers' in name else 'at least 1'}, not {number}")
+                raise ValueError(
+                    f"Engine: {name} must be {'in 1..1024' if 'workers' in name else 'at least 1'}, not {number}"
+                )
         self._kind = kind
         super().__init__(
             kind="explore" if schedule_seed is not None else kind,

@@ -14,7 +14,9 @@ class OnDeleted:
 
     def __init__(self, call: Callable[[], object]) -> None:
         if not callable(call):
-            raise TypeError(f"delete_variable: on_deleted must be callable or None, got {type(call).__name__}")
+            raise TypeError(
+                f"delete_variable: on_deleted must be callable or None, got {type(call).__name__}"
+            )
         self._call = call
         self.__qualname__ = f"on_deleted {getattr(call, '__qualname__', type(call).__name__)}"
 
