@@ -59,6 +59,9 @@ void PyEngine::Watcher::call(int which, const Event& event) {
   } catch (nb::python_error& thrown) {
     thrown.restore();
     PyErr_WriteUnraisable(target.ptr());
+  } catch (const std::exception& thrown) {
+    PyErr_SetString(PyExc_RuntimeError, thrown.what());
+    PyErr_WriteUnraisable(target.ptr());
   }
 }
 
@@ -87,10 +90,10 @@ namespace {
 
 // One entry of const_vars=..., as C++ sees it.
 Var* as_var(nb::handle object, const char* argument) {
-  PyVariable* variable;
-  if (!nb::try_cast(object, variable))
+  PyVariable* variable = as<PyVariable>(object);
+  if (!variable)
     throw nb::type_error((std::string(argument) + " must hold Variables made by new_variable(), got " +
-                          nb::cast<std::string>(nb::type_name(object.type())))
+                          to_utf8(nb::type_name(object.type())))
                              .c_str());
   return variable->var.get();
 }
@@ -103,10 +106,11 @@ class VarList {
       tuple_ = nb::borrow(argument);
     } else {
       PyObject* tuple = nb::isinstance<PyVariable>(argument) ? nullptr : PySequence_Tuple(argument.ptr());
+      if (!tuple && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
       if (!tuple) {
         PyErr_Clear();
         throw nb::type_error((std::string(name) + " must be a sequence of Variables, got " +
-                              nb::cast<std::string>(nb::type_name(argument.type())))
+                              to_utf8(nb::type_name(argument.type())))
                                  .c_str());
       }
       tuple_ = nb::steal(tuple);
@@ -114,6 +118,7 @@ class VarList {
     size_ = static_cast<size_t>(PyTuple_Size(tuple_.ptr()));
   }
   size_t size() const { return size_; }
+  const nb::object& tuple() const { return tuple_; }
   void add_to(Op& op, Mode mode) const {
     for (size_t i = 0; i < size_; ++i)
       op.add(as_var(PyTuple_GetItem(tuple_.ptr(), static_cast<Py_ssize_t>(i)), name_), mode);
@@ -130,7 +135,7 @@ Device as_device(nb::handle object) {
   nb::object device = nb::module_::import_("weft.base.device").attr("as_device")(object);
   if (nb::cast<std::string>(device.attr("kind")) != "cpu") {
     const std::string text =
-        nb::cast<std::string>(nb::str(device)) + " is not available: the engine runs cpu devices only";
+        to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only";
     nb::object type = nb::module_::import_("weft.base.errors").attr("DeviceError");
     PyErr_SetString(type.ptr(), text.c_str());
     throw nb::python_error();
@@ -145,13 +150,15 @@ QueueKind as_queue(nb::handle object) {
       if (std::strcmp(text, queue_name(static_cast<QueueKind>(i))) == 0) return static_cast<QueueKind>(i);
   }
   throw nb::value_error(("queue must be 'compute', 'wide', 'copy', 'io' or 'priority', not " +
-                         nb::cast<std::string>(nb::repr(object)))
+                         to_utf8(nb::repr(object)))
                             .c_str());
 }
 
 Deadline as_deadline(nb::handle timeout_s) {
   if (timeout_s.is_none()) return kNever;
-  const double seconds = nb::cast<double>(timeout_s);
+  double seconds = -1;
+  if (!nb::try_cast(timeout_s, seconds))
+    throw nb::type_error("timeout_s must be a number of seconds or None");
   if (!(seconds >= 0)) throw nb::value_error("timeout_s must be a number of seconds, at least 0, or None");
   if (seconds > 1e9) return kNever;
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -165,10 +172,19 @@ struct DropOp {
   }
 };
 
-std::unique_ptr<Op, DropOp> build(nb::handle fn, nb::handle const_vars, nb::handle mutate_vars,
-                                  nb::handle overwrite_vars, const Description& description, bool is_async) {
-  const VarList reads(const_vars, "const_vars"), writes(mutate_vars, "mutate_vars"),
-      overwrites(overwrite_vars, "overwrite_vars");
+// The variables of a push; they must outlive it, because until it is submitted nothing else holds them.
+struct Variables {
+  const VarList reads, writes, overwrites;
+  Variables(nb::handle const_vars, nb::handle mutate_vars, nb::handle overwrite_vars)
+      : reads(const_vars, "const_vars"),
+        writes(mutate_vars, "mutate_vars"),
+        overwrites(overwrite_vars, "overwrite_vars") {}
+  nb::object kept() const { return nb::make_tuple(reads.tuple(), writes.tuple(), overwrites.tuple()); }
+};
+
+std::unique_ptr<Op, DropOp> build(nb::handle fn, const Variables& variables, const Description& description,
+                                  bool is_async) {
+  const auto& [reads, writes, overwrites] = variables;
   std::unique_ptr<Op, DropOp> op(new_op(reads.size() + writes.size() + overwrites.size()));
   writes.add_to(*op, Mode::write);
   overwrites.add_to(*op, Mode::overwrite);
@@ -186,7 +202,7 @@ void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_var
   options.device = as_device(device);
   options.priority = priority;
   options.size_bytes = static_cast<uint64_t>(size_bytes);
-  if (PyOperator* op; nb::try_cast(fn, op)) {
+  if (PyOperator* op = as<PyOperator>(fn)) {
     if (is_async)
       throw nb::type_error("push_async: the operator already says whether it is asynchronous; use push");
     if (nb::len(const_vars) || nb::len(mutate_vars) || nb::len(overwrite_vars) || nb::len(name) ||
@@ -199,8 +215,8 @@ void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_var
     return self.core->submit(run, options);
   }
   options.queue = as_queue(queue);
-  self.core->submit(build(fn, const_vars, mutate_vars, overwrite_vars, {name, on_done}, is_async).release(),
-                    options);
+  const Variables variables(const_vars, mutate_vars, overwrite_vars);
+  self.core->submit(build(fn, variables, {name, on_done}, is_async).release(), options);
 }
 
 int traverse_operator(PyObject* self, visitproc visit, void* arg) {
@@ -320,7 +336,11 @@ void bind_engine(nb::module_& m) {
       .def_prop_ro(
           "running", [](const PyEngine& e) { return e.core->running(); }, "Whether it takes operations.")
       .def(
-          "new_variable", [](PyEngine& e) { return PyVariable(e.core, e.core->new_variable()); },
+          "new_variable",
+          [](PyEngine& e) {
+            const PythonEntry entry;
+            return PyVariable(e.core, e.core->new_variable());
+          },
           "A new Variable of this engine, at version 0.")
       .def(
           "delete_variable",
@@ -396,9 +416,10 @@ void bind_engine(nb::module_& m) {
             const PythonEntry entry;
             const QueueKind kind =
                 queue.is_none() ? (is_async ? QueueKind::io : QueueKind::compute) : as_queue(queue);
-            auto op = build(fn, const_vars, mutate_vars, overwrite_vars, {name, nb::none()}, is_async);
+            const Variables variables(const_vars, mutate_vars, overwrite_vars);
+            auto op = build(fn, variables, {name, nb::none()}, is_async);
             PyObject* function = PyCallable_Check(fn.ptr()) ? fn.ptr() : nullptr;
-            return new PyOperator{self.core, self.core->new_operator(op.release(), kind), function};
+            return new PyOperator{self.core, variables.kept(), self.core->new_operator(op.release(), kind), function};
           },
           nb::arg("fn"), nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
           nb::arg("name") = nb::str(""), nb::arg("is_async") = false, nb::kw_only(),
@@ -452,7 +473,11 @@ void bind_engine(nb::module_& m) {
           nb::arg("variable"),
           "Forget a variable's error, after what has been pushed on it before; its value is what it is.")
       .def(
-          "start", [](PyEngine& e) { e.core->start(); }, "Take operations again after stop().")
+          "start",
+          [](PyEngine& e) {
+            const PythonEntry entry;
+            e.core->start();
+          }, "Take operations again after stop().")
       .def(
           "stop",
           [](PyEngine& e, nb::handle timeout_s) {
@@ -479,6 +504,7 @@ void bind_engine(nb::module_& m) {
       .def(
           "add_observer",
           [](PyEngine& e, nb::object observer) {
+            const PythonEntry entry;
             auto watcher = std::make_shared<PyEngine::Watcher>(std::move(observer));
             e.watchers.push_back(watcher);
             e.core->add_observer(watcher);
@@ -492,6 +518,7 @@ void bind_engine(nb::module_& m) {
       .def(
           "remove_observer",
           [](PyEngine& e, nb::handle observer) {
+            const PythonEntry entry;
             for (size_t i = 0; i < e.watchers.size(); ++i) {
               if (!e.watchers[i]->object.is(observer)) continue;
               auto watcher = std::move(e.watchers[i]);
@@ -529,7 +556,11 @@ void bind_engine(nb::module_& m) {
           "ran on the pushing thread); now: pending, running, async_outstanding (started, not completed), "
           "threads;\n"
           "stalls (pushes held back), wakes (threads woken).")
-      .def("_begin_bulk", [](PyEngine& e, int size) { e.core->begin_bulk(size); })
+      .def("_begin_bulk",
+           [](PyEngine& e, int size) {
+             const PythonEntry entry;
+             e.core->begin_bulk(size);
+           })
       .def("_end_bulk", [](PyEngine& e) {
         const PythonEntry entry;
         e.core->end_bulk();

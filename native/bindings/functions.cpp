@@ -48,6 +48,9 @@ void call_on_done(PyObject* on_done, Error* error) noexcept {
   } catch (nb::python_error& thrown) {
     thrown.restore();
     PyErr_WriteUnraisable(on_done);
+  } catch (const std::exception& thrown) {
+    PyErr_SetString(PyExc_RuntimeError, thrown.what());
+    PyErr_WriteUnraisable(on_done);
   }
 }
 
@@ -55,13 +58,13 @@ void finished(void* state, Error* error) noexcept {
   call_on_done(static_cast<PyTask*>(state)->on_done, error);
 }
 
-std::string name_of(const void* state) {
+std::string name_of(const void* state) noexcept {
   if (python_is_ending()) return {};
   const WithGil gil;
   return function_name(name_source(*static_cast<const PyTask*>(state)));
 }
 
-std::string where(const void* state) {
+std::string where(const void* state) noexcept {
   if (python_is_ending()) return {};
   const WithGil gil;
   return static_cast<const PyTask*>(state)->site.text();
@@ -93,14 +96,14 @@ void native_drop(void* state) noexcept {
     if (object) release_later(object);
 }
 
-std::string native_name(const void* state) {
+std::string native_name(const void* state) noexcept {
   const auto* native = static_cast<const NativeState*>(state);
   if (!native->name || python_is_ending()) return native->task->name;
   const WithGil gil;
   return function_name(native->name);
 }
 
-std::string native_where(const void* state) {
+std::string native_where(const void* state) noexcept {
   if (python_is_ending()) return {};
   const WithGil gil;
   return static_cast<const NativeState*>(state)->site.text();
@@ -142,11 +145,11 @@ const TaskType& operator_type() {
                                Py_XDECREF(code);
                              },
                              nullptr,
-                             [](const void* state) {
+                             [](const void* state) noexcept {
                                const auto& push = *static_cast<const OperatorPush*>(state);
                                return push.type->name(push.state);
                              },
-                             [](const void* state) -> std::string {
+                             [](const void* state) noexcept -> std::string {
                                if (python_is_ending()) return {};
                                const WithGil gil;
                                return static_cast<const OperatorPush*>(state)->site.text();
@@ -159,26 +162,25 @@ PyObject* counted(nb::handle object) { return object.is_none() ? nullptr : objec
 
 }  // namespace
 
-std::string function_name(nb::handle source) {
-  nb::object name = nb::borrow(source);
-  if (!PyUnicode_Check(name.ptr())) {
-    for (const char* attribute : {"__qualname__", "__name__"}) {
-      if (!nb::hasattr(source, attribute)) continue;
-      name = source.attr(attribute);
-      break;
-    }
-    if (!PyUnicode_Check(name.ptr())) name = nb::borrow(source.type()).attr("__name__");
+std::string function_name(nb::handle source) noexcept {
+  if (PyUnicode_Check(source.ptr())) return to_utf8(source);
+  for (const char* attribute : {"__qualname__", "__name__"}) {
+    nb::object name = nb::steal(PyObject_GetAttrString(source.ptr(), attribute));
+    if (name.is_valid() && PyUnicode_Check(name.ptr())) return to_utf8(name);
+    PyErr_Clear();
   }
-  return nb::cast<std::string>(name);
+  return to_utf8(nb::type_name(source.type()));
 }
 
 void set_function(Op& op, nb::handle fn, const Description& description, bool is_async) {
   const bool has_on_done = !description.on_done.is_none();
   if (has_on_done && !PyCallable_Check(description.on_done.ptr()))
     throw nb::type_error("on_done must be callable or None");
+  if (!description.name.is_none() && !PyUnicode_Check(description.name.ptr()))
+    throw nb::type_error("name must be a str");
   const bool named = !description.name.is_none() && nb::len(description.name) != 0;
   PyObject* name = named ? description.name.inc_ref().ptr() : nullptr;
-  if (PyNativeFunction* native; nb::try_cast(fn, native)) {
+  if (PyNativeFunction* native = as<PyNativeFunction>(fn)) {
     if (is_async) {
       Py_XDECREF(name);
       throw nb::type_error("a NativeFunction cannot be asynchronous");
@@ -194,7 +196,7 @@ void set_function(Op& op, nb::handle fn, const Description& description, bool is
     Py_XDECREF(name);
     throw nb::type_error(
         ("push: fn must be a callable taking the run context, a NativeFunction, or an Operator; got " +
-         nb::cast<std::string>(nb::type_name(fn.type())))
+         to_utf8(nb::type_name(fn.type())))
             .c_str());
   }
   op.state = new (op.storage) PyTask{fn.inc_ref().ptr(), name, counted(description.on_done), Site::here()};

@@ -26,6 +26,7 @@ struct PyVariable {
 
 struct PyOperator {
   std::shared_ptr<Engine> engine;
+  nb::object variables;  // so that they are not deleted while it can be pushed
   std::shared_ptr<Operator> op;
   PyObject* fn = nullptr;  // borrowed from `op`; for the garbage collector
 
@@ -71,6 +72,6 @@ void set_function(Op& op, nb::handle fn, const Description& description, bool is
 void set_pushing_line(Op& op);
 
 nb::object device_object(Device device);
-std::string function_name(nb::handle name_or_function);
+std::string function_name(nb::handle name_or_function) noexcept;
 
 }  // namespace weft

@@ -1,12 +1,33 @@
 #include "bindings/python.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #include <mutex>
+#include <thread>
 
 namespace weft {
 namespace {
 
 std::atomic<bool> ending{false};
+std::thread::id main_thread;
 thread_local bool holds_gil = false;
+
+// Python ends a thread that asks for the GIL while the interpreter ends by unwinding its stack, which aborts the process
+// at the first noexcept function. So such a thread sleeps until the process is gone, and the end waits for
+// those that ask already.
+std::atomic<int> asking{0};
+template <class F>
+auto take_gil(F&& take) {
+  asking.fetch_add(1, std::memory_order_seq_cst);
+  if (python_is_ending()) {
+    asking.fetch_sub(1, std::memory_order_seq_cst);
+    for (;;) pause();
+  }
+  auto result = take();
+  asking.fetch_sub(1, std::memory_order_seq_cst);
+  return result;
+}
 
 class PythonDomain : public Domain {
  public:
@@ -23,7 +44,7 @@ class PythonDomain : public Domain {
     PyGILState_Release(pin_);
   }
   void enter() override {
-    held_.push_back({PyGILState_Ensure(), holds_gil});
+    held_.push_back({take_gil(PyGILState_Ensure), holds_gil});
     holds_gil = true;
   }
   void leave() override {
@@ -56,8 +77,9 @@ std::atomic<bool> any_left{false};
 
 }  // namespace
 
-bool python_is_ending() noexcept { return ending.load(std::memory_order_acquire); }
-void set_python_is_ending() noexcept { ending.store(true, std::memory_order_release); }
+bool python_is_ending() noexcept {
+  return ending.load(std::memory_order_seq_cst) && std::this_thread::get_id() != main_thread;
+}
 
 PythonEntry::PythonEntry() noexcept : outer_(holds_gil) {
   holds_gil = true;
@@ -65,7 +87,7 @@ PythonEntry::PythonEntry() noexcept : outer_(holds_gil) {
 }
 PythonEntry::~PythonEntry() { holds_gil = outer_; }
 
-WithGil::WithGil() : state_(PyGILState_Ensure()), outer_(holds_gil) { holds_gil = true; }
+WithGil::WithGil() : state_(take_gil(PyGILState_Ensure)), outer_(holds_gil) { holds_gil = true; }
 WithGil::~WithGil() {
   holds_gil = outer_;
   PyGILState_Release(state_);
@@ -83,7 +105,10 @@ void install_host_hooks() {
     return PyEval_SaveThread();
   };
   host_hooks.restore = [](void* state) {
-    PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+    take_gil([state] {
+      PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+      return true;
+    });
     holds_gil = true;
   };
   // Leaves the exception set in this thread's state; whoever catches Interrupted finds it there.
@@ -136,17 +161,30 @@ void PythonError::drop_all_exceptions() {
   for (PyObject* exception : exceptions) Py_DECREF(exception);
 }
 
+std::string to_utf8(nb::handle str) noexcept {
+  nb::object bytes = nb::steal(PyUnicode_AsEncodedString(str.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes.is_valid()) {
+    PyErr_Clear();
+    return "?";
+  }
+  return std::string(PyBytes_AsString(bytes.ptr()), static_cast<size_t>(PyBytes_Size(bytes.ptr())));
+}
+
+nb::object from_utf8(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
 namespace {
 
 Ref<Error> from_exception(nb::handle exception) {
-  std::string text = nb::cast<std::string>(nb::type_name(exception.type()));
+  std::string text = to_utf8(nb::type_name(exception.type()));
   if (const auto dot = text.rfind('.'); dot != std::string::npos) text.erase(0, dot + 1);
   nb::object message = nb::steal(PyObject_Str(exception.ptr()));
   if (!message.is_valid()) {
     PyErr_Clear();
     text += ": <its str() failed>";
   } else if (nb::len(message) != 0) {
-    text += ": " + nb::cast<std::string>(message);
+    text += ": " + to_utf8(message);
   }
   return Ref<Error>(new PythonError(std::move(text), exception.inc_ref().ptr()));
 }
@@ -160,7 +198,7 @@ Ref<Error> error_from_python(nb::python_error& thrown) {
 }
 
 Ref<Error> error_from_object(nb::handle object) {
-  if (PyUnicode_Check(object.ptr())) return make_ref<Error>(nb::cast<std::string>(object));
+  if (PyUnicode_Check(object.ptr())) return make_ref<Error>(to_utf8(object));
   if (PyExceptionClass_Check(object.ptr())) return from_exception(object());
   if (PyExceptionInstance_Check(object.ptr())) return from_exception(object);
   throw nb::type_error("on_complete: the error must be an exception or a str");
@@ -177,8 +215,9 @@ nb::object to_engine_error(const std::vector<Ref<Error>>& causes) {
   nb::object errors = nb::module_::import_("weft.base.errors");
   nb::list list;
   for (const Ref<Error>& cause : causes) {
-    nb::object error = errors.attr("EngineError")(describe(*cause), nb::arg("operation") = cause->operation,
-                                                  nb::arg("where") = cause->where);
+    nb::object error = errors.attr("EngineError")(from_utf8(describe(*cause)),
+                                                  nb::arg("operation") = from_utf8(cause->operation),
+                                                  nb::arg("where") = from_utf8(cause->where));
     if (const auto* python = dynamic_cast<const PythonError*>(cause.get()); python && python->exception)
       PyException_SetCause(error.ptr(), nb::borrow(python->exception).release().ptr());
     list.append(error);
@@ -201,20 +240,25 @@ Site Site::here() {
   return site;
 }
 
-std::string Site::text() const {
+std::string Site::text() const noexcept {
   if (!code) return {};
-  nb::handle object(code);
-  std::string line = "?";
-  for (nb::handle range : object.attr("co_lines")()) {
-    if (instruction < nb::cast<int>(range[0]) || instruction >= nb::cast<int>(range[1])) continue;
-    if (!nb::object(range[2]).is_none()) line = std::to_string(nb::cast<int>(range[2]));
-    break;
+  try {
+    const nb::handle object(code);
+    std::string line = "?";
+    for (nb::handle range : object.attr("co_lines")()) {
+      if (instruction < nb::cast<int>(range[0]) || instruction >= nb::cast<int>(range[1])) continue;
+      if (!nb::object(range[2]).is_none()) line = std::to_string(nb::cast<int>(range[2]));
+      break;
+    }
+    return to_utf8(object.attr("co_filename")) + ":" + line;
+  } catch (...) {
+    return {};
   }
-  return nb::cast<std::string>(object.attr("co_filename")) + ":" + line;
 }
 
 void bind_python(nb::module_& m) {
   install_host_hooks();
+  pthread_atfork([] { left_mutex.lock(); }, [] { left_mutex.unlock(); }, [] { left_mutex.unlock(); });
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     auto raise = [](const nb::object& error) {
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
@@ -224,14 +268,21 @@ void bind_python(nb::module_& m) {
     } catch (const OperationFailed& failed) {
       raise(to_engine_error(failed.errors));
     } catch (const EngineMisuse& misuse) {
-      raise(nb::module_::import_("weft.base.errors").attr("EngineError")(misuse.what()));
+      raise(nb::module_::import_("weft.base.errors").attr("EngineError")(from_utf8(misuse.what())));
     } catch (const TimedOut& late) {
       PyErr_SetString(PyExc_TimeoutError, late.what());
     } catch (const Interrupted&) {
       if (!PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);
     }
   });
-  m.def("end_python", set_python_is_ending);
+  m.def("end_python", [] {
+    main_thread = std::this_thread::get_id();
+    ending.store(true, std::memory_order_seq_cst);
+    PyThreadState* state = PyEval_SaveThread();
+    for (int i = 0; i < 1000 && asking.load(std::memory_order_seq_cst) > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    PyEval_RestoreThread(state);
+  });
 }
 
 }  // namespace weft

@@ -13,9 +13,8 @@ namespace weft {
 
 namespace nb = nanobind;
 
-// The interpreter is going away and some threads could not be ended: they must not touch Python any more.
+// The interpreter is going away: threads but the main one must not touch Python any more.
 bool python_is_ending() noexcept;
-void set_python_is_ending() noexcept;
 
 // Marks a call from Python: this thread holds the GIL until told otherwise. Every bound function that may
 // block, or destroy what belongs to the engine, opens with one.
@@ -67,6 +66,15 @@ class PythonError : public Error {
 Ref<Error> error_from_python(nb::python_error& thrown);
 // `object` is an exception, an exception class or a str; anything else raises TypeError.
 Ref<Error> error_from_object(nb::handle object);
+// The C++ object behind `object` if it is one of ours, else null; also for None, which nanobind casts to any pointer.
+template <class T>
+T* as(nb::handle object) {
+  T* found = nullptr;
+  return nb::try_cast(object, found) ? found : nullptr;
+}
+// Text as bytes and back. File names need not be valid UTF-8; none of this fails because of them.
+std::string to_utf8(nb::handle str) noexcept;
+nb::object from_utf8(const std::string& text);
 std::string describe(const Error& error);
 // The EngineError for one cause, or the group for several.
 nb::object to_engine_error(const std::vector<Ref<Error>>& causes);
@@ -77,7 +85,7 @@ struct Site {
   int instruction = 0;
 
   static Site here();        // of the innermost Python frame; GIL held
-  std::string text() const;  // "file.py:41"; GIL held
+  std::string text() const noexcept;  // "file.py:41"; GIL held
 };
 
 void bind_python(nb::module_& m);

@@ -224,6 +224,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void run_bulk(Op* op, RunContext& context, DomainHold& hold);
   void finish_async(Op* op, Ref<Error> error);
   void finish_op(Op* op, Session& s);
+  void call_finished(Op* op, Error* error);
   void run_here(Op* op, Session& s);
   void hold_here(Op* op) { on_user_threads_.push_back({op, &running_here}); }
   void unhold(const Op* op) {
@@ -238,10 +239,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool runnable(Queue& queue);
   Op* take(Queue& queue, Worker& worker, bool force);
   void left(Queue& queue, Worker& worker, Session& s);
-  void start_thread(Queue& queue);
+  bool can_take(Queue& queue);
+  bool start_thread(Queue& queue);
   void worker_main(Worker& worker);
-  bool sleep(Worker& worker, Session& s);
-  void consider_standby(Worker& worker, Session& s);
+  bool look_on(Queue& queue, Session& s);
+  bool park(Worker& worker, Deadline deadline, Session& s);
+  void consider_standby(Worker& worker, std::chrono::nanoseconds tiny, Session& s);
   void stand_by(Worker& worker, Session& s);
   Queue& queue_of(Device device, QueueKind kind);
 
@@ -252,11 +255,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Ref<Waiter> wait_all_marker(Session& s);
   void settle_inbox(Session& s);
   void throttle(uint64_t size_bytes);
+  void retry_refused_threads();
   void refuse_inside(const char* what, const Var* var);
   bool declared_by_running(const Var* var) const;
 
   // Submitting (submit.cpp)
   void validate(const Op* op) const;
+  bool announce(Op* op);
   void enqueue(Op* op);
   void nudge();
   bool try_inline(Op* op);
@@ -272,8 +277,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool settle(Deadline deadline);
   void reset_in_child();
   std::vector<std::string> end_threads(Deadline deadline);
+  void drop_references();
   template <class F>
-  void each_queue(F&& f);
+  void each_queue(F&& f) {
+    for (auto& slot : devices_)
+      if (DeviceState* device = slot.load(std::memory_order_acquire))
+        for (Queue& queue : device->queues) f(queue);
+  }
 
   enum class State : uint8_t {
     running,
@@ -309,10 +319,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Completion* outstanding_ = nullptr;
   uint64_t outstanding_count_ = 0;
   bool stopping_ = false;
+  bool thread_refused_ = false;    // a queue has work and no thread
+  std::vector<std::unique_ptr<Worker>> ended_workers_;  // somebody may still be about to unpark one
   uint64_t generation_ = 0;  // +1 in a forked child: threads of the parent do not exist here
   std::mutex lifecycle_;     // start, stop, shutdown
   bool abandoned_ = false;   // a function never returned: the engine is leaked; under lifecycle_
-  std::atomic<uint64_t> next_trace_id_{0};
+  std::atomic<uint64_t> next_trace_id_{1};
   std::mutex observer_mutex_;
   std::vector<std::unique_ptr<std::vector<std::shared_ptr<Observer>>>> old_observers_;
 
@@ -334,7 +346,7 @@ struct Epoch {
 class Blocking {
  public:
   Blocking() : token_(host_hooks.release ? host_hooks.release() : nullptr) {}
-  ~Blocking() {
+  ~Blocking() noexcept(false) {  // a thread may be ended here, when the host language ends
     if (token_) host_hooks.restore(token_);
   }
   Blocking(const Blocking&) = delete;

@@ -17,7 +17,8 @@ uint64_t Engine::draw() noexcept {
 // Runs ready operations until `until` is done or nothing is ready; without `until`, zero to three of them.
 // True if it stopped for another reason than that nothing was ready. The caller has given up the host's lock.
 bool Engine::drive(Waiter* until) {
-  std::unique_lock driving(drive_mutex_);
+  std::unique_lock driving(drive_mutex_, std::try_to_lock);
+  if (!driving) return false;  // another thread decides; waits look again
   for (int steps = until ? -1 : static_cast<int>(draw() % 4); steps != 0; --steps) {
     Session s(*this);
     settle_inbox(s);

@@ -3,7 +3,7 @@
 // A producer draws a ticket and stores the operation into the ticket's slot; the ticket numbers are the push
 // order. The consumer (whoever holds the engine lock) takes slots in order and stops at the first empty one,
 // which is either the end or a ticket whose producer has not stored yet; that producer looks for idle workers
-// after it stores, so nothing is forgotten. Reading the ring ahead lets the consumer prefetch operations that
+// after it stores, also on behalf of those behind it (Engine::enqueue). Reading the ring ahead lets the consumer prefetch operations that
 // lie in another core's cache, which a linked list would not.
 #pragma once
 
@@ -21,8 +21,8 @@ class Inbox {
   static constexpr uint64_t kCapacity = 4096;
 
   // False if there was no room: the caller drains and tries again.
-  bool try_push(Op* op) noexcept {
-    uint64_t ticket = tail_.load(std::memory_order_relaxed);
+  bool try_push(Op* op, uint64_t& ticket) noexcept {
+    ticket = tail_.load(std::memory_order_relaxed);
     do {
       // acquire: the consumer emptied the slot before it moved `head_` past it.
       if (ticket - head_seen_.load(std::memory_order_acquire) >= kCapacity) {

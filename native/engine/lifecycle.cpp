@@ -53,6 +53,9 @@ bool poll(Deadline deadline, F&& done) {
   return true;
 }
 
+// At the end, asynchronous operations are waited for as long as now and then one of them completes.
+constexpr auto kAsyncGrace = std::chrono::seconds(1);
+
 std::string describe(const Worker& worker) {
   if (!worker.queue) return "exploration worker " + std::to_string(worker.index);
   return "worker " + std::to_string(worker.index) + " of the " + queue_name(worker.queue->kind) +
@@ -60,13 +63,6 @@ std::string describe(const Worker& worker) {
 }
 
 }  // namespace
-
-template <class F>
-void Engine::each_queue(F&& f) {
-  for (auto& slot : devices_)
-    if (DeviceState* device = slot.load(std::memory_order_acquire))
-      for (Queue& queue : device->queues) f(queue);
-}
 
 Engine::Engine(Options options) : options_(options), random_(options.seed) {
   limit_.store(options.max_pending, std::memory_order_relaxed);
@@ -100,8 +96,11 @@ std::vector<std::shared_ptr<Engine>> Engine::all() {
 void Engine::destroy(Engine* engine) {
   auto end = [engine] {
     const bool stuck = !engine->shutdown(kNever).empty();
-    const std::lock_guard guard(Registry::get().mutex);
-    std::erase(Registry::get().engines, engine);
+    engine->drop_references();
+    {
+      const std::lock_guard guard(Registry::get().mutex);
+      std::erase(Registry::get().engines, engine);
+    }
     if (!stuck) delete engine;
   };
   if (worker_of == engine) {
@@ -121,12 +120,21 @@ bool Engine::wait_for_dying(Deadline deadline) {
   });
 }
 
+// What may belong to the host language, and so must not be destroyed under a lock.
+void Engine::drop_references() {
+  take_unseen_errors();
+  delete observers_.exchange(nullptr);
+  old_observers_.clear();
+}
+
 Engine::~Engine() {
   for (auto& slot : devices_) delete slot.load();
   delete observers_.load();
 }
 
 void Engine::start() {
+  refuse_inside("start", nullptr);
+  Blocking blocking;
   const std::lock_guard guard(lifecycle_);
   state_.store(State::running);
 }
@@ -135,7 +143,9 @@ void Engine::stop(Deadline deadline) {
   refuse_inside("stop", nullptr);
   flush_bulk();
   Blocking blocking;
-  const std::lock_guard guard(lifecycle_);
+  std::unique_lock guard(lifecycle_, std::defer_lock);
+  if (!poll(deadline, [&] { return guard.try_lock(); }))
+    throw TimedOut("stop: another thread is stopping or ending the engine");
   if (state_.load() == State::stopped) return;
   state_.store(State::draining);
   struct Undo {
@@ -150,12 +160,9 @@ void Engine::stop(Deadline deadline) {
     s.finish();
     if (!waiter) break;
     switch (wait(*waiter, deadline)) {
-      case Waited::done:
-        break;
-      case Waited::timed_out:
-        throw TimedOut("stop: operations are still pending; the engine goes on");
-      case Waited::interrupted:
-        throw Interrupted();
+      case Waited::done: break;
+      case Waited::timed_out: throw TimedOut("stop: operations are still pending; the engine goes on");
+      case Waited::interrupted: throw Interrupted();
     }
   }
   state_.store(State::stopped);
@@ -175,13 +182,14 @@ std::vector<std::string> Engine::end_threads(Deadline deadline) {
     Session s(*this);
     stopping_ = true;
     each_queue([&](Queue& queue) {
-      for (auto& worker : queue.workers) workers.push_back(std::move(worker));
+      for (auto& worker : std::exchange(queue.workers, {})) workers.push_back(std::move(worker));
+      queue.idle.clear();
     });
-    for (auto& worker : explorers_) workers.push_back(std::move(worker));
-    explorers_.clear();
+    for (auto& worker : std::exchange(explorers_, {})) workers.push_back(std::move(worker));
     s.finish();
   }
   for (auto& worker : workers) worker->parker.unpark();
+  deadline = std::max(deadline, Clock::now() + std::chrono::milliseconds(100));  // idle ones need a moment, too
   std::vector<std::string> stuck;
   for (auto& worker : workers) {
     if (poll(deadline, [&] { return worker->exited.load(std::memory_order_acquire); })) {
@@ -196,10 +204,11 @@ std::vector<std::string> Engine::end_threads(Deadline deadline) {
   each_queue([&](Queue& queue) {
     available_.fetch_add(queue.limit - queue.available.load());
     queue.available.store(queue.limit);
-    queue.workers.clear();
     queue.idle.clear();
     queue.waking = queue.spinning = queue.standby = false;
   });
+  for (auto& worker : workers)
+    if (worker) ended_workers_.push_back(std::move(worker));
   threads_ = stuck.size();
   stopping_ = !stuck.empty();
   s.finish();
@@ -247,17 +256,26 @@ std::vector<std::string> Engine::shutdown(Deadline deadline) {
   Blocking blocking;
   const std::lock_guard guard(lifecycle_);
   if (abandoned_) return {"given up before"};
-  // Each round may make operations ready that depended on what was given up.
-  poll(deadline, [&] {
-    if (!settle(deadline)) return true;
+  auto patience = Clock::now() + kAsyncGrace;
+  for (uint64_t finished_before = 0; settle(deadline);) {
     Session s(*this);
     drain_all(s);
-    const bool finished = pending_ == 0;
-    const Ref<Completion> waits(can_progress() ? nullptr : outstanding_);
+    if (pending_ == 0) break;
+    Completion* waits = nullptr;
+    if (finished_count_ != finished_before)
+      patience = Clock::now() + kAsyncGrace;
+    else if (Clock::now() > std::min(patience, deadline) && !can_progress())
+      waits = outstanding_;
+    finished_before = finished_count_;
+    if (waits && !waits->try_retain()) waits = nullptr;  // it is ending by itself
     s.finish();
-    if (waits) waits->finish(make_ref<Error>("given up at the end of the engine: nobody called on_complete"));
-    return finished;
-  });
+    if (waits) {
+      waits->finish(make_ref<Error>("given up at the end of the engine: nobody called on_complete"));
+      waits->release();
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   state_.store(State::stopped);
   std::vector<std::string> stuck = end_threads(deadline);
   abandoned_ = !stuck.empty();
@@ -309,6 +327,7 @@ void Engine::reset_in_child() {
   });
   forget(explorers_);
   running_ = 0;
+  stopping_ = true;  // starts no threads
   std::erase_if(on_user_threads_, [&](const Held& held) {
     if (held.thread == &running_here) return false;  // the thread that forked goes on with these
     if (options_.kind == EngineKind::naive) --ready_count_;
@@ -316,7 +335,6 @@ void Engine::reset_in_child() {
     return true;
   });
   threads_ = 0;
-  stopping_ = false;
   stalled_.clear();
   inbox_.forget_unfilled();
   drain_all(s);
@@ -345,6 +363,9 @@ void Engine::reset_in_child() {
   }
   finished_.store(inbox_.tickets());
   finished_seen_.store(inbox_.tickets());
+  pending_bytes_.store(0);
+  new (&causes_) std::vector<Ref<Error>>;  // the parent reports them
+  stopping_ = false;
   s.leak();
   s.finish();
 }

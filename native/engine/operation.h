@@ -14,6 +14,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "engine/error.h"
 #include "engine/ref.h"
@@ -74,8 +75,8 @@ struct TaskType {
   void (*drop)(void* state) noexcept;
   void (*finished)(void* state,
                    Error* error) noexcept;  // may be null; after the operation's effects are visible
-  std::string (*name)(const void* state);
-  std::string (*where)(const void* state);
+  std::string (*name)(const void* state) noexcept;
+  std::string (*where)(const void* state) noexcept;
   Domain* domain;  // may be null
 };
 
@@ -191,6 +192,7 @@ struct Operator {
   std::atomic<bool> deleted{false};
   std::atomic<uint64_t> pushed{0};
   alignas(64) std::atomic<uint64_t> finished{0};  // written under the engine lock
+  std::vector<Ref<Var>> vars;                     // keeps them readable; they may be deleted all the same
   bool retired = false;                           // no handle any more; engine lock
   Operator* next_retired = nullptr;
 
@@ -228,8 +230,8 @@ struct NativeType {
     else
       delete *static_cast<Native<F>**>(state);
   }
-  static std::string name(const void* state) { return whole(state).name; }
-  static std::string where(const void*) { return {}; }
+  static std::string name(const void* state) noexcept { return whole(state).name; }
+  static std::string where(const void*) noexcept { return {}; }
   static constexpr TaskType type{run, drop, nullptr, name, where, nullptr};
 };
 

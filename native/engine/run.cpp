@@ -14,7 +14,6 @@ class RunningScope {
   RunningScope(const Op* op, Engine* engine) : frame_{op, engine, running_here} { running_here = &frame_; }
   ~RunningScope() { running_here = frame_.outer; }
   RunningScope(const RunningScope&) = delete;
-  void now(const Op* op) noexcept { frame_.op = op; }
 
  private:
   Running frame_;
@@ -176,13 +175,20 @@ void Engine::finish_async(Op* op, Ref<Error> error) {
   if (error) report(error);
   complete(op, s);
   s.finish();
-  if (op->type->finished) op->type->finished(op->state, error.get());
+  call_finished(op, error.get());
   if (op->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     drop_state(op);
     s.relock();
     s.discard(op);
     s.finish();
   }
+}
+
+// on_done. Like a function, it must not wait.
+void Engine::call_finished(Op* op, Error* error) {
+  if (!op->type || !op->type->finished) return;
+  RunningScope scope(nullptr, this);
+  op->type->finished(op->state, error);
 }
 
 // Engine lock held, the function has run.
@@ -195,24 +201,18 @@ void Engine::finish_op(Op* op, Session& s) {
   }
   const Ref<Error> error = op->error;
   complete(op, s);
-  s.finish();
-  auto end = [](Op* ended, Error* cause) {
-    if (!ended->type || !ended->type->finished) return;
-    ended->type->finished(ended->state, cause);
-    drop_state(ended);
-  };
-  if (op->kind == OpKind::bulk) {
-    while (Op* part = op->parts) {
-      op->parts = part->next;
-      const Ref<Error> cause = std::move(part->error);
-      end(part, cause.get());
-      s.relock();
-      s.discard(part);
-      s.finish();
-    }
-  } else {
-    end(op, error.get());
+  s.pause();
+  while (Op* part = op->kind == OpKind::bulk ? op->parts : nullptr) {
+    op->parts = part->next;
+    const Ref<Error> cause = std::move(part->error);
+    call_finished(part, cause.get());
+    drop_state(part);
+    s.relock();
+    s.discard(part);
+    s.pause();
   }
+  call_finished(op, error.get());
+  drop_state(op);
   s.relock();
   s.discard(op);
 }

@@ -180,9 +180,13 @@ void Engine::complete(Op* op, Session& s) {
     Access& access = op->accesses()[0];
     Var* var = access.var;
     release(access, op, false, s);
-    Ref<Var> last(var);
-    var->release();  // the engine's own count, taken in new_variable
-    s.discard(std::move(last));
+    // The engine's own count, taken in new_variable. If an operation got in behind, through a race of the user's
+    // between pushing and deleting, the variable stays.
+    if (var->idle()) {
+      Ref<Var> last(var);
+      var->release();
+      s.discard(std::move(last));
+    }
   } else {
     for (Access *a = op->accesses(), *end = a + op->access_count; a != end; ++a) release(*a, op, ran, s);
   }

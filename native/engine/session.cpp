@@ -3,10 +3,8 @@
 namespace weft {
 
 void Session::after_unlock() {
-  while (Worker* worker = wakes_) {
-    wakes_ = worker->next_wake;
-    worker->parker.unpark();
-  }
+  for (Worker* worker : wakes_) worker->parker.unpark();
+  wakes_.clear();
   while (!signals_.empty()) {
     Ref<Waiter> waiter = std::move(signals_.back());
     signals_.pop_back();
@@ -25,27 +23,28 @@ void Session::after_unlock() {
   if (!vars_.empty()) std::vector<Ref<Var>>(std::move(vars_)).clear();
 }
 
-void Session::finish() {
+void Session::pause() {
   for (;;) {
     if (engine_.markers_) engine_.run_markers(*this);
     if (Queue* queue = std::exchange(taking_, nullptr)) engine_.wake(*queue, *this);
     locked_ = false;
     engine_.lock_.unlock();
     after_unlock();
-    if (Op* op = here_) {
-      here_ = op->next;
-      if (!here_) here_tail_ = nullptr;
-      engine_.run_here(op, *this);  // comes back locked
-      locked_ = true;
-      continue;
-    }
-    // A push that failed to take the lock while we had it left its operation to us (Engine::nudge). The
-    // unlock and this load are sequentially consistent, as are its store and its attempt: one of us sees the
-    // other.
+    // A push that failed to take the lock while we had it left its operation to us (Engine::nudge). The unlock
+    // and this load are sequentially consistent, as are its store and its attempt: one of us sees the other.
     if (engine_.available_.load(std::memory_order_seq_cst) <= 0 || engine_.inbox_.empty()) return;
     if (!engine_.lock_.try_lock()) return;
     locked_ = true;
     engine_.drain(*this, 64);
+  }
+}
+
+void Session::finish() {
+  for (pause(); here_; pause()) {
+    Op* op = here_;
+    here_ = op->next;
+    if (!here_) here_tail_ = nullptr;
+    engine_.run_here(op, *this);  // comes back locked
   }
 }
 

@@ -36,15 +36,14 @@ class Session {
     locked_ = true;
   }
   void finish();
+  // The same without running functions here: for a thread that comes back at once.
+  void pause();
   // The calling worker takes an operation of `queue` before it unlocks, so none of its other workers is woken
   // for the first; if more are left by then, `finish` wakes one.
   void will_take_from(Queue& queue) noexcept { taking_ = &queue; }
   bool takes_from(const Queue& queue) const noexcept { return taking_ == &queue; }
 
-  void wake(Worker* worker) noexcept {
-    worker->next_wake = wakes_;
-    wakes_ = worker;
-  }
+  void wake(Worker* worker) { wakes_.push_back(worker); }
   void signal(Ref<Waiter> waiter) { signals_.push_back(std::move(waiter)); }
   void discard(Ref<Error>&& error) {
     if (error) errors_.push_back(std::move(error));
@@ -54,9 +53,9 @@ class Session {
     new (&signals_) std::vector<Ref<Waiter>>;
     new (&errors_) std::vector<Ref<Error>>;
     new (&vars_) std::vector<Ref<Var>>;
+    new (&wakes_) std::vector<Worker*>;
     ops_ = nullptr;
     operators_ = nullptr;
-    wakes_ = nullptr;
   }
   void discard(Operator* op) noexcept {
     op->next_retired = operators_;
@@ -85,7 +84,7 @@ class Session {
   Engine& engine_;
   bool locked_ = false;
   Queue* taking_ = nullptr;
-  Worker* wakes_ = nullptr;
+  std::vector<Worker*> wakes_;
   Op* ops_ = nullptr;
   Operator* operators_ = nullptr;
   Op* here_ = nullptr;

@@ -15,20 +15,22 @@ struct Rejected {
       s.run_ended(*origin);
       s.finish();
     }
-    free_op(op);  // its Completion, if any, exists only once nothing can throw any more
+    free_op(op);
   }
 };
 using OwnedOp = std::unique_ptr<Op, Rejected>;
 
 // Collects the calling thread's pushes.
 struct Bulk {
-  Engine* engine = nullptr;
-  int size = 0;
+  Bulk(Engine* of, int most, Bulk* around) : engine(of), size(most), outer(around) {}
+  Engine* const engine;
+  const int size;
+  Bulk* const outer;
   int count = 0;
   Op* first = nullptr;
   Op* last = nullptr;
   size_t accesses = 0;
-  Bulk* outer = nullptr;
+  std::vector<Ref<Var>> vars;  // no operation of the engine holds them yet
 };
 thread_local Bulk* bulk_here = nullptr;
 
@@ -36,7 +38,7 @@ thread_local Bulk* bulk_here = nullptr;
 
 void Engine::validate(const Op* op) const {
   const State state = state_.load(std::memory_order_relaxed);
-  if (state != State::running && (state == State::stopped || !running_here))
+  if (state != State::running && (state == State::stopped || !on_engine_thread()))
     throw EngineMisuse("the engine is stopped; call start() before pushing");
   for (uint16_t i = 0; i < op->access_count; ++i) {
     const Var* var = op->accesses()[i].var;
@@ -52,12 +54,7 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   op->size_bytes = options.size_bytes;
   if (options_.kind == EngineKind::threaded && !on_engine_thread()) throttle(options.size_bytes);
   validate(raw);  // after throttle, which may have let other threads in
-  if (op->kind == OpKind::async) {
-    std::shared_ptr<Engine> self = weak_from_this().lock();
-    if (!self) throw EngineMisuse("the engine is being destroyed");
-    op->completion = new Completion(std::move(self), raw);
-    op->completion->retain();
-  }
+  if (announce(raw)) validate(raw);  // so may an observer
   if (Bulk* bulk = bulk_here; bulk && bulk->engine == this) {
     const bool joins =
         op->kind == OpKind::task &&
@@ -65,6 +62,7 @@ void Engine::submit(Op* raw, const PushOptions& options) {
     if (!joins || bulk->accesses + op->access_count > UINT16_MAX) flush_bulk();
     if (op->kind == OpKind::task) {
       bulk->accesses += op->access_count;
+      for (uint16_t i = 0; i < op->access_count; ++i) bulk->vars.emplace_back(op->accesses()[i].var);
       (bulk->last ? bulk->last->next : bulk->first) = raw;
       bulk->last = op.release();
       raw->next = nullptr;
@@ -72,7 +70,21 @@ void Engine::submit(Op* raw, const PushOptions& options) {
       return;
     }
   }
+  if (op->kind == OpKind::async) {
+    std::shared_ptr<Engine> self = weak_from_this().lock();
+    if (!self) throw EngineMisuse("the engine is being destroyed");
+    op->completion = new Completion(std::move(self), raw);
+    op->completion->retain();
+  }
   enqueue(op.release());
+}
+
+// Tells the observers; false if there are none.
+bool Engine::announce(Op* op) {
+  if (!observers_.load(std::memory_order_relaxed)) return false;
+  op->trace_id = next_trace_id_.fetch_add(1, std::memory_order_relaxed);
+  notify(&Observer::on_push, op, nullptr);
+  return true;
 }
 
 Op* Engine::instantiate(Operator& plan) {
@@ -95,6 +107,7 @@ std::shared_ptr<Operator> Engine::new_operator(Op* plan, QueueKind queue) {
   validate(plan);
   auto op = std::make_unique<Operator>();
   op->engine = this;
+  for (uint16_t i = 0; i < plan->access_count; ++i) op->vars.emplace_back(plan->accesses()[i].var);
   op->plan = owned.release();
   op->queue = queue;
   return {op.release(), [](Operator* gone) {
@@ -111,10 +124,6 @@ Operator::~Operator() {
 }
 
 void Engine::enqueue(Op* op) {
-  if (observers_.load(std::memory_order_relaxed)) {
-    op->trace_id = next_trace_id_.fetch_add(1, std::memory_order_relaxed);
-    notify(&Observer::on_push, op, nullptr);
-  }
   if (op->size_bytes) pending_bytes_.fetch_add(op->size_bytes, std::memory_order_relaxed);
   switch (options_.kind) {
     case EngineKind::naive: {
@@ -133,7 +142,8 @@ void Engine::enqueue(Op* op) {
   // Variables are also dropped by the garbage collector, at moments that do not repeat.
   const bool decides = op->kind != OpKind::erase && !on_engine_thread();
   Queue* const queue = op->queue;  // once pushed, the operation may be finished and gone
-  while (!inbox_.try_push(op)) {
+  uint64_t ticket;
+  while (!inbox_.try_push(op, ticket)) {
     Session s(*this);
     drain_all(s);
   }
@@ -144,7 +154,10 @@ void Engine::enqueue(Op* op) {
     }
     return;
   }
-  if (queue->available.load(std::memory_order_seq_cst) > 0) nudge();
+  // Later tickets may already be stored behind ours; their producers saw nothing to do, so we look for all queues.
+  const bool alone = inbox_.tickets() == ticket + 1;
+  const std::atomic<int>& available = alone ? queue->available : available_;
+  if (available.load(std::memory_order_seq_cst) > 0) nudge();
 }
 
 // A thread could run the operation but sleeps: hand it over here and now. If the lock is taken, its holder
@@ -189,8 +202,8 @@ bool Engine::try_inline(Op* op) {
 
 void Engine::begin_bulk(int size) {
   if (size < 1) throw EngineMisuse("bulk: the size must be at least 1, not " + std::to_string(size));
-  flush_bulk();  // of a block around this one
-  bulk_here = new Bulk{.engine = this, .size = size, .outer = bulk_here};
+  if (bulk_here) bulk_here->engine->flush_bulk();  // of a block around this one, perhaps of another engine
+  bulk_here = new Bulk{this, size, bulk_here};
 }
 
 void Engine::end_bulk() {
@@ -213,6 +226,7 @@ void Engine::flush_bulk() {
   bulk->first = bulk->last = nullptr;
   bulk->accesses = 0;
   bulk->count = 0;
+  const auto vars = std::exchange(bulk->vars, {});  // until the operation has been submitted
   if (count == 1) return enqueue(first);
   for (Op* part = first; part; part = part->next) part->merge_duplicates();
   Op* op = new_op(accesses);
@@ -245,6 +259,7 @@ void Engine::delete_variable(const Ref<Var>& var, Op* raw, PushOptions options) 
   flush_bulk();
   op->kind = op->type ? OpKind::destroy : OpKind::erase;
   op->add(var.get(), Mode::overwrite);
+  if (op->kind == OpKind::destroy) announce(raw);
   enqueue(op.release());
 }
 

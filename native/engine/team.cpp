@@ -66,15 +66,15 @@ class Team {
   }
 
   void run(Region& region) {
-    const std::unique_lock lock(busy_, std::try_to_lock);
-    if (inside_ || !lock || size() == 1 || region.count <= region.grain) {
+    std::unique_lock lock(busy_, std::defer_lock);
+    if (inside_ || size() == 1 || region.count <= region.grain || !lock.try_lock()) {
       region.work();
     } else {
-      inside_ = true;
       open(region);
+      inside_ = true;
       region.work();
-      close();
       inside_ = false;
+      close();
     }
     if (region.error) std::rethrow_exception(region.error);
   }

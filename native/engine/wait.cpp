@@ -6,7 +6,7 @@ namespace {
 
 constexpr auto kSlice = std::chrono::milliseconds(100);  // how often a blocked thread looks at signals
 // Back-pressure that lasts this long without anything finishing is not what the program needs: it may be
-// waiting for the very thread that is held back. Then the limit is doubled until the engine has caught up.
+// waiting for the very thread that is held back. Then the limit is doubled, until a later stall ends as it should.
 constexpr auto kPatience = std::chrono::seconds(1);
 
 }  // namespace
@@ -20,11 +20,18 @@ Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline) {
       slice = Clock::now() + std::chrono::milliseconds(1);  // only functions of other threads are left
     }
     if (waiter.parker.park_once(std::min(slice, deadline))) continue;
+    retry_refused_threads();
     if (waiter.done.load(std::memory_order_acquire)) break;
     if (host_hooks.interrupted && host_hooks.interrupted()) return Waited::interrupted;
     if (Clock::now() >= deadline) return Waited::timed_out;
   }
   return Waited::done;
+}
+
+void Engine::retry_refused_threads() {
+  Session s(*this);
+  if (std::exchange(thread_refused_, false)) each_queue([&](Queue& queue) { wake(queue, s); });
+  s.finish();
 }
 
 bool Engine::declared_by_running(const Var* var) const {
@@ -132,7 +139,8 @@ void Engine::wait_for_all(Deadline deadline) {
       else
         causes.push_back(std::move(cause));
     }
-    causes_dropped_ = 0;
+    if (const uint64_t more = std::exchange(causes_dropped_, 0))
+      causes.push_back(make_ref<Error>("and " + std::to_string(more) + " more operations failed"));
     s.finish();
   }
   if (!causes.empty()) throw OperationFailed(std::move(causes));

@@ -3,6 +3,8 @@
 // Waking is lazy and chained: at most one worker of a queue is on its way at a time, and when it arrives and
 // finds more than it can take it wakes the next. So a burst of tiny functions is done by one thread, without
 // a system call each, while long functions still spread over all threads.
+#include <system_error>
+
 #include "engine/session.h"
 
 namespace weft {
@@ -16,9 +18,10 @@ constexpr auto kSpin = std::chrono::microseconds(3);
 // Wide work waits this long for narrow functions that run, then goes beside them.
 constexpr auto kWideGrace = std::chrono::microseconds(200);
 constexpr int kDrainAtOnce = 64;
-// Functions that last less than this, scheduling included, are tiny; a worker decides it once in kStreak of
-// them.
+// Functions that last less than this, scheduling included, are tiny; a worker decides once in kStreak of them.
 constexpr auto kTiny = std::chrono::nanoseconds(500);
+// In a domain (under the GIL) functions cannot run side by side, unless they leave it, and then they last longer.
+constexpr auto kTinyInDomain = std::chrono::nanoseconds(4000);
 constexpr int kStreak = 64;
 constexpr auto kStandby = std::chrono::microseconds(100);
 
@@ -72,6 +75,11 @@ bool Engine::runnable(Queue& queue) {
   }
 }
 
+// Runnable, and not only as soon as narrow functions have ended.
+bool Engine::can_take(Queue& queue) {
+  return runnable(queue) && !(queue.kind == QueueKind::wide && queue.device->narrow_running > 0);
+}
+
 void Engine::wake(Queue& queue, Session& s) {
   if (queue.waking || queue.spinning || s.takes_from(queue) || queue.left_to_others() || !runnable(queue))
     return;
@@ -81,9 +89,7 @@ void Engine::wake(Queue& queue, Session& s) {
     worker->idle = false;
     s.wake(worker);
     ++wakes_;
-  } else if (!stopping_ && static_cast<int>(queue.workers.size()) < queue.limit) {
-    start_thread(queue);
-  } else {
+  } else if (stopping_ || static_cast<int>(queue.workers.size()) == queue.limit || !start_thread(queue)) {
     return;
   }
   queue.waking = true;
@@ -95,13 +101,20 @@ void Engine::kick(DeviceState& device, Session& s) {
   wake(device.queue(QueueKind::wide), s);
 }
 
-void Engine::start_thread(Queue& queue) {
+// False if the system gives no thread. The queue's other threads then do the work; if it has none, waits try again.
+bool Engine::start_thread(Queue& queue) {
   auto worker = std::make_unique<Worker>();
   worker->queue = &queue;
   worker->index = static_cast<int>(queue.workers.size());
-  worker->thread = std::thread([this, w = worker.get()] { worker_main(*w); });
+  try {
+    worker->thread = std::thread([this, w = worker.get()] { worker_main(*w); });
+  } catch (const std::system_error&) {
+    thread_refused_ = queue.workers.empty();
+    return false;
+  }
   queue.workers.push_back(std::move(worker));
   ++threads_;
+  return true;
 }
 
 // The next operation that this worker may run, or null.
@@ -149,73 +162,58 @@ void Engine::left(Queue& queue, Worker& worker, Session& s) {
   }
 }
 
-// Looks on for a while, then sleeps until woken. Returns true if a wide operation has waited out its grace.
-bool Engine::sleep(Worker& worker, Session& s) {
-  Queue& queue = *worker.queue;
+// Looks on for a while without counting as idle. True if there may be work.
+bool Engine::look_on(Queue& queue, Session& s) {
   DeviceState& device = *queue.device;
   const bool quiet = !device.wide_running && device.queue(QueueKind::wide).ready.empty();
-  if (queue.kind == QueueKind::compute && quiet && !queue.spinning && !stopping_) {
-    queue.spinning = true;
-    s.finish();
-    const auto until = Clock::now() + kSpin;
-    bool found = false;
-    do {
-      for (int i = 0; i < 16 && !found; ++i) {
-        cpu_relax();
-        found = queue.has_ready.load(std::memory_order_relaxed) || !inbox_.empty();
-      }
-    } while (!found && Clock::now() < until);
-    s.relock();
-    queue.spinning = false;
-    if (found) return false;
-  }
+  if (queue.kind != QueueKind::compute || !quiet || queue.spinning || stopping_) return false;
+  queue.spinning = true;
+  s.finish();
+  const auto until = Clock::now() + kSpin;
+  bool found = false;
+  do {
+    for (int i = 0; i < 16 && !found; ++i) {
+      cpu_relax();
+      found = queue.has_ready.load(std::memory_order_relaxed) || !inbox_.empty();
+    }
+  } while (!found && Clock::now() < until);
+  s.relock();
+  queue.spinning = false;
+  return found;
+}
+
+// Sleeps until somebody wakes the worker; false at the deadline.
+bool Engine::park(Worker& worker, Deadline deadline, Session& s) {
+  Queue& queue = *worker.queue;
   queue.idle.push_back(&worker);
   worker.idle = true;
   set_available(available_, queue);
-  // Having said so, look once more: a push since then either sees `available_` or is seen here.
-  if (!inbox_.empty() || runnable(queue) || stopping_) {
-    const bool blocked =
-        queue.kind == QueueKind::wide && device.narrow_running > 0 && inbox_.empty() && !stopping_;
-    if (!blocked) {
-      std::erase(queue.idle, &worker);
-      worker.idle = false;
-      set_available(available_, queue);
-      return false;
-    }
+  // Having said so, look once more: a push since then either sees `available` or is seen here.
+  bool woken = true;
+  if (inbox_.empty() && !can_take(queue) && !stopping_) {
     s.finish();
-    worker.parker.park_until(Clock::now() + kWideGrace);
+    woken = worker.parker.park_until(deadline);
     s.relock();
-    const bool grace_over = worker.idle;
-    if (worker.idle) {
-      std::erase(queue.idle, &worker);
-      worker.idle = false;
-      set_available(available_, queue);
-    } else {
-      queue.waking = false;
-    }
-    return grace_over;
   }
-  s.finish();
-  worker.parker.park();
-  s.relock();
-  if (std::exchange(worker.on_standby, false)) {
-    stand_by(worker, s);
-  } else if (worker.idle) {  // a wake meant for an earlier sleep
+  if (worker.idle) {  // not woken for work: the deadline, or a wake meant for an earlier sleep
     std::erase(queue.idle, &worker);
     worker.idle = false;
     set_available(available_, queue);
+  } else if (std::exchange(worker.on_standby, false)) {
+    stand_by(worker, s);
   } else {
     queue.waking = false;
   }
-  return false;
+  return woken;
 }
 
 // One thread does tiny functions faster than two that contend for the lock, and pushing threads need not look
 // for sleepers meanwhile. But nobody knows how long the next function is. So one worker stands by: it sleeps,
 // and looks again every kStandby whether the others still get on; if not, it works too.
-void Engine::consider_standby(Worker& worker, Session& s) {
+void Engine::consider_standby(Worker& worker, std::chrono::nanoseconds tiny, Session& s) {
   Queue& queue = *worker.queue;
   if (queue.standby) return;
+  queue.standby_progress = static_cast<uint64_t>(kStandby / tiny / 4);
   if (queue.active() > 1) {
     stand_by(worker, s);
   } else if (!queue.idle.empty()) {
@@ -238,7 +236,7 @@ void Engine::stand_by(Worker& worker, Session& s) {
     s.finish();
     worker.parker.park_until(Clock::now() + kStandby);
     s.relock();
-    they_get_on = queue.active() > 0 && queue.taken - before >= kStandby / kTiny / 4;
+    they_get_on = queue.active() > 0 && queue.taken - before >= queue.standby_progress;
   }
   queue.standby = false;
   set_available(available_, queue);
@@ -269,7 +267,11 @@ void Engine::worker_main(Worker& worker) {
           continue;
         }
         if (queue.kind == QueueKind::compute || queue.kind == QueueKind::wide) kick(*queue.device, s);
-        force = sleep(worker, s);
+        if (look_on(queue, s)) continue;
+        Deadline deadline = kNever;
+        if (queue.kind == QueueKind::wide && !queue.ready.empty())
+          deadline = std::max(Clock::now(), queue.device->narrow_until) + kWideGrace;
+        force = !park(worker, deadline, s);
         continue;
       }
       s.finish();
@@ -284,9 +286,17 @@ void Engine::worker_main(Worker& worker) {
         release_stalled(s);  // perhaps only asynchronous operations are left
       if (++streak < kStreak) continue;
       const auto now = Clock::now();
-      if (now - streak_began < kStreak * kTiny) consider_standby(worker, s);
+      const auto tiny = hold.holds() ? kTinyInDomain : kTiny;
+      const bool brief = now - streak_began < kStreak * tiny;
       streak = 0;
       streak_began = now;
+      if (!brief || queue.standby) continue;
+      if (hold.holds()) {
+        s.finish();
+        hold.release();
+        s.relock();
+      }
+      consider_standby(worker, tiny, s);
     }
     s.finish();
   }

@@ -189,8 +189,7 @@ def _shut_down_at_exit() -> None:
             f"weft: {thread} still runs a function {timeout_s} s after the program's end "
             "(WEFT_EXIT_TIMEOUT_S); given up\n"
         )
-    if stuck:
-        _core.end_python()
+    _core.end_python()  # threads that still run may not touch Python any more
 
 
 os.register_at_fork(before=_settle_before_fork, after_in_child=_renew_locks_after_fork)
