@@ -21,9 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft._core import testing
-
 import weft
+from weft._core import testing
 from weft.engine import Engine, NativeFunction
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -134,8 +134,7 @@ Device as_device(nb::handle object) {
   if (object.is_none()) return {};
   nb::object device = nb::module_::import_("weft.base.device").attr("as_device")(object);
   if (nb::cast<std::string>(device.attr("kind")) != "cpu") {
-    const std::string text =
-        to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only";
+    const std::string text = to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only";
     nb::object type = nb::module_::import_("weft.base.errors").attr("DeviceError");
     PyErr_SetString(type.ptr(), text.c_str());
     throw nb::python_error();
@@ -149,9 +148,9 @@ QueueKind as_queue(nb::handle object) {
     for (int i = 0; text && i < kQueueKinds; ++i)
       if (std::strcmp(text, queue_name(static_cast<QueueKind>(i))) == 0) return static_cast<QueueKind>(i);
   }
-  throw nb::value_error(("queue must be 'compute', 'wide', 'copy', 'io' or 'priority', not " +
-                         to_utf8(nb::repr(object)))
-                            .c_str());
+  throw nb::value_error(
+      ("queue must be 'compute', 'wide', 'copy', 'io' or 'priority', not " + to_utf8(nb::repr(object)))
+          .c_str());
 }
 
 Deadline as_deadline(nb::handle timeout_s) {
@@ -419,7 +418,8 @@ void bind_engine(nb::module_& m) {
             const Variables variables(const_vars, mutate_vars, overwrite_vars);
             auto op = build(fn, variables, {name, nb::none()}, is_async);
             PyObject* function = PyCallable_Check(fn.ptr()) ? fn.ptr() : nullptr;
-            return new PyOperator{self.core, variables.kept(), self.core->new_operator(op.release(), kind), function};
+            return new PyOperator{self.core, variables.kept(), self.core->new_operator(op.release(), kind),
+                                  function};
           },
           nb::arg("fn"), nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
           nb::arg("name") = nb::str(""), nb::arg("is_async") = false, nb::kw_only(),
@@ -477,7 +477,8 @@ void bind_engine(nb::module_& m) {
           [](PyEngine& e) {
             const PythonEntry entry;
             e.core->start();
-          }, "Take operations again after stop().")
+          },
+          "Take operations again after stop().")
       .def(
           "stop",
           [](PyEngine& e, nb::handle timeout_s) {

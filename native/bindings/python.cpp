@@ -13,9 +13,9 @@ std::atomic<bool> ending{false};
 std::thread::id main_thread;
 thread_local bool holds_gil = false;
 
-// Python ends a thread that asks for the GIL while the interpreter ends by unwinding its stack, which aborts the process
-// at the first noexcept function. So such a thread sleeps until the process is gone, and the end waits for
-// those that ask already.
+// Python ends a thread that asks for the GIL while the interpreter ends by unwinding its stack, which aborts
+// the process at the first noexcept function. So such a thread sleeps until the process is gone, and the end
+// waits for those that ask already.
 std::atomic<int> asking{0};
 template <class F>
 auto take_gil(F&& take) {

@@ -66,7 +66,8 @@ class PythonError : public Error {
 Ref<Error> error_from_python(nb::python_error& thrown);
 // `object` is an exception, an exception class or a str; anything else raises TypeError.
 Ref<Error> error_from_object(nb::handle object);
-// The C++ object behind `object` if it is one of ours, else null; also for None, which nanobind casts to any pointer.
+// The C++ object behind `object` if it is one of ours, else null; also for None, which nanobind casts to any
+// pointer.
 template <class T>
 T* as(nb::handle object) {
   T* found = nullptr;
@@ -84,7 +85,7 @@ struct Site {
   PyObject* code = nullptr;
   int instruction = 0;
 
-  static Site here();        // of the innermost Python frame; GIL held
+  static Site here();                 // of the innermost Python frame; GIL held
   std::string text() const noexcept;  // "file.py:41"; GIL held
 };
 

@@ -293,15 +293,20 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const Options options_;
   Inbox inbox_;
 
-  alignas(64) std::atomic<uint64_t> finished_{0};  // of operations that came through the inbox
-  std::atomic<uint64_t> finished_seen_{0};         // pushers' old copy
+  // Cache lines: what pushing threads read at each push, what they write, and what the working core writes at
+  // each operation must not share one.
+  alignas(64) std::atomic<uint64_t> finished_{0};       // of operations that came through the inbox
+  alignas(64) std::atomic<uint64_t> finished_seen_{0};  // pushers' old copy
   std::atomic<uint64_t> pending_bytes_{0};
   std::atomic<uint64_t> limit_{0};  // max_pending, doubled while nothing finishes
   std::atomic<State> state_{State::running};
   std::atomic<std::vector<std::shared_ptr<Observer>>*> observers_{nullptr};
+  std::atomic<uint64_t> next_trace_id_{1};
   std::atomic<DeviceState*> devices_[64]{};
 
   alignas(64) Lock lock_;
+  std::atomic<bool> nudge_missed_{
+      false};  // somebody found the lock taken and left an operation to its holder
   // Below: engine lock.
   std::atomic<int> available_{0};  // over all queues; also read without the lock
   std::deque<Epoch> epochs_;
@@ -319,12 +324,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Completion* outstanding_ = nullptr;
   uint64_t outstanding_count_ = 0;
   bool stopping_ = false;
-  bool thread_refused_ = false;    // a queue has work and no thread
+  bool thread_refused_ = false;                         // a queue has work and no thread
   std::vector<std::unique_ptr<Worker>> ended_workers_;  // somebody may still be about to unpark one
   uint64_t generation_ = 0;  // +1 in a forked child: threads of the parent do not exist here
   std::mutex lifecycle_;     // start, stop, shutdown
   bool abandoned_ = false;   // a function never returned: the engine is leaked; under lifecycle_
-  std::atomic<uint64_t> next_trace_id_{1};
   std::mutex observer_mutex_;
   std::vector<std::unique_ptr<std::vector<std::shared_ptr<Observer>>>> old_observers_;
 

@@ -160,9 +160,12 @@ void Engine::stop(Deadline deadline) {
     s.finish();
     if (!waiter) break;
     switch (wait(*waiter, deadline)) {
-      case Waited::done: break;
-      case Waited::timed_out: throw TimedOut("stop: operations are still pending; the engine goes on");
-      case Waited::interrupted: throw Interrupted();
+      case Waited::done:
+        break;
+      case Waited::timed_out:
+        throw TimedOut("stop: operations are still pending; the engine goes on");
+      case Waited::interrupted:
+        throw Interrupted();
     }
   }
   state_.store(State::stopped);
@@ -189,7 +192,8 @@ std::vector<std::string> Engine::end_threads(Deadline deadline) {
     s.finish();
   }
   for (auto& worker : workers) worker->parker.unpark();
-  deadline = std::max(deadline, Clock::now() + std::chrono::milliseconds(100));  // idle ones need a moment, too
+  deadline =
+      std::max(deadline, Clock::now() + std::chrono::milliseconds(100));  // idle ones need a moment, too
   std::vector<std::string> stuck;
   for (auto& worker : workers) {
     if (poll(deadline, [&] { return worker->exited.load(std::memory_order_acquire); })) {

@@ -37,7 +37,7 @@ class ReadyList {
 struct Worker {
   Queue* queue = nullptr;
   int index = 0;
-  Op* current = nullptr;  // what it runs
+  Op* current = nullptr;      // what it runs
   bool idle = false;          // on the queue's idle list
   bool on_standby = false;    // woken to stand by, not to work
   bool long_running = false;  // a narrow function that wide work no longer waits for
@@ -50,7 +50,8 @@ struct Worker {
 struct DeviceState;
 
 struct Queue {
-  DeviceState* device = nullptr;
+  alignas(64) std::atomic<int> available{0};  // threads that a push may wake or start; read at each push
+  alignas(64) DeviceState* device = nullptr;
   QueueKind kind = QueueKind::compute;
   int limit = 1;  // most threads
   ReadyList ready;
@@ -59,9 +60,8 @@ struct Queue {
   bool waking = false;                           // a woken worker has not arrived yet
   bool spinning = false;                         // a worker looks for work before it sleeps
   bool standby = false;                // a worker leaves tiny functions to the others, see Engine::stand_by
-  uint64_t standby_progress = 0;    // how many operations the others must take while it sleeps
+  uint64_t standby_progress = 0;       // how many operations the others must take while it sleeps
   uint64_t taken = 0;                  // operations ever
-  std::atomic<int> available{0};       // threads that a push may wake or start
   std::atomic<bool> has_ready{false};  // a hint for the spinning worker
 
   int active() const noexcept { return static_cast<int>(workers.size() - idle.size()) - (standby ? 1 : 0); }

@@ -75,9 +75,10 @@ void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
   if (op->error) {
     op->skipped = true;
     if (op->kind == OpKind::async) {
-      Ref<Completion> unused(std::exchange(op->completion, nullptr));
-      unused->release();  // the operation's own count
-      unused->done_.store(true, std::memory_order_relaxed);
+      if (Completion* unused = std::exchange(op->completion, nullptr)) {
+        unused->done_.store(true, std::memory_order_relaxed);
+        unused->release();  // the operation's own count
+      }
     }
   } else {
     hold.take(op->type->domain);

@@ -121,7 +121,7 @@ void Engine::ready(Op* op, Session& s) {
   } else {
     op->queue->ready.push(op);
     op->queue->has_ready.store(true, std::memory_order_relaxed);
-    wake(*op->queue, s);
+    if (!s.takes_from(*op->queue)) wake(*op->queue, s);
   }
 }
 
@@ -180,8 +180,8 @@ void Engine::complete(Op* op, Session& s) {
     Access& access = op->accesses()[0];
     Var* var = access.var;
     release(access, op, false, s);
-    // The engine's own count, taken in new_variable. If an operation got in behind, through a race of the user's
-    // between pushing and deleting, the variable stays.
+    // The engine's own count, taken in new_variable. If an operation got in behind, through a race of the
+    // user's between pushing and deleting, the variable stays.
     if (var->idle()) {
       Ref<Var> last(var);
       var->release();

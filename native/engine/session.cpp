@@ -30,12 +30,12 @@ void Session::pause() {
     locked_ = false;
     engine_.lock_.unlock();
     after_unlock();
-    // A push that failed to take the lock while we had it left its operation to us (Engine::nudge). The unlock
-    // and this load are sequentially consistent, as are its store and its attempt: one of us sees the other.
-    if (engine_.available_.load(std::memory_order_seq_cst) <= 0 || engine_.inbox_.empty()) return;
-    if (!engine_.lock_.try_lock()) return;
+    // A push that found the lock taken left its operation to us (Engine::nudge). The unlock and this load are
+    // sequentially consistent, as are its store and its second attempt: one of us sees the other.
+    if (!engine_.nudge_missed_.load(std::memory_order_seq_cst) || !engine_.lock_.try_lock()) return;
     locked_ = true;
-    engine_.drain(*this, 64);
+    engine_.nudge_missed_.store(false, std::memory_order_relaxed);
+    engine_.drain_all(*this);
   }
 }
 

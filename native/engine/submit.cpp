@@ -53,7 +53,7 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   op->priority = options.priority;
   op->size_bytes = options.size_bytes;
   if (options_.kind == EngineKind::threaded && !on_engine_thread()) throttle(options.size_bytes);
-  validate(raw);  // after throttle, which may have let other threads in
+  validate(raw);                     // after throttle, which may have let other threads in
   if (announce(raw)) validate(raw);  // so may an observer
   if (Bulk* bulk = bulk_here; bulk && bulk->engine == this) {
     const bool joins =
@@ -154,18 +154,22 @@ void Engine::enqueue(Op* op) {
     }
     return;
   }
-  // Later tickets may already be stored behind ours; their producers saw nothing to do, so we look for all queues.
+  // Later tickets may already be stored behind ours; their producers saw nothing to do, so we look for all
+  // queues.
   const bool alone = inbox_.tickets() == ticket + 1;
   const std::atomic<int>& available = alone ? queue->available : available_;
   if (available.load(std::memory_order_seq_cst) > 0) nudge();
 }
 
 // A thread could run the operation but sleeps: hand it over here and now. If the lock is taken, its holder
-// looks at the inbox again when it unlocks (Session::finish).
+// looks at the inbox again when it unlocks (Session::pause).
 void Engine::nudge() {
-  if (!lock_.try_lock()) return;
+  if (!lock_.try_lock()) {
+    nudge_missed_.store(true, std::memory_order_seq_cst);
+    if (!lock_.try_lock()) return;
+  }
   Session s(*this, std::adopt_lock);
-  drain(s, static_cast<int>(Inbox::kCapacity));
+  drain_all(s);
   s.finish();
 }
 

@@ -6,7 +6,8 @@ namespace {
 
 constexpr auto kSlice = std::chrono::milliseconds(100);  // how often a blocked thread looks at signals
 // Back-pressure that lasts this long without anything finishing is not what the program needs: it may be
-// waiting for the very thread that is held back. Then the limit is doubled, until a later stall ends as it should.
+// waiting for the very thread that is held back. Then the limit is doubled, until a later stall ends as it
+// should.
 constexpr auto kPatience = std::chrono::seconds(1);
 
 }  // namespace

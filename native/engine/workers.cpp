@@ -16,14 +16,16 @@ namespace {
 // A worker that runs out of work looks on for this long before it sleeps (docs/design/engine.md, "Spinning").
 constexpr auto kSpin = std::chrono::microseconds(3);
 // Wide work waits this long for narrow functions that run, then goes beside them.
-constexpr auto kWideGrace = std::chrono::microseconds(200);
+constexpr auto kWideGrace = std::chrono::milliseconds(1);
 constexpr int kDrainAtOnce = 64;
-// Functions that last less than this, scheduling included, are tiny; a worker decides once in kStreak of them.
+// Functions that last less than this, scheduling included, are tiny; a worker decides once in kStreak of
+// them.
 constexpr auto kTiny = std::chrono::nanoseconds(500);
-// In a domain (under the GIL) functions cannot run side by side, unless they leave it, and then they last longer.
+// In a domain (under the GIL) functions cannot run side by side, unless they leave it, and then they last
+// longer.
 constexpr auto kTinyInDomain = std::chrono::nanoseconds(4000);
 constexpr int kStreak = 64;
-constexpr auto kStandby = std::chrono::microseconds(100);
+constexpr auto kStandby = std::chrono::microseconds(300);
 
 void set_available(std::atomic<int>& all, Queue& queue) noexcept {
   const int sleeping =
@@ -81,8 +83,7 @@ bool Engine::can_take(Queue& queue) {
 }
 
 void Engine::wake(Queue& queue, Session& s) {
-  if (queue.waking || queue.spinning || s.takes_from(queue) || queue.left_to_others() || !runnable(queue))
-    return;
+  if (queue.waking || queue.spinning || queue.left_to_others() || !runnable(queue)) return;
   if (!queue.idle.empty()) {
     Worker* worker = queue.idle.back();
     queue.idle.pop_back();
@@ -101,7 +102,8 @@ void Engine::kick(DeviceState& device, Session& s) {
   wake(device.queue(QueueKind::wide), s);
 }
 
-// False if the system gives no thread. The queue's other threads then do the work; if it has none, waits try again.
+// False if the system gives no thread. The queue's other threads then do the work; if it has none, waits try
+// again.
 bool Engine::start_thread(Queue& queue) {
   auto worker = std::make_unique<Worker>();
   worker->queue = &queue;

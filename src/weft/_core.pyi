@@ -6,6 +6,7 @@ from types import ModuleType
 import weft.base.device
 import weft.base.errors
 
+
 def end_python() -> None: ...
 
 class RunContext:
@@ -18,14 +19,19 @@ class RunContext:
 
     @property
     def device(self) -> weft.base.device.Device: ...
+
     @property
     def stream(self) -> None: ...
+
     @property
     def worker(self) -> int: ...
+
     @property
     def queue(self) -> str: ...
+
     @property
     def operation(self) -> str: ...
+
     def __repr__(self) -> str: ...
 
 class OnComplete:
@@ -55,11 +61,11 @@ class NativeFunction:
     ...     engine.wait_for_all()
     """
 
-    def __init__(
-        self, address: int, data: int = 0, *, cheap: bool = False, name: str = "", keep: object | None = None
-    ) -> None: ...
+    def __init__(self, address: int, data: int = 0, *, cheap: bool = False, name: str = '', keep: object | None = None) -> None: ...
+
     @property
     def cheap(self) -> bool: ...
+
     @property
     def name(self) -> str: ...
 
@@ -72,6 +78,7 @@ class Variable:
 
     @property
     def version(self) -> int: ...
+
     def __repr__(self) -> str: ...
 
 class Operator:
@@ -81,6 +88,7 @@ class Operator:
 
     @property
     def name(self) -> str: ...
+
     def __repr__(self) -> str: ...
 
 class OperationRecord:
@@ -88,28 +96,25 @@ class OperationRecord:
 
     @property
     def id(self) -> int: ...
+
     @property
     def operation(self) -> str: ...
+
     @property
     def device(self) -> weft.base.device.Device: ...
+
     @property
     def queue(self) -> str: ...
+
     @property
     def worker(self) -> int: ...
+
     @property
     def error(self) -> weft.base.errors.EngineError | None: ...
 
 class Engine:
-    def __init__(
-        self,
-        kind: str,
-        workers: int,
-        io_workers: int,
-        max_pending: int,
-        max_pending_bytes: int,
-        seed: int,
-        check: bool,
-    ) -> None: ...
+    def __init__(self, kind: str, workers: int, io_workers: int, max_pending: int, max_pending_bytes: int, seed: int, check: bool) -> None: ...
+
     @property
     def workers(self) -> int:
         """Narrow compute threads of each device."""
@@ -128,20 +133,7 @@ class Engine:
         Raises EngineError if it has been deleted already or belongs to another engine.
         """
 
-    def push(
-        self,
-        fn: Callable[[RunContext], object] | NativeFunction | Operator,
-        device: weft.base.device.Device | str | None = None,
-        const_vars: Iterable[Variable] = (),
-        mutate_vars: Iterable[Variable] = (),
-        overwrite_vars: Iterable[Variable] = (),
-        priority: int = 0,
-        name: str = "",
-        *,
-        queue: str = "compute",
-        size_bytes: int = 0,
-        on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None,
-    ) -> None:
+    def push(self, fn: Callable[[RunContext], object] | NativeFunction | Operator, device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable] = (), mutate_vars: Iterable[Variable] = (), overwrite_vars: Iterable[Variable] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
         """
         Run ``fn(run_context)`` once the variables it uses are free; returns at once.
 
@@ -168,20 +160,7 @@ class Engine:
         [0, 1, 2]
         """
 
-    def push_async(
-        self,
-        fn: Callable[[RunContext, OnComplete], object],
-        device: weft.base.device.Device | str | None = None,
-        const_vars: Iterable[Variable] = (),
-        mutate_vars: Iterable[Variable] = (),
-        overwrite_vars: Iterable[Variable] = (),
-        priority: int = 0,
-        name: str = "",
-        *,
-        queue: str = "io",
-        size_bytes: int = 0,
-        on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None,
-    ) -> None:
+    def push_async(self, fn: Callable[[RunContext, OnComplete], object], device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable] = (), mutate_vars: Iterable[Variable] = (), overwrite_vars: Iterable[Variable] = (), priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
         """
         Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is called.
 
@@ -190,17 +169,7 @@ class Engine:
         likewise if on_complete is dropped without having been called.
         """
 
-    def new_operator(
-        self,
-        fn: Callable[..., object] | NativeFunction,
-        const_vars: Iterable[Variable] = (),
-        mutate_vars: Iterable[Variable] = (),
-        name: str = "",
-        is_async: bool = False,
-        *,
-        overwrite_vars: Iterable[Variable] = (),
-        queue: str | None = None,
-    ) -> Operator:
+    def new_operator(self, fn: Callable[..., object] | NativeFunction, const_vars: Iterable[Variable] = (), mutate_vars: Iterable[Variable] = (), name: str = '', is_async: bool = False, *, overwrite_vars: Iterable[Variable] = (), queue: str | None = None) -> Operator:
         """
         An Operator to push many times: fn, its variables and its name, taken apart only once.
 
@@ -210,9 +179,7 @@ class Engine:
     def delete_operator(self, operator: Operator) -> None:
         """No more pushes of it; it is freed when those before have finished."""
 
-    def wait_for_var(
-        self, variable: Variable, writes_only: bool = False, timeout_s: float | None = None
-    ) -> None:
+    def wait_for_var(self, variable: Variable, writes_only: bool = False, timeout_s: float | None = None) -> None:
         """
         Wait for everything pushed on a variable before; with writes_only for what produces its value.
 
@@ -274,7 +241,9 @@ class Engine:
         """
 
 def settle_engines(arg: float, /) -> bool: ...
+
 def shut_down_engines(timeout_s: float) -> tuple[list[str], list[str]]: ...
+
 def dnnl_version() -> tuple[int, int, int]: ...
 
 testing: ModuleType

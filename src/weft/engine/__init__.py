@@ -6,7 +6,8 @@
 ...     value = {}
 ...     engine.push(lambda run_context: value.update(a=2), mutate_vars=[a])
 ...     engine.push(lambda run_context: value.update(b=3), mutate_vars=[b])
-...     engine.push(lambda run_context: value.update(total=value["a"] + value["b"]), const_vars=[a, b], mutate_vars=[total])
+...     add = lambda run_context: value.update(total=value["a"] + value["b"])
+...     engine.push(add, const_vars=[a, b], mutate_vars=[total])
 ...     engine.wait_for_var(total)
 >>> value["total"]
 5
