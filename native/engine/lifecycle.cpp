@@ -251,6 +251,8 @@ void Engine::abandon_outstanding(const char* reason, Session& s) {
     completion->unlink(*this);
     if (!completion->done_.exchange(true)) {
       op->error = make_ref<Error>(reason);
+      op->error->operation = op->name();
+      op->error->where = op->where();
       complete(op, s);
     }
   }
@@ -342,16 +344,24 @@ void Engine::reset_in_child() {
   stalled_.clear();
   inbox_.forget_unfilled();
   drain_all(s);
-  for (Op* op : lost) {
-    op->error = make_ref<Error>(kReason);
+  auto fail = [&](Op* op, bool ran) {
+    if (!op->error) {
+      const Op* named = op->kind == OpKind::bulk ? op->parts : op;
+      op->error = make_ref<Error>(kReason);
+      op->error->operation = named->name();
+      op->error->where = named->where();
+    }
+    op->skipped = !ran;
+    for (Op* part = op->kind == OpKind::bulk ? op->parts : nullptr; part; part = part->next)
+      for (const Access *a = part->accesses(), *end = a + part->access_count; a != end; ++a)
+        if (a->mode != Mode::read && !a->var->error) a->var->error = op->error;
     complete(op, s);
-  }
+  };
+  for (Op* op : lost) fail(op, true);
   abandon_outstanding(kReason, s);
   auto give_up = [&](Op* op) {
     --ready_count_;
-    if (!op->error) op->error = make_ref<Error>(kReason);
-    op->skipped = true;
-    complete(op, s);
+    fail(op, false);
   };
   for (bool found = true; found;) {
     found = false;

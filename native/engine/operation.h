@@ -112,7 +112,7 @@ struct Op {
   static constexpr size_t kInlineState = 48;
 
   const TaskType* type = nullptr;  // null for markers
-  void* state = nullptr;           // `storage`, or the function object of `origin`
+  void* state = nullptr;           // `storage`, or the function object of `origin`; of a bulk: its variables
   Op* next = nullptr;              // in the ready list, the chain of a bulk, or a free list
   Queue* queue = nullptr;
   Epoch* epoch = nullptr;

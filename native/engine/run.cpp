@@ -212,7 +212,10 @@ void Engine::finish_op(Op* op, Session& s) {
     s.discard(part);
     s.pause();
   }
-  call_finished(op, error.get());
+  if (op->kind == OpKind::bulk)
+    delete static_cast<std::vector<Ref<Var>>*>(op->state);
+  else
+    call_finished(op, error.get());
   drop_state(op);
   s.relock();
   s.discard(op);

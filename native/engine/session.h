@@ -41,6 +41,7 @@ class Session {
   // The calling worker takes an operation of `queue` before it unlocks, so none of its other workers is woken
   // for the first; if more are left by then, `finish` wakes one.
   void will_take_from(Queue& queue) noexcept { taking_ = &queue; }
+  void will_take_nothing() noexcept { taking_ = nullptr; }
   bool takes_from(const Queue& queue) const noexcept { return taking_ == &queue; }
 
   void wake(Worker* worker) { wakes_.push_back(worker); }

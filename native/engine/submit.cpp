@@ -30,7 +30,7 @@ struct Bulk {
   Op* first = nullptr;
   Op* last = nullptr;
   size_t accesses = 0;
-  std::vector<Ref<Var>> vars;  // no operation of the engine holds them yet
+  std::vector<Ref<Var>> vars;  // another thread may delete them before the flush; kept until the bulk has run
 };
 thread_local Bulk* bulk_here = nullptr;
 
@@ -226,16 +226,14 @@ void Engine::flush_bulk() {
   if (!bulk || bulk->engine != this || !bulk->first) return;
   Op* first = bulk->first;
   const size_t accesses = bulk->accesses;
-  const int count = bulk->count;
   bulk->first = bulk->last = nullptr;
   bulk->accesses = 0;
   bulk->count = 0;
-  const auto vars = std::exchange(bulk->vars, {});  // until the operation has been submitted
-  if (count == 1) return enqueue(first);
   for (Op* part = first; part; part = part->next) part->merge_duplicates();
   Op* op = new_op(accesses);
   op->kind = OpKind::bulk;
   op->parts = first;
+  op->state = new std::vector<Ref<Var>>(std::exchange(bulk->vars, {}));
   op->queue = first->queue;
   op->priority = first->priority;
   for (const Op* part = first; part; part = part->next) op->size_bytes += part->size_bytes;

@@ -215,6 +215,7 @@ void Engine::check_access(Var& var, bool write) {
                          "' reads a variable that it declared as overwritten");
     return;
   }
+  flush_bulk();
   Session s(*this);
   settle_inbox(s);
   const bool fits = write ? var.idle() : var.readable();

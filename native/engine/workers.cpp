@@ -268,6 +268,7 @@ void Engine::worker_main(Worker& worker) {
           s.relock();
           continue;
         }
+        s.will_take_nothing();
         if (queue.kind == QueueKind::compute || queue.kind == QueueKind::wide) kick(*queue.device, s);
         if (look_on(queue, s)) continue;
         Deadline deadline = kNever;
