@@ -26,3 +26,10 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xfail(reason=gaps[item.nodeid], strict=True))
         if item.get_closest_marker("full") and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="long: runs with ./dev test --full"))
+
+
+def pytest_sessionfinish():
+    """End the engines of the tests here, so that nothing is written after the closing line."""
+    from weft import _core
+
+    _core.shut_down_engines(5.0)

@@ -53,6 +53,14 @@ bool poll(Deadline deadline, F&& done) {
   return true;
 }
 
+// What a thread that was given up may still come back to: never destroyed.
+void keep_for_ever(const void* object) {
+  static std::mutex mutex;
+  static auto* objects = new std::vector<const void*>;
+  const std::lock_guard guard(mutex);
+  objects->push_back(object);
+}
+
 // At the end, asynchronous operations are waited for as long as now and then one of them completes.
 constexpr auto kAsyncGrace = std::chrono::seconds(1);
 
@@ -101,7 +109,10 @@ void Engine::destroy(Engine* engine) {
       const std::lock_guard guard(Registry::get().mutex);
       std::erase(Registry::get().engines, engine);
     }
-    if (!stuck) delete engine;
+    if (stuck)
+      keep_for_ever(engine);
+    else
+      delete engine;
   };
   if (worker_of == engine) {
     std::thread(end).detach();
@@ -201,7 +212,7 @@ std::vector<std::string> Engine::end_threads(Deadline deadline) {
     } else {
       stuck.push_back(describe(*worker));
       worker->thread.detach();
-      static_cast<void>(worker.release());  // its thread may still come back to it
+      keep_for_ever(worker.release());
     }
   }
   Session s(*this);

@@ -275,7 +275,7 @@ TEST(errors_are_found_by_the_checking_mode) {
 }
 
 TEST(errors_are_found_by_the_checking_mode_outside_of_functions) {
-  Gate gate;
+  Gate gate, second;
   auto engine = Engine::create({.workers = 2, .check = true});
   Variable read(engine), written(engine);
   push(*engine, [&](RunContext&) { gate.pass(); }, {read}, {written});
@@ -286,7 +286,8 @@ TEST(errors_are_found_by_the_checking_mode_outside_of_functions) {
   engine->wait_for_all();
   engine->check_access(*written, true);
   engine->begin_bulk(16);
-  push(*engine, nothing, {}, {written});
+  push(*engine, [&](RunContext&) { second.pass(); }, {}, {written});
   CHECK_THROWS(engine->check_access(*written, false), EngineMisuse);  // collected, but pushed all the same
+  second.open();
   engine->end_bulk();
 }
