@@ -128,8 +128,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Takes the operation over in every case: if this throws, the operation has been dropped, and nothing else
   // happened.
   void submit(Op* op, const PushOptions& options);
-  void submit(Operator& plan, const PushOptions& options) { submit(instantiate(plan), options); }
-  // An operation of the Operator, to submit; its function object stays the Operator's.
+  // One more run, on the Operator's own queue.
+  void submit(Operator& plan, PushOptions options);
+  // The same in two steps, for a caller that adds something to the operation before it submits it.
   Op* instantiate(Operator& plan);
 
   template <class F>  // fn(RunContext&)
@@ -202,6 +203,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static void destroy(Engine* engine);
 
   // Scheduling (schedule.cpp); engine lock held, effects that must wait for unlocking go to the session.
+  Op* next_arrived();
   void drain(Session& s, int most);
   void drain_all(Session& s);
   void schedule(Op* op, Session& s);
@@ -220,7 +222,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   class DomainHold;
   bool execute(Op* op, int worker, DomainHold& hold);
   void run_task(Op* op, RunContext& context, DomainHold& hold);
-  bool run_async(Op* op, RunContext& context, DomainHold& hold);
+  void run_async(Op* op, RunContext& context, DomainHold& hold);
+  void let_go(Op* op, Session& s);
   void run_bulk(Op* op, RunContext& context, DomainHold& hold);
   void finish_async(Op* op, Ref<Error> error);
   void finish_op(Op* op, Session& s);
@@ -260,9 +263,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool declared_by_running(const Var* var) const;
 
   // Submitting (submit.cpp)
+  void admit(const Op* op, uint64_t size_bytes);
   void validate(const Op* op) const;
+  void validate(const Operator& plan) const;
   bool announce(Op* op);
   void enqueue(Op* op);
+  void send(Parcel parcel, Queue& queue, bool decides);
   void nudge();
   bool try_inline(Op* op);
   void flush_bulk();

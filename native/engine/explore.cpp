@@ -62,7 +62,10 @@ void Engine::explore_worker_main(Worker& worker) {
       Session s(*this);
       worker.current = nullptr;
       --running_;
-      if (ended) finish_op(op, s);
+      if (ended)
+        finish_op(op, s);
+      else
+        let_go(op, s);
       s.finish();
       drive_parker_.unpark();
     }

@@ -135,6 +135,7 @@ struct Op {
   bool cheap = false;   // a native kernel that may run on the pushing thread
   bool direct = false;  // did not come through the inbox
   bool skipped = false;
+  bool kept = false;                // belongs to its Operator, which uses it for one run after the other
   uint8_t block_class;              // of the pool of blocks
   std::atomic<uint8_t> holders{1};  // an asynchronous op is also held by its running function
   alignas(16) unsigned char storage[kInlineState];
@@ -195,7 +196,15 @@ struct Operator {
   std::vector<Ref<Var>> vars;                     // keeps them readable; they may be deleted all the same
   bool retired = false;                           // no handle any more; engine lock
   Operator* next_retired = nullptr;
+  Op* spare = nullptr;  // engine lock
 
+  Op* copy_plan();  // an operation for one more run; may throw std::bad_alloc
+  // The same from those that earlier runs used, if there is one. Engine lock.
+  Op* take_spare();
+  void give_spare(Op* op) noexcept {
+    op->next = spare;
+    spare = op;
+  }
   bool idle() const noexcept {
     return finished.load(std::memory_order_acquire) == pushed.load(std::memory_order_relaxed);
   }

@@ -49,13 +49,15 @@ void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* o
   for (const auto& observer : *observers) ((*observer).*event)(e);
 }
 
-// True if the operation has ended; an asynchronous one ends in finish_async, and must not be touched any
-// more.
+// True if the operation has ended. An asynchronous one ends in finish_async; the caller lets go of it.
 bool Engine::execute(Op* op, int worker, DomainHold& hold) {
   RunContext context{this, op->queue->device->device, op->queue->kind, worker, nullptr, op, nullptr};
   switch (op->kind) {
     case OpKind::async:
-      if (!op->error) return run_async(op, context, hold);
+      if (!op->error) {
+        run_async(op, context, hold);
+        return false;
+      }
       [[fallthrough]];
     case OpKind::task:
     case OpKind::destroy:
@@ -126,7 +128,7 @@ void Engine::run_bulk(Op* op, RunContext& context, DomainHold& hold) {
   }
 }
 
-bool Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
+void Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
   op->holders.store(2, std::memory_order_relaxed);
   Ref<Completion> completion(op->completion);
   completion->release();  // the operation's own count
@@ -156,13 +158,16 @@ bool Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
     Session s(*this);
     report(thrown);
   }
-  completion = {};
-  if (op->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    drop_state(op);
-    Session s(*this);
-    s.discard(op);
-  }
-  return false;
+}
+
+// Engine lock held. Of an asynchronous operation by its running thread, once it no longer names it as what it
+// runs, and by the thread that completed it.
+void Engine::let_go(Op* op, Session& s) {
+  if (op->holders.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  s.pause();
+  drop_state(op);
+  s.relock();
+  s.discard(op);
 }
 
 void Engine::finish_async(Op* op, Ref<Error> error) {
@@ -177,12 +182,9 @@ void Engine::finish_async(Op* op, Ref<Error> error) {
   complete(op, s);
   s.finish();
   call_finished(op, error.get());
-  if (op->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    drop_state(op);
-    s.relock();
-    s.discard(op);
-    s.finish();
-  }
+  s.relock();
+  let_go(op, s);
+  s.finish();
 }
 
 // on_done. Like a function, it must not wait.
@@ -230,7 +232,10 @@ void Engine::run_here(Op* op, Session& s) {
   s.relock();
   --ready_count_;
   unhold(op);
-  if (ended) finish_op(op, s);
+  if (ended)
+    finish_op(op, s);
+  else
+    let_go(op, s);
 }
 
 Completion::Completion(std::shared_ptr<Engine> engine, Op* op) : engine_(std::move(engine)), op_(op) {}

@@ -36,9 +36,28 @@ void inherit(Access& access) {
 
 }  // namespace
 
+// The next operation in push order, or null. Without memory for a run of an Operator its parcel stays, and
+// with it all that was pushed later, until somebody looks again.
+Op* Engine::next_arrived() {
+  const Parcel parcel = inbox_.front();
+  if (!parcel) return nullptr;
+  Op* op = parcel.op();
+  if (!op) {
+    Operator& plan = *parcel.plan();
+    try {
+      op = plan.take_spare();
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+    op->queue = &devices_[parcel.device_index()].load(std::memory_order_relaxed)->queue(plan.queue);
+  }
+  inbox_.pop();
+  return op;
+}
+
 void Engine::drain(Session& s, int most) {
   while (most-- > 0) {
-    Op* op = inbox_.pop();
+    Op* op = next_arrived();
     if (!op) break;
     schedule(op, s);
   }
@@ -46,7 +65,7 @@ void Engine::drain(Session& s, int most) {
 }
 
 void Engine::drain_all(Session& s) {
-  while (Op* op = inbox_.pop()) schedule(op, s);
+  while (Op* op = next_arrived()) schedule(op, s);
   if (markers_) run_markers(s);
 }
 

@@ -65,9 +65,14 @@ class Session {
   void discard(Ref<Var>&& var) { vars_.push_back(std::move(var)); }
   // A finished operation; its function object has been dropped or belongs to an Operator.
   void discard(Op* op) noexcept {
-    op->next = ops_;
-    ops_ = op;
-    if (Operator* origin = op->origin) run_ended(*origin);
+    Operator* const origin = op->origin;
+    if (op->kept) {
+      origin->give_spare(op);
+    } else {
+      op->next = ops_;
+      ops_ = op;
+    }
+    if (origin) run_ended(*origin);
   }
   void run_ended(Operator& origin) noexcept {
     origin.finished.store(origin.finished.load(std::memory_order_relaxed) + 1, std::memory_order_release);

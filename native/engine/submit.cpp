@@ -47,13 +47,17 @@ void Engine::validate(const Op* op) const {
   }
 }
 
+void Engine::validate(const Operator& plan) const {
+  if (plan.engine != this) throw EngineMisuse("the operator belongs to another engine");
+  if (plan.deleted.load(std::memory_order_relaxed)) throw EngineMisuse("the operator has been deleted");
+}
+
 void Engine::submit(Op* raw, const PushOptions& options) {
   OwnedOp op(raw);
   op->queue = &queue_of(options.device, options.queue);
   op->priority = options.priority;
   op->size_bytes = options.size_bytes;
-  if (options_.kind == EngineKind::threaded && !on_engine_thread()) throttle(options.size_bytes);
-  validate(raw);                     // after throttle, which may have let other threads in
+  admit(raw, options.size_bytes);
   if (announce(raw)) validate(raw);  // so may an observer
   if (Bulk* bulk = bulk_here; bulk && bulk->engine == this) {
     const bool joins =
@@ -79,6 +83,31 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   enqueue(op.release());
 }
 
+// The common case travels as one word; what needs more than the Operator itself knows becomes an operation
+// here.
+void Engine::submit(Operator& plan, PushOptions options) {
+  options.queue = plan.queue;
+  const bool plain = plan.plan->kind == OpKind::task && !plan.plan->cheap && !options.priority &&
+                     !options.size_bytes && options.device.index <= Parcel::kMostDevice &&
+                     options_.kind != EngineKind::naive && !bulk_here &&
+                     !observers_.load(std::memory_order_relaxed);
+  if (!plain) {
+    submit(instantiate(plan), options);
+    return;
+  }
+  validate(plan);
+  Queue& queue = queue_of(options.device, options.queue);
+  admit(plan.plan, 0);
+  plan.pushed.fetch_add(1, std::memory_order_relaxed);
+  send(Parcel(&plan, options.device.index), queue, !on_engine_thread());
+}
+
+// Before an operation is accepted: waits for room, then looks whether it may be pushed.
+void Engine::admit(const Op* op, uint64_t size_bytes) {
+  if (options_.kind == EngineKind::threaded && !on_engine_thread()) throttle(size_bytes);
+  validate(op);  // after throttle, which may have let other threads in
+}
+
 // Tells the observers; false if there are none.
 bool Engine::announce(Op* op) {
   if (!observers_.load(std::memory_order_relaxed)) return false;
@@ -88,17 +117,21 @@ bool Engine::announce(Op* op) {
 }
 
 Op* Engine::instantiate(Operator& plan) {
-  if (plan.engine != this) throw EngineMisuse("the operator belongs to another engine");
-  if (plan.deleted.load(std::memory_order_relaxed)) throw EngineMisuse("the operator has been deleted");
-  const Op& from = *plan.plan;
-  Op* op = new_op(from.access_count);
-  op->type = from.type;
-  op->state = from.state;
-  op->kind = from.kind;
-  op->cheap = from.cheap;
-  op->origin = &plan;
+  validate(plan);
+  Op* op = plan.copy_plan();
   plan.pushed.fetch_add(1, std::memory_order_relaxed);
-  for (uint16_t i = 0; i < from.access_count; ++i) op->add(from.accesses()[i].var, from.accesses()[i].mode);
+  return op;
+}
+
+Op* Operator::copy_plan() {
+  Op* op = new_op(plan->access_count);
+  op->type = plan->type;
+  op->state = plan->state;
+  op->kind = plan->kind;
+  op->cheap = plan->cheap;
+  op->origin = this;
+  for (uint16_t i = 0; i < plan->access_count; ++i)
+    op->add(plan->accesses()[i].var, plan->accesses()[i].mode);
   return op;
 }
 
@@ -118,7 +151,24 @@ std::shared_ptr<Operator> Engine::new_operator(Op* plan, QueueKind queue) {
           }};
 }
 
+Op* Operator::take_spare() {
+  Op* op = spare;
+  if (!op) {
+    op = copy_plan();
+    op->kept = true;
+    return op;
+  }
+  spare = op->next;
+  op->inherited_rank = UINT32_MAX;
+  op->skipped = false;
+  return op;
+}
+
 Operator::~Operator() {
+  while (Op* op = spare) {
+    spare = op->next;
+    free_op(op);
+  }
   drop_state(plan);
   free_op(plan);
 }
@@ -141,9 +191,13 @@ void Engine::enqueue(Op* op) {
   }
   // Variables are also dropped by the garbage collector, at moments that do not repeat.
   const bool decides = op->kind != OpKind::erase && !on_engine_thread();
-  Queue* const queue = op->queue;  // once pushed, the operation may be finished and gone
+  send(Parcel(op), *op->queue, decides);
+}
+
+// From here on the operation may be finished and gone at any moment.
+void Engine::send(Parcel parcel, Queue& queue, bool decides) {
   uint64_t ticket;
-  while (!inbox_.try_push(op, ticket)) {
+  while (!inbox_.try_push(parcel, ticket)) {
     Session s(*this);
     drain_all(s);
   }
@@ -157,7 +211,7 @@ void Engine::enqueue(Op* op) {
   // Later tickets may already be stored behind ours; their producers saw nothing to do, so we look for all
   // queues.
   const bool alone = inbox_.tickets() == ticket + 1;
-  const std::atomic<int>& available = alone ? queue->available : available_;
+  const std::atomic<int>& available = alone ? queue.available : available_;
   if (available.load(std::memory_order_seq_cst) > 0) nudge();
 }
 

@@ -218,15 +218,21 @@ void Engine::consider_standby(Worker& worker, std::chrono::nanoseconds tiny, Ses
   queue.standby_progress = static_cast<uint64_t>(kStandby / tiny / 4);
   if (queue.active() > 1) {
     stand_by(worker, s);
-  } else if (!queue.idle.empty()) {
+    return;
+  }
+  if (!queue.idle.empty()) {
     Worker* other = queue.idle.back();
     queue.idle.pop_back();
     other->idle = false;
     other->on_standby = true;
-    queue.standby = true;
-    set_available(available_, queue);
     s.wake(other);
+  } else if (stopping_ || static_cast<int>(queue.workers.size()) == queue.limit || !start_thread(queue)) {
+    return;
+  } else {  // it would otherwise be missing as long as no push finds it missing, and each push would look
+    queue.workers.back()->on_standby = true;
   }
+  queue.standby = true;
+  set_available(available_, queue);
 }
 
 void Engine::stand_by(Worker& worker, Session& s) {
@@ -251,7 +257,10 @@ void Engine::worker_main(Worker& worker) {
     DomainHold hold(true);
     Session s(*this);
     const uint64_t generation = generation_;
-    queue.waking = false;
+    if (std::exchange(worker.on_standby, false))
+      stand_by(worker, s);
+    else
+      queue.waking = false;
     bool force = false;
     int streak = 0;
     auto streak_began = Clock::now();
@@ -283,10 +292,12 @@ void Engine::worker_main(Worker& worker) {
       s.relock();
       s.will_take_from(queue);
       left(queue, worker, s);
-      if (ended)
+      if (ended) {
         finish_op(op, s);
-      else if (!stalled_.empty())
-        release_stalled(s);  // perhaps only asynchronous operations are left
+      } else {
+        let_go(op, s);
+        if (!stalled_.empty()) release_stalled(s);  // perhaps only asynchronous operations are left
+      }
       if (++streak < kStreak) continue;
       const auto now = Clock::now();
       const auto tiny = hold.holds() ? kTinyInDomain : kTiny;

@@ -201,6 +201,27 @@ TEST(errors_of_a_reusable_operator_come_with_each_run) {
   CHECK_EQ(causes_of_all(*engine).size(), size_t{3});
 }
 
+TEST(errors_that_skip_runs_of_a_reusable_operator_do_not_stay_with_it) {
+  for (const EngineKind kind : kKinds) {
+    auto engine = make_engine(2, kind);
+    Variable x(engine), y(engine);
+    int runs = 0;
+    const std::shared_ptr<Operator> op =
+        engine->new_operator(make_op([&](RunContext&) { ++runs; }, {y}, {}, {x}, "op"), QueueKind::compute);
+    for (int round = 0; round < 3; ++round) {
+      push(*engine, fail_with_text, {}, {x}, "cause");
+      for (int i = 0; i < 5; ++i) engine->submit(*op, {});
+      CHECK_EQ(cause_of(*engine, *y), "cause");
+      CHECK_EQ(runs, 100 * round);
+      engine->clear_error(*x);
+      engine->clear_error(*y);
+      for (int i = 0; i < 100; ++i) engine->submit(*op, {});
+      CHECK_EQ(cause_of(*engine, *y), "");
+      CHECK_EQ(runs, 100 * (round + 1));
+    }
+  }
+}
+
 TEST(errors_do_not_keep_a_variable_from_being_deleted) {
   auto engine = make_engine();
   const Ref<Var> x = engine->new_variable();

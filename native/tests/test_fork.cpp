@@ -222,6 +222,29 @@ TEST(fork_with_an_asynchronous_operation_outstanding) {
   }
 }
 
+// The operation has ended, its function has not: the worker must not take what it once ran for something
+// lost.
+TEST(fork_while_the_function_of_an_ended_asynchronous_operation_runs) {
+  if (skipped()) return;
+  Gate gate;
+  auto engine = make_engine();
+  Variable x(engine);
+  push_async(*engine,
+             [&](RunContext&, const Ref<Completion>& completion) {
+               completion->finish();
+               gate.pass();
+             },
+             {}, {x});
+  CHECK(gate.reached());
+  for (int i = 0; i < 100; ++i) push(*engine, nothing, {}, {x});  // would reuse its block
+  CHECK_EQ(cause_of(*engine, *x), "");
+  in_child([&] {
+    CHECK_EQ(cause_of(*engine, *x), "");
+    exercise(engine);
+  });
+  gate.open();
+}
+
 TEST(fork_while_another_thread_runs_a_naive_function) {
   if (skipped()) return;
   Gate gate;

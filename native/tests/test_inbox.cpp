@@ -12,7 +12,13 @@ namespace {
 
 bool try_push(Inbox& inbox, Op* op) {
   uint64_t ticket;
-  return inbox.try_push(op, ticket);
+  return inbox.try_push(Parcel(op), ticket);
+}
+
+Op* pop(Inbox& inbox) {
+  Op* op = inbox.front().op();
+  if (op) inbox.pop();
+  return op;
 }
 
 }  // namespace
@@ -20,7 +26,7 @@ bool try_push(Inbox& inbox, Op* op) {
 TEST(inbox_is_first_in_first_out) {
   const auto inbox = std::make_unique<Inbox>();
   CHECK(inbox->empty());
-  CHECK(inbox->pop() == nullptr);
+  CHECK(pop(*inbox) == nullptr);
   std::vector<Op*> ops;
   for (uint64_t round = 0; round < 3; ++round) {
     for (uint64_t i = 0; i < Inbox::kCapacity; ++i) {
@@ -30,16 +36,16 @@ TEST(inbox_is_first_in_first_out) {
     Op* extra = new_op(0);
     CHECK(!try_push(*inbox, extra));  // full
     CHECK_EQ(inbox->tickets() - inbox->taken(), Inbox::kCapacity);
-    CHECK(inbox->pop() == ops[round * Inbox::kCapacity]);
+    CHECK(pop(*inbox) == ops[round * Inbox::kCapacity]);
     free_op(ops[round * Inbox::kCapacity]);
     CHECK(try_push(*inbox, extra));
     for (uint64_t i = 1; i < Inbox::kCapacity; ++i) {
-      Op* op = inbox->pop();
+      Op* op = pop(*inbox);
       CHECK(op == ops[round * Inbox::kCapacity + i]);
       free_op(op);
     }
-    CHECK(inbox->pop() == extra);
-    CHECK(inbox->pop() == nullptr);
+    CHECK(pop(*inbox) == extra);
+    CHECK(pop(*inbox) == nullptr);
     CHECK(inbox->empty());
     free_op(extra);
   }
@@ -63,7 +69,7 @@ TEST(inbox_keeps_the_order_of_each_producer_and_loses_nothing) {
   std::vector<int> next(kProducers, 0);
   int received = 0, wrong = 0;
   while (received < kProducers * each) {
-    Op* op = inbox->pop();
+    Op* op = pop(*inbox);
     if (!op) {
       std::this_thread::yield();
       continue;
