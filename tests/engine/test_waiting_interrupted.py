@@ -6,6 +6,7 @@ SCRIPT = """
     import os, signal, sys, threading
     from weft.engine import Engine
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins with it ignored
     engine = Engine(kind={kind!r}, workers=1)
     v, callbacks, started = engine.new_variable(), [], threading.Event()
 
@@ -75,6 +76,7 @@ def test_waiting_for_room_ends_with_ctrl_c(script):
         import os, signal, threading
         from weft.engine import Engine
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         engine = Engine(workers=1, max_pending=10)
         gate = threading.Event()
         ran = []
