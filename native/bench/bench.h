@@ -16,6 +16,7 @@ namespace weft::bench {
 
 int engine(const std::string& only);
 int regions(const std::string& team, double us);
+int storage();
 
 inline double seconds(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();

@@ -14,6 +14,10 @@ NB_MODULE(_core, m) {
   weft::bind_python(m);
   weft::bind_functions(m);
   weft::bind_engine(m);
+  weft::bind_storage(m);
+  weft::bind_tensor(m);
+  weft::bind_creation(m);
+  weft::bind_exchange(m);
   weft::bind_testing(m);
   m.def(
       "dnnl_version",

@@ -3,7 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "bindings/functions.h"
+#include "bindings/tensor.h"
 
 namespace weft {
 
@@ -65,6 +65,18 @@ void PyEngine::Watcher::call(int which, const Event& event) {
   }
 }
 
+Device as_device(nb::handle object) {
+  if (object.is_none()) return {};
+  nb::object device = nb::module_::import_("weft.base.device").attr("as_device")(object);
+  if (nb::cast<std::string>(device.attr("kind")) != "cpu") {
+    const std::string text = to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only";
+    nb::object type = nb::module_::import_("weft.base.errors").attr("DeviceError");
+    PyErr_SetString(type.ptr(), text.c_str());
+    throw nb::python_error();
+  }
+  return {DeviceKind::cpu, nb::cast<int>(device.attr("index"))};
+}
+
 PyEngine::~PyEngine() {
   const PythonEntry entry;
   for (auto& watcher : watchers) {
@@ -90,12 +102,12 @@ namespace {
 
 // One entry of const_vars=..., as C++ sees it.
 Var* as_var(nb::handle object, const char* argument) {
-  PyVariable* variable = as<PyVariable>(object);
-  if (!variable)
-    throw nb::type_error((std::string(argument) + " must hold Variables made by new_variable(), got " +
-                          to_utf8(nb::type_name(object.type())))
-                             .c_str());
-  return variable->var.get();
+  if (PyVariable* variable = as<PyVariable>(object)) return variable->var.get();
+  if (is_tensor(object)) return self_of(object.ptr()).chunk.get();
+  throw nb::type_error((std::string(argument) +
+                        " must hold Variables made by new_variable(), or Tensors, got " +
+                        to_utf8(nb::type_name(object.type())))
+                           .c_str());
 }
 
 // The variables of an argument: a tuple or list, or anything else that can be iterated.
@@ -105,7 +117,8 @@ class VarList {
     if (PyTuple_Check(argument.ptr())) {
       tuple_ = nb::borrow(argument);
     } else {
-      PyObject* tuple = nb::isinstance<PyVariable>(argument) ? nullptr : PySequence_Tuple(argument.ptr());
+      const bool single = nb::isinstance<PyVariable>(argument) || is_tensor(argument);
+      PyObject* tuple = single ? nullptr : PySequence_Tuple(argument.ptr());
       if (!tuple && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
       if (!tuple) {
         PyErr_Clear();
@@ -120,27 +133,21 @@ class VarList {
   size_t size() const { return size_; }
   const nb::object& tuple() const { return tuple_; }
   void add_to(Op& op, Mode mode) const {
+    for (size_t i = 0; i < size_; ++i) op.add(as_var(item(i), name_), mode);
+  }
+  bool any_tensor() const {
     for (size_t i = 0; i < size_; ++i)
-      op.add(as_var(PyTuple_GetItem(tuple_.ptr(), static_cast<Py_ssize_t>(i)), name_), mode);
+      if (is_tensor(item(i))) return true;
+    return false;
   }
 
  private:
+  nb::handle item(size_t i) const { return PyTuple_GetItem(tuple_.ptr(), static_cast<Py_ssize_t>(i)); }
+
   nb::object tuple_;
   const char* name_;
   size_t size_;
 };
-
-Device as_device(nb::handle object) {
-  if (object.is_none()) return {};
-  nb::object device = nb::module_::import_("weft.base.device").attr("as_device")(object);
-  if (nb::cast<std::string>(device.attr("kind")) != "cpu") {
-    const std::string text = to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only";
-    nb::object type = nb::module_::import_("weft.base.errors").attr("DeviceError");
-    PyErr_SetString(type.ptr(), text.c_str());
-    throw nb::python_error();
-  }
-  return {DeviceKind::cpu, nb::cast<int>(device.attr("index"))};
-}
 
 QueueKind as_queue(nb::handle object) {
   if (PyUnicode_Check(object.ptr())) {
@@ -189,6 +196,7 @@ std::unique_ptr<Op, DropOp> build(nb::handle fn, const Variables& variables, con
   overwrites.add_to(*op, Mode::overwrite);
   reads.add_to(*op, Mode::read);
   set_function(*op, fn, description, is_async);
+  if (reads.any_tensor() || writes.any_tensor() || overwrites.any_tensor()) op->retain_variables();
   return op;
 }
 
@@ -352,8 +360,8 @@ void bind_engine(nb::module_& m) {
             e.core->delete_variable(variable.var, op.release(), {});
           },
           nb::arg("variable"), nb::arg("on_deleted").none() = nb::none(),
-          nb::sig("def delete_variable(self, variable: Variable, "
-                  "on_deleted: collections.abc.Callable[[], object] | None = None) -> None"),
+          nb::sig("def delete_variable(self, variable: Variable, on_deleted: collections.abc.Callable[[], "
+                  "object] | None = None) -> None"),
           "Delete a variable after everything that has been pushed on it, then call ``on_deleted()`` on a "
           "worker.\n\n"
           "Raises EngineError if it has been deleted already or belongs to another engine.")
@@ -370,16 +378,15 @@ void bind_engine(nb::module_& m) {
           nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(),
           nb::arg("queue") = nb::str("compute"), nb::arg("size_bytes") = 0,
           nb::arg("on_done").none() = nb::none(), kPushDoc,
-          nb::sig("def push(self, fn: collections.abc.Callable[[RunContext], object] | NativeFunction | "
-                  "Operator, devic"
-                  "e: weft.base.device.Device | str | None = None, const_vars: "
-                  "collections.abc.Iterable[Variable] = (),"
-                  " mutate_vars: collections.abc.Iterable[Variable] = (), overwrite_vars: "
-                  "collections.abc.Iterable[Vari"
-                  "able] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int "
-                  "= 0, on_do"
-                  "ne: collections.abc.Callable[[weft.base.errors.EngineError | None], object] | None = "
-                  "None) -> None"))
+          nb::sig("def push(self, fn: collections.abc.Callable[[RunContext], "
+                  "object] | NativeFunction | Operator, "
+                  "device: weft.base.device.Device | str | None = None, "
+                  "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                  "mutate_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                  "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), priority: int = 0, "
+                  "name: str = '', *, queue: str = 'compute', size_bytes: int = 0, "
+                  "on_done: collections.abc.Callable[[weft.base.errors.EngineError | None], "
+                  "object] | None = None) -> None"))
       .def(
           "push_async",
           [](PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
@@ -393,14 +400,13 @@ void bind_engine(nb::module_& m) {
           nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(),
           nb::arg("queue") = nb::str("io"), nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(),
           nb::sig("def push_async(self, fn: collections.abc.Callable[[RunContext, OnComplete], object], "
-                  "device: weft.ba"
-                  "se.device.Device | str | None = None, const_vars: collections.abc.Iterable[Variable] = "
-                  "(), mutate_va"
-                  "rs: collections.abc.Iterable[Variable] = (), overwrite_vars: "
-                  "collections.abc.Iterable[Variable] = ()"
-                  ", priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: "
-                  "collections"
-                  ".abc.Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None"),
+                  "device: weft.base.device.Device | str | None = None, "
+                  "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                  "mutate_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                  "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), priority: int = 0, "
+                  "name: str = '', *, queue: str = 'io', size_bytes: int = 0, "
+                  "on_done: collections.abc.Callable[[weft.base.errors.EngineError | None], "
+                  "object] | None = None) -> None"),
           "Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is "
           "called.\n\n"
           "on_complete may be called once, from any thread, with an exception or a str if the operation "
@@ -425,12 +431,11 @@ void bind_engine(nb::module_& m) {
           nb::arg("name") = nb::str(""), nb::arg("is_async") = false, nb::kw_only(),
           nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("queue").none() = nb::none(),
           nb::sig("def new_operator(self, fn: collections.abc.Callable[..., object] | NativeFunction, "
-                  "const_vars: colle"
-                  "ctions.abc.Iterable[Variable] = (), mutate_vars: collections.abc.Iterable[Variable] = (), "
-                  "name: str "
-                  "= '', is_async: bool = False, *, overwrite_vars: collections.abc.Iterable[Variable] = (), "
-                  "queue: str"
-                  " | None = None) -> Operator"),
+                  "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                  "mutate_vars: collections.abc.Iterable[Variable | Tensor] = (), name: str = '', "
+                  "is_async: bool = False, *, "
+                  "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                  "queue: str | None = None) -> Operator"),
           "An Operator to push many times: fn, its variables and its name, taken apart only once.\n\n"
           "is_async: fn is called as by push_async. queue: as for push; None: \"io\" if asynchronous, else "
           "\"compute\".")
@@ -439,12 +444,13 @@ void bind_engine(nb::module_& m) {
           nb::arg("operator"), "No more pushes of it; it is freed when those before have finished.")
       .def(
           "wait_for_var",
-          [](PyEngine& e, PyVariable& v, bool writes_only, nb::handle timeout_s) {
+          [](PyEngine& e, nb::handle variable, bool writes_only, nb::handle timeout_s) {
             const PythonEntry entry;
-            e.core->wait_for_var(*v.var, writes_only, as_deadline(timeout_s));
+            e.core->wait_for_var(*as_var(variable, "wait_for_var: variable"), writes_only,
+                                 as_deadline(timeout_s));
           },
           nb::arg("variable"), nb::arg("writes_only") = false, nb::arg("timeout_s").none() = nb::none(),
-          nb::sig("def wait_for_var(self, variable: Variable, writes_only: bool = False, "
+          nb::sig("def wait_for_var(self, variable: Variable | Tensor, writes_only: bool = False, "
                   "timeout_s: float | None = None) -> None"),
           "Wait for everything pushed on a variable before; with writes_only for what produces its value.\n\n"
           "Raises EngineError if the variable is poisoned (each time, with the same first cause), "
@@ -466,9 +472,9 @@ void bind_engine(nb::module_& m) {
           "TimeoutError after timeout_s seconds.")
       .def(
           "clear_error",
-          [](PyEngine& e, PyVariable& v) {
+          [](PyEngine& e, nb::handle variable) {
             const PythonEntry entry;
-            e.core->clear_error(*v.var);
+            e.core->clear_error(*as_var(variable, "clear_error: variable"));
           },
           nb::arg("variable"),
           "Forget a variable's error, after what has been pushed on it before; its value is what it is.")
@@ -493,9 +499,9 @@ void bind_engine(nb::module_& m) {
           "then goes on.")
       .def(
           "check_access",
-          [](PyEngine& e, PyVariable& v, bool write) {
+          [](PyEngine& e, nb::handle variable, bool write) {
             const PythonEntry entry;
-            e.core->check_access(*v.var, write);
+            e.core->check_access(*as_var(variable, "check_access: variable"), write);
           },
           nb::arg("variable"), nb::arg("write") = false,
           "With check=True or WEFT_CHECK=1: raise EngineError if this access was not declared.\n\n"

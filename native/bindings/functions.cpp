@@ -212,7 +212,10 @@ void set_pushing_line(Op& op) {
 }
 
 nb::object device_object(Device device) {
-  return nb::module_::import_("weft.base.device").attr("cpu")(device.index);
+  static PyObject* known[64];  // GIL; devices live for ever
+  PyObject*& object = known[device.index % 64];
+  if (!object) object = nb::module_::import_("weft.base.device").attr("cpu")(device.index).release().ptr();
+  return nb::borrow(object);
 }
 
 PyOnComplete::~PyOnComplete() {

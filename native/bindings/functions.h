@@ -72,6 +72,8 @@ void set_function(Op& op, nb::handle fn, const Description& description, bool is
 void set_pushing_line(Op& op);
 
 nb::object device_object(Device device);
+// None is cpu(0). Raises DeviceError.
+Device as_device(nb::handle object);
 std::string function_name(nb::handle name_or_function) noexcept;
 
 }  // namespace weft

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <thread>
 
+#include "tensor/tensor.h"
+
 namespace weft {
 namespace {
 
@@ -256,25 +258,74 @@ std::string Site::text() const noexcept {
   }
 }
 
+namespace {
+
+void raise_ours(const char* type, const std::string& text) {
+  nb::object error = nb::module_::import_("weft.base.errors").attr(type)(from_utf8(text));
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+}
+
+// What is not ours goes on.
+void raise(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const OperationFailed& failed) {
+    nb::object error = to_engine_error(failed.errors);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  } catch (const EngineMisuse& misuse) {
+    raise_ours("EngineError", misuse.what());
+  } catch (const ShapeError& error) {
+    raise_ours("ShapeError", error.what());
+  } catch (const DTypeError& error) {
+    raise_ours("DTypeError", error.what());
+  } catch (const DeviceError& error) {
+    raise_ours("DeviceError", error.what());
+  } catch (const IndexError& error) {
+    PyErr_SetString(PyExc_IndexError, error.what());
+  } catch (const ValueError& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const OutOfMemory& error) {
+    PyErr_SetString(PyExc_MemoryError, error.what());
+  } catch (const TimedOut& late) {
+    PyErr_SetString(PyExc_TimeoutError, late.what());
+  } catch (const Interrupted&) {
+    if (!PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);
+  }
+}
+
+}  // namespace
+
+void raise_current_exception() noexcept {
+  try {
+    raise(std::current_exception());
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const nb::builtin_exception& error) {
+    switch (error.type()) {
+      case nb::exception_type::type_error:
+        return PyErr_SetString(PyExc_TypeError, error.what());
+      case nb::exception_type::value_error:
+        return PyErr_SetString(PyExc_ValueError, error.what());
+      case nb::exception_type::index_error:
+        return PyErr_SetString(PyExc_IndexError, error.what());
+      case nb::exception_type::buffer_error:
+        return PyErr_SetString(PyExc_BufferError, error.what());
+      default:
+        return PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "an error of unknown type");
+  }
+}
+
 void bind_python(nb::module_& m) {
   install_host_hooks();
   pthread_atfork([] { left_mutex.lock(); }, [] { left_mutex.unlock(); }, [] { left_mutex.unlock(); });
-  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
-    auto raise = [](const nb::object& error) {
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-    };
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const OperationFailed& failed) {
-      raise(to_engine_error(failed.errors));
-    } catch (const EngineMisuse& misuse) {
-      raise(nb::module_::import_("weft.base.errors").attr("EngineError")(from_utf8(misuse.what())));
-    } catch (const TimedOut& late) {
-      PyErr_SetString(PyExc_TimeoutError, late.what());
-    } catch (const Interrupted&) {
-      if (!PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);
-    }
-  });
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) { raise(thrown); });
   m.def("end_python", [] {
     main_thread = std::this_thread::get_id();
     ending.store(true, std::memory_order_seq_cst);

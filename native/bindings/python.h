@@ -73,6 +73,10 @@ T* as(nb::handle object) {
   T* found = nullptr;
   return nb::try_cast(object, found) ? found : nullptr;
 }
+// module.name, imported now and kept for ever: for what is asked for again and again.
+inline PyObject* lasting(const char* module, const char* name) {
+  return nb::object(nb::module_::import_(module).attr(name)).release().ptr();
+}
 // Text as bytes and back. File names need not be valid UTF-8; none of this fails because of them.
 std::string to_utf8(nb::handle str) noexcept;
 nb::object from_utf8(const std::string& text);
@@ -89,9 +93,16 @@ struct Site {
   std::string text() const noexcept;  // "file.py:41"; GIL held
 };
 
+// Sets Python's error from the C++ exception that is being handled, whatever it is.
+void raise_current_exception() noexcept;
+
 void bind_python(nb::module_& m);
 void bind_functions(nb::module_& m);
 void bind_engine(nb::module_& m);
 void bind_testing(nb::module_& m);
+void bind_tensor(nb::module_& m);
+void bind_creation(nb::module_& m);
+void bind_exchange(nb::module_& m);
+void bind_storage(nb::module_& m);
 
 }  // namespace weft

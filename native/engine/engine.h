@@ -160,6 +160,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   void wait_for_var(Var& var, bool writes_only = false, Deadline deadline = kNever);
   void wait_for_all(Deadline deadline = kNever);
+  // The same without looking at errors: they stay for whoever asks.
+  void wait_until_idle(Deadline deadline = kNever);
   void clear_error(Var& var);
 
   // The calling thread's following pushes are collected and submitted as one operation, `size` at a time.
@@ -181,6 +183,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Raises EngineMisuse if the running function did not declare this access, or, outside of functions, if
   // pending operations conflict with it. Does nothing unless Options::check.
   void check_access(Var& var, bool write);
+  // True inside a function that declared the variable as read only.
+  bool read_only_here(const Var& var) const noexcept;
 
   void add_observer(std::shared_ptr<Observer> observer);
   void remove_observer(const Observer* observer);
@@ -188,6 +192,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // True on a thread that is executing a function of any engine.
   static bool inside_function() noexcept;
+  // Also in callbacks, and in destructors that a worker runs: where nothing may wait.
+  static bool on_engine_thread() noexcept;
 
   // Before fork: waits until nothing more can finish by itself, or the deadline. False: functions still run.
   static bool settle_all(Deadline deadline);

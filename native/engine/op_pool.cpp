@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "engine/operation.h"
 #include "engine/parking.h"
+#include "engine/variable.h"
 
 namespace weft {
 namespace {
@@ -140,7 +140,14 @@ void drop_state(Op* op) noexcept {
   type->drop(op->state);
 }
 
+void Op::retain_variables() noexcept {
+  for (uint16_t i = 0; i < access_count; ++i) accesses()[i].var->retain();
+  retains = true;
+}
+
 void free_op(Op* op) noexcept {
+  if (op->retains)
+    for (uint16_t i = 0; i < op->access_count; ++i) op->accesses()[i].var->release();
   const uint8_t c = op->block_class;
   op->~Op();
   if (c == kUnpooled)

@@ -135,6 +135,7 @@ struct Op {
   bool cheap = false;   // a native kernel that may run on the pushing thread
   bool direct = false;  // did not come through the inbox
   bool skipped = false;
+  bool retains = false;             // holds a reference to each of its variables, see retain_variables
   bool kept = false;                // belongs to its Operator, which uses it for one run after the other
   uint8_t block_class;              // of the pool of blocks
   std::atomic<uint8_t> holders{1};  // an asynchronous op is also held by its running function
@@ -158,6 +159,9 @@ struct Op {
       if (first.mode == Mode::overwrite && access.mode == Mode::read) first.mode = Mode::write;
     }
   }
+  // For variables that are not deleted through the engine, but end with their last reference. Given back when
+  // the operation is freed, after it has released them.
+  void retain_variables() noexcept;
   const Access* find(const Var* var) const noexcept {
     for (uint16_t i = 0; i < access_count; ++i)
       if (accesses()[i].var == var) return &accesses()[i];
@@ -179,8 +183,9 @@ static_assert(std::is_trivially_destructible_v<Access> && sizeof(Access) == 24);
 inline Op* Access::op() noexcept { return reinterpret_cast<Op*>(this - index) - 1; }
 
 Op* new_op(size_t accesses);
-void free_op(Op* op) noexcept;     // drops nothing: `type->drop` has been called or is not due
-void drop_state(Op* op) noexcept;  // ends the function object, unless a reusable Operator owns it
+void free_op(Op* op) noexcept;  // drops nothing: `type->drop` has been called or is not due
+// Ends the function object, unless that has been done, or a reusable Operator owns it.
+void drop_state(Op* op) noexcept;
 
 // A function with its variables, made once and pushed many times. It lives until its handle has gone and its
 // runs have finished. Runs are counted in two places, so that the pushing and the working core do not share a

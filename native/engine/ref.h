@@ -20,10 +20,11 @@ class Counted {
   }
   // acq_rel: the thread that deletes has seen all that the others did with the object.
   void release() const noexcept {
-    if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete static_cast<const T*>(this);
+    if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) static_cast<const T*>(this)->dispose();
   }
 
  protected:
+  void dispose() const noexcept { delete static_cast<const T*>(this); }  // T may have its own
   ~Counted() = default;
 
  private:

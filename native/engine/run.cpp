@@ -32,6 +32,7 @@ Ref<Error> caught(const Op& op) {
 }  // namespace
 
 bool Engine::inside_function() noexcept { return running_here != nullptr; }
+bool Engine::on_engine_thread() noexcept { return running_here || worker_of; }
 
 void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* op,
                     const RunContext* context) {

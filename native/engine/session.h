@@ -103,10 +103,6 @@ class Session {
 // The engine whose worker the calling thread is, if any.
 extern thread_local Engine* worker_of;
 
-// Workers also run code of the user's outside of functions: callbacks, and destructors of what functions
-// held.
-inline bool on_engine_thread() noexcept { return running_here || worker_of; }
-
 // What a worker keeps between functions: the domain of the last one.
 class Engine::DomainHold {
  public:

@@ -17,7 +17,10 @@ namespace weft {
 
 // Two cache lines: pushing threads read the first, whoever holds the engine lock writes the second.
 struct alignas(64) Var : Counted<Var> {
-  explicit Var(Engine* owner) : engine(owner) {}
+  using Dispose = void (*)(const Var*) noexcept;
+  explicit Var(
+      Engine* owner, Dispose how = [](const Var* var) noexcept { delete var; })
+      : engine(owner), dispose_(how) {}
 
   Engine* const engine;
   std::atomic<bool> deleted{false};
@@ -32,6 +35,13 @@ struct alignas(64) Var : Counted<Var> {
 
   bool idle() const noexcept { return !writing && readers == 0 && head == nullptr; }
   bool readable() const noexcept { return !writing && head == nullptr; }
+
+  // A variable may be part of what it stands for, and keep that alive: tensors' memory does
+  // (storage/chunk.h).
+  void dispose() const noexcept { dispose_(this); }
+
+ private:
+  const Dispose dispose_;
 };
 static_assert(sizeof(Var) == 128);
 

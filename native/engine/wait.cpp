@@ -39,6 +39,12 @@ bool Engine::declared_by_running(const Var* var) const {
   return running_here && running_here->engine == this && running_here->op && running_here->op->find(var);
 }
 
+bool Engine::read_only_here(const Var& var) const noexcept {
+  const Op* op = running_here && running_here->engine == this ? running_here->op : nullptr;
+  const Access* access = op ? op->find(&var) : nullptr;
+  return access && access->mode == Mode::read;
+}
+
 void Engine::refuse_inside(const char* what, const Var* var) {
   if (!on_engine_thread()) return;
   const std::string name = running_here && running_here->op ? running_here->op->name() : "a callback";
@@ -113,24 +119,25 @@ Ref<Waiter> Engine::wait_all_marker(Session& s) {
   return waiter;
 }
 
-void Engine::wait_for_all(Deadline deadline) {
+void Engine::wait_until_idle(Deadline deadline) {
   refuse_inside("wait_for_all", nullptr);
   flush_bulk();
-  {
-    Session s(*this);
-    const Ref<Waiter> waiter = wait_all_marker(s);
-    s.finish();
-    if (waiter) {
-      switch (wait(*waiter, deadline)) {
-        case Waited::done:
-          break;
-        case Waited::timed_out:
-          throw TimedOut("wait_for_all: operations are still pending");
-        case Waited::interrupted:
-          throw Interrupted();
-      }
-    }
+  Session s(*this);
+  const Ref<Waiter> waiter = wait_all_marker(s);
+  s.finish();
+  if (!waiter) return;
+  switch (wait(*waiter, deadline)) {
+    case Waited::done:
+      break;
+    case Waited::timed_out:
+      throw TimedOut("wait_for_all: operations are still pending");
+    case Waited::interrupted:
+      throw Interrupted();
   }
+}
+
+void Engine::wait_for_all(Deadline deadline) {
+  wait_until_idle(deadline);
   std::vector<Ref<Error>> causes;
   {
     Session s(*this);

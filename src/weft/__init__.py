@@ -20,24 +20,80 @@ if TYPE_CHECKING:
     from typing import Any
 
     from weft import engine as engine
+    from weft import storage as storage
     from weft.base.device import Device as Device
     from weft.base.device import as_device as as_device
     from weft.base.device import cpu as cpu
     from weft.base.device import current_device as current_device
     from weft.base.device import device as device
     from weft.base.device import gpu as gpu
+    from weft.base.dtype import DType as DType
+    from weft.base.dtype import as_dtype as as_dtype
+    from weft.base.dtype import bfloat16 as bfloat16
+    from weft.base.dtype import bool_ as bool  # noqa: F401
+    from weft.base.dtype import float16 as float16
+    from weft.base.dtype import float32 as float32
+    from weft.base.dtype import float64 as float64
+    from weft.base.dtype import int8 as int8
+    from weft.base.dtype import int16 as int16
+    from weft.base.dtype import int32 as int32
+    from weft.base.dtype import int64 as int64
+    from weft.base.dtype import uint8 as uint8
+    from weft.base.dtype import uint16 as uint16
+    from weft.base.dtype import uint32 as uint32
+    from weft.base.dtype import uint64 as uint64
     from weft.base.errors import DeviceError as DeviceError
     from weft.base.errors import DTypeError as DTypeError
     from weft.base.errors import EngineError as EngineError
     from weft.base.errors import EngineErrorGroup as EngineErrorGroup
     from weft.base.errors import GraphError as GraphError
     from weft.base.errors import ShapeError as ShapeError
+    from weft.imperative.creation import arange as arange
+    from weft.imperative.creation import asarray as asarray
+    from weft.imperative.creation import empty as empty
+    from weft.imperative.creation import empty_like as empty_like
+    from weft.imperative.creation import eye as eye
+    from weft.imperative.creation import from_dlpack as from_dlpack
+    from weft.imperative.creation import full as full
+    from weft.imperative.creation import full_like as full_like
+    from weft.imperative.creation import linspace as linspace
+    from weft.imperative.creation import ones as ones
+    from weft.imperative.creation import ones_like as ones_like
+    from weft.imperative.creation import tensor as tensor
+    from weft.imperative.creation import zeros as zeros
+    from weft.imperative.creation import zeros_like as zeros_like
+    from weft.imperative.serialization import FileFormatError as FileFormatError
+    from weft.imperative.serialization import load as load
+    from weft.imperative.serialization import load_metadata as load_metadata
+    from weft.imperative.serialization import save as save
+    from weft.imperative.tensor import Tensor as Tensor
+    from weft.imperative.tensor import broadcast_to as broadcast_to
+    from weft.imperative.tensor import permute_dims as permute_dims
+    from weft.imperative.tensor import reshape as reshape
+    from weft.imperative.tensor import shares_memory as shares_memory
+    from weft.imperative.tensor import waitall as waitall
 
     __version__: str
     _core: Any  # native; its Python faces carry the types
 
 _MODULE_OF = {
     "weft.base.device": ("Device", "as_device", "cpu", "current_device", "device", "gpu"),
+    "weft.base.dtype": (
+        "DType",
+        "as_dtype",
+        "bfloat16",
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+    ),
     "weft.base.errors": (
         "DTypeError",
         "DeviceError",
@@ -46,11 +102,36 @@ _MODULE_OF = {
         "GraphError",
         "ShapeError",
     ),
+    "weft.imperative.creation": (
+        "arange",
+        "asarray",
+        "empty",
+        "empty_like",
+        "eye",
+        "from_dlpack",
+        "full",
+        "full_like",
+        "linspace",
+        "ones",
+        "ones_like",
+        "tensor",
+        "zeros",
+        "zeros_like",
+    ),
+    "weft.imperative.serialization": ("FileFormatError", "load", "load_metadata", "save"),
+    "weft.imperative.tensor": (
+        "Tensor",
+        "broadcast_to",
+        "permute_dims",
+        "reshape",
+        "shares_memory",
+        "waitall",
+    ),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("engine",)
+_SUBPACKAGES = ("engine", "storage")
 
-__all__ = sorted([*_LAZY, *_SUBPACKAGES])
+__all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 
 
 if not TYPE_CHECKING:  # with it, a type checker would believe in every name
@@ -58,6 +139,8 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
     def __getattr__(name: str) -> object:
         if name in _LAZY:
             value = getattr(importlib.import_module(_LAZY[name]), name)
+        elif name == "bool":  # the array API's name; in its own module it would hide Python's
+            value = importlib.import_module("weft.base.dtype").bool_
         elif name in _SUBPACKAGES:
             value = importlib.import_module(f"weft.{name}")
         elif name == "__version__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from weft import Tensor as Tensor
 from types import ModuleType
 import weft.base.device
 import weft.base.errors
@@ -133,7 +134,7 @@ class Engine:
         Raises EngineError if it has been deleted already or belongs to another engine.
         """
 
-    def push(self, fn: Callable[[RunContext], object] | NativeFunction | Operator, device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable] = (), mutate_vars: Iterable[Variable] = (), overwrite_vars: Iterable[Variable] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
+    def push(self, fn: Callable[[RunContext], object] | NativeFunction | Operator, device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
         """
         Run ``fn(run_context)`` once the variables it uses are free; returns at once.
 
@@ -160,7 +161,7 @@ class Engine:
         [0, 1, 2]
         """
 
-    def push_async(self, fn: Callable[[RunContext, OnComplete], object], device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable] = (), mutate_vars: Iterable[Variable] = (), overwrite_vars: Iterable[Variable] = (), priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
+    def push_async(self, fn: Callable[[RunContext, OnComplete], object], device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
         """
         Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is called.
 
@@ -169,7 +170,7 @@ class Engine:
         likewise if on_complete is dropped without having been called.
         """
 
-    def new_operator(self, fn: Callable[..., object] | NativeFunction, const_vars: Iterable[Variable] = (), mutate_vars: Iterable[Variable] = (), name: str = '', is_async: bool = False, *, overwrite_vars: Iterable[Variable] = (), queue: str | None = None) -> Operator:
+    def new_operator(self, fn: Callable[..., object] | NativeFunction, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), name: str = '', is_async: bool = False, *, overwrite_vars: Iterable[Variable | Tensor] = (), queue: str | None = None) -> Operator:
         """
         An Operator to push many times: fn, its variables and its name, taken apart only once.
 
@@ -179,7 +180,7 @@ class Engine:
     def delete_operator(self, operator: Operator) -> None:
         """No more pushes of it; it is freed when those before have finished."""
 
-    def wait_for_var(self, variable: Variable, writes_only: bool = False, timeout_s: float | None = None) -> None:
+    def wait_for_var(self, variable: Variable | Tensor, writes_only: bool = False, timeout_s: float | None = None) -> None:
         """
         Wait for everything pushed on a variable before; with writes_only for what produces its value.
 
@@ -196,7 +197,7 @@ class Engine:
         TimeoutError after timeout_s seconds.
         """
 
-    def clear_error(self, variable: Variable) -> None:
+    def clear_error(self, variable: object) -> None:
         """
         Forget a variable's error, after what has been pushed on it before; its value is what it is.
         """
@@ -212,7 +213,7 @@ class Engine:
         then goes on.
         """
 
-    def check_access(self, variable: Variable, write: bool = False) -> None:
+    def check_access(self, variable: object, write: bool = False) -> None:
         """
         With check=True or WEFT_CHECK=1: raise EngineError if this access was not declared.
 
@@ -243,6 +244,82 @@ class Engine:
 def settle_engines(arg: float, /) -> bool: ...
 
 def shut_down_engines(timeout_s: float) -> tuple[list[str], list[str]]: ...
+
+def set_array_engine(arg: Engine, /) -> None: ...
+
+def memory_stats(device: object | None = None) -> dict: ...
+
+def trim_memory(device: object | None = None) -> int: ...
+
+def reset_memory_peaks(device: object | None = None) -> None: ...
+
+def permute_dims(x: object, axes: object) -> object: ...
+
+def broadcast_to(x: object, shape: object) -> object: ...
+
+def view_as(x: object, dtype: object) -> object: ...
+
+def is_contiguous(arg: object, /) -> bool: ...
+
+def shares_memory(arg0: object, arg1: object, /) -> bool: ...
+
+def copy_of(x: object, dtype: object | None = None, device: object | None = None) -> object: ...
+
+def empty(shape, dtype=None, device=None):
+    """
+    A new tensor of undefined elements. shape: an int or a sequence of ints; dtype: float32 unless given.
+
+    Raises ShapeError for negative or absurd sizes, MemoryError if there is not enough memory.
+
+    >>> import weft as wf
+    >>> wf.empty((2, 3), dtype="int8").shape
+    (2, 3)
+    """
+
+def zeros(shape, dtype=None, device=None):
+    """
+    A new tensor of zeros; see empty.
+
+    >>> import weft as wf
+    >>> wf.zeros(2)
+    tensor([0., 0.], dtype=float32, device=cpu:0)
+    """
+
+def ones(shape, dtype=None, device=None):
+    """
+    A new tensor of ones; see empty.
+
+    >>> import weft as wf
+    >>> wf.ones(2, dtype="int8")
+    tensor([1, 1], dtype=int8, device=cpu:0)
+    """
+
+def full(shape, fill_value, dtype=None, device=None):
+    """
+    A new tensor filled with a number or a 0-d tensor. dtype: that of the value unless given: float32, int64, bool.
+
+    Raises OverflowError if an integer type cannot hold the value.
+
+    >>> import weft as wf
+    >>> wf.full((2,), 7)
+    tensor([7, 7], dtype=int64, device=cpu:0)
+    """
+
+def from_nested(data: object | None, dtype: object | None, device: object | None) -> object: ...
+
+def stepped(count: int, start: object, step: object, dtype: object, device: object | None) -> object: ...
+
+def diagonal(x: object, k: int = 0) -> object: ...
+
+def from_buffer(object: object, device: object | None = None) -> object: ...
+
+def tensor_from_buffer(buffer: object, offset: int, shape: object, dtype: object, device: object | None = None) -> object: ...
+
+def memory(arg: object, /) -> object: ...
+
+def dlpack_of(x: object, stream: object | None, max_version: object | None, dl_device: object | None, copy: object | None) -> object: ...
+
+def from_dlpack_capsule(capsule: object, device: object | None = None) -> object: ...
 
 def dnnl_version() -> tuple[int, int, int]: ...
 

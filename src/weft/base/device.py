@@ -68,6 +68,9 @@ class Device:
 
 _DEVICES: dict[tuple[str, int], Device] = {}
 _current: ContextVar[Device] = ContextVar("weft.current_device")
+_ever_scoped = [
+    False
+]  # before the first `with device(...)` the native core need not ask which device is current
 
 
 def cpu(index: int = 0) -> Device:
@@ -138,6 +141,7 @@ def device(value: Device | str) -> AbstractContextManager[Device]:
 
 @contextlib.contextmanager
 def _scope(chosen: Device) -> Iterator[Device]:
+    _ever_scoped[0] = True
     token = _current.set(chosen)
     try:
         yield chosen

@@ -1,0 +1,244 @@
+// creation.cpp: new tensors: empty, filled, counted, and from nested Python sequences.
+#include "bindings/tensor.h"
+
+#include <vector>
+
+namespace weft {
+namespace {
+
+// Arguments of a function (shape, dtype=None, device=None), positional or by name, without nanobind's
+// dispatch: empty() is measured in nanoseconds.
+struct CreationArguments {
+  nb::handle values[4];
+
+  // `names`: the names after the first `required`, which cannot be left out.
+  CreationArguments(const char* function, std::initializer_list<const char*> names, size_t required,
+                    PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
+    const auto given = static_cast<size_t>(count);
+    if (given > names.size()) fail(function, "takes at most " + std::to_string(names.size()) + " arguments");
+    for (size_t i = 0; i < given; ++i) values[i] = arguments[i];
+    const Py_ssize_t named = keywords ? PyTuple_Size(keywords) : 0;
+    for (Py_ssize_t k = 0; k < named; ++k) {
+      nb::handle name = PyTuple_GetItem(keywords, k);
+      size_t i = 0;
+      for (const char* known : names) {
+        if (PyUnicode_CompareWithASCIIString(name.ptr(), known) == 0) break;
+        ++i;
+      }
+      if (i == names.size()) fail(function, "has no argument '" + to_utf8(name) + "'");
+      if (values[i].is_valid()) fail(function, "got the argument '" + to_utf8(name) + "' twice");
+      values[i] = arguments[count + k];
+    }
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (values[i].is_valid()) continue;
+      if (i < required) fail(function, "needs the argument '" + std::string(names.begin()[i]) + "'");
+      values[i] = nb::handle(Py_None);
+    }
+  }
+
+ private:
+  [[noreturn]] static void fail(const char* function, const std::string& text) {
+    throw nb::type_error((std::string(function) + "() " + text).c_str());
+  }
+};
+
+Tensor empty_of(const char* function, nb::handle shape, nb::handle dtype, nb::handle device) {
+  return Tensor::empty(as_shape(shape, function), dtype.is_none() ? DType::float32 : as_dtype(dtype),
+                       as_tensor_device(device));
+}
+
+PyObject* empty(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
+  return guarded_object([&] {
+    const CreationArguments given("empty", {"shape", "dtype", "device"}, 1, arguments, count, keywords);
+    return wrap(empty_of("empty", given.values[0], given.values[1], given.values[2]));
+  });
+}
+
+nb::object filled(const char* function, nb::handle shape, Scalar value, nb::handle dtype, nb::handle device) {
+  Tensor x = empty_of(function, shape, dtype, device);
+  push_fill(x, value);
+  return wrap(std::move(x));
+}
+
+PyObject* zeros(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
+  return guarded_object([&] {
+    const CreationArguments given("zeros", {"shape", "dtype", "device"}, 1, arguments, count, keywords);
+    return filled("zeros", given.values[0], {Scalar::Kind::integer, {.integer = 0}}, given.values[1],
+                  given.values[2]);
+  });
+}
+
+PyObject* ones(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
+  return guarded_object([&] {
+    const CreationArguments given("ones", {"shape", "dtype", "device"}, 1, arguments, count, keywords);
+    return filled("ones", given.values[0], {Scalar::Kind::integer, {.integer = 1}}, given.values[1],
+                  given.values[2]);
+  });
+}
+
+PyObject* full(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
+  return guarded_object([&] {
+    const CreationArguments given("full", {"shape", "fill_value", "dtype", "device"}, 2, arguments, count,
+                                  keywords);
+    const auto [shape, value, dtype, device] = given.values;
+    if (!is_number(value)) {
+      nb::object source = as_tensor(value, nb::none(), as_tensor_device(device));
+      const Tensor& from = self_of(source.ptr());
+      Tensor x = Tensor::empty(as_shape(shape, "full"), dtype.is_none() ? from.dtype : as_dtype(dtype),
+                               as_tensor_device(device));
+      push_copy(x, from);
+      return wrap(std::move(x));
+    }
+    DType type;
+    if (!dtype.is_none())
+      type = as_dtype(dtype);
+    else
+      type = PyBool_Check(value.ptr())    ? DType::bool_
+             : PyFloat_Check(value.ptr()) ? DType::float32
+                                          : DType::int64;
+    Tensor x = Tensor::empty(as_shape(shape, "full"), type, as_tensor_device(device));
+    push_fill(x, as_scalar_for(value, type));
+    return wrap(std::move(x));
+  });
+}
+
+// Nested lists and tuples of numbers.
+
+struct Nested {
+  Shape shape;
+  bool any_real = false, any_integer = false, any_boolean = false, plain = true, beyond_int64 = false;
+  std::vector<PyObject*> leaves;  // borrowed: the sequences are held by `kept`
+  std::vector<nb::object> kept;
+
+  // False as soon as something is found that is not a number, a list or a tuple.
+  bool read(nb::handle object, int depth) {
+    const bool list = PyList_Check(object.ptr()), tuple = PyTuple_Check(object.ptr());
+    if (!list && !tuple) {
+      if (!is_number(object)) return plain = false;
+      if (depth != shape.ndim) ragged(depth);
+      if (PyBool_Check(object.ptr()))
+        any_boolean = true;
+      else if (PyFloat_Check(object.ptr()))
+        any_real = true;
+      else
+        any_integer = true;
+      leaves.push_back(object.ptr());
+      return true;
+    }
+    nb::object items = list ? nb::steal(PyList_AsTuple(object.ptr())) : nb::borrow(object);
+    if (!items.is_valid()) throw nb::python_error();
+    kept.push_back(items);
+    const Py_ssize_t count = PyTuple_Size(items.ptr());
+    if (depth == known) {
+      if (depth == kMaxDims)
+        throw ShapeError("tensor: the lists are nested more than " + std::to_string(kMaxDims) + " deep");
+      if (!leaves.empty() || closed) ragged(depth);
+      shape.sizes[depth] = count;
+      shape.ndim = ++known;
+      if (count == 0) closed = true;  // nothing deeper can be known
+    } else if (shape.sizes[depth] != count) {
+      throw ShapeError("tensor: lists of different lengths in dimension " + std::to_string(depth) + ": " +
+                       std::to_string(shape.sizes[depth]) + " and " + std::to_string(count));
+    }
+    for (Py_ssize_t i = 0; i < count; ++i)
+      if (!read(PyTuple_GetItem(items.ptr(), i), depth + 1)) return false;
+    return true;
+  }
+
+ private:
+  int known = 0;
+  bool closed = false;
+  [[noreturn]] static void ragged(int depth) {
+    throw ShapeError("tensor: numbers and lists are mixed in dimension " + std::to_string(depth));
+  }
+};
+
+// Null if `data` holds anything but numbers, lists and tuples.
+nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
+  const PythonEntry entry;
+  Nested nested;
+  if (!nested.read(data, 0)) return nb::none();
+  const DType type = !dtype.is_none()     ? as_dtype(dtype)
+                     : nested.any_real    ? DType::float32
+                     : nested.any_integer ? DType::int64
+                     : nested.any_boolean ? DType::bool_
+                                          : DType::float32;
+  Tensor x = Tensor::empty(nested.shape, type, as_tensor_device(device));
+  char* element = x.data;
+  for (PyObject* leaf : nested.leaves) {
+    store(element, type, as_scalar_for(leaf, type));
+    element += size_of(type);
+  }
+  return wrap(std::move(x));
+}
+
+nb::object stepped(Py_ssize_t count, nb::handle start, nb::handle step, nb::handle dtype, nb::handle device) {
+  const PythonEntry entry;
+  const int64_t shape[1] = {count};
+  Tensor x = Tensor::empty(shape, as_dtype(dtype), as_tensor_device(device));
+  push_range(x, as_scalar(start), as_scalar(step));
+  return wrap(std::move(x));
+}
+
+// The main diagonal of the last two dimensions, shifted by k, as a view.
+nb::object diagonal(nb::handle object, Py_ssize_t k) {
+  const PythonEntry entry;
+  const Tensor& x = tensor_of(object, "diagonal");
+  if (x.ndim < 2) throw ShapeError("diagonal: needs at least 2 dimensions: x is " + describe(x));
+  Tensor y = x;
+  const int64_t rows = x.shape[x.ndim - 2], columns = x.shape[x.ndim - 1];
+  const int64_t row_step = x.strides[x.ndim - 2], column_step = x.strides[x.ndim - 1];
+  const int64_t length = std::max<int64_t>(
+      k >= 0 ? std::min<int64_t>(rows, columns - k) : std::min<int64_t>(rows + k, columns), 0);
+  if (length > 0) y.data += (k >= 0 ? k * column_step : -k * row_step) * static_cast<int64_t>(x.itemsize());
+  --y.ndim;
+  y.shape[y.ndim - 1] = length;
+  y.strides[y.ndim - 1] = row_step + column_step;
+  y.size = 1;
+  for (int i = 0; i < y.ndim; ++i) y.size *= y.shape[i];
+  return wrap(std::move(y));
+}
+
+template <class F>
+constexpr PyCFunction as_method(F* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef functions[] = {
+    {"empty", as_method(empty), METH_FASTCALL | METH_KEYWORDS,
+     "empty(shape, dtype=None, device=None)\n--\n\n"
+     "A new tensor of undefined elements. shape: an int or a sequence of ints; dtype: float32 unless "
+     "given.\n\n"
+     "Raises ShapeError for negative or absurd sizes, MemoryError if there is not enough memory.\n\n"
+     ">>> import weft as wf\n>>> wf.empty((2, 3), dtype=\"int8\").shape\n(2, 3)\n"},
+    {"zeros", as_method(zeros), METH_FASTCALL | METH_KEYWORDS,
+     "zeros(shape, dtype=None, device=None)\n--\n\nA new tensor of zeros; see empty.\n\n"
+     ">>> import weft as wf\n>>> wf.zeros(2)\ntensor([0., 0.], dtype=float32, device=cpu:0)\n"},
+    {"ones", as_method(ones), METH_FASTCALL | METH_KEYWORDS,
+     "ones(shape, dtype=None, device=None)\n--\n\nA new tensor of ones; see empty.\n\n"
+     ">>> import weft as wf\n>>> wf.ones(2, dtype=\"int8\")\ntensor([1, 1], dtype=int8, device=cpu:0)\n"},
+    {"full", as_method(full), METH_FASTCALL | METH_KEYWORDS,
+     "full(shape, fill_value, dtype=None, device=None)\n--\n\n"
+     "A new tensor filled with a number or a 0-d tensor. dtype: that of the value unless given: float32, "
+     "int64, bool.\n\n"
+     "Raises OverflowError if an integer type cannot hold the value.\n\n"
+     ">>> import weft as wf\n>>> wf.full((2,), 7)\ntensor([7, 7], dtype=int64, device=cpu:0)\n"},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+nb::object as_tensor(nb::handle value, nb::handle dtype, Device device) {
+  static PyObject* const convert = lasting("weft.imperative.creation", "asarray");
+  return nb::handle(convert)(value, nb::arg("dtype") = dtype, nb::arg("device") = device_object(device));
+}
+
+void bind_creation(nb::module_& m) {
+  if (PyModule_AddFunctions(m.ptr(), functions) < 0) throw nb::python_error();
+  m.def("from_nested", from_nested, nb::arg("data").none(), nb::arg("dtype").none(),
+        nb::arg("device").none());
+  m.def("stepped", stepped, nb::arg("count"), nb::arg("start"), nb::arg("step"), nb::arg("dtype"),
+        nb::arg("device").none());
+  m.def("diagonal", diagonal, nb::arg("x"), nb::arg("k") = 0);
+}
+
+}  // namespace weft

@@ -1,0 +1,460 @@
+// tensor.cpp: the type weft.Tensor: its life, attributes and views. Methods that need no native help are
+// written in Python and set on the type (weft/imperative/tensor.py).
+#include "bindings/tensor.h"
+
+#include <structmember.h>
+
+#include <cmath>
+
+namespace weft {
+
+PyTypeObject* tensor_type = nullptr;
+
+nb::object wrap(Tensor&& tensor) {
+  auto* self = PyObject_New(PyTensor, tensor_type);
+  if (!self) throw nb::python_error();
+  self->weakrefs = nullptr;
+  new (&self->tensor) Tensor(std::move(tensor));
+  return nb::steal(reinterpret_cast<PyObject*>(self));
+}
+
+Tensor& tensor_of(nb::handle object, const char* function) {
+  if (!is_tensor(object))
+    throw nb::type_error(
+        (std::string(function) + ": expected a Tensor, got " + to_utf8(nb::type_name(object.type())))
+            .c_str());
+  return self_of(object.ptr());
+}
+
+namespace {
+
+PyObject* const* dtype_table() {
+  static PyObject* table[kDTypes];
+  if (!table[0]) {
+    nb::object dtypes = nb::module_::import_("weft.base.dtype").attr("DTYPES");
+    for (int i = kDTypes; i-- > 0;) {
+      nb::object dtype = dtypes[i];
+      const auto code = static_cast<DType>(i);
+      if (nb::cast<std::string>(dtype.attr("name")) != name_of(code) ||
+          nb::cast<size_t>(dtype.attr("itemsize")) != size_of(code))
+        throw std::logic_error("weft.base.dtype.DTYPES and native/tensor/dtype.h differ");
+      table[i] = dtype.release().ptr();
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+nb::object dtype_object(DType dtype) { return nb::borrow(dtype_table()[static_cast<int>(dtype)]); }
+
+DType as_dtype(nb::handle object) {
+  PyObject* const* table = dtype_table();
+  for (int i = 0; i < kDTypes; ++i)
+    if (object.ptr() == table[i]) return static_cast<DType>(i);
+  static PyObject* const parse = lasting("weft.base.dtype", "as_dtype");
+  return static_cast<DType>(nb::cast<int>(nb::handle(parse)(object).attr("code")));
+}
+
+Device as_tensor_device(nb::handle object) {
+  static PyObject* const ever_scoped = lasting("weft.base.device", "_ever_scoped");
+  if (object.is_none()) {
+    if (PyList_GetItem(ever_scoped, 0) == Py_False) return {};
+    static PyObject* const current = lasting("weft.base.device", "current_device");
+    return as_device(nb::handle(current)());
+  }
+  return as_device(object);
+}
+
+Shape as_shape(nb::handle object, const char* function) {
+  Shape shape;
+  auto add = [&](PyObject* item) {
+    const Py_ssize_t size = PyNumber_AsSsize_t(item, PyExc_OverflowError);
+    if (size == -1 && PyErr_Occurred()) {
+      if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
+      PyErr_Clear();
+      throw nb::type_error((std::string(function) + ": a shape is an int or a sequence of ints, got " +
+                            to_utf8(nb::repr(object)))
+                               .c_str());
+    }
+    if (shape.ndim == kMaxDims)
+      throw ShapeError(std::string(function) + ": at most " + std::to_string(kMaxDims) + " dimensions, got " +
+                       to_utf8(nb::repr(object)));
+    shape.sizes[shape.ndim++] = size;
+  };
+  if (PyTuple_Check(object.ptr())) {
+    const Py_ssize_t count = PyTuple_Size(object.ptr());
+    for (Py_ssize_t i = 0; i < count; ++i) add(PyTuple_GetItem(object.ptr(), i));
+  } else if (PyList_Check(object.ptr()) || (!PyLong_Check(object.ptr()) && PySequence_Check(object.ptr()) &&
+                                            !PyUnicode_Check(object.ptr()) && !is_tensor(object))) {
+    nb::object items = nb::steal(PySequence_Tuple(object.ptr()));
+    if (!items.is_valid()) throw nb::python_error();
+    return as_shape(items, function);
+  } else {
+    add(object.ptr());
+  }
+  return shape;
+}
+
+bool is_number(nb::handle object) noexcept {
+  return PyBool_Check(object.ptr()) || PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr());
+}
+
+Scalar as_scalar(nb::handle number) {
+  Scalar scalar{};
+  if (PyBool_Check(number.ptr())) {
+    scalar.kind = Scalar::Kind::boolean;
+    scalar.boolean = number.ptr() == Py_True;
+  } else if (PyFloat_Check(number.ptr())) {
+    scalar.kind = Scalar::Kind::real;
+    scalar.real = PyFloat_AsDouble(number.ptr());
+  } else {
+    nb::object integer = nb::steal(PyNumber_Index(number.ptr()));
+    if (!integer.is_valid()) throw nb::python_error();
+    int overflow = 0;
+    scalar.kind = Scalar::Kind::integer;
+    scalar.integer = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
+    if (overflow > 0) {
+      scalar.kind = Scalar::Kind::unsigned_integer;
+      scalar.unsigned_integer = PyLong_AsUnsignedLongLong(integer.ptr());
+      if (PyErr_Occurred()) {
+        PyErr_Clear();
+        overflow = -1;
+      }
+    }
+    if (overflow < 0) {
+      PyErr_SetString(PyExc_OverflowError,
+                      ("integer " + to_utf8(nb::str(integer)) + " does not fit 64 bits").c_str());
+      throw nb::python_error();
+    }
+  }
+  return scalar;
+}
+
+Scalar as_scalar_for(nb::handle number, DType dtype) {
+  if (!is_number(number) && PyObject_HasAttrString(number.ptr(), "__float__") &&
+      !PyIndex_Check(number.ptr())) {  // numpy.float32 and the like
+    nb::object real = nb::steal(PyNumber_Float(number.ptr()));
+    if (!real.is_valid()) throw nb::python_error();
+    return as_scalar(real);
+  }
+  if (is_float(dtype) && PyLong_Check(number.ptr()) && !PyBool_Check(number.ptr())) {
+    int overflow = 0;
+    static_cast<void>(PyLong_AsLongLongAndOverflow(number.ptr(), &overflow));
+    if (overflow) {  // a float takes integers of any size
+      Scalar scalar{Scalar::Kind::real, {}};
+      scalar.real = PyLong_AsDouble(number.ptr());
+      if (PyErr_Occurred()) throw nb::python_error();
+      return scalar;
+    }
+  }
+  if (is_integer(dtype) && PyFloat_Check(number.ptr())) {  // truncated, as by int()
+    nb::object truncated = nb::steal(PyNumber_Long(number.ptr()));
+    if (!truncated.is_valid()) throw nb::python_error();
+    return as_scalar_for(truncated, dtype);
+  }
+  const Scalar scalar = as_scalar(number);
+  if (!is_integer(dtype)) return scalar;
+  const int bits = static_cast<int>(size_of(dtype)) * 8;
+  bool fits = true;
+  if (scalar.kind == Scalar::Kind::unsigned_integer) {
+    fits = dtype == DType::uint64;
+  } else if (scalar.kind == Scalar::Kind::integer && is_unsigned(dtype)) {
+    fits = scalar.integer >= 0 && (bits == 64 || scalar.integer < (int64_t{1} << bits));
+  } else if (scalar.kind == Scalar::Kind::integer && bits < 64) {
+    fits = scalar.integer >= -(int64_t{1} << (bits - 1)) && scalar.integer < (int64_t{1} << (bits - 1));
+  }
+  if (!fits) {
+    PyErr_SetString(PyExc_OverflowError,
+                    (to_utf8(nb::repr(number)) + " is out of bounds for " + name_of(dtype)).c_str());
+    throw nb::python_error();
+  }
+  return scalar;
+}
+
+nb::object to_number(Scalar value) {
+  switch (value.kind) {
+    case Scalar::Kind::boolean:
+      return nb::steal(PyBool_FromLong(value.boolean));
+    case Scalar::Kind::integer:
+      return nb::steal(PyLong_FromLongLong(value.integer));
+    case Scalar::Kind::unsigned_integer:
+      return nb::steal(PyLong_FromUnsignedLongLong(value.unsigned_integer));
+    case Scalar::Kind::real:
+      break;
+  }
+  return nb::steal(PyFloat_FromDouble(value.real));
+}
+
+namespace {
+
+nb::object to_tuple(Dims dims, int64_t factor = 1) {
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(dims.size())));
+  for (size_t i = 0; i < dims.size(); ++i)
+    PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(dims[i] * factor));
+  return tuple;
+}
+
+// Life.
+
+void dealloc(PyObject* self) {
+  if (reinterpret_cast<PyTensor*>(self)->weakrefs) PyObject_ClearWeakRefs(self);
+  PyTypeObject* type = Py_TYPE(self);
+  self_of(self).~Tensor();
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+
+// Attributes.
+
+PyObject* get_shape(PyObject* self, void*) {
+  return guarded_object([&] { return to_tuple(self_of(self).dims()); });
+}
+PyObject* get_strides(PyObject* self, void*) {
+  return guarded_object([&] {
+    const Tensor& x = self_of(self);
+    return to_tuple(x.steps(), static_cast<int64_t>(x.itemsize()));
+  });
+}
+PyObject* get_dtype(PyObject* self, void*) {
+  return guarded_object([&] { return dtype_object(self_of(self).dtype); });
+}
+PyObject* get_device(PyObject* self, void*) {
+  return guarded_object([&] { return device_object(self_of(self).device()); });
+}
+PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromLong(self_of(self).ndim); }
+PyObject* get_size(PyObject* self, void*) { return PyLong_FromLongLong(self_of(self).size); }
+PyObject* get_itemsize(PyObject* self, void*) { return PyLong_FromSize_t(self_of(self).itemsize()); }
+PyObject* get_nbytes(PyObject* self, void*) {
+  const Tensor& x = self_of(self);
+  return PyLong_FromLongLong(x.size * static_cast<int64_t>(x.itemsize()));
+}
+PyObject* get_version(PyObject* self, void*) {
+  return PyLong_FromUnsignedLongLong(self_of(self).chunk->version.load(std::memory_order_acquire));
+}
+PyObject* get_T(PyObject* self, void*) {
+  return guarded_object([&] { return wrap(reversed(self_of(self))); });
+}
+PyObject* get_mT(PyObject* self, void*) {
+  return guarded_object([&] { return wrap(transpose_last(self_of(self))); });
+}
+
+PyGetSetDef attributes[] = {
+    {"shape", get_shape, nullptr, "The sizes, a tuple of ints.", nullptr},
+    {"strides", get_strides, nullptr,
+     "Bytes from one element to the next in each dimension, as NumPy counts them.", nullptr},
+    {"dtype", get_dtype, nullptr, "The element type, a DType.", nullptr},
+    {"device", get_device, nullptr, "The Device it lies on.", nullptr},
+    {"ndim", get_ndim, nullptr, "The number of dimensions.", nullptr},
+    {"size", get_size, nullptr, "The number of elements.", nullptr},
+    {"itemsize", get_itemsize, nullptr, "Bytes of one element.", nullptr},
+    {"nbytes", get_nbytes, nullptr, "Bytes of all elements.", nullptr},
+    {"version", get_version, nullptr,
+     "How many operations that wrote its memory have run; the same for all views of one memory.", nullptr},
+    {"T", get_T, nullptr, "A view with the dimensions in reverse order.", nullptr},
+    {"mT", get_mT, nullptr, "A view with the last two dimensions exchanged.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(PyTensor, weakrefs), READONLY, nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
+
+// Methods.
+
+nb::object item_of(const Tensor& x) {
+  if (x.size != 1) throw ValueError("item: only one element can become a number: x is " + describe(x));
+  wait_for(x);
+  return to_number(load(x.data, x.dtype));
+}
+
+PyObject* item(PyObject* self, PyObject*) {
+  return guarded_object([&] { return item_of(self_of(self)); });
+}
+
+PyObject* numpy(PyObject* self, PyObject*) {
+  return guarded_object([&] { return to_numpy(self_of(self)); });
+}
+
+PyObject* wait(PyObject* self, PyObject*) {
+  return guarded_object([&] {
+    wait_for(self_of(self));
+    return nb::none();
+  });
+}
+
+// reshape(2, 3) or reshape((2, 3))
+PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  return guarded_object([&] {
+    const Tensor& x = self_of(self);
+    Shape asked;
+    if (count == 1 && !PyLong_Check(arguments[0])) {
+      asked = as_shape(arguments[0], "reshape");
+    } else {
+      nb::object sizes = nb::steal(PyTuple_New(count));
+      for (Py_ssize_t i = 0; i < count; ++i)
+        PyTuple_SetItem(sizes.ptr(), i, nb::borrow(arguments[i]).release().ptr());
+      asked = as_shape(sizes, "reshape");
+    }
+    Shape shape = asked;
+    resolve_shape(x, asked, shape.sizes);
+    Tensor y;
+    if (!reshape_view(x, shape, y)) reshape_view(copy_of(x, x.dtype, x.device()), shape, y);
+    return wrap(std::move(y));
+  });
+}
+
+PyMethodDef methods[] = {
+    {"item", item, METH_NOARGS,
+     "item()\n--\n\nThe only element, as a Python bool, int or float; waits for it.\n\n"
+     "Raises ValueError if there is not exactly one; EngineError if producing it failed."},
+    {"numpy", numpy, METH_NOARGS,
+     "numpy()\n--\n\nA numpy.ndarray of the same memory, without a copy; waits until no operation uses "
+     "it.\n\n"
+     "As long as the array or a view of it lives, operations on this memory finish before the call that "
+     "pushes them\n"
+     "returns. bfloat16 becomes the type of that name of the package ml_dtypes."},
+    {"wait", wait, METH_NOARGS,
+     "wait()\n--\n\nWait until the elements can be read. Raises EngineError if producing them failed."},
+    {"reshape", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(reshape)), METH_FASTCALL,
+     "reshape(*shape)\n--\n\nThe same elements in another shape, in row-major order; one size may be -1.\n\n"
+     "A view where the strides allow it, else a copy. Raises ShapeError if the number of elements differs."},
+    {nullptr, nullptr, 0, nullptr}};
+
+// Slots.
+
+PyObject* subscript(PyObject* self, PyObject* key) {
+  return guarded_object([&] { return wrap(index_of(self_of(self), key)); });
+}
+
+Py_ssize_t length(PyObject* self) {
+  const Tensor& x = self_of(self);
+  if (x.ndim > 0) return x.shape[0];
+  PyErr_SetString(PyExc_TypeError, "len() of a 0-d tensor");
+  return -1;
+}
+
+PyObject* sequence_item(PyObject* self, Py_ssize_t i) {
+  return guarded_object([&] {
+    const Tensor& x = self_of(self);
+    const IndexItem item{IndexItem::Kind::integer, i, 0, 1, true, false};
+    return wrap(index(x, {&item, 1}));
+  });
+}
+
+PyObject* iterate(PyObject* self) {
+  if (self_of(self).ndim > 0) return PySeqIter_New(self);
+  PyErr_SetString(PyExc_TypeError, "iteration over a 0-d tensor");
+  return nullptr;
+}
+
+int truth(PyObject* self) {
+  return guarded<int>(-1, [&] {
+    const Tensor& x = self_of(self);
+    if (x.size != 1)
+      throw ValueError("the truth value of a tensor with " + std::to_string(x.size) +
+                       " elements is ambiguous: x is " + describe(x));
+    return PyObject_IsTrue(item_of(x).ptr());
+  });
+}
+
+PyObject* to_int(PyObject* self) {
+  return guarded_object([&] { return nb::steal(PyNumber_Long(item_of(self_of(self)).ptr())); });
+}
+
+PyObject* to_float(PyObject* self) {
+  return guarded_object([&] { return nb::steal(PyNumber_Float(item_of(self_of(self)).ptr())); });
+}
+
+PyObject* to_index(PyObject* self) {
+  return guarded_object([&] {
+    const Tensor& x = self_of(self);
+    if (x.ndim != 0 || !is_integer(x.dtype))
+      throw nb::type_error(("only 0-d integer tensors can be used as an index: x is " + describe(x)).c_str());
+    return item_of(x);
+  });
+}
+
+PyType_Slot slots[] = {
+    {Py_tp_doc,
+     const_cast<char*>("An n-dimensional array on a device. Made by weft.tensor, zeros, asarray, ...\n\n"
+                       "Operations on it are pushed to the engine and return at once; reading its "
+                       "elements waits for them.\n"
+                       "Views share memory, as in NumPy. At most 16 dimensions.")},
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_getset, attributes},
+    {Py_tp_members, members},
+    {Py_tp_methods, methods},
+    {Py_tp_iter, reinterpret_cast<void*>(iterate)},
+    {Py_mp_subscript, reinterpret_cast<void*>(subscript)},
+    {Py_mp_ass_subscript, reinterpret_cast<void*>(assign)},
+    {Py_mp_length, reinterpret_cast<void*>(length)},
+    {Py_sq_item, reinterpret_cast<void*>(sequence_item)},
+    {Py_sq_length, reinterpret_cast<void*>(length)},
+    {Py_nb_bool, reinterpret_cast<void*>(truth)},
+    {Py_nb_int, reinterpret_cast<void*>(to_int)},
+    {Py_nb_float, reinterpret_cast<void*>(to_float)},
+    {Py_nb_index, reinterpret_cast<void*>(to_index)},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+    {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+    {0, nullptr}};
+PyType_Spec spec = {"weft.Tensor", sizeof(PyTensor), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+// What Python's side builds methods and functions from.
+void bind_views(nb::module_& m) {
+  m.def(
+      "permute_dims",
+      [](nb::handle x, nb::handle axes) {
+        const PythonEntry entry;
+        const Shape order = as_shape(axes, "permute_dims");
+        int numbers[kMaxDims];
+        for (int i = 0; i < order.ndim; ++i)
+          numbers[i] = static_cast<int>(std::clamp<int64_t>(order.sizes[i], -kMaxDims - 1, kMaxDims));
+        return wrap(permute(tensor_of(x, "permute_dims"), {numbers, static_cast<size_t>(order.ndim)}));
+      },
+      nb::arg("x"), nb::arg("axes"));
+  m.def(
+      "broadcast_to",
+      [](nb::handle x, nb::handle shape) {
+        const PythonEntry entry;
+        return wrap(broadcast_to(tensor_of(x, "broadcast_to"), as_shape(shape, "broadcast_to")));
+      },
+      nb::arg("x"), nb::arg("shape"));
+  m.def(
+      "view_as",
+      [](nb::handle x, nb::handle dtype) {
+        const PythonEntry entry;
+        Tensor y = tensor_of(x, "view_as");
+        const DType type = as_dtype(dtype);
+        if (size_of(type) != y.itemsize())
+          throw DTypeError(std::string("view_as: ") + name_of(type) + " has another size: x is " +
+                           describe(y));
+        y.dtype = type;
+        return wrap(std::move(y));
+      },
+      nb::arg("x"), nb::arg("dtype"));
+  m.def("is_contiguous", [](nb::handle x) { return tensor_of(x, "contiguous").contiguous(); });
+  m.def("shares_memory", [](nb::handle a, nb::handle b) {
+    const Tensor &x = tensor_of(a, "shares_memory"), &y = tensor_of(b, "shares_memory");
+    return x.chunk == y.chunk && may_overlap(x.view(), y.view());
+  });
+  m.def(
+      "copy_of",
+      [](nb::handle x, nb::handle dtype, nb::handle device) {
+        const PythonEntry entry;
+        const Tensor& from = tensor_of(x, "copy");
+        return wrap(copy_of(from, dtype.is_none() ? from.dtype : as_dtype(dtype),
+                            device.is_none() ? from.device() : as_device(device)));
+      },
+      nb::arg("x"), nb::arg("dtype").none() = nb::none(), nb::arg("device").none() = nb::none());
+}
+
+}  // namespace
+
+void bind_tensor(nb::module_& m) {
+  tensor_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (!tensor_type) throw nb::python_error();
+  m.attr("Tensor") = nb::borrow(reinterpret_cast<PyObject*>(tensor_type));
+  bind_views(m);
+}
+
+}  // namespace weft

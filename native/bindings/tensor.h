@@ -1,0 +1,71 @@
+// tensor.h: the Python type weft.Tensor. A type of our own rather than a nanobind class: a small operation
+// makes and drops one of these, and the difference is a third of its time.
+#pragma once
+
+#include "bindings/functions.h"
+#include "tensor/operations.h"
+
+namespace weft {
+
+struct PyTensor {
+  PyObject_HEAD;
+  PyObject* weakrefs;
+  Tensor tensor;
+};
+
+extern PyTypeObject* tensor_type;
+
+inline bool is_tensor(nb::handle object) noexcept { return PyObject_TypeCheck(object.ptr(), tensor_type); }
+// Raises TypeError for anything but a Tensor.
+Tensor& tensor_of(nb::handle object, const char* function);
+inline Tensor& self_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->tensor; }
+nb::object wrap(Tensor&& tensor);
+
+// The body of a slot or method: a C++ exception becomes Python's.
+template <class R, class F>
+R guarded(R failed, F&& body) noexcept {
+  try {
+    const PythonEntry entry;
+    return body();
+  } catch (...) {
+    raise_current_exception();
+    return failed;
+  }
+}
+template <class F>
+PyObject* guarded_object(F&& body) noexcept {
+  return guarded<PyObject*>(nullptr, [&] { return nb::object(body()).release().ptr(); });
+}
+
+DType as_dtype(nb::handle object);
+nb::object dtype_object(DType dtype);
+// None: the current device.
+Device as_tensor_device(nb::handle object);
+
+// A Python number, exactly. Raises TypeError for other things, OverflowError for integers that `dtype` cannot
+// hold.
+bool is_number(nb::handle object) noexcept;
+Scalar as_scalar(nb::handle number);
+Scalar as_scalar_for(nb::handle number, DType dtype);
+nb::object to_number(Scalar value);
+
+// A shape given as an int or a sequence of ints.
+struct Shape {
+  int64_t sizes[kMaxDims];
+  int ndim = 0;
+  operator Dims() const noexcept { return {sizes, static_cast<size_t>(ndim)}; }
+};
+Shape as_shape(nb::handle object, const char* function);
+
+// tensor_index.cpp
+Tensor index_of(const Tensor& x, nb::handle key);
+int assign(PyObject* self, PyObject* key, PyObject* value) noexcept;
+// A Tensor made of anything that tensor() of Python accepts.
+nb::object as_tensor(nb::handle value, nb::handle dtype, Device device);
+
+// tensor_exchange.cpp
+nb::object to_numpy(const Tensor& x);
+int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept;
+void release_buffer(PyObject* self, Py_buffer* buffer) noexcept;
+
+}  // namespace weft

@@ -1,0 +1,503 @@
+// tensor_exchange.cpp: the same memory in other libraries: NumPy, the buffer protocol, DLPack; both ways, no
+// copies.
+//
+// What leaves counts in Chunk::shares until the other side lets go, on whatever thread; what comes in counts
+// as long as it lives. See chunk.h for what that means to operations.
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#include "bindings/dlpack.h"
+#include "bindings/tensor.h"
+
+#include <numpy/arrayobject.h>
+
+#include <cstring>
+
+namespace weft {
+namespace {
+
+void unshare(Chunk* chunk) noexcept {
+  chunk->shares.fetch_sub(1, std::memory_order_relaxed);
+  chunk->release();
+}
+
+// One use of a chunk by another library. It counts before the elements are waited for, so that an operation
+// that another thread pushes meanwhile is waited for by that thread.
+class Share {
+ public:
+  explicit Share(const Tensor& x) noexcept : chunk_(x.chunk.get()) {
+    chunk_->retain();
+    chunk_->shares.fetch_add(1, std::memory_order_seq_cst);
+  }
+  Share(const Share&) = delete;
+  ~Share() {
+    if (chunk_) unshare(chunk_);
+  }
+  // Whoever takes it calls unshare.
+  Chunk* take() noexcept { return std::exchange(chunk_, nullptr); }
+
+ private:
+  Chunk* chunk_;
+};
+
+char* address(const Tensor& x) noexcept {
+  alignas(64) static char nothing[64];  // NumPy takes a null pointer for a request to allocate
+  return x.data ? x.data : nothing;
+}
+
+// The memory that a foreign array uses: from the lowest to behind the highest element.
+void set_extent(Chunk::Foreign& foreign, const Tensor& x) {
+  const auto itemsize = static_cast<int64_t>(x.itemsize());
+  int64_t lowest = 0, highest = 0;
+  for (int i = 0; i < x.ndim; ++i) {
+    const int64_t reach = (x.shape[i] - 1) * x.strides[i] * itemsize;
+    (reach < 0 ? lowest : highest) += reach;
+  }
+  foreign.data = x.size ? x.data + lowest : x.data;
+  foreign.bytes = x.size ? static_cast<size_t>(highest - lowest + itemsize) : 0;
+}
+
+// NumPy.
+
+bool import_numpy() {
+  if (!PyArray_API) {
+    if (_import_array() < 0) throw nb::python_error();
+  }
+  return true;
+}
+
+PyArray_Descr* descr_of(DType dtype) {
+  static constexpr int kTypes[kDTypes] = {NPY_BOOL,   NPY_INT8,   NPY_INT16,  NPY_INT32,  NPY_INT64,
+                                          NPY_UINT8,  NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_HALF,
+                                          NPY_NOTYPE, NPY_FLOAT,  NPY_DOUBLE};
+  static PyObject* table[kDTypes];  // GIL
+  PyObject*& descr = table[static_cast<int>(dtype)];
+  if (!descr) {
+    if (dtype == DType::bfloat16)
+      descr = nb::object(dtype_object(dtype).attr("numpy")).release().ptr();
+    else
+      descr = reinterpret_cast<PyObject*>(PyArray_DescrFromType(kTypes[static_cast<int>(dtype)]));
+  }
+  Py_INCREF(descr);  // the function below takes one over
+  return reinterpret_cast<PyArray_Descr*>(descr);
+}
+
+}  // namespace
+
+nb::object to_numpy(const Tensor& x) {
+  import_numpy();
+  Share share(x);
+  const bool may_write = writable(x);
+  wait_for(x, may_write);  // readers must have finished, too
+  const auto itemsize = static_cast<npy_intp>(x.itemsize());
+  npy_intp shape[kMaxDims], strides[kMaxDims];
+  for (int i = 0; i < x.ndim; ++i) {
+    shape[i] = x.shape[i];
+    strides[i] = x.strides[i] * itemsize;
+  }
+  const int flags = may_write ? NPY_ARRAY_WRITEABLE : 0;
+  nb::object array = nb::steal(PyArray_NewFromDescr(&PyArray_Type, descr_of(x.dtype), x.ndim, shape, strides,
+                                                    address(x), flags, nullptr));
+  if (!array.is_valid()) throw nb::python_error();
+  Chunk* chunk = share.take();
+  PyObject* owner = PyCapsule_New(chunk, "weft.memory", [](PyObject* capsule) {
+    unshare(static_cast<Chunk*>(PyCapsule_GetPointer(capsule, "weft.memory")));
+  });
+  if (!owner) {
+    unshare(chunk);
+    throw nb::python_error();
+  }
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()), owner) < 0)
+    throw nb::python_error();
+  return array;
+}
+
+// The buffer protocol.
+
+namespace {
+
+constexpr const char* kFormats[kDTypes] = {"?", "b", "h", "i",     "q", "B", "H",
+                                           "I", "Q", "e", nullptr, "f", "d"};
+
+struct Exported {
+  Py_ssize_t shape[kMaxDims], strides[kMaxDims];
+  Chunk* chunk;
+};
+
+}  // namespace
+
+int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
+  buffer->obj = nullptr;
+  return guarded<int>(-1, [&] {
+    const Tensor& x = self_of(self);
+    const bool may_write = writable(x);
+    auto need = [](bool given, const char* what) {
+      if (!given) throw nb::builtin_exception(nb::exception_type::buffer_error, what);
+    };
+    need(kFormats[static_cast<int>(x.dtype)],
+         "bfloat16 has no format in the buffer protocol; use numpy() or DLPack");
+    need(!(flags & PyBUF_WRITABLE) || may_write, "the tensor's memory is read-only");
+    need((flags & PyBUF_STRIDES) == PyBUF_STRIDES || x.contiguous(), "the tensor is not contiguous");
+    const bool c = x.contiguous(), fortran = reversed(x).contiguous();
+    auto asks = [flags](int bits) { return (flags & bits) == bits; };
+    need(!asks(PyBUF_C_CONTIGUOUS) || c, "the tensor is not contiguous");
+    need(!asks(PyBUF_F_CONTIGUOUS) || fortran, "the tensor is not contiguous in Fortran's order");
+    need(!asks(PyBUF_ANY_CONTIGUOUS) || c || fortran, "the tensor is not contiguous");
+    Share share(x);
+    wait_for(x, may_write);
+    auto* exported = new Exported;
+    const auto itemsize = static_cast<Py_ssize_t>(x.itemsize());
+    for (int i = 0; i < x.ndim; ++i) {
+      exported->shape[i] = x.shape[i];
+      exported->strides[i] = x.strides[i] * itemsize;
+    }
+    exported->chunk = share.take();
+    buffer->obj = nb::borrow(self).release().ptr();
+    buffer->buf = address(x);
+    buffer->len = x.size * itemsize;
+    buffer->itemsize = itemsize;
+    buffer->readonly = !may_write;
+    buffer->format = flags & PyBUF_FORMAT ? const_cast<char*>(kFormats[static_cast<int>(x.dtype)]) : nullptr;
+    buffer->ndim = x.ndim;
+    buffer->shape = (flags & PyBUF_ND) == PyBUF_ND ? exported->shape : nullptr;
+    buffer->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? exported->strides : nullptr;
+    buffer->suboffsets = nullptr;
+    buffer->internal = exported;
+    return 0;
+  });
+}
+
+void release_buffer(PyObject*, Py_buffer* buffer) noexcept {
+  auto* exported = static_cast<Exported*>(buffer->internal);
+  unshare(exported->chunk);
+  delete exported;
+}
+
+namespace {
+
+// Who ends a foreign array may need the GIL, and comes from any thread.
+void release_foreign_buffer(void* owner) noexcept {
+  auto* buffer = static_cast<Py_buffer*>(owner);
+  if (!python_is_ending()) {
+    const WithGil gil;
+    PyBuffer_Release(buffer);
+  }
+  delete buffer;
+}
+
+DType dtype_of_format(const Py_buffer& buffer) {
+  const char* format = buffer.format ? buffer.format : "B";
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (std::strlen(format) == 1) {
+    const char c = *format == 'l' ? 'q' : *format == 'L' ? 'Q' : *format == 'c' ? 'B' : *format;
+    for (int i = 0; i < kDTypes; ++i)
+      if (kFormats[i] && *kFormats[i] == c &&
+          size_of(static_cast<DType>(i)) == static_cast<size_t>(buffer.itemsize))
+        return static_cast<DType>(i);
+  }
+  throw DTypeError("asarray: no element type of weft is that of the buffer's format '" +
+                   std::string(buffer.format ? buffer.format : "") + "'");
+}
+
+// A Tensor over the memory of an object with the buffer protocol. Raises BufferError if the strides are not
+// whole elements.
+nb::object from_buffer(nb::handle object, nb::handle device) {
+  const PythonEntry entry;
+  auto buffer = std::make_unique<Py_buffer>();
+  bool read_only = false;
+  if (PyObject_GetBuffer(object.ptr(), buffer.get(), PyBUF_RECORDS) < 0) {
+    PyErr_Clear();
+    read_only = true;
+    if (PyObject_GetBuffer(object.ptr(), buffer.get(), PyBUF_RECORDS_RO) < 0) throw nb::python_error();
+  }
+  struct Guard {
+    Py_buffer* buffer;
+    ~Guard() {
+      if (buffer) PyBuffer_Release(buffer);
+    }
+  } guard{buffer.get()};
+  Tensor x;
+  x.dtype = dtype_of_format(*buffer);
+  x.data = static_cast<char*>(buffer->buf);
+  if (buffer->ndim > kMaxDims)
+    throw ShapeError("asarray: at most " + std::to_string(kMaxDims) + " dimensions, got " +
+                     std::to_string(buffer->ndim));
+  x.ndim = buffer->ndim;
+  x.size = 1;
+  for (int i = 0; i < x.ndim; ++i) {
+    x.shape[i] = buffer->shape[i];
+    x.size *= x.shape[i];
+    if (buffer->strides[i] % buffer->itemsize != 0 && x.shape[i] > 1)
+      throw nb::builtin_exception(nb::exception_type::buffer_error,
+                                  "asarray: strides are not whole elements");
+    x.strides[i] = buffer->strides[i] / buffer->itemsize;
+  }
+  if (reinterpret_cast<uintptr_t>(x.data) % x.itemsize() != 0)
+    throw nb::builtin_exception(nb::exception_type::buffer_error,
+                                "asarray: the memory is not aligned to its elements");
+  Chunk::Foreign foreign{nullptr, 0, release_foreign_buffer, buffer.get(), read_only || buffer->readonly};
+  set_extent(foreign, x);
+  x.chunk = Chunk::adopt(as_tensor_device(device), foreign);
+  guard.buffer = nullptr;
+  static_cast<void>(buffer.release());
+  return wrap(std::move(x));
+}
+
+// A row-major Tensor over part of a writable buffer that nobody else uses, such as a private mapping of a
+// file.
+nb::object over_buffer(nb::handle object, Py_ssize_t offset, nb::handle shape, nb::handle dtype,
+                       nb::handle device) {
+  const PythonEntry entry;
+  const Shape sizes = as_shape(shape, "tensor_from_buffer");
+  Tensor x;
+  x.dtype = as_dtype(dtype);
+  x.size = checked_size(sizes, x.itemsize());
+  x.ndim = sizes.ndim;
+  std::copy_n(sizes.sizes, sizes.ndim, x.shape);
+  row_major(sizes, x.strides);
+  auto buffer = std::make_unique<Py_buffer>();
+  if (PyObject_GetBuffer(object.ptr(), buffer.get(), PyBUF_WRITABLE) < 0) throw nb::python_error();
+  const auto bytes = static_cast<Py_ssize_t>(static_cast<size_t>(x.size) * x.itemsize());
+  x.data = static_cast<char*>(buffer->buf) + offset;
+  if (offset < 0 || bytes > buffer->len - offset || reinterpret_cast<uintptr_t>(x.data) % x.itemsize() != 0) {
+    PyBuffer_Release(buffer.get());
+    throw ValueError("tensor_from_buffer: " + std::to_string(bytes) + " bytes at " + std::to_string(offset) +
+                     " do not lie in the buffer, or not aligned to the elements");
+  }
+  Chunk::Foreign foreign{x.data, static_cast<size_t>(bytes), release_foreign_buffer, buffer.get(), false,
+                         false};
+  x.chunk = Chunk::adopt(as_tensor_device(device), foreign);
+  static_cast<void>(buffer.release());
+  return wrap(std::move(x));
+}
+
+// The elements of a contiguous tensor as bytes; waits for writers.
+nb::object memory(nb::handle object) {
+  const PythonEntry entry;
+  const Tensor& x = tensor_of(object, "memory");
+  if (!x.contiguous()) throw ValueError("memory: x is not contiguous: x is " + describe(x));
+  wait_for(x);
+  Tensor bytes = x;
+  bytes.dtype = DType::uint8;
+  bytes.ndim = 1;
+  bytes.size = bytes.shape[0] = x.size * static_cast<int64_t>(x.itemsize());
+  bytes.strides[0] = 1;
+  nb::object view = nb::steal(PyMemoryView_FromObject(wrap(std::move(bytes)).ptr()));
+  if (!view.is_valid()) throw nb::python_error();
+  return view.attr("toreadonly")();
+}
+
+// DLPack.
+
+struct Loan {  // what a DLPack tensor of ours points to
+  dlpack::ManagedVersioned versioned;
+  dlpack::Managed managed;
+  int64_t shape[kMaxDims], strides[kMaxDims];
+  Chunk* chunk;
+};
+
+void end_loan(Loan* loan) noexcept {
+  unshare(loan->chunk);
+  delete loan;
+}
+
+nanobind::dlpack::dtype to_dlpack(DType dtype) noexcept {
+  const dlpack::DTypeCode code = dtype == DType::bool_      ? dlpack::DTypeCode::Bool
+                                 : dtype == DType::bfloat16 ? dlpack::DTypeCode::Bfloat
+                                 : is_float(dtype)          ? dlpack::DTypeCode::Float
+                                 : is_unsigned(dtype)       ? dlpack::DTypeCode::UInt
+                                                            : dlpack::DTypeCode::Int;
+  return {static_cast<uint8_t>(code), static_cast<uint8_t>(size_of(dtype) * 8), 1};
+}
+
+DType from_dlpack_dtype(nanobind::dlpack::dtype dtype) {
+  for (int i = 0; i < kDTypes; ++i)
+    if (to_dlpack(static_cast<DType>(i)) == dtype) return static_cast<DType>(i);
+  throw DTypeError("from_dlpack: no element type of weft has DLPack's code " + std::to_string(dtype.code) +
+                   " with " + std::to_string(dtype.bits) + " bits and " + std::to_string(dtype.lanes) +
+                   " lanes");
+}
+
+Loan* lend(const Tensor& x, bool copied) {
+  Share share(x);
+  const bool read_only = !writable(x);
+  wait_for(x, !read_only);
+  auto loan = std::make_unique<Loan>();
+  std::copy_n(x.shape, x.ndim, loan->shape);
+  std::copy_n(x.strides, x.ndim, loan->strides);
+  dlpack::Tensor& tensor = loan->managed.tensor;
+  tensor.data = x.data;
+  tensor.device = {dlpack::kCpu, 0};
+  tensor.ndim = x.ndim;
+  tensor.dtype = to_dlpack(x.dtype);
+  tensor.shape = loan->shape;
+  tensor.strides = loan->strides;
+  loan->versioned.tensor = tensor;
+  loan->versioned.flags = (read_only ? dlpack::ManagedVersioned::kReadOnly : 0) |
+                          (copied ? dlpack::ManagedVersioned::kCopied : 0);
+  loan->managed.context = loan->versioned.context = loan.get();
+  loan->managed.deleter = [](dlpack::Managed* self) { end_loan(static_cast<Loan*>(self->context)); };
+  loan->versioned.deleter = [](dlpack::ManagedVersioned* self) {
+    end_loan(static_cast<Loan*>(self->context));
+  };
+  loan->versioned.version = {};
+  loan->chunk = share.take();
+  return loan.release();
+}
+
+constexpr const char* kNames[2] = {"dltensor", "dltensor_versioned"};
+constexpr const char* kUsedNames[2] = {"used_dltensor", "used_dltensor_versioned"};
+
+nb::object to_capsule(Loan* loan, bool versioned) {
+  void* pointer = versioned ? static_cast<void*>(&loan->versioned) : &loan->managed;
+  PyObject* capsule = PyCapsule_New(pointer, kNames[versioned], [](PyObject* self) {
+    // Under its used name the consumer has taken the tensor over.
+    if (PyCapsule_IsValid(self, kNames[1]))
+      end_loan(static_cast<Loan*>(
+          static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(self, kNames[1]))->context));
+    else if (PyCapsule_IsValid(self, kNames[0]))
+      end_loan(
+          static_cast<Loan*>(static_cast<dlpack::Managed*>(PyCapsule_GetPointer(self, kNames[0]))->context));
+  });
+  if (!capsule) {
+    end_loan(loan);
+    throw nb::python_error();
+  }
+  return nb::steal(capsule);
+}
+
+nb::object dlpack_of(nb::handle self, nb::handle stream, nb::handle max_version, nb::handle dl_device,
+                     nb::handle copy) {
+  const PythonEntry entry;
+  const Tensor& x = tensor_of(self, "__dlpack__");
+  if (!stream.is_none()) throw ValueError("__dlpack__: a cpu has no streams; stream must be None");
+  if (!dl_device.is_none() && nb::cast<int>(dl_device[0]) != dlpack::kCpu)
+    throw nb::builtin_exception(nb::exception_type::buffer_error,
+                                "__dlpack__: only the cpu, (1, 0), can be asked for");
+  const bool versioned = !max_version.is_none() && nb::cast<int>(max_version[0]) >= 1;
+  const bool copied = copy.ptr() == Py_True;
+  const Tensor from = copied ? copy_of(x, x.dtype, x.device()) : x;
+  if (!versioned && !writable(from))
+    throw nb::builtin_exception(nb::exception_type::buffer_error,
+                                "__dlpack__: read-only memory needs DLPack 1.0; pass max_version");
+  return to_capsule(lend(from, copied), versioned);
+}
+
+template <class M>
+void return_foreign(void* owner) noexcept {
+  auto* managed = static_cast<M*>(owner);
+  if (!managed->deleter || python_is_ending()) return;
+  const WithGil gil;  // some libraries' deleters rely on it
+  managed->deleter(managed);
+}
+
+template <class M>
+nb::object adopt_dlpack(M* managed, bool read_only, Device device) {
+  const dlpack::Tensor& from = managed->tensor;
+  if (from.device.device_type != dlpack::kCpu && from.device.device_type != dlpack::kCudaHost)
+    throw DeviceError("from_dlpack: the array lies on a device of DLPack's type " +
+                      std::to_string(from.device.device_type) + ", not on the cpu");
+  if (from.ndim > kMaxDims)
+    throw ShapeError("from_dlpack: at most " + std::to_string(kMaxDims) + " dimensions, got " +
+                     std::to_string(from.ndim));
+  Tensor x;
+  x.dtype = from_dlpack_dtype(from.dtype);
+  x.ndim = from.ndim;
+  x.data = static_cast<char*>(from.data) + from.byte_offset;
+  std::copy_n(from.shape, x.ndim, x.shape);
+  x.size = checked_size(x.dims(), x.itemsize());
+  if (from.strides)
+    std::copy_n(from.strides, x.ndim, x.strides);
+  else
+    row_major(x.dims(), x.strides);
+  if (x.size == 0) x.data = nullptr;
+  Chunk::Foreign foreign{nullptr, 0, return_foreign<M>, managed, read_only};
+  set_extent(foreign, x);
+  x.chunk = Chunk::adopt(device, foreign);
+  return wrap(std::move(x));
+}
+
+// Takes the tensor in the capsule over; on an error the capsule keeps it.
+nb::object from_capsule(nb::handle capsule, nb::handle device) {
+  const PythonEntry entry;
+  const Device where = as_tensor_device(device);
+  nb::object result;
+  bool versioned = false;
+  if (PyCapsule_IsValid(capsule.ptr(), kNames[1])) {
+    versioned = true;
+    auto* managed = static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kNames[1]));
+    if (managed->version.major > 1)
+      throw nb::builtin_exception(nb::exception_type::buffer_error,
+                                  "from_dlpack: the array comes with a version of DLPack above 1");
+    result = adopt_dlpack(managed, managed->flags & dlpack::ManagedVersioned::kReadOnly, where);
+  } else if (PyCapsule_IsValid(capsule.ptr(), kNames[0])) {
+    result = adopt_dlpack(static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), kNames[0])),
+                          false, where);
+  } else {
+    throw nb::type_error("from_dlpack: expected a DLPack capsule that nobody has consumed yet");
+  }
+  PyCapsule_SetName(capsule.ptr(), kUsedNames[versioned]);
+  return result;
+}
+
+// The C exchange API.
+
+int api_allocate(dlpack::Tensor* prototype, dlpack::ManagedVersioned** result, void* error_context,
+                 void (*set_error)(void*, const char*, const char*)) {
+  try {
+    const Dims shape{prototype->shape, static_cast<size_t>(prototype->ndim)};
+    *result = &lend(Tensor::empty(shape, from_dlpack_dtype(prototype->dtype), {}), false)->versioned;
+    return 0;
+  } catch (const std::exception& error) {
+    set_error(error_context, "MemoryError", error.what());
+    return -1;
+  }
+}
+
+int api_from_object(void* object, dlpack::ManagedVersioned** result) {
+  return guarded<int>(-1, [&] {
+    *result = &lend(tensor_of(static_cast<PyObject*>(object), "DLPack"), false)->versioned;
+    return 0;
+  });
+}
+
+int api_to_object(dlpack::ManagedVersioned* tensor, void** object) {
+  return guarded<int>(-1, [&] {
+    *object = adopt_dlpack(tensor, tensor->flags & dlpack::ManagedVersioned::kReadOnly, {}).release().ptr();
+    return 0;
+  });
+}
+
+// Valid as long as the object is, and until its shape changes, which no Tensor's does.
+int api_borrow(void* object, dlpack::Tensor* result) {
+  return guarded<int>(-1, [&] {
+    Tensor& x = tensor_of(static_cast<PyObject*>(object), "DLPack");
+    wait_for(x, writable(x));
+    *result = {x.data, {dlpack::kCpu, 0}, x.ndim, to_dlpack(x.dtype), x.shape, x.strides, 0};
+    return 0;
+  });
+}
+
+int api_stream(int32_t, int32_t, void** result) {
+  *result = nullptr;
+  return 0;
+}
+
+dlpack::ExchangeApi exchange_api{{{1, 3}, nullptr}, api_allocate, api_from_object,
+                                 api_to_object,     api_borrow,   api_stream};
+
+}  // namespace
+
+void bind_exchange(nb::module_& m) {
+  m.def("from_buffer", from_buffer, nb::arg("object"), nb::arg("device").none() = nb::none());
+  m.def("tensor_from_buffer", over_buffer, nb::arg("buffer"), nb::arg("offset"), nb::arg("shape"),
+        nb::arg("dtype"), nb::arg("device").none() = nb::none());
+  m.def("memory", memory);
+  m.def("dlpack_of", dlpack_of, nb::arg("x"), nb::arg("stream").none(), nb::arg("max_version").none(),
+        nb::arg("dl_device").none(), nb::arg("copy").none());
+  m.def("from_dlpack_capsule", from_capsule, nb::arg("capsule"), nb::arg("device").none() = nb::none());
+  nb::object type = nb::borrow(reinterpret_cast<PyObject*>(tensor_type));
+  type.attr("__dlpack_c_exchange_api__") =
+      nb::steal(PyCapsule_New(&exchange_api, "dlpack_exchange_api", nullptr));
+}
+
+}  // namespace weft

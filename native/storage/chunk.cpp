@@ -1,0 +1,85 @@
+#include "storage/chunk.h"
+
+#include <cstdlib>
+
+#include "storage/runtime.h"
+
+namespace weft {
+namespace {
+
+// Chunks come and go with every result, mostly on one thread: a short list of blocks instead of the general
+// allocator.
+class Spare {
+ public:
+  ~Spare() {
+    while (count_ > 0) std::free(blocks_[--count_]);
+    closed_ = true;
+  }
+  void* take() noexcept { return count_ > 0 ? blocks_[--count_] : nullptr; }
+  bool give(void* block) noexcept {
+    if (closed_ || count_ == kMost) return false;
+    blocks_[count_++] = block;
+    return true;
+  }
+
+ private:
+  static constexpr int kMost = 64;
+  void* blocks_[kMost];
+  int count_ = 0;
+  bool closed_ = false;  // chunks may go while the thread's other variables are destroyed
+};
+thread_local Spare spare;
+
+void* take_block() {
+  if (void* block = spare.take()) return block;
+  void* block = std::aligned_alloc(alignof(Chunk), sizeof(Chunk));
+  if (!block) throw std::bad_alloc();
+  return block;
+}
+
+void give_block(void* block) noexcept {
+  if (!spare.give(block)) std::free(block);
+}
+
+}  // namespace
+
+Chunk::Chunk(Engine* engine, Device where, char* memory, size_t size, bool write_protected)
+    : Var(engine, end), data(memory), bytes(size), device(where), read_only(write_protected) {}
+
+Ref<Chunk> Chunk::allocate(Device device, size_t bytes) {
+  Runtime& runtime = Runtime::get();
+  Pool& pool = runtime.pool(device);
+  void* block = take_block();
+  char* memory;
+  try {
+    memory = static_cast<char*>(pool.allocate(bytes));
+  } catch (...) {
+    give_block(block);
+    throw;
+  }
+  auto* chunk = new (block) Chunk(&runtime.engine(), device, memory, bytes, false);
+  chunk->pool_ = &pool;
+  return Ref<Chunk>(chunk);
+}
+
+Ref<Chunk> Chunk::adopt(Device device, const Foreign& foreign) {
+  void* block = take_block();
+  auto* chunk = new (block) Chunk(&Runtime::get().engine(), device, static_cast<char*>(foreign.data),
+                                  foreign.bytes, foreign.read_only);
+  chunk->drop_ = foreign.drop;
+  chunk->owner_ = foreign.owner;
+  chunk->shares.store(foreign.shared ? 1 : 0, std::memory_order_relaxed);
+  return Ref<Chunk>(chunk);
+}
+
+void Chunk::end(const Var* var) noexcept {
+  auto* chunk = const_cast<Chunk*>(static_cast<const Chunk*>(var));
+  if (chunk->pool_)
+    chunk->pool_->release(chunk->data);
+  else if (chunk->drop_)
+    chunk->drop_(chunk->owner_);
+  chunk->~Chunk();
+  give_block(chunk);
+}
+
+}  // namespace weft

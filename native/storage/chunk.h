@@ -1,0 +1,49 @@
+// chunk.h: a piece of memory together with its engine variable: what all views of one array share.
+//
+// Who owns: tensors, and the operations that use it until they have finished, each hold a reference. So when
+// the last one goes nothing is pending, and the memory returns at once, on whatever thread that happens.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+#include "engine/variable.h"
+#include "storage/pool.h"
+
+namespace weft {
+
+class Chunk : public Var {
+ public:
+  // Uninitialised memory of the device's pool. Raises OutOfMemory.
+  static Ref<Chunk> allocate(Device device, size_t bytes);
+
+  // Memory of somebody else's; `drop(owner)` gives it back, on any thread.
+  struct Foreign {
+    void* data;
+    size_t bytes;
+    void (*drop)(void* owner) noexcept;
+    void* owner;
+    bool read_only = false;
+    bool shared = true;  // the other side keeps using it: see `shares`
+  };
+  static Ref<Chunk> adopt(Device device, const Foreign& foreign);
+
+  char* const data;
+  const size_t bytes;
+  const Device device;
+  const bool read_only;
+
+  // How many others use the memory without asking the engine: NumPy arrays, DLPack capsules. While there are
+  // any, whoever pushes an operation on the chunk waits for it, so that the others never see half of it.
+  std::atomic<uint32_t> shares{0};
+
+ private:
+  Chunk(Engine* engine, Device where, char* memory, size_t size, bool write_protected);
+  static void end(const Var* var) noexcept;
+
+  Pool* pool_ = nullptr;
+  void (*drop_)(void*) noexcept = nullptr;
+  void* owner_ = nullptr;
+};
+
+}  // namespace weft

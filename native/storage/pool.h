@@ -1,0 +1,210 @@
+// pool.h: memory of one device: fast reuse, splitting, coalescing, statistics, return to the system.
+//
+// One contiguous range of addresses is reserved and made usable from its beginning as it is needed, so that
+// any two neighbouring free blocks can become one, whatever sizes came before. Free blocks are found by
+// two-level segregated fit (Masmano, Ripoll, Crespo, Real 2004), in constant time. Every block has a header
+// of one cache line in front of it, so data is aligned to 64 bytes. Small blocks that come back wait in short
+// lists of their exact size before they coalesce.
+//
+// Invariants, whenever lock_ is free:
+// - base_ .. end_ is tiled by blocks; the last is the sentinel, which has a header only. end_ == base_: no
+// blocks.
+// - each block knows its neighbours: above by its size, below by a pointer; no two neighbours are both free.
+// - a free block is in the list of its size class, and the two bitmaps say which lists are not empty.
+// - reserved_bytes = (end_ - base_) - absent_bytes_; absent_ has a bit for each piece of 64 KiB inside a free
+//   block that was given back; no header lies in such a piece.
+//
+// Any thread may call; one lock, held for tens of nanoseconds, except when memory is taken from or given to
+// the system, and in checking mode. A release does not wait for it: it leaves the block for the next that
+// allocates. Nothing is called under the lock but the system and malloc, so the lock comes last in any order
+// of locks. It is held across fork, so the child finds a consistent pool.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/parking.h"
+
+namespace weft {
+
+class OutOfMemory : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(std::string text) : text_(std::move(text)) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::string text_;
+};
+
+struct PoolStats {
+  uint64_t in_use_bytes;    // of live blocks, rounded up to 64, without headers
+  uint64_t reserved_bytes;  // taken from the system and not given back
+  uint64_t peak_in_use_bytes;
+  uint64_t peak_reserved_bytes;
+  uint64_t allocations;  // since the beginning
+  uint64_t reused;       // of them, without new memory from the system
+  uint64_t live_blocks;
+  uint64_t largest_free_bytes;  // the largest allocation that needs no new memory for certain
+};
+
+struct PoolOptions {
+  uint64_t limit_bytes = 0;  // most memory it takes from the system; 0: physical memory and swap
+  bool check = false;        // canaries around each block, and a quarantine for released ones
+  // Called without the lock for each misuse that is found; null: a line on stderr. Should not throw.
+  void (*on_violation)(const std::string& text) = nullptr;
+};
+
+class Pool {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  explicit Pool(std::string name, PoolOptions options = {});
+  ~Pool();  // nobody may use its memory any more
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // At least `bytes` bytes, aligned to kAlignment; null for 0. Raises OutOfMemory if, after one attempt to
+  // release what is unused, the limit would be exceeded or the system refuses; nothing has changed then.
+  void* allocate(size_t bytes);
+  // What is not a live block of this pool (released twice, foreign) is reported and otherwise ignored.
+  void release(void* memory) noexcept;
+
+  // Gives unused memory back to the system; returns how many bytes.
+  uint64_t trim() noexcept;
+  PoolStats stats() noexcept;
+  void reset_peaks() noexcept;
+
+  // 0: physical memory and swap. If more is reserved, unused memory is given back at once; what is in use
+  // above the limit stays.
+  void set_limit(uint64_t bytes) noexcept;
+  uint64_t limit() const noexcept;
+  // Called without the lock before an allocation fails; says whether memory may have been released. Set once,
+  // before other threads use the pool.
+  void set_release_more(std::function<bool()> hook) { release_more_ = std::move(hook); }
+
+  // Checking mode: verifies all live blocks and the quarantine; returns how many violations it reported. What
+  // it has reported is mended, so that it is reported once.
+  size_t check_all() noexcept;
+
+  const std::string& name() const noexcept { return name_; }
+  bool checks() const noexcept { return check_; }
+
+  // Around fork; the registry of all pools does it.
+  void lock_for_fork() noexcept { lock_.lock(); }
+  void unlock_after_fork() noexcept { lock_.unlock(); }
+
+ private:
+  struct Block;
+  enum class State : uint64_t;
+  struct Class {
+    int first, second;
+  };
+  using Violations = std::vector<std::string>;
+
+  static constexpr int kSecondBits = 5;
+  static constexpr int kSecond = 1 << kSecondBits;
+  static constexpr int kFirst = 32;            // blocks below 2^(31 + kSecondBits) * 64 bytes
+  static constexpr int kTries = 16;            // blocks of a class that are looked at
+  static constexpr size_t kQuickBytes = 1024;  // sizes up to this wait in quick lists
+  static constexpr int kQuick = kQuickBytes / kAlignment + 2;
+  static constexpr int kQuickDepth = 32;
+
+  static Class class_of(uint64_t size) noexcept;
+  static Block* after(Block* block) noexcept;
+  static void set_before_of_next(Block* block) noexcept;
+
+  void reserve_range() noexcept;
+  uint64_t block_size(size_t bytes) const noexcept;
+  Block* sentinel() const noexcept;
+
+  Block* take(uint64_t size) noexcept;
+  Block* take_quick(uint64_t size) noexcept;
+  Block* find(uint64_t size) noexcept;
+  Block* find_in(Class where, uint64_t size, int tries) noexcept;
+  Block* find_or_grow(uint64_t size) noexcept;
+  void insert(Block* block) noexcept;
+  void remove(Block* block) noexcept;
+  void split(Block* block, uint64_t size) noexcept;
+  void retire(Block* block) noexcept;
+  void free_block(Block* block) noexcept;
+  void flush_quick() noexcept;
+
+  bool grow(uint64_t size) noexcept;
+  bool commit(uint64_t bytes, uint64_t also_needed) noexcept;
+  void set_end(char* end) noexcept;
+  void set_sentinel(Block* below) noexcept;
+  bool may_reserve(uint64_t bytes) const noexcept;
+  void count_reserved(uint64_t bytes) noexcept;
+  template <class F>
+  void each_word(const char* from, const char* to, F&& f) const noexcept;
+  uint64_t absent_in(const char* from, const char* to) const noexcept;
+  void mark_present(const char* from, const char* to) noexcept;
+  bool make_present(Block* block, uint64_t size) noexcept;
+  void shrink() noexcept;
+  void give_back_inside(Block* block) noexcept;
+  uint64_t trim_locked(Violations& found) noexcept;
+
+  void* retry(size_t bytes, uint64_t size);
+  void* hand_out(Block* block, size_t bytes) noexcept;
+  [[noreturn]] void fail(size_t bytes);
+  uint64_t largest_free() const noexcept;
+
+  State state_of(const Block* block) const noexcept;
+  bool leave_for_holder(Block* block) noexcept;
+  void take_returned() noexcept;
+  void uncount(const Block* block) noexcept;
+  void report_misuse(void* memory, State state) noexcept;
+  void report(const Violations& found) noexcept;
+
+  bool is_whole(Block* block) const noexcept;
+  template <class F>
+  bool walk(F&& f) const;
+  void arm(Block* block, size_t bytes) noexcept;
+  std::string describe(Block* block) const;
+  void check_bytes(Block* block, unsigned char* from, unsigned char* to, int expected, const char* what,
+                   Violations& found) noexcept;
+  void check_live(Block* block, Violations& found) noexcept;
+  void check_quarantined(Block* block, Violations& found) noexcept;
+  void release_checked(Block* block, void* memory) noexcept;
+  void quarantine(Block* block, Violations& found) noexcept;
+  void leave_quarantine(uint64_t bound, Violations& found) noexcept;
+
+  const std::string name_;
+  const bool check_;
+  const uint64_t front_;  // from a block to the user's bytes
+  void (*const on_violation_)(const std::string& text);
+  std::function<bool()> release_more_;
+  char* base_ = nullptr;  // of the reserved range
+  uint64_t range_bytes_ = 0;
+  uint64_t* absent_ = nullptr;  // a bitmap, one bit for each piece of the range
+
+  // Blocks that were released while the lock was held: pushed one by one, taken all at once under the lock.
+  std::atomic<Block*> returned_{nullptr};
+  // end_ - base_, for a look without the lock. Relaxed: whoever releases a live block has received it from a
+  // thread that had seen an end above it, which stays above it.
+  std::atomic<uint64_t> usable_{0};
+
+  mutable Lock lock_;  // guards all below
+  uint64_t limit_bytes_;
+  char* end_ = nullptr;  // of the usable part
+  uint64_t absent_bytes_ = 0;
+  bool fresh_ = false;  // the block being taken needed memory from the system
+  uint32_t first_map_ = 0;
+  std::array<uint32_t, kFirst> second_map_{};
+  std::array<std::array<Block*, kSecond>, kFirst> free_{};
+  std::array<Block*, kQuick> quick_{};
+  std::array<int, kQuick> quick_count_{};
+  Block* quarantine_first_ = nullptr;  // the oldest
+  Block* quarantine_last_ = nullptr;
+  uint64_t quarantine_bytes_ = 0;
+  PoolStats stats_{};
+};
+
+}  // namespace weft

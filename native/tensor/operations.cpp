@@ -1,0 +1,114 @@
+#include "tensor/operations.h"
+
+#include "storage/runtime.h"
+
+namespace weft {
+namespace {
+
+// Operations on less than this cost less than handing them to a worker; on more than kWideBytes they use the
+// team.
+constexpr int64_t kCheapBytes = 32 << 10;
+constexpr int64_t kWideBytes = 1 << 20;
+
+PushOptions options_for(const Tensor& to, const char* name) {
+  PushOptions options;
+  options.device = to.device();
+  options.name = name;
+  const int64_t bytes = to.size * static_cast<int64_t>(to.itemsize());
+  if (bytes >= kWideBytes) options.queue = QueueKind::wide;
+  options.size_bytes = static_cast<uint64_t>(bytes);
+  return options;
+}
+
+// Pushes `kernel(to)` or `kernel(to, from)`; it owns its operands.
+template <class F>
+void push_kernel(const Tensor& to, const Tensor* from, PushOptions options, F kernel) {
+  Op* op = new_op(from ? 2 : 1);
+  op->add(to.chunk.get(), to.covers_chunk() ? Mode::overwrite : Mode::write);
+  if (from && from->chunk == to.chunk)
+    op->accesses()[0].mode = Mode::write;
+  else if (from)
+    op->add(from->chunk.get(), Mode::read);
+  op->cheap = to.size * static_cast<int64_t>(to.itemsize()) <= kCheapBytes;
+  op->retain_variables();
+  op->emplace(std::move(kernel), options.name);
+  to.chunk->engine->submit(op, options);
+  settle_shared({to.chunk.get(), from ? from->chunk.get() : nullptr});
+}
+
+void check_writable(const Tensor& to, const char* what) {
+  if (to.chunk->read_only)
+    throw ValueError(std::string(what) +
+                     ": x shares read-only memory of another library; write to a copy(): x is " +
+                     describe(to));
+  if (may_overlap_itself(to.view()))
+    throw ValueError(std::string(what) +
+                     ": several indices of x mean one element (it was broadcast); write to a "
+                     "copy(): x is " +
+                     describe(to));
+}
+
+}  // namespace
+
+void settle_shared(std::initializer_list<Chunk*> chunks) {
+  for (Chunk* chunk : chunks) {
+    if (!chunk || chunk->shares.load(std::memory_order_relaxed) == 0) continue;
+    if (Engine::inside_function()) continue;  // the function that runs declares what it shares
+    try {
+      chunk->engine->wait_for_var(*chunk);
+    } catch (const OperationFailed&) {  // raised where the elements are read
+    }
+  }
+}
+
+void push_copy(const Tensor& to, const Tensor& source) {
+  check_writable(to, "copy");
+  Tensor from = source;
+  while (from.ndim > to.ndim && from.shape[0] == 1) {  // as NumPy: they add nothing
+    std::copy(from.shape + 1, from.shape + from.ndim, from.shape);
+    std::copy(from.strides + 1, from.strides + from.ndim, from.strides);
+    --from.ndim;
+  }
+  from = broadcast_to(from, to.dims());
+  if (to.size == 0) return;
+  if (to.chunk == from.chunk && may_overlap(to.view(), from.view())) {
+    const bool same = to.data == from.data && std::equal(to.strides, to.strides + to.ndim, from.strides) &&
+                      to.dtype == from.dtype;
+    if (same) return;
+    from = copy_of(from, to.dtype, to.device());
+  }
+  PushOptions options = options_for(to, "copy");
+  if (to.device() != from.device()) options.queue = QueueKind::copy;
+  push_kernel(to, &from, options, [to, from](RunContext&) { copy(to.view(), from.view()); });
+}
+
+void push_fill(const Tensor& to, Scalar value) {
+  check_writable(to, "fill");
+  if (to.size == 0) return;
+  push_kernel(to, nullptr, options_for(to, "fill"), [to, value](RunContext&) { fill(to.view(), value); });
+}
+
+void push_range(const Tensor& to, Scalar start, Scalar step) {
+  check_writable(to, "range");
+  if (to.size == 0) return;
+  push_kernel(to, nullptr, options_for(to, "range"),
+              [to, start, step](RunContext&) { fill_range(to.view(), start, step); });
+}
+
+Tensor copy_of(const Tensor& x, DType dtype, Device device) {
+  const Tensor y = Tensor::empty(x.dims(), dtype, device);
+  push_copy(y, x);
+  return y;
+}
+
+bool writable(const Tensor& x) noexcept {
+  return !x.chunk->read_only && !x.chunk->engine->read_only_here(*x.chunk) && !may_overlap_itself(x.view());
+}
+
+void wait_for(const Tensor& x, bool for_writing) {
+  Engine& engine = *x.chunk->engine;
+  if (Engine::inside_function()) engine.check_access(*x.chunk, for_writing);
+  engine.wait_for_var(*x.chunk, !for_writing);
+}
+
+}  // namespace weft

@@ -1,0 +1,29 @@
+// operations.h: the kernels of kernels.h as operations on the engine, and waiting for elements.
+//
+// Each pushes and returns at once; small ones run here if nothing they need is busy. Callers hold the tensors
+// only until the call returns: the operation holds the chunks.
+#pragma once
+
+#include "tensor/tensor.h"
+
+namespace weft {
+
+// to[...] = from, converted and broadcast to `to`'s shape; they may share memory and overlap. Raises
+// ShapeError if `from` does not fit, ValueError if `to` is read-only or means one element by several indices.
+void push_copy(const Tensor& to, const Tensor& from);
+void push_fill(const Tensor& to, Scalar value);
+void push_range(const Tensor& to, Scalar start, Scalar step);
+
+// The same elements in fresh, row-major memory; on `device`, as `dtype`.
+Tensor copy_of(const Tensor& x, DType dtype, Device device);
+
+// Whether code outside of the engine may be given the elements for writing.
+bool writable(const Tensor& x) noexcept;
+// Waits until the elements can be read; `for_writing`: until nobody else reads or writes them. Raises what
+// the operation that should have produced them raised.
+void wait_for(const Tensor& x, bool for_writing = false);
+
+// After an operation on these has been pushed: see Chunk::shares.
+void settle_shared(std::initializer_list<Chunk*> chunks);
+
+}  // namespace weft

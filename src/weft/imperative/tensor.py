@@ -1,0 +1,286 @@
+"""The methods of Tensor that need no native code, and functions of the same meaning.
+
+>>> import weft as wf
+>>> x = wf.tensor([[1, 2, 3], [4, 5, 6]])
+>>> x.T[1:]
+tensor([[2, 5],
+        [3, 6]], dtype=int64, device=cpu:0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft import _core
+from weft import storage as storage  # sets up the memory that tensors lie in
+from weft.base.device import Device, as_device
+from weft.base.dtype import DType, as_dtype
+from weft.engine import default_engine
+
+__all__ = ["Tensor", "broadcast_to", "permute_dims", "reshape", "shares_memory", "waitall"]
+
+if TYPE_CHECKING:
+
+    class Tensor:
+        """What type checkers see; the native type (native/bindings/tensor.cpp) and _METHODS below are what runs."""
+
+        shape: tuple[int, ...]
+        strides: tuple[int, ...]
+        dtype: DType
+        device: Device
+        ndim: int
+        size: int
+        itemsize: int
+        nbytes: int
+        version: int
+        T: Tensor
+        mT: Tensor
+
+        def item(self) -> bool | int | float: ...
+        def numpy(self) -> Any: ...
+        def wait(self) -> None: ...
+        def reshape(self, *shape: int | Sequence[int]) -> Tensor: ...
+        def copy(self) -> Tensor: ...
+        def contiguous(self) -> Tensor: ...
+        def astype(self, dtype: DType | str | Any, *, copy: bool = True) -> Tensor: ...
+        def to_device(self, device: Device | str, *, stream: None = None) -> Tensor: ...
+        def memory(self) -> memoryview: ...
+        def __getitem__(self, key: Any) -> Tensor: ...
+        def __setitem__(self, key: Any, value: Any) -> None: ...
+        def __len__(self) -> int: ...
+        def __iter__(self) -> Iterator[Tensor]: ...
+        def __bool__(self) -> bool: ...
+        def __int__(self) -> int: ...
+        def __float__(self) -> float: ...
+        def __index__(self) -> int: ...
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
+        def __buffer__(self, flags: int) -> memoryview: ...
+        def __dlpack__(
+            self,
+            *,
+            stream: None = None,
+            max_version: tuple[int, int] | None = None,
+            dl_device: tuple[int, int] | None = None,
+            copy: bool | None = None,
+        ) -> Any: ...
+        def __dlpack_device__(self) -> tuple[int, int]: ...
+
+else:
+    Tensor = _core.Tensor
+
+
+def reshape(x: Tensor, shape: int | Sequence[int], *, copy: bool | None = None) -> Tensor:
+    """x's elements, in row-major order, in another shape; one size may be -1.
+
+    copy: None gives a view where the strides allow it, True always a copy, False never (ValueError if it needs one).
+    Raises ShapeError if the number of elements differs.
+
+    >>> import weft as wf
+    >>> reshape(wf.arange(6), (2, -1)).shape
+    (2, 3)
+    """
+    y = x.reshape(shape)
+    if copy is True and shares_memory(x, y):
+        return y.copy()
+    if copy is False and x.size and not shares_memory(x, y):
+        raise ValueError(
+            f"reshape: copy=False, but this needs a copy: x is {describe(x)}, strides {x.strides}"
+        )
+    return y
+
+
+def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """A view of x with its dimensions in the order of axes.
+
+    Raises ShapeError if axes is not a permutation of x's.
+
+    >>> import weft as wf
+    >>> permute_dims(wf.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    return _core.permute_dims(x, axes)
+
+
+def broadcast_to(x: Tensor, shape: int | Sequence[int]) -> Tensor:
+    """A view of x in a larger shape, whose new dimensions repeat the same elements. It cannot be written.
+
+    Raises ShapeError if a size of x is neither 1 nor that of the shape.
+
+    >>> import weft as wf
+    >>> broadcast_to(wf.tensor([1, 2]), (2, 2))
+    tensor([[1, 2],
+            [1, 2]], dtype=int64, device=cpu:0)
+    """
+    return _core.broadcast_to(x, shape)
+
+
+def shares_memory(x: Tensor, y: Tensor) -> bool:
+    """Whether writing an element of one may change the other; True if that is hard to tell.
+
+    >>> import weft as wf
+    >>> x = wf.zeros(4)
+    >>> shares_memory(x, x[1:]), shares_memory(x[::2], x[1::2]), shares_memory(x, x.copy())
+    (True, False, False)
+    """
+    shared: bool = _core.shares_memory(x, y)
+    return shared
+
+
+def waitall() -> None:
+    """Wait until all operations pushed so far have finished. Raises what failed and nobody has been told of.
+
+    >>> import weft as wf
+    >>> x = wf.zeros(1000000)
+    >>> wf.waitall()
+    """
+    default_engine().wait_for_all()
+
+
+def describe(x: Tensor) -> str:
+    """A tensor in short, as errors name it.
+
+    >>> import weft as wf
+    >>> describe(wf.zeros((2, 3)))
+    'float32[2,3]@cpu:0'
+    """
+    return f"{x.dtype}[{','.join(map(str, x.shape))}]@{x.device}"
+
+
+def _copy(self: Tensor) -> Tensor:
+    """A copy in memory of its own, row-major.
+
+    >>> import weft as wf
+    >>> wf.tensor([1, 2])[::-1].copy()
+    tensor([2, 1], dtype=int64, device=cpu:0)
+    """
+    return _core.copy_of(self)
+
+
+def _contiguous(self: Tensor) -> Tensor:
+    """The tensor itself if its elements lie one after the other in row-major order, else such a copy."""
+    return self if _core.is_contiguous(self) else _core.copy_of(self)
+
+
+def _astype(self: Tensor, dtype: DType | str | Any, *, copy: bool = True) -> Tensor:
+    """The elements as another type, converted as NumPy does; copy=False gives the tensor itself if it has it.
+
+    >>> import weft as wf
+    >>> wf.tensor([1.7, -1.7]).astype("int8")
+    tensor([ 1, -1], dtype=int8, device=cpu:0)
+    """
+    dtype = as_dtype(dtype)
+    if not copy and dtype is self.dtype:
+        return self
+    return _core.copy_of(self, dtype)
+
+
+def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Tensor:
+    """The tensor on a device: itself if it lies there, else a copy, made on the device's copy queue.
+
+    >>> import weft as wf
+    >>> wf.ones(2).to_device("cpu:1").device
+    cpu:1
+    """
+    if stream is not None:
+        raise ValueError("to_device: a cpu has no streams; stream must be None")
+    device = as_device(device)
+    if device is self.device:
+        return self
+    return _core.copy_of(self, None, device)
+
+
+def _repr(self: Tensor) -> str:
+    import numpy as np
+
+    shown = (
+        self.astype("float32") if self.dtype.name == "bfloat16" else self
+    )  # NumPy knows how to write these
+    values = np.array2string(shown.numpy(), separator=", ", prefix="tensor(")
+    if not self.size and self.ndim != 1:
+        values += f", shape={self.shape}"
+    return f"tensor({values}, dtype={self.dtype}, device={self.device})"
+
+
+def _format(self: Tensor, spec: str) -> str:
+    return format(self.item(), spec) if self.ndim == 0 and spec else str(self)
+
+
+def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+    """NumPy's protocol: numpy.asarray(x) shares memory."""
+    import numpy as np
+
+    return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+
+def _memory(self: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor, read-only; waits for pending writes. Raises ValueError for other tensors.
+
+    >>> import weft as wf
+    >>> bytes(wf.tensor([1, 2], dtype="int8").memory())
+    b'\\x01\\x02'
+    """
+    view: memoryview = _core.memory(self)
+    return view
+
+
+def _reduce_ex(self: Tensor, protocol: int) -> Any:
+    from pickle import PickleBuffer
+
+    memory = _core.memory(self.contiguous())
+    data = PickleBuffer(memory) if protocol >= 5 else bytes(memory)
+    return _unpickle, (data, self.shape, self.dtype.name, str(self.device))
+
+
+def _unpickle(data: Any, shape: tuple[int, ...], dtype: str, device: str) -> Tensor:
+    x = _core.empty(shape, dtype, device)
+    with memoryview(x.numpy().reshape(-1).view("uint8")) as target:
+        target[:] = memoryview(data).cast("B")
+    return x
+
+
+def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    return self.copy()
+
+
+def _dlpack(
+    self: Tensor,
+    *,
+    stream: None = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """DLPack's protocol: a capsule of the same memory; waits until no operation uses it."""
+    return _core.dlpack_of(self, stream, max_version, dl_device, copy)
+
+
+def _dlpack_device(self: Tensor) -> tuple[int, int]:
+    """DLPack's protocol: every cpu device is the one processor, (1, 0)."""
+    return (1, 0)
+
+
+def _refuse_comparison(self: Tensor, other: object) -> bool:
+    raise NotImplementedError("elementwise comparison of tensors is not there yet; compare x.numpy()")
+
+
+_METHODS = {
+    "copy": _copy,
+    "contiguous": _contiguous,
+    "astype": _astype,
+    "to_device": _to_device,
+    "memory": _memory,
+    "__repr__": _repr,
+    "__format__": _format,
+    "__array__": _array,
+    "__reduce_ex__": _reduce_ex,
+    "__copy__": _copy,
+    "__deepcopy__": _deepcopy,
+    "__dlpack__": _dlpack,
+    "__dlpack_device__": _dlpack_device,
+    "__eq__": _refuse_comparison,
+    "__ne__": _refuse_comparison,
+    "__hash__": object.__hash__,
+}
+for _name, _method in _METHODS.items():
+    setattr(Tensor, _name, _method)
