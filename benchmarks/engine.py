@@ -8,56 +8,23 @@ minima: whatever else runs on the machine can only add to them. Engines have 2 w
 """
 
 import argparse
-import json
-import os
-import platform
 import random
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import weft
+from _table import Row, machine, native_rows, show, write
+
 from weft._core import testing
 from weft.engine import Engine, NativeFunction
 
-ROOT = Path(__file__).resolve().parents[1]
-NATIVE_PROGRAM = ROOT / "build" / "native-bench" / "weft_native_bench"
 WORKERS = 2
 VARIABLES = 64  # of a random graph, where each operation reads 2 and mutates 1 of them
 REGIONS, REGION_US = 200, 1000
 clock = time.perf_counter
-
-
-@dataclass
-class Row:
-    """One line of the table.
-
-    sample() -> one measurement, in `unit`. bar: the largest minimum that will do; None: no bar.
-    """
-
-    name: str
-    unit: str
-    sample: Callable[[], float] | None = None
-    bar: float | None = None
-    times: list[float] = field(default_factory=list)
-    note: str = ""
-
-    @property
-    def minimum(self) -> float:
-        return min(self.times)
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.times)
-
-    @property
-    def holds(self) -> bool | None:
-        return None if self.bar is None else self.minimum <= self.bar
 
 
 # -- rows of the native program --
@@ -68,35 +35,6 @@ NATIVE_BARS = {  # ns
     **{f"{graph}, reusable, {WORKERS} workers": 150 for graph in GRAPHS},
     "wait on an idle variable": 200,
 }
-
-
-def native_rows(runs: int) -> list[Row]:
-    """The rows of the C++ program, best of several runs. [] with a message if it has not been built."""
-    if not NATIVE_PROGRAM.exists():
-        print(f"no {NATIVE_PROGRAM.relative_to(ROOT)}: `./dev bench engine` builds it", file=sys.stderr)
-        return []
-    rows: dict[str, Row] = {}
-    for _ in range(runs):
-        out = subprocess.run([NATIVE_PROGRAM], stdout=subprocess.PIPE, text=True, check=True).stdout
-        for line in map(json.loads, out.splitlines()):
-            name = line["name"]
-            row = rows.setdefault(name, NativeRow(f"C++: {name}", line["unit"], bar=NATIVE_BARS.get(name)))
-            row.times.append(line["min"])
-            row.medians.append(line["median"])
-    if missing := NATIVE_BARS.keys() - rows.keys():
-        sys.exit(f"{NATIVE_PROGRAM.name} has no rows {sorted(missing)}; it has {sorted(rows)}")
-    return list(rows.values())
-
-
-@dataclass
-class NativeRow(Row):
-    """A row whose repeats the native program has summarised already."""
-
-    medians: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.medians)
 
 
 # -- rows from Python --
@@ -303,41 +241,6 @@ def region_rows(repeats: int, rounds: int) -> list[Row]:
     return [alone, *beside.values()]
 
 
-# -- the table --
-
-
-def machine() -> dict[str, object]:
-    cpu = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
-    return {
-        "cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0)),
-        "cpu": cpu[0] if cpu else platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "weft": weft.__version__,
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-    }
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []
-
-
-def show(rows: list[Row]) -> None:
-    width = max(len(row.name) for row in rows)
-    print(f"\n{'row':{width}}  {'minimum':>8}  {'median':>8}  {'bar':>5}  holds  unit")
-    for row in rows:
-        bar = "" if row.bar is None else f"{row.bar:g}"
-        holds = {None: "", True: "yes", False: "NO"}[row.holds]
-        unit = f"{row.unit}; {row.note}" if row.note else row.unit
-        print(f"{row.name:{width}}  {row.minimum:8.3g}  {row.median:8.3g}  {bar:>5}  {holds:5}  {unit}")
-    missed = [row.name for row in rows if row.holds is False]
-    print(f"\n{sum(row.holds is True for row in rows)} bars hold, {len(missed)} do not")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="benchmark of the engine")
     parser.add_argument("--quick", action="store_true", help="few repeats: to see that it works")
@@ -350,7 +253,7 @@ def main() -> None:
 
     facts = machine()
     print(", ".join(f"{name} {value}" for name, value in facts.items()))
-    rows = [] if only else native_rows(runs=1 if quick else 2)
+    rows = [] if only else native_rows("engine", NATIVE_BARS, runs=1 if quick else 2)
     from_python = [row for row in python_rows(2000 if quick else 10_000) if only in row.name]
     for repeat in range(4 if quick else 16):
         for row in from_python:
@@ -364,9 +267,7 @@ def main() -> None:
         sys.exit(f"no row has {only!r} in its name")
     show(rows)
     if arguments.json:
-        keys = ("name", "minimum", "median", "unit", "bar", "holds", "note")
-        table = [{key: getattr(row, key) for key in keys} for row in rows]
-        arguments.json.write_text(json.dumps({"machine": facts, "rows": table}, indent=1) + "\n")
+        write(arguments.json, facts, rows)
 
 
 if __name__ == "__main__":

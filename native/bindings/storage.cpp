@@ -1,10 +1,68 @@
 // storage.cpp: the process's engine for arrays, and the statistics of its memory.
-#include "bindings/functions.h"
+#include <nanobind/stl/tuple.h>
+
+#include "bindings/tensor.h"
 #include "storage/runtime.h"
 
 namespace weft {
 
+namespace {
+
+// New tensors of random numbers.
+Tensor new_like(nb::handle shape, nb::handle dtype, nb::handle device, const char* function) {
+  return Tensor::empty(as_shape(shape, function), as_dtype(dtype), as_tensor_device(device));
+}
+
+void bind_random(nb::module_& m) {
+  m.def("seed_all", [](uint64_t seed) { Runtime::get().seed_all(seed); });
+  m.def("get_generator", [](nb::handle device) {
+    const Generator::State state = Runtime::get().generator(as_device(device)).state();
+    return std::make_tuple(state.seed, state.stream, state.offset);
+  });
+  m.def("set_generator", [](nb::handle device, uint64_t seed, uint64_t stream, uint64_t offset) {
+    Runtime::get().generator(as_device(device)).set_state({seed, stream, offset});
+  });
+  m.def(
+      "random_uniform",
+      [](double low, double high, nb::handle shape, nb::handle dtype, nb::handle device) {
+        const PythonEntry entry;
+        Tensor x = new_like(shape, dtype, device, "uniform");
+        push_uniform(x, low, high);
+        return wrap(std::move(x));
+      },
+      nb::arg("low"), nb::arg("high"), nb::arg("shape"), nb::arg("dtype"), nb::arg("device").none());
+  m.def(
+      "random_normal",
+      [](double mean, double std, nb::handle shape, nb::handle dtype, nb::handle device) {
+        const PythonEntry entry;
+        Tensor x = new_like(shape, dtype, device, "normal");
+        push_normal(x, mean, std);
+        return wrap(std::move(x));
+      },
+      nb::arg("mean"), nb::arg("std"), nb::arg("shape"), nb::arg("dtype"), nb::arg("device").none());
+  m.def(
+      "random_integers",
+      [](int64_t low, int64_t high, nb::handle shape, nb::handle dtype, nb::handle device) {
+        const PythonEntry entry;
+        Tensor x = new_like(shape, dtype, device, "randint");
+        push_integers(x, low, high);
+        return wrap(std::move(x));
+      },
+      nb::arg("low"), nb::arg("high"), nb::arg("shape"), nb::arg("dtype"), nb::arg("device").none());
+  m.def("random_permutation", [](nb::handle x) {
+    const PythonEntry entry;
+    const Tensor& from = tensor_of(x, "permutation");
+    if (from.ndim == 0) throw ShapeError("permutation: needs at least 1 dimension: x is " + describe(from));
+    Tensor to = Tensor::empty(from.dims(), from.dtype, from.device());
+    push_permutation(to, from);
+    return wrap(std::move(to));
+  });
+}
+
+}  // namespace
+
 void bind_storage(nb::module_& m) {
+  bind_random(m);
   m.def("set_array_engine", [](PyEngine& engine) {
     Runtime::get().set_engine(engine.core);
     Runtime::get().set_check(engine.core->options().check);
@@ -21,7 +79,24 @@ void bind_storage(nb::module_& m) {
         result["peak_reserved_bytes"] = stats.peak_reserved_bytes;
         result["allocations"] = stats.allocations;
         result["reused"] = stats.reused;
+        result["live_blocks"] = stats.live_blocks;
+        result["largest_free_bytes"] = stats.largest_free_bytes;
         return result;
+      },
+      nb::arg("device").none() = nb::none());
+  m.def(
+      "set_memory_limit",
+      [](nb::handle device, uint64_t bytes) {
+        const PythonEntry entry;
+        Runtime::get().pool(as_device(device)).set_limit(bytes);
+      },
+      nb::arg("device").none(), nb::arg("bytes"));
+  m.def("used_devices", [] { return Runtime::get().used_devices(); });
+  m.def(
+      "check_memory",
+      [](nb::handle device) {
+        const PythonEntry entry;
+        return Runtime::get().pool(as_device(device)).check_all();
       },
       nb::arg("device").none() = nb::none());
   m.def(

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <numeric>
 
 #include "engine/team.h"
 #include "tensor/convert.h"
@@ -369,6 +370,18 @@ void fill_bits(const View& to, const Reservation& from) {
   } else {
     generate<uint32_t, uint32_t>(to, from, DType::uint32, keep);
   }
+}
+
+std::vector<int64_t> permutation(int64_t count, const Reservation& from) {
+  std::vector<int64_t> order(static_cast<size_t>(count)), draws(order.size());
+  const int64_t one = 1;
+  fill_bits({reinterpret_cast<char*>(draws.data()), DType::uint64, 1, &count, &one}, from);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  for (size_t i = order.size(); i > 1; --i) {
+    const auto draw = static_cast<unsigned __int128>(static_cast<uint64_t>(draws[i - 1]));
+    std::swap(order[i - 1], order[static_cast<size_t>(draw * i >> 64)]);
+  }
+  return order;
 }
 
 }  // namespace weft

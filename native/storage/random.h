@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 #include "tensor/kernels.h"
 
@@ -30,7 +31,7 @@ class Generator {
     bool operator==(const State&) const = default;
   };
 
-  Generator(uint64_t seed, uint64_t stream) : state_{seed, stream, 0} {}
+  explicit Generator(uint64_t seed = 0, uint64_t stream = 0) : state_{seed, stream, 0} {}
 
   // Starts over, on the same stream.
   void seed(uint64_t seed) {
@@ -80,5 +81,7 @@ void fill_normal(const View& to, const Reservation& from, double mean, double st
 void fill_integers(const View& to, const Reservation& from, int64_t low, int64_t high);
 // Random bits, for integer types.
 void fill_bits(const View& to, const Reservation& from);
+// A random order of 0 ... count-1 (Fisher and Yates), from blocks_for(integers, int64, count).
+std::vector<int64_t> permutation(int64_t count, const Reservation& from);
 
 }  // namespace weft

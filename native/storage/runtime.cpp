@@ -14,10 +14,20 @@ Engine& Runtime::engine() const {
   return *engine_;
 }
 
-Pool& Runtime::pool(Device device) {
+size_t Runtime::index_of(Device device) {
   if (device.kind != DeviceKind::cpu || device.index < 0 || device.index >= kDevices)
-    throw EngineMisuse("there is no memory of this device");
-  auto& slot = pools_[static_cast<size_t>(device.index)];
+    throw EngineMisuse("cpu(" + std::to_string(device.index) + "): arrays lie on cpu(0) to cpu(63)");
+  return static_cast<size_t>(device.index);
+}
+
+Generator& Runtime::generator(Device device) { return generators_[index_of(device)]; }
+
+void Runtime::seed_all(uint64_t seed) {
+  for (size_t i = 0; i < kDevices; ++i) generators_[i].set_state({seed, i, 0});
+}
+
+Pool& Runtime::pool(Device device) {
+  auto& slot = pools_[index_of(device)];
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
   const std::lock_guard guard(mutex_);
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
@@ -29,6 +39,12 @@ Pool& Runtime::pool(Device device) {
   });
   slot.store(made, std::memory_order_release);
   return *made;
+}
+
+int Runtime::used_devices() const noexcept {
+  int used = kDevices;
+  while (used > 0 && !pools_[static_cast<size_t>(used - 1)].load(std::memory_order_acquire)) --used;
+  return used;
 }
 
 namespace {

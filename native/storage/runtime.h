@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "storage/pool.h"
+#include "storage/random.h"
 
 namespace weft {
 
@@ -21,16 +22,23 @@ class Runtime {
 
   // Made at the first use; never destroyed, because arrays may outlive everything.
   Pool& pool(Device device);
+  // One for each device, on streams of their own.
+  Generator& generator(Device device);
+  void seed_all(uint64_t seed);
+  int used_devices() const noexcept;  // the highest index with a pool, plus 1
   void set_check(bool check) noexcept { check_ = check; }
   bool check() const noexcept { return check_; }
 
+  static constexpr int kDevices = 64;
+
  private:
   Runtime() = default;
-  static constexpr int kDevices = 64;
+  static size_t index_of(Device device);
   std::shared_ptr<Engine> engine_;
   bool check_ = false;
   std::mutex mutex_;
   std::array<std::atomic<Pool*>, kDevices> pools_{};
+  std::array<Generator, kDevices> generators_;
 };
 
 // Scratch memory of the calling thread, for as long as one function runs: grows, and is used again and again.

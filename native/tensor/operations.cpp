@@ -95,6 +95,50 @@ void push_range(const Tensor& to, Scalar start, Scalar step) {
               [to, start, step](RunContext&) { fill_range(to.view(), start, step); });
 }
 
+namespace {
+
+Reservation reserve(const Tensor& to, Draw kind, int64_t count) {
+  return Runtime::get().generator(to.device()).reserve(blocks_for(kind, to.dtype, count));
+}
+
+}  // namespace
+
+void push_uniform(const Tensor& to, double low, double high) {
+  if (to.size == 0) return;
+  const Reservation from = reserve(to, Draw::uniform, to.size);
+  push_kernel(to, nullptr, options_for(to, "uniform"),
+              [to, from, low, high](RunContext&) { fill_uniform(to.view(), from, low, high); });
+}
+
+void push_normal(const Tensor& to, double mean, double std) {
+  if (to.size == 0) return;
+  const Reservation from = reserve(to, Draw::normal, to.size);
+  push_kernel(to, nullptr, options_for(to, "normal"),
+              [to, from, mean, std](RunContext&) { fill_normal(to.view(), from, mean, std); });
+}
+
+void push_integers(const Tensor& to, int64_t low, int64_t high) {
+  if (to.size == 0) return;
+  const Reservation from = reserve(to, Draw::integers, to.size);
+  push_kernel(to, nullptr, options_for(to, "randint"),
+              [to, from, low, high](RunContext&) { fill_integers(to.view(), from, low, high); });
+}
+
+void push_permutation(const Tensor& to, const Tensor& from) {
+  if (to.size == 0) return;
+  const Reservation taken =
+      Runtime::get().generator(to.device()).reserve(blocks_for(Draw::bits, DType::uint64, to.shape[0]));
+  push_kernel(to, &from, options_for(to, "permutation"), [to, from, taken](RunContext&) {
+    const std::vector<int64_t> order = permutation(to.shape[0], taken);
+    const auto itemsize = static_cast<int64_t>(to.itemsize());
+    for (int64_t i = 0; i < to.shape[0]; ++i) {
+      copy({to.data + i * to.strides[0] * itemsize, to.dtype, to.ndim - 1, to.shape + 1, to.strides + 1},
+           {from.data + order[static_cast<size_t>(i)] * from.strides[0] * itemsize, from.dtype, from.ndim - 1,
+            from.shape + 1, from.strides + 1});
+    }
+  });
+}
+
 Tensor copy_of(const Tensor& x, DType dtype, Device device) {
   const Tensor y = Tensor::empty(x.dims(), dtype, device);
   push_copy(y, x);

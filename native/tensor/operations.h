@@ -14,6 +14,15 @@ void push_copy(const Tensor& to, const Tensor& from);
 void push_fill(const Tensor& to, Scalar value);
 void push_range(const Tensor& to, Scalar start, Scalar step);
 
+// Random elements; the positions are taken now, so that they do not depend on when and where the operation
+// runs.
+void push_uniform(const Tensor& to, double low, double high);
+void push_normal(const Tensor& to, double mean, double std);
+void push_integers(const Tensor& to, int64_t low, int64_t high);
+// The slices along `from`'s first dimension in random order. Equal shapes and types; `from` may be a counted
+// range.
+void push_permutation(const Tensor& to, const Tensor& from);
+
 // The same elements in fresh, row-major memory; on `device`, as `dtype`.
 Tensor copy_of(const Tensor& x, DType dtype, Device device);
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from weft import engine as engine
+    from weft import random as random
     from weft import storage as storage
     from weft.base.device import Device as Device
     from weft.base.device import as_device as as_device
@@ -129,7 +130,7 @@ _MODULE_OF = {
     ),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("engine", "storage")
+_SUBPACKAGES = ("engine", "random", "storage")
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 

@@ -24,7 +24,7 @@ LAYERS = [
     ["graph"],
     ["executor"],
     ["imperative"],
-    ["functional", "symbol"],
+    ["functional", "random", "symbol"],
     ["module", "optimizer", "data", "kvstore", "quantization", "amp"],
     ["compat", "tools", "info"],
     [""],  # weft/__init__.py: lends every name and is imported by nobody

@@ -1,0 +1,166 @@
+"""Random numbers that depend only on the seed and the order of the calls, never on threads or devices' speed.
+
+Each device has a stream of its own; positions in it are taken when a function is called, the numbers are made later,
+by the engine. Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Until seed() is called every process differs.
+
+>>> import weft as wf
+>>> wf.random.seed(0)
+>>> a = wf.random.uniform(shape=3)
+>>> wf.random.seed(0)
+>>> bool((a.numpy() == wf.random.uniform(shape=3).numpy()).all())
+True
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.device import Device, as_device, cpu
+from weft.base.dtype import DType, as_dtype
+from weft.base.errors import DTypeError
+from weft.imperative.creation import arange
+from weft.imperative.tensor import Tensor
+
+__all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state", "uniform"]
+
+DEVICES = 64  # whose streams exist
+
+_core.seed_all(int.from_bytes(os.urandom(8), "little"))
+
+
+def seed(seed: int, device: Device | str | None = None) -> None:
+    """Begin the random numbers anew: of all devices, each with numbers of its own, or of one.
+
+    Seeded alone, every device gives the numbers that cpu:0 gives after seed(seed).
+    Raises ValueError if seed is not in 0..2**64-1.
+
+    >>> seed(0)
+    >>> a = normal(shape=2).numpy()
+    >>> seed(0, device="cpu:3")
+    >>> bool((a == normal(shape=2, device="cpu:3").numpy()).all())
+    True
+    """
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed: must be in 0..2**64-1, got {seed}")
+    if device is None:
+        _core.seed_all(seed)
+    else:
+        _core.set_generator(as_device(device), seed, 0, 0)
+
+
+def get_state() -> dict[str, tuple[int, int, int]]:
+    """The state of every device's stream: name -> (seed, stream, position). Plain numbers, for checkpoints.
+
+    >>> seed(7)
+    >>> get_state()["cpu:1"]
+    (7, 1, 0)
+    """
+    return {f"cpu:{i}": _core.get_generator(cpu(i)) for i in range(DEVICES)}
+
+
+def set_state(state: dict[str, Sequence[int]]) -> None:
+    """Go back to a state that get_state() gave; devices it does not name keep theirs.
+
+    Raises ValueError if an entry is not three integers of 64 bits; nothing is changed then.
+
+    >>> state = get_state()
+    >>> a = uniform(shape=2).numpy()
+    >>> set_state(state)
+    >>> bool((a == uniform(shape=2).numpy()).all())
+    True
+    """
+    entries = [(as_device(name), tuple(numbers)) for name, numbers in state.items()]
+    for device, numbers in entries:
+        if len(numbers) != 3 or not all(isinstance(n, int) and 0 <= n < 2**64 for n in numbers):
+            raise ValueError(f"set_state: {device}: expected three integers in 0..2**64-1, got {numbers}")
+    for device, numbers in entries:
+        _core.set_generator(device, *numbers)
+
+
+def uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    shape: int | Sequence[int] = (),
+    dtype: DType | str | Any = "float32",
+    device: Device | str | None = None,
+) -> Tensor:
+    """Numbers spread evenly over [low, high); high itself never comes.
+
+    24 random bits each, 53 for float64. Raises ValueError unless low <= high, DTypeError unless dtype is a float.
+
+    >>> seed(0)
+    >>> x = uniform(-1, 1, shape=(2, 3))
+    >>> x.shape, abs(x.numpy()).max() <= 1
+    ((2, 3), True)
+    """
+    if not low <= high:
+        raise ValueError(f"uniform: low must not be above high, got {low} and {high}")
+    return _core.random_uniform(low, high, shape, _float("uniform", dtype), device)
+
+
+def normal(
+    mean: float = 0.0,
+    std: float = 1.0,
+    shape: int | Sequence[int] = (),
+    dtype: DType | str | Any = "float32",
+    device: Device | str | None = None,
+) -> Tensor:
+    """Normally distributed numbers (Box and Muller 1958).
+
+    Raises ValueError if std is negative, DTypeError unless dtype is a float.
+
+    >>> seed(0)
+    >>> x = normal(shape=10000).numpy()
+    >>> bool(abs(x.mean()) < 0.05 and abs(x.std() - 1) < 0.05)
+    True
+    """
+    if not std >= 0:
+        raise ValueError(f"normal: std must be at least 0, got {std}")
+    return _core.random_normal(mean, std, shape, _float("normal", dtype), device)
+
+
+def randint(
+    low: int,
+    high: int | None = None,
+    shape: int | Sequence[int] = (),
+    dtype: DType | str | Any = "int64",
+    device: Device | str | None = None,
+) -> Tensor:
+    """Integers in [low, high), equally likely up to a share of 2**-32 for ranges up to 2**32; randint(n) is [0, n).
+
+    Raises ValueError unless low < high and dtype holds both ends, DTypeError unless dtype is an integer.
+
+    >>> seed(0)
+    >>> sorted(set(randint(3, shape=100).numpy().tolist()))
+    [0, 1, 2]
+    """
+    if high is None:
+        low, high = 0, low
+    kind = as_dtype(dtype)
+    if kind.kind not in ("int", "uint"):
+        raise DTypeError(f"randint: dtype must be an integer, got {kind}")
+    bits = kind.itemsize * 8
+    least, most = (0, 2**bits) if kind.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    if not least <= low < high <= min(most, 2**63 - 1):
+        raise ValueError(f"randint: needs low < high within {kind}, below 2**63: got {low} and {high}")
+    return _core.random_integers(low, high, shape, kind, device)
+
+
+def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
+    """0 ... x-1 in random order, or x's slices along its first dimension in random order, as a new tensor.
+
+    >>> seed(0)
+    >>> sorted(permutation(5).numpy().tolist())
+    [0, 1, 2, 3, 4]
+    """
+    return _core.random_permutation(x if isinstance(x, Tensor) else arange(x, device=device))
+
+
+def _float(function: str, dtype: DType | str | Any) -> DType:
+    kind = as_dtype(dtype)
+    if kind.kind != "float":
+        raise DTypeError(f"{function}: dtype must be a float, got {kind}")
+    return kind
