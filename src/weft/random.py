@@ -13,6 +13,8 @@ True
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 from weft import _core
 from weft.base.device import Device, as_device, cpu
 from weft.base.dtype import DType, as_dtype
-from weft.base.errors import DTypeError
+from weft.base.errors import DeviceError, DTypeError
 from weft.imperative.creation import arange
 from weft.imperative.tensor import Tensor
 
@@ -43,12 +45,13 @@ def seed(seed: int, device: Device | str | None = None) -> None:
     >>> bool((a == normal(shape=2, device="cpu:3").numpy()).all())
     True
     """
+    seed = operator.index(seed)
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed: must be in 0..2**64-1, got {seed}")
     if device is None:
         _core.seed_all(seed)
     else:
-        _core.set_generator(as_device(device), seed, 0, 0)
+        _core.set_generator(_stream_of(device), seed, 0, 0)
 
 
 def get_state() -> dict[str, tuple[int, int, int]]:
@@ -72,12 +75,19 @@ def set_state(state: dict[str, Sequence[int]]) -> None:
     >>> bool((a == uniform(shape=2).numpy()).all())
     True
     """
-    entries = [(as_device(name), tuple(numbers)) for name, numbers in state.items()]
+    entries = [(_stream_of(name), tuple(numbers)) for name, numbers in state.items()]
     for device, numbers in entries:
         if len(numbers) != 3 or not all(isinstance(n, int) and 0 <= n < 2**64 for n in numbers):
             raise ValueError(f"set_state: {device}: expected three integers in 0..2**64-1, got {numbers}")
     for device, numbers in entries:
         _core.set_generator(device, *numbers)
+
+
+def _stream_of(device: Device | str) -> Device:
+    found = as_device(device)
+    if found.kind != "cpu" or found.index >= DEVICES:
+        raise DeviceError(f"{found} has no random numbers; cpu:0 to cpu:{DEVICES - 1} have")
+    return found
 
 
 def uniform(
@@ -93,11 +103,11 @@ def uniform(
 
     >>> seed(0)
     >>> x = uniform(-1, 1, shape=(2, 3))
-    >>> x.shape, abs(x.numpy()).max() <= 1
+    >>> x.shape, bool(abs(x.numpy()).max() <= 1)
     ((2, 3), True)
     """
-    if not low <= high:
-        raise ValueError(f"uniform: low must not be above high, got {low} and {high}")
+    if not low <= high or not math.isfinite(high - low):
+        raise ValueError(f"uniform: low and high must be finite, low not above high, got {low} and {high}")
     return _core.random_uniform(low, high, shape, _float("uniform", dtype), device)
 
 
@@ -137,8 +147,7 @@ def randint(
     >>> sorted(set(randint(3, shape=100).numpy().tolist()))
     [0, 1, 2]
     """
-    if high is None:
-        low, high = 0, low
+    low, high = (0, operator.index(low)) if high is None else (operator.index(low), operator.index(high))
     kind = as_dtype(dtype)
     if kind.kind not in ("int", "uint"):
         raise DTypeError(f"randint: dtype must be an integer, got {kind}")
@@ -152,11 +161,20 @@ def randint(
 def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
     """0 ... x-1 in random order, or x's slices along its first dimension in random order, as a new tensor.
 
+    device: of an integer's result, and only with one. Raises ValueError if x is negative, ShapeError if it is 0-d.
+
     >>> seed(0)
     >>> sorted(permutation(5).numpy().tolist())
     [0, 1, 2, 3, 4]
     """
-    return _core.random_permutation(x if isinstance(x, Tensor) else arange(x, device=device))
+    if isinstance(x, Tensor):
+        if device is not None:
+            raise ValueError("permutation: a tensor's slices stay on its device; device goes with an integer")
+        return _core.random_permutation(x)
+    count = operator.index(x)
+    if count < 0:
+        raise ValueError(f"permutation: x must be at least 0, got {count}")
+    return _core.random_permutation(arange(count, device=device))
 
 
 def _float(function: str, dtype: DType | str | Any) -> DType:

@@ -90,10 +90,8 @@ def both(rng, shape, dtype):
 @generated(120)
 @given(shapes, dtypes, st.sampled_from(["zeros", "ones", "empty"]), st.booleans())
 def test_zeros_ones_and_empty_are_numpys(shape, dtype, name, like):
-    if like:
-        x = getattr(wf, f"{name}_like")(wf.empty(shape, "int16"), dtype)
-    else:
-        x = getattr(wf, name)(shape, dtype)
+    make = getattr(wf, f"{name}_like" if like else name)
+    x = make(wf.empty(shape, "int16") if like else shape, dtype)
     a = getattr(np, name)(shape, dtype.numpy)
     if name == "empty":
         x[...] = 1
@@ -642,3 +640,33 @@ def test_integers_that_do_not_fit_are_refused_as_by_numpy(dtype):
         x[1] = value
         assert x[1].item() == value
     assert x[0].item() == 0
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_floats_that_integers_cannot_hold_are_refused_as_by_numpy(dtype):
+    info = np.iinfo(dtype.numpy)
+    x, a = wf.zeros(2, dtype), np.zeros(2, dtype.numpy)
+    for value in (float(info.max) * 2 + 2, float(info.min) * 2 - 2, 1e30, -1e30, np.inf, -np.inf, np.nan):
+        for attempt in (
+            lambda value=value: a.__setitem__(0, value),
+            lambda value=value: x.__setitem__(0, value),
+            lambda value=value: wf.full(2, value, dtype),
+            lambda value=value: wf.tensor([0, value], dtype),
+        ):
+            with pytest.raises((OverflowError, ValueError)):
+                attempt()
+    for value in (info.max // 2 + 0.5, 0.9, -0.9, 3.7):
+        x[1] = value
+        a[1] = value
+        same(x, a)
+
+
+def test_leading_dimensions_of_size_1_of_a_value_are_dropped_as_by_numpy():
+    value = np.arange(3.0).reshape(1, 1, 3)
+    for index in (0, slice(0, 1), slice(None), ...):
+        x, a = wf.zeros((2, 3), "float64"), np.zeros((2, 3))
+        a[index] = value
+        for each in (value, wf.tensor(value), value.tolist()):
+            x[...] = 0
+            x[index] = each
+            same(x, a)

@@ -33,7 +33,7 @@ REPRS = {
     "tensor(3, dtype=int64, device=cpu:0)": lambda: wf.tensor(3),
     "tensor(True, dtype=bool, device=cpu:0)": lambda: wf.tensor(True),
     "tensor([ True, False], dtype=bool, device=cpu:0)": lambda: wf.tensor([True, False]),
-    "tensor([1.5, 2. ], dtype=bfloat16, device=cpu:0)": lambda: wf.tensor([1.5, 2], "bfloat16"),
+    "tensor([1.5, 2.5], dtype=bfloat16, device=cpu:0)": lambda: wf.tensor([1.5, 2.5], "bfloat16"),
     "tensor([nan, inf], dtype=float16, device=cpu:0)": lambda: wf.tensor([math.nan, math.inf], "float16"),
     "tensor([], dtype=float32, device=cpu:0)": lambda: wf.zeros(0),
     "tensor([], shape=(0, 3), dtype=float32, device=cpu:0)": lambda: wf.zeros((0, 3)),
@@ -199,7 +199,7 @@ def test_wrong_types_and_devices_list_what_is_accepted():
         lambda: wf.zeros(1).astype("q"),
         lambda: wf.full(1, 1, object),
     ):
-        with pytest.raises(DTypeError, match="accepted are bool, int8, .*float64"):
+        with pytest.raises(DTypeError, match=r"accepted are bool, int8, .*float64"):
             call()
     with pytest.raises(DeviceError, match="accepted are a Device"):
         wf.zeros(1, device="tpu:0")
@@ -235,16 +235,16 @@ def test_advanced_indices_are_said_to_be_missing(key):
     }[key]
     x = wf.zeros((2, 3))
     for index in (key, (key, 0), (..., key)):
-        with pytest.raises(NotImplementedError, match="arrays and masks are not"):
+        with pytest.raises(NotImplementedError, match="arrays, masks and lists are not"):
             x[index]
-        with pytest.raises(NotImplementedError, match="arrays and masks are not"):
+        with pytest.raises(NotImplementedError, match="arrays, masks and lists are not"):
             x[index] = 1
 
 
 def test_comparison_is_said_to_be_missing():
     x = wf.zeros(2)
     for call in (lambda: x == x, lambda: x != 1, lambda: 1 == x):  # noqa: SIM300
-        with pytest.raises(NotImplementedError, match="compare x.numpy"):
+        with pytest.raises(NotImplementedError, match=r"compare x\.numpy"):
             call()
 
 
@@ -265,7 +265,7 @@ def test_sixteen_dimensions_work():
     x[...] = x.T
     np.testing.assert_array_equal(x.numpy(), a.T)
     assert wf.zeros(())[(None,) * 16].shape == (1,) * 16
-    assert x[(None, 0) * 16].shape == (1,) * 16
+    assert x[(None, 0) * 16].shape == (1,) * 16  # never more than 16 at the end
     assert wf.broadcast_to(wf.ones(()), (1,) * 15 + (2,)).ndim == 16
     nested = 5
     for _ in range(16):
@@ -331,8 +331,8 @@ def test_iteration_gives_views_of_the_first_dimension():
     assert len(x) == 3
     assert list(wf.zeros((0, 3))) == []
     assert [value.item() for value in wf.arange(3)] == [0, 1, 2]
-    first, second, third = x
-    assert third.shape == (2,)
+    *_, third = x
+    assert third[1].item() == 5
 
 
 def test_iteration_can_go_backwards():
@@ -482,16 +482,15 @@ def test_arange_counts_in_every_direction():
     assert values(wf.arange(2**62, 2**62 + 2)) == [2**62, 2**62 + 1]
     assert values(wf.arange(2**63 - 2, 2**63 - 1)) == [2**63 - 2]
     assert values(wf.arange(-(2**63), -(2**63) + 2)) == [-(2**63), -(2**63) + 1]
-    assert values(wf.arange(2**63, 2**63 + 2, dtype="uint64")) == [2**63, 2**63 + 1]
     assert wf.arange(0, 10**6, 7).size == len(range(0, 10**6, 7))
     assert wf.arange(5, dtype="bfloat16").dtype is wf.bfloat16
 
 
-def test_arange_of_ints_beyond_int64_is_right_or_refused():
-    with pytest.raises(OverflowError):
-        wf.arange(2**63, 2**63 + 3)
-    with pytest.raises(OverflowError):
-        wf.arange(2**70, 2**70 + 3)
+def test_arange_of_ints_beyond_int64_is_refused():
+    for start in (2**63, 2**70, -(2**63) - 2):
+        for dtype in (None, "uint64", "int64"):
+            with pytest.raises(OverflowError, match="does not fit int64"):
+                wf.arange(start, start + 2, dtype=dtype)
 
 
 def test_arange_takes_numpys_numbers_as_pythons():
@@ -522,8 +521,10 @@ def test_linspace_ends_exactly_at_its_stop():
         assert wf.linspace(0.1, 0.7, num, "float64")[-1].item() == 0.7
 
 
-def test_linspace_of_an_integer_type_rounds_down_as_numpys():
-    assert values(wf.linspace(-3, 3, 5, "int64")) == np.linspace(-3, 3, 5, dtype=np.int64).tolist()
+def test_linspace_of_an_integer_type_is_refused():
+    for dtype in ("int64", "uint8", "bool"):
+        with pytest.raises(DTypeError, match=f"linspace: dtype must be a float, got {dtype}"):
+            wf.linspace(-3, 3, 5, dtype)
 
 
 def test_numbers_beyond_64_bits_become_floats_where_floats_are_wanted():

@@ -99,6 +99,12 @@ FLAGS: dict[str, Flag] = {
         ),
         Flag("WEFT_EXIT_TIMEOUT_S", float, 60.0, "longest wait for pending operations at exit", least=0),
         Flag("WEFT_DNNL_LIB", str, None, "path of the libdnnl.so.3 to load instead of the installed one"),
+        Flag(
+            "WEFT_CACHE_DIR",
+            str,
+            None,
+            "folder for compiled kernels (unset: the user's folder for caches)",
+        ),
         Flag("WEFT_DEBUG", int, 0, "0 is silent, higher numbers show more of what weft decides", least=0),
     )
 }

@@ -69,7 +69,8 @@ def set_limit(size_bytes: int, device: Device | str | None = None) -> None:
     >>> wf.empty(1 << 21, device="cpu:7")
     Traceback (most recent call last):
         ...
-    MemoryError: cpu:7: out of memory: 8.0 MiB asked for; 0 B in use by 0 blocks; 0 B held from the system, limit 1.0 MiB
+    MemoryError: cpu:7: out of memory: 8.0 MiB asked for; 0 bytes in use by 0 blocks; 0 bytes held from the \
+system, limit 1.0 MiB
     >>> set_limit(0, "cpu:7")
     """
     if size_bytes < 0:

@@ -1,0 +1,166 @@
+"""Kernels as machine code of this processor: through LLVM, with a cache of objects on disk.
+
+>>> from weft.expr.compiler import compile_kernel
+>>> from weft.expr.kernel import Each, Kernel, Operand, Store
+>>> from weft.expr.scalar import load
+>>> x = load(0, "float32")
+>>> twice = Kernel("twice", 1, (Operand("float32"),) * 2, (Each((Store(1, x + x),)),))
+>>> compile_kernel(twice).address > 0
+True
+
+A cached object is found by a hash of the kernel's text, LLVM's version, and the processor's name and features; it
+carries a hash of itself, and is built anew if that does not fit. Files appear whole, so processes may share the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import stat
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.base import flags
+from weft.expr.kernel import Kernel
+from weft.expr.llvm import print_kernel
+
+__all__ = ["Compiled", "cache_folder", "compile_kernel", "counters"]
+
+MAGIC = b"weft object 1\n"
+counters = {"compiled": 0, "from_disk": 0, "rejected": 0}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The address of a kernel's function (see weft.expr.llvm) and what keeps it there."""
+
+    address: int
+    owner: Any
+
+
+@functools.cache
+def _toolchain() -> Any:
+    """LLVM for this processor: imported and set up at the first use, some 50 ms."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    class Toolchain:
+        def __init__(self) -> None:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            self.cpu = llvm.get_host_cpu_name()
+            self.features = llvm.get_host_cpu_features().flatten()
+            target = llvm.Target.from_default_triple()
+            self.machine = target.create_target_machine(cpu=self.cpu, features=self.features, opt=3)
+            self.jit = llvm.create_lljit_compiler(
+                target.create_target_machine(cpu=self.cpu, features=self.features, opt=3)
+            )
+            self.identity = f"{llvmlite.__version__} {llvm.llvm_version_info} {self.cpu} {self.features}"
+            self.linked = 0
+
+        def compile(self, text: str) -> bytes:
+            module = llvm.parse_assembly(text)
+            module.verify()
+            tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+            tuning.loop_vectorization = tuning.slp_vectorization = True
+            tuning.loop_interleaving = tuning.loop_unrolling = True
+            builder = llvm.create_pass_builder(self.machine, tuning)
+            builder.getModulePassManager().run(module, builder)
+            code: bytes = self.machine.emit_object(module)
+            return code
+
+        def assembly(self, text: str) -> str:
+            module = llvm.parse_assembly(text)
+            tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+            tuning.loop_vectorization = True
+            builder = llvm.create_pass_builder(self.machine, tuning)
+            builder.getModulePassManager().run(module, builder)
+            listing: str = self.machine.emit_assembly(module)
+            return listing
+
+        def link(self, code: bytes, symbol: str) -> tuple[int, Any]:
+            self.linked += 1
+            library = (
+                llvm.JITLibraryBuilder()
+                .add_object_img(code)
+                .add_current_process()
+                .export_symbol(symbol)
+                .link(self.jit, f"{symbol}.{self.linked}")
+            )
+            return library[symbol], library
+
+    return Toolchain()
+
+
+def compile_kernel(kernel: Kernel) -> Compiled:
+    """The kernel's machine code, from the cache on disk if it is there.
+
+    >>> from weft.expr.kernel import Each, Operand, Store
+    >>> from weft.expr.scalar import load
+    >>> copy = Kernel("copied", 1, (Operand("int8"),) * 2, (Each((Store(1, load(0, "int8")),)),))
+    >>> compile_kernel(copy).address != 0
+    True
+    """
+    text = print_kernel(kernel)
+    with _lock:
+        tools = _toolchain()
+        key = hashlib.sha256(f"{tools.identity}\0{text}".encode()).hexdigest()
+        folder = cache_folder()
+        code = _read(folder / key) if folder else None
+        if code is None:
+            code = tools.compile(text)
+            counters["compiled"] += 1
+            if folder:
+                _write(folder / key, code)
+        else:
+            counters["from_disk"] += 1
+        return Compiled(*tools.link(code, kernel.name))
+
+
+def cache_folder() -> Path | None:
+    """Where objects are kept: $WEFT_CACHE_DIR, else weft in the user's folder for caches; None if it cannot be private.
+
+    Code from here is run, so the folder must belong to this user and be writable by nobody else.
+
+    >>> cache_folder() is None or cache_folder().is_dir()
+    True
+    """
+    root = flags.get("WEFT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    folder = Path(root) / "weft-kernels"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.stat()
+    except (OSError, RuntimeError):
+        return None
+    private = facts.st_uid == os.geteuid() and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return folder if private else None
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    head = len(MAGIC) + 32
+    code = content[head:]
+    if content[: len(MAGIC)] != MAGIC or content[len(MAGIC) : head] != hashlib.sha256(code).digest():
+        counters["rejected"] += 1
+        return None
+    return code
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Whole or not at all; a full disk or a folder that has gone only means that nothing is kept."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(MAGIC + hashlib.sha256(code).digest() + code)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()

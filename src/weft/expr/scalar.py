@@ -1,0 +1,379 @@
+"""Arithmetic on one element: immutable expressions over loaded elements, parameters and constants.
+
+>>> from weft.expr.scalar import load, where
+>>> x = load(0, "float32")
+>>> where(x > 0, x, 0.1 * x)
+where(gt(x0, 0.0), x0, mul(0.1, x0))
+
+Equal expressions are one object, so a shared part is computed once. Every expression has a type; arithmetic wants equal
+types on both sides, except that Python's numbers take that of the other side. The functions of FUNCTIONS (exp, tanh,
+...) are written in simpler ones by weft.expr.functions before code is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+__all__ = [
+    "FUNCTIONS",
+    "Scalar",
+    "bitcast",
+    "call",
+    "cast",
+    "constant",
+    "fma",
+    "index",
+    "load",
+    "load_at",
+    "maximum",
+    "minimum",
+    "parameter",
+    "result",
+    "substitute",
+    "walk",
+    "where",
+]
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+BITS = {"bool": 1, "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64} | {
+    name: int(name.lstrip("uint")) for name in SIGNED + UNSIGNED
+}
+
+# What code generators must know, by number of operands. Comparisons give bool; the rest the type of their operands.
+UNARY = ("neg", "abs", "sqrt", "rint", "floor", "ceil", "trunc", "not")
+BINARY = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "rem",
+    "minimum",
+    "maximum",
+    "copysign",
+    "and",
+    "or",
+    "xor",
+    "shl",
+    "shr",
+)
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+LEAVES = ("constant", "load", "load_at", "parameter", "index", "result")
+# What weft.expr.functions writes in terms of those.
+FUNCTIONS = (
+    "exp",
+    "expm1",
+    "exp2",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "erfc",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "pow",
+    "rsqrt",
+    "cbrt",
+)
+
+
+class Scalar:
+    """One expression: an operation, its operands, and for leaves what they stand for. Made by this module's functions.
+
+    op: a name of UNARY, BINARY, COMPARISONS, FUNCTIONS or LEAVES, or where, fma, cast, bitcast. dtype: the name of its
+    type. args: the operands. value: the number of a constant, operand, parameter, dimension or result.
+    """
+
+    __slots__ = ("__weakref__", "args", "dtype", "op", "value")
+
+    op: str
+    dtype: str
+    args: tuple[Scalar, ...]
+    value: Any
+
+    # The operands of a key live as long as its expression, so their ids are theirs.
+    _known: ClassVar[WeakValueDictionary[tuple[Any, ...], Scalar]] = WeakValueDictionary()
+
+    def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
+        # The sign of a zero counts, and so does NaN, which does not equal itself.
+        key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float) else value)
+        known = cls._known.get(key)
+        if known is None:
+            known = object.__new__(cls)
+            for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
+                object.__setattr__(known, field, content)
+            known = cls._known.setdefault(key, known)
+        return known
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"expressions are immutable: cannot set {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Scalar, (self.op, self.dtype, self.args, self.value)
+
+    def __repr__(self) -> str:
+        if self.op == "constant":
+            return repr(self.value)
+        if self.op in LEAVES:
+            letter = {"load": "x", "load_at": "at", "parameter": "p", "index": "i", "result": "r"}[self.op]
+            inside = f"({', '.join(map(repr, self.args))})" if self.args else ""
+            return f"{letter}{self.value}{inside}"
+        name = f"{self.op}[{self.dtype}]" if self.op in ("cast", "bitcast") else self.op
+        return f"{name}({', '.join(map(repr, self.args))})"
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"the truth of {self!r} is not known before it is computed; use where(condition, a, b)"
+        )
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    # Arithmetic. Comparison by == builds an expression, too: use `is` to compare expressions.
+
+    def __neg__(self) -> Scalar:
+        return _unary("neg", self)
+
+    def __abs__(self) -> Scalar:
+        return _unary("abs", self)
+
+    def __invert__(self) -> Scalar:
+        return _unary("not", self)
+
+    def __add__(self, other: Number) -> Scalar:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Number) -> Scalar:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Number) -> Scalar:
+        return _binary("sub", self, other)
+
+    def __rsub__(self, other: Number) -> Scalar:
+        return _binary("sub", other, self)
+
+    def __mul__(self, other: Number) -> Scalar:
+        return _binary("mul", self, other)
+
+    def __rmul__(self, other: Number) -> Scalar:
+        return _binary("mul", other, self)
+
+    def __truediv__(self, other: Number) -> Scalar:
+        return _binary("div", self, other)
+
+    def __rtruediv__(self, other: Number) -> Scalar:
+        return _binary("div", other, self)
+
+    def __mod__(self, other: Number) -> Scalar:
+        return _binary("rem", self, other)
+
+    def __pow__(self, other: Number) -> Scalar:
+        return call("pow", self, other)
+
+    def __rpow__(self, other: Number) -> Scalar:
+        return call("pow", other, self)
+
+    def __and__(self, other: Number) -> Scalar:
+        return _binary("and", self, other)
+
+    def __or__(self, other: Number) -> Scalar:
+        return _binary("or", self, other)
+
+    def __xor__(self, other: Number) -> Scalar:
+        return _binary("xor", self, other)
+
+    def __lshift__(self, other: Number) -> Scalar:
+        return _binary("shl", self, other)
+
+    def __rshift__(self, other: Number) -> Scalar:
+        """Arithmetic for signed integers, logical for unsigned ones."""
+        return _binary("shr", self, other)
+
+    def __lt__(self, other: Number) -> Scalar:
+        return _compare("lt", self, other)
+
+    def __le__(self, other: Number) -> Scalar:
+        return _compare("le", self, other)
+
+    def __gt__(self, other: Number) -> Scalar:
+        return _compare("gt", self, other)
+
+    def __ge__(self, other: Number) -> Scalar:
+        return _compare("ge", self, other)
+
+    def __eq__(self, other: object) -> Scalar:  # type: ignore[override]
+        return _compare("eq", self, other)
+
+    def __ne__(self, other: object) -> Scalar:  # type: ignore[override]
+        return _compare("ne", self, other)
+
+
+Number = Scalar | int | float | bool
+
+
+def constant(value: int | float | bool, dtype: str) -> Scalar:
+    """A number of this type.
+
+    >>> constant(2, "float32").value
+    2.0
+    """
+    if dtype == "bool":
+        return Scalar("constant", dtype, (), bool(value))
+    return Scalar("constant", dtype, (), float(value) if dtype in FLOATS else int(value))
+
+
+def load(operand: int, dtype: str) -> Scalar:
+    """The element of an operand at the loops' current position."""
+    return Scalar("load", dtype, (), operand)
+
+
+def load_at(operand: int, dtype: str, *position: Scalar) -> Scalar:
+    """The element of an operand at a computed position, an int64 for each of its dimensions."""
+    return Scalar("load_at", dtype, position, operand)
+
+
+def parameter(number: int, dtype: str) -> Scalar:
+    """A number given when the kernel runs."""
+    return Scalar("parameter", dtype, (), number)
+
+
+def index(dimension: int) -> Scalar:
+    """The position of the loops in a dimension, int64."""
+    return Scalar("index", "int64", (), dimension)
+
+
+def result(number: int, dtype: str) -> Scalar:
+    """What an earlier reduction of the kernel found for the current row."""
+    return Scalar("result", dtype, (), number)
+
+
+def _lift(value: Any, like: Scalar) -> Scalar:
+    if isinstance(value, Scalar):
+        return value
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(f"expected an expression or a number, got {type(value).__name__}")
+    if isinstance(value, float) and like.dtype not in FLOATS and not value.is_integer():
+        raise TypeError(f"{value} is not of type {like.dtype}")
+    return constant(value, like.dtype)
+
+
+def _pair(op: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
+    first = a if isinstance(a, Scalar) else _lift(a, b)
+    second = _lift(b, first)
+    if first.dtype != second.dtype:
+        raise TypeError(f"{op}: {first.dtype} and {second.dtype} differ; cast one of them")
+    return first, second
+
+
+def _unary(op: str, a: Scalar) -> Scalar:
+    return Scalar(op, a.dtype, (a,))
+
+
+def _binary(op: str, a: Any, b: Any) -> Scalar:
+    pair = _pair(op, a, b)
+    return Scalar(op, pair[0].dtype, pair)
+
+
+def _compare(op: str, a: Any, b: Any) -> Scalar:
+    return Scalar(op, "bool", _pair(op, a, b))
+
+
+def minimum(a: Number, b: Number) -> Scalar:
+    """The smaller one; NaN if one is NaN."""
+    return _binary("minimum", a, b)
+
+
+def maximum(a: Number, b: Number) -> Scalar:
+    """The larger one; NaN if one is NaN."""
+    return _binary("maximum", a, b)
+
+
+def fma(a: Scalar, b: Number, c: Number) -> Scalar:
+    """a * b + c, rounded once. Floats.
+
+    >>> fma(load(0, "float32"), 2, 1)
+    fma(x0, 2.0, 1.0)
+    """
+    args = (a, _pair("fma", a, b)[1], _pair("fma", a, c)[1])
+    return Scalar("fma", a.dtype, args)
+
+
+def where(condition: Scalar, a: Number, b: Number) -> Scalar:
+    """a where the condition holds, else b. Both are computed."""
+    if condition.dtype != "bool":
+        raise TypeError(f"where: the condition must be a bool, not {condition.dtype}")
+    pair = _pair("where", a, b)
+    return Scalar("where", pair[0].dtype, (condition, *pair))
+
+
+def cast(a: Scalar, dtype: str) -> Scalar:
+    """The same number as another type, as native/tensor/convert.h converts it."""
+    return a if a.dtype == dtype else Scalar("cast", dtype, (a,))
+
+
+def bitcast(a: Scalar, dtype: str) -> Scalar:
+    """The same bits as another type of the same size."""
+    if BITS[a.dtype] != BITS[dtype]:
+        raise TypeError(f"bitcast: {a.dtype} and {dtype} differ in size")
+    return a if a.dtype == dtype else Scalar("bitcast", dtype, (a,))
+
+
+def call(name: str, *args: Number) -> Scalar:
+    """A function of FUNCTIONS, UNARY or BINARY by name.
+
+    >>> call("exp", load(0, "float32"))
+    exp(x0)
+    """
+    if name not in FUNCTIONS and name not in UNARY and name not in BINARY:
+        raise ValueError(f"no function {name!r}; there are: {', '.join(FUNCTIONS + UNARY + BINARY)}")
+    if len(args) == 1:
+        if not isinstance(args[0], Scalar):
+            raise TypeError(f"{name}: expected an expression, got {type(args[0]).__name__}")
+        return _unary(name, args[0])
+    return _binary(name, *args)
+
+
+def walk(*roots: Scalar) -> Iterator[Scalar]:
+    """Every expression below the roots once, operands before what uses them."""
+    seen: set[int] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((arg, False) for arg in reversed(node.args))
+
+
+def substitute(root: Scalar, replace: Callable[[Scalar], Scalar]) -> Scalar:
+    """The expression made anew from its leaves up, each part p as replace(p)."""
+    made: dict[int, Scalar] = {}
+    for node in walk(root):
+        args = tuple(made[id(arg)] for arg in node.args)
+        same = all(new is old for new, old in zip(args, node.args, strict=True))
+        made[id(node)] = replace(node if same else Scalar(node.op, node.dtype, args, node.value))
+    return made[id(root)]
+
+
+def is_finite_constant(node: Scalar) -> bool:
+    """Whether a node is a constant other than an infinity or NaN."""
+    return node.op == "constant" and math.isfinite(node.value)
