@@ -105,7 +105,7 @@ Var* as_var(nb::handle object, const char* argument) {
   if (PyVariable* variable = as<PyVariable>(object)) return variable->var.get();
   if (is_tensor(object)) return self_of(object.ptr()).chunk.get();
   throw nb::type_error((std::string(argument) +
-                        " must hold Variables made by new_variable(), or Tensors, got " +
+                        ": expected a Variable made by new_variable(), or a Tensor, got " +
                         to_utf8(nb::type_name(object.type())))
                            .c_str());
 }
@@ -122,7 +122,7 @@ class VarList {
       if (!tuple && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
       if (!tuple) {
         PyErr_Clear();
-        throw nb::type_error((std::string(name) + " must be a sequence of Variables, got " +
+        throw nb::type_error((std::string(name) + " must be a sequence of Variables and Tensors, got " +
                               to_utf8(nb::type_name(argument.type())))
                                  .c_str());
       }
@@ -446,10 +446,10 @@ void bind_engine(nb::module_& m) {
           "wait_for_var",
           [](PyEngine& e, nb::handle variable, bool writes_only, nb::handle timeout_s) {
             const PythonEntry entry;
-            e.core->wait_for_var(*as_var(variable, "wait_for_var: variable"), writes_only,
-                                 as_deadline(timeout_s));
+            e.core->wait_for_var(*as_var(variable, "wait_for_var"), writes_only, as_deadline(timeout_s));
           },
-          nb::arg("variable"), nb::arg("writes_only") = false, nb::arg("timeout_s").none() = nb::none(),
+          nb::arg("variable").none(), nb::arg("writes_only") = false,
+          nb::arg("timeout_s").none() = nb::none(),
           nb::sig("def wait_for_var(self, variable: Variable | Tensor, writes_only: bool = False, "
                   "timeout_s: float | None = None) -> None"),
           "Wait for everything pushed on a variable before; with writes_only for what produces its value.\n\n"
@@ -474,9 +474,9 @@ void bind_engine(nb::module_& m) {
           "clear_error",
           [](PyEngine& e, nb::handle variable) {
             const PythonEntry entry;
-            e.core->clear_error(*as_var(variable, "clear_error: variable"));
+            e.core->clear_error(*as_var(variable, "clear_error"));
           },
-          nb::arg("variable"),
+          nb::arg("variable").none(), nb::sig("def clear_error(self, variable: Variable | Tensor) -> None"),
           "Forget a variable's error, after what has been pushed on it before; its value is what it is.")
       .def(
           "start",
@@ -501,9 +501,10 @@ void bind_engine(nb::module_& m) {
           "check_access",
           [](PyEngine& e, nb::handle variable, bool write) {
             const PythonEntry entry;
-            e.core->check_access(*as_var(variable, "check_access: variable"), write);
+            e.core->check_access(*as_var(variable, "check_access"), write);
           },
-          nb::arg("variable"), nb::arg("write") = false,
+          nb::arg("variable").none(), nb::arg("write") = false,
+          nb::sig("def check_access(self, variable: Variable | Tensor, write: bool = False) -> None"),
           "With check=True or WEFT_CHECK=1: raise EngineError if this access was not declared.\n\n"
           "Inside an engine function: the function must have declared it. Outside: no pending operation may "
           "conflict.\n"

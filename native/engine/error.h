@@ -61,4 +61,22 @@ struct Interrupted {};
 // The exception that is being handled, as an Error.
 Ref<Error> error_from_current_exception();
 
+// Raised as the classes of these names in weft.base.errors.
+struct ShapeError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct DTypeError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// Python's IndexError and ValueError.
+struct IndexError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct ValueError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 }  // namespace weft

@@ -5,14 +5,15 @@ namespace weft {
 void Session::after_unlock() {
   for (Worker* worker : wakes_) worker->parker.unpark();
   wakes_.clear();
+  // Before the signals: who has waited for an operation finds the memory that it held given back.
+  while (Op* op = ops_) {
+    ops_ = op->next;
+    free_op(op);
+  }
   while (!signals_.empty()) {
     Ref<Waiter> waiter = std::move(signals_.back());
     signals_.pop_back();
     waiter->signal();
-  }
-  while (Op* op = ops_) {
-    ops_ = op->next;
-    free_op(op);
   }
   while (Operator* op = operators_) {
     operators_ = op->next_retired;

@@ -16,7 +16,7 @@ Engine& Runtime::engine() const {
 
 size_t Runtime::index_of(Device device) {
   if (device.kind != DeviceKind::cpu || device.index < 0 || device.index >= kDevices)
-    throw EngineMisuse("cpu(" + std::to_string(device.index) + "): arrays lie on cpu(0) to cpu(63)");
+    throw DeviceError("cpu:" + std::to_string(device.index) + " has no memory; cpu:0 to cpu:63 have");
   return static_cast<size_t>(device.index);
 }
 

@@ -4,31 +4,12 @@
 
 #include <algorithm>
 #include <span>
-#include <stdexcept>
 #include <string>
 
 #include "storage/chunk.h"
 #include "tensor/kernels.h"
 
 namespace weft {
-
-// Raised as the classes of these names in weft.base.errors.
-struct ShapeError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-struct DTypeError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-struct DeviceError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-// Python's IndexError and ValueError.
-struct IndexError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-struct ValueError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 using Dims = std::span<const int64_t>;
 

@@ -197,7 +197,7 @@ class Engine:
         TimeoutError after timeout_s seconds.
         """
 
-    def clear_error(self, variable: object) -> None:
+    def clear_error(self, variable: Variable | Tensor) -> None:
         """
         Forget a variable's error, after what has been pushed on it before; its value is what it is.
         """
@@ -213,7 +213,7 @@ class Engine:
         then goes on.
         """
 
-    def check_access(self, variable: object, write: bool = False) -> None:
+    def check_access(self, variable: Variable | Tensor, write: bool = False) -> None:
         """
         With check=True or WEFT_CHECK=1: raise EngineError if this access was not declared.
 

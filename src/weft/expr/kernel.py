@@ -25,7 +25,7 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 
 @dataclass(frozen=True)
 class Operand:
-    """One array: the name of its element type, and what is known of its stride in the innermost loop.
+    """One array: the name of its element type, and what is known of its stride in the loop that becomes vectors.
 
     inner: "unit", one element after the other; "zero", always the same one; "any", given when the kernel runs.
     """
@@ -85,6 +85,8 @@ Stage = Each | Fold | Once
 class Kernel:
     """A name (letters, digits and _), its loops, operands and stages; see the module.
 
+    lanes: which loop becomes vectors: the innermost one, or with lanes the last before the row, for rows whose elements
+    lie far apart while neighbouring rows lie side by side. The result is the same.
     Raises ValueError if a part names an operand, dimension or result that does not exist, or types do not fit.
     """
 
@@ -93,12 +95,15 @@ class Kernel:
     operands: tuple[Operand, ...]
     stages: tuple[Stage, ...]
     row_rank: int = 1
+    lanes: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise ValueError(f"kernel: the name must be an identifier, got {self.name!r}")
         if not 1 <= self.row_rank <= self.rank:
             raise ValueError(f"{self.name}: row_rank must be in 1..{self.rank}, got {self.row_rank}")
+        if self.lanes and self.row_rank == self.rank:
+            raise ValueError(f"{self.name}: lanes needs a loop before the row")
         found: dict[int, str] = {}
         for stage in self.stages:
             parts = stage.reductions if isinstance(stage, Fold) else stage.stores

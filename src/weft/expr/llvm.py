@@ -8,7 +8,8 @@ data: the operands' elements at position 0. sizes: one for each loop. strides: i
 each loop. parameters: slots of 8 bytes. The caller splits work over threads by moving data and shrinking a size.
 
 Loops are written one element at a time and marked as parallel; LLVM makes vectors of them. An operand may be both read
-and written at the same positions.
+and written at the same positions. With Kernel.lanes some rows run side by side, LANES at a time, and what a stage knows
+of each row lies in an array on the stack.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from weft.expr.kernel import Each, Fold, Kernel, Reduction, Store
+from weft.expr.kernel import Each, Fold, Kernel, Reduction, Stage, Store
 from weft.expr.scalar import BITS, FLOATS, UNSIGNED, Scalar, walk
 
 __all__ = ["print_kernel"]
 
 SUM_BLOCK = 4096  # elements of float32 that are summed in float32 before the sum goes on in float64
+LANES = 1024  # rows side by side: their sums fill a part of the first-level cache
+LANES_SUM_BLOCK = 32  # the same as SUM_BLOCK, where every lane adds one element after the other
 
 _BINARY_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
 _BINARY_INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl"}
@@ -63,6 +66,9 @@ class _Function:
         self.block = "entry"
         self.parameters: dict[tuple[int, str], str] = {}
         self.results: dict[int, str] = {}
+        self.arrays: list[str] = []  # the stack's; declared at the function's beginning
+        rows = kernel.rank - kernel.row_rank
+        self.vector_loop = rows - 1 if kernel.lanes else kernel.rank - 1
 
     def text(self) -> str:
         kernel = self.kernel
@@ -83,7 +89,7 @@ class _Function:
         self._outer(0, bases, [])
         self.lines.append("  ret void")
         head = f"define void @{kernel.name}(ptr %data, ptr %sizes, ptr %strides, ptr %parameters) nounwind {{"
-        body = "\n".join([head, "entry:", *self.lines, "}"])
+        body = "\n".join([head, "entry:", *self.arrays, *self.lines, "}"])
         return "\n".join([body, "", *self.declared.values(), *self.metadata, ""])
 
     # Small pieces of text.
@@ -166,6 +172,9 @@ class _Function:
         ]
 
     def _outer(self, d: int, pointers: list[str], positions: list[str]) -> None:
+        if self.kernel.lanes and d == self.vector_loop:
+            self._lane_blocks(pointers, positions)
+            return
         if d == self.kernel.rank - self.kernel.row_rank:
             self._row(pointers, positions)
             return
@@ -240,15 +249,9 @@ class _Function:
 
         # The innermost loop in blocks: each is folded from its start, then joins the total.
         size = self.sizes[d]
-        padded = self._emit(f"add i64 {size}, {SUM_BLOCK - 1}")
-        blocks = self._emit(f"sdiv i64 {padded}, {SUM_BLOCK}")
 
-        def block(b: str) -> list[str]:
+        def block(begin: str, length: str) -> list[str]:
             so_far = list(self.carried)
-            begin = self._emit(f"mul nuw nsw i64 {b}, {SUM_BLOCK}")
-            rest = self._emit(f"sub i64 {size}, {begin}")
-            self.declared["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
-            length = self._emit(f"call i64 @llvm.smin.i64(i64 {rest}, i64 {SUM_BLOCK})")
 
             def element(j: str) -> list[str]:
                 partial = list(self.carried)
@@ -264,7 +267,45 @@ class _Function:
                 state.join(total, part) for state, total, part in zip(states, so_far, partials, strict=True)
             ]
 
-        return self._loop(blocks, block, carried)
+        return self._blocks(size, SUM_BLOCK, block, carried)
+
+    def _blocks(
+        self,
+        size: str,
+        most: int,
+        body: Callable[[str, str], list[str]],
+        carried: Sequence[tuple[str, str]] = (),
+    ) -> list[str]:
+        """A loop over [0, size) in pieces of at most `most`: body(begin, length)."""
+        padded = self._emit(f"add i64 {size}, {most - 1}")
+        count = self._emit(f"sdiv i64 {padded}, {most}")
+        self.declared["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+
+        def piece(b: str) -> list[str]:
+            begin = self._emit(f"mul nuw nsw i64 {b}, {most}")
+            rest = self._emit(f"sub i64 {size}, {begin}")
+            return body(begin, self._emit(f"call i64 @llvm.smin.i64(i64 {rest}, i64 {most})"))
+
+        return self._loop(count, piece, carried)
+
+    # Rows side by side.
+
+    def _lane_blocks(self, pointers: list[str], positions: list[str]) -> None:
+        d = len(positions)
+
+        def block(begin: str, length: str) -> list[str]:
+            rows = _Lanes(self, self._advance(pointers, d, begin), positions, begin, length)
+            for stage in self.kernel.stages:
+                rows.run(stage)
+            return []
+
+        self._blocks(self.sizes[d], LANES, block)
+
+    def array(self, dtype: str) -> str:
+        """LANES values on the stack."""
+        name = f"%array{len(self.arrays)}"
+        self.arrays.append(f"  {name} = alloca [{LANES} x {_memory(dtype)}], align 64")
+        return name
 
     def _parameter(self, node: Scalar) -> str:
         key = (node.value, node.dtype)
@@ -282,8 +323,8 @@ class _Accumulator:
     def __init__(self, function: _Function, reduction: Reduction) -> None:
         self.function, self.reduction = function, reduction
         self.dtype = reduction.value.dtype
-        wide = reduction.op == "sum" and self.dtype == "float32"
-        self.total_dtype = "float64" if wide else self.dtype
+        self.wide = reduction.op == "sum" and self.dtype == "float32"
+        self.total_dtype = "float64" if self.wide else self.dtype
         self.kind, self.partial_kind = llvm_type(self.total_dtype), llvm_type(self.dtype)
         self.first = _number(reduction.start, self.total_dtype)
         # Sums and products begin each block anew; max and min may meet their start again and again.
@@ -307,13 +348,163 @@ class _Accumulator:
         return self.function._emit(f"fptrunc double {total} to float")
 
 
+class _Lanes:
+    """Up to LANES rows side by side: every stage loops over the row outside and over the lanes inside."""
+
+    def __init__(
+        self, function: _Function, pointers: list[str], positions: list[str], begin: str, length: str
+    ) -> None:
+        self.function, self.pointers, self.positions = function, pointers, positions
+        self.begin, self.length = begin, length
+        self.results: dict[int, str] = {}  # arrays
+
+    def run(self, stage: Stage) -> None:
+        if isinstance(stage, Fold):
+            self._fold(stage)
+        elif isinstance(stage, Each):
+            self._rows(self.pointers, [], lambda pointers, row: self._store(stage.stores, pointers, row))
+        else:
+            self._store(stage.stores, self.pointers, ["0"] * self.function.kernel.row_rank)
+
+    def _store(self, stores: tuple[Store, ...], pointers: list[str], row: list[str]) -> None:
+        def each(values: _Values) -> None:
+            for store in stores:
+                values.store(store)
+
+        self._each_lane(pointers, row, each)
+
+    def _each_lane(self, pointers: list[str], row: list[str], body: Callable[[_Values], None]) -> None:
+        f = self.function
+        group = f._metadata("distinct !{}")
+
+        def lane(i: str) -> list[str]:
+            place = f._emit(f"add nuw nsw i64 {self.begin}, {i}")
+            body(_Values(f, pointers, [*self.positions, place, *row], i, group, self.results))
+            return []
+
+        f._loop(self.length, lane, parallel=group)
+
+    def _rows(
+        self, pointers: list[str], row: list[str], body: Callable[[list[str], list[str]], None]
+    ) -> None:
+        """The loops of a row around body."""
+        f = self.function
+        d = len(self.positions) + 1 + len(row)
+        if d == f.kernel.rank:
+            body(pointers, row)
+            return
+
+        def turn(i: str) -> list[str]:
+            self._rows(f._advance(pointers, d, i), [*row, i], body)
+            return []
+
+        f._loop(f.sizes[d], turn)
+
+    def _fold(self, stage: Fold) -> None:
+        sums = [_LaneSum(self.function, reduction) for reduction in stage.reductions]
+
+        def add(values: _Values) -> None:
+            news = [values[one.state.reduction.value] for one in sums]
+            for one, new in zip(sums, news, strict=True):
+                one.add(values, new)
+
+        def each(step: Callable[[_LaneSum, _Values], None]) -> Callable[[_Values], None]:
+            def body(values: _Values) -> None:
+                for one in sums:
+                    step(one, values)
+
+            return body
+
+        self._each_lane(self.pointers, [], each(_LaneSum.begin))
+        blocked = any(one.state.wide for one in sums)
+        self._fold_rows(self.pointers, [], blocked, each(_LaneSum.begin_block), add, each(_LaneSum.end_block))
+        self._each_lane(self.pointers, [], each(_LaneSum.finish))
+        for one in sums:
+            self.results[one.state.reduction.number] = one.partial
+
+    def _fold_rows(
+        self,
+        pointers: list[str],
+        row: list[str],
+        blocked: bool,
+        begin_block: Callable[[_Values], None],
+        add: Callable[[_Values], None],
+        end_block: Callable[[_Values], None],
+    ) -> None:
+        f = self.function
+        d = len(self.positions) + 1 + len(row)
+        if d < f.kernel.rank - 1:
+
+            def turn(i: str) -> list[str]:
+                moved = f._advance(pointers, d, i)
+                self._fold_rows(moved, [*row, i], blocked, begin_block, add, end_block)
+                return []
+
+            f._loop(f.sizes[d], turn)
+            return
+
+        def block(begin: str, length: str) -> list[str]:
+            if blocked:
+                self._each_lane(pointers, [], begin_block)
+
+            def element(j: str) -> list[str]:
+                i = f._emit(f"add nuw nsw i64 {begin}, {j}")
+                self._each_lane(f._advance(pointers, d, i), [*row, i], add)
+                return []
+
+            f._loop(length, element)
+            if blocked:
+                self._each_lane(pointers, [], end_block)
+            return []
+
+        f._blocks(f.sizes[d], LANES_SUM_BLOCK, block)
+
+
+class _LaneSum:
+    """One reduction of every lane: a total for the whole row, and a partial one for a block of it if that is wider."""
+
+    def __init__(self, function: _Function, reduction: Reduction) -> None:
+        self.state = _Accumulator(function, reduction)
+        self.total = function.array(self.state.total_dtype)
+        self.partial = function.array(self.state.dtype) if self.state.wide else self.total
+
+    def begin(self, values: _Values) -> None:
+        values.array_store(self.total, self.state.total_dtype, self.state.first)
+
+    def begin_block(self, values: _Values) -> None:
+        if self.state.wide:
+            values.array_store(self.partial, self.state.dtype, self.state.neutral)
+
+    def add(self, values: _Values, new: str) -> None:
+        old = values.array_load(self.partial, self.state.dtype)
+        values.array_store(self.partial, self.state.dtype, self.state.combine(old, new))
+
+    def end_block(self, values: _Values) -> None:
+        if self.state.wide:
+            so_far = values.array_load(self.total, self.state.total_dtype)
+            part = values.array_load(self.partial, self.state.dtype)
+            values.array_store(self.total, self.state.total_dtype, self.state.join(so_far, part))
+
+    def finish(self, values: _Values) -> None:
+        if self.state.wide:
+            total = values.array_load(self.total, self.state.total_dtype)
+            values.array_store(self.partial, self.state.dtype, self.state.finish(total))
+
+
 class _Values:
     """The values of expressions at one position of the loops; each is computed once."""
 
     def __init__(
-        self, function: _Function, pointers: list[str], positions: list[str], inner: str, group: str
+        self,
+        function: _Function,
+        pointers: list[str],
+        positions: list[str],
+        inner: str,
+        group: str,
+        arrays: dict[int, str] | None = None,
     ) -> None:
         self.function, self.pointers, self.positions, self.inner = function, pointers, positions, inner
+        self.arrays = arrays  # of results, with one value for each lane
         self.access = f", !llvm.access.group {group}" if group else ""
         self.known: dict[int, str] = {}
 
@@ -330,7 +521,9 @@ class _Values:
             return pointer
         if how.inner == "unit":
             return self.function._emit(f"getelementptr {_memory(how.dtype)}, ptr {pointer}, i64 {self.inner}")
-        step = self.function._emit(f"mul i64 {self.inner}, {self.function.strides[operand][-1]}")
+        step = self.function._emit(
+            f"mul i64 {self.inner}, {self.function.strides[operand][self.function.vector_loop]}"
+        )
         return self.function._offset(pointer, step)
 
     def _read(self, address: str, dtype: str) -> str:
@@ -346,6 +539,18 @@ class _Values:
             value = self._add(dtype, self._read(address, dtype), value)
         raw = _to_memory(self.function, dtype, value)
         self.function.lines.append(f"  store {_memory(dtype)} {raw}, ptr {address}{self.access}")
+
+    def _lane(self, array: str, dtype: str) -> str:
+        return self.function._emit(f"getelementptr {_memory(dtype)}, ptr {array}, i64 {self.inner}")
+
+    def array_load(self, array: str, dtype: str) -> str:
+        return self._read(self._lane(array, dtype), dtype)
+
+    def array_store(self, array: str, dtype: str, value: str) -> None:
+        raw = _to_memory(self.function, dtype, value)
+        self.function.lines.append(
+            f"  store {_memory(dtype)} {raw}, ptr {self._lane(array, dtype)}{self.access}"
+        )
 
     def _add(self, dtype: str, a: str, b: str) -> str:
         if dtype in ("float16", "bfloat16"):
@@ -371,6 +576,8 @@ class _Values:
             return f._parameter(node)
         if node.op == "index":
             return self.positions[node.value]
+        if node.op == "result" and self.arrays is not None:
+            return self.array_load(self.arrays[node.value], node.dtype)
         if node.op == "result":
             return f.results[node.value]
         if node.op == "cast":

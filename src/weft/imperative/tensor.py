@@ -103,7 +103,7 @@ def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def broadcast_to(x: Tensor, shape: int | Sequence[int]) -> Tensor:
-    """A view of x in a larger shape, whose new dimensions repeat the same elements. It cannot be written.
+    """A view of x in a larger shape, whose new dimensions repeat the same elements; those cannot be written.
 
     Raises ShapeError if a size of x is neither 1 nor that of the shape.
 
