@@ -295,7 +295,7 @@ def test_memory_returns_with_every_engine(env):
         from weft import storage
         from weft.engine import default_engine
         x = wf.ones((100, 300))
-        default_engine().push(lambda rc: x.numpy().sum(), const_vars=[x], overwrite_vars=[y := wf.empty(20)])
+        default_engine().push(lambda rc, x=x: x.numpy().sum(), const_vars=[x], overwrite_vars=[y := wf.empty(20)])
         for i in range(50):
             x[1:] = x[:-1].copy()
             z = x.T.copy() if i % 3 else y[::2]

@@ -30,7 +30,7 @@ from weft.expr.llvm import print_kernel
 
 __all__ = ["Compiled", "cache_folder", "compile_kernel", "counters"]
 
-MAGIC = b"weft object 1\n"
+MAGIC = b"weft object 1\n"  # the number changes with the passes below
 counters = {"compiled": 0, "from_disk": 0, "rejected": 0}
 _lock = threading.Lock()
 
@@ -109,7 +109,7 @@ def compile_kernel(kernel: Kernel) -> Compiled:
     text = print_kernel(kernel)
     with _lock:
         tools = _toolchain()
-        key = hashlib.sha256(f"{tools.identity}\0{text}".encode()).hexdigest()
+        key = hashlib.sha256(MAGIC + f"{tools.identity}\0{text}".encode()).hexdigest()
         folder = cache_folder()
         code = _read(folder / key) if folder else None
         if code is None:
@@ -130,9 +130,11 @@ def cache_folder() -> Path | None:
     >>> cache_folder() is None or cache_folder().is_dir()
     True
     """
-    root = flags.get("WEFT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    folder = Path(root) / "weft-kernels"
     try:
+        root = (
+            flags.get("WEFT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+        )
+        folder = Path(root) / "weft-kernels"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder.stat()
     except (OSError, RuntimeError):
@@ -148,7 +150,7 @@ def _read(path: Path) -> bytes | None:
         return None
     head = len(MAGIC) + 32
     code = content[head:]
-    if content[: len(MAGIC)] != MAGIC or content[len(MAGIC) : head] != hashlib.sha256(code).digest():
+    if content[: len(MAGIC)] != MAGIC or content[len(MAGIC) : head] != _seal(path, code):
         counters["rejected"] += 1
         return None
     return code
@@ -159,8 +161,13 @@ def _write(path: Path, code: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with open(temporary, "xb") as file:
-            file.write(MAGIC + hashlib.sha256(code).digest() + code)
+            file.write(MAGIC + _seal(path, code) + code)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def _seal(path: Path, code: bytes) -> bytes:
+    """What a file holds to show that its code is whole, and that of its key."""
+    return hashlib.sha256(path.name.encode() + code).digest()

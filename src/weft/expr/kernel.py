@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from weft.expr.scalar import Scalar, walk
+from weft.expr.scalar import BITS, Scalar, walk
 
 __all__ = ["Each", "Fold", "Kernel", "Once", "Operand", "Reduction", "Stage", "Store"]
 
@@ -33,10 +33,14 @@ class Operand:
     dtype: str
     inner: Literal["unit", "zero", "any"] = "unit"
 
+    def __post_init__(self) -> None:
+        if self.dtype not in BITS or self.inner not in ("unit", "zero", "any"):
+            raise ValueError(f"operand: {self.dtype!r} or {self.inner!r} is not known")
+
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """Writes value to an operand's element at the loops' position; add: adds it to what is there."""
+    """Writes value to an operand's element at the loops' position; add: adds it to what is there (bool: or)."""
 
     operand: int
     value: Scalar
@@ -59,7 +63,7 @@ class Reduction:
 
 @dataclass(frozen=True, eq=False)
 class Each:
-    """Stores at every position of the row."""
+    """Stores at every position of the row; all values are computed before the first one is stored."""
 
     stores: tuple[Store, ...]
 
@@ -98,7 +102,7 @@ class Kernel:
     lanes: bool = False
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
+        if not (self.name.isidentifier() and self.name.isascii()):
             raise ValueError(f"kernel: the name must be an identifier, got {self.name!r}")
         if not 1 <= self.row_rank <= self.rank:
             raise ValueError(f"{self.name}: row_rank must be in 1..{self.rank}, got {self.row_rank}")
@@ -114,6 +118,10 @@ class Kernel:
                     if reduction.op not in REDUCTIONS:
                         raise ValueError(
                             f"{self.name}: no reduction {reduction.op!r}; there are: {', '.join(REDUCTIONS)}"
+                        )
+                    if reduction.value.dtype in ("bool", "float16", "bfloat16"):
+                        raise ValueError(
+                            f"{self.name}: cannot reduce {reduction.value.dtype}; cast it to a wider type"
                         )
                     found[reduction.number] = reduction.value.dtype
             else:
@@ -135,6 +143,8 @@ class Kernel:
                 raise ValueError(
                     f"{self.name}: operand {node.value} is {self.operands[node.value].dtype}, not {node.dtype}"
                 )
+            if node.op == "load_at" and len(node.args) != self.rank:
+                raise ValueError(f"{self.name}: load_at needs {self.rank} positions, got {len(node.args)}")
             if node.op == "index" and not 0 <= node.value < self.rank:
                 raise ValueError(f"{self.name}: there is no dimension {node.value}")
             if node.op == "result" and found.get(node.value) != node.dtype:

@@ -14,6 +14,7 @@ of each row lies in an array on the stack.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 
@@ -200,8 +201,7 @@ class _Function:
                 group = self._metadata("distinct !{}")
 
                 def store_all(values: _Values, stores: tuple[Store, ...] = stores) -> list[str]:
-                    for store in stores:
-                        values.store(store)
+                    values.store(stores)
                     return []
 
                 self._row_loops(pointers, positions, store_all, group)
@@ -210,8 +210,7 @@ class _Function:
             else:
                 zeros = ["0"] * self.kernel.row_rank
                 values = _Values(self, pointers, [*positions, *zeros], "0", "")
-                for store in stage.stores:
-                    values.store(store)
+                values.store(stage.stores)
 
     def _row_loops(
         self, pointers: list[str], positions: list[str], body: Callable[[_Values], list[str]], group: str
@@ -367,11 +366,7 @@ class _Lanes:
             self._store(stage.stores, self.pointers, ["0"] * self.function.kernel.row_rank)
 
     def _store(self, stores: tuple[Store, ...], pointers: list[str], row: list[str]) -> None:
-        def each(values: _Values) -> None:
-            for store in stores:
-                values.store(store)
-
-        self._each_lane(pointers, row, each)
+        self._each_lane(pointers, row, lambda values: values.store(stores))
 
     def _each_lane(self, pointers: list[str], row: list[str], body: Callable[[_Values], None]) -> None:
         f = self.function
@@ -531,14 +526,15 @@ class _Values:
             self.function, dtype, self.function._emit(f"load {_memory(dtype)}, ptr {address}{self.access}")
         )
 
-    def store(self, store: Store) -> None:
-        dtype = self.function.kernel.operands[store.operand].dtype
-        value = self[store.value]
-        address = self._address(store.operand)
-        if store.add:
-            value = self._add(dtype, self._read(address, dtype), value)
-        raw = _to_memory(self.function, dtype, value)
-        self.function.lines.append(f"  store {_memory(dtype)} {raw}, ptr {address}{self.access}")
+    def store(self, stores: tuple[Store, ...]) -> None:
+        values = [self[store.value] for store in stores]  # all, before the first store changes an operand
+        for store, value in zip(stores, values, strict=True):
+            dtype = self.function.kernel.operands[store.operand].dtype
+            address = self._address(store.operand)
+            if store.add:
+                value = self._add(dtype, self._read(address, dtype), value)
+            raw = _to_memory(self.function, dtype, value)
+            self.function.lines.append(f"  store {_memory(dtype)} {raw}, ptr {address}{self.access}")
 
     def _lane(self, array: str, dtype: str) -> str:
         return self.function._emit(f"getelementptr {_memory(dtype)}, ptr {array}, i64 {self.inner}")
@@ -606,15 +602,24 @@ def _number(value: float | int | bool, dtype: str) -> str:
     if dtype == "bool":
         return "true" if value else "false"
     if dtype == "bfloat16":
-        word = struct.unpack("<I", struct.pack("<f", value))[0]
+        word = struct.unpack("<I", _packed("<f", value))[0]
+        if math.isnan(value):
+            return str(0x7FC0)
         return str(((word + 0x7FFF + (word >> 16 & 1)) >> 16) - (1 << 16 if word >> 31 else 0))
     if dtype == "float16":
-        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+        return f"0xH{struct.unpack('<H', _packed('<e', value))[0]:04X}"
     if dtype in FLOATS:  # a float is written as the double of the same value
         if dtype == "float32":
-            value = struct.unpack("<f", struct.pack("<f", value))[0]
+            value = struct.unpack("<f", _packed("<f", value))[0]
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     return str(int(value))
+
+
+def _packed(code: str, value: float) -> bytes:
+    try:
+        return struct.pack(code, value)
+    except OverflowError:  # rounds to infinity
+        return struct.pack(code, math.copysign(math.inf, value))
 
 
 def _memory(dtype: str) -> str:
@@ -725,6 +730,8 @@ def _cast(f: _Function, value: str, source: str, target: str) -> str:
     if target == "bool":
         zero = _number(0, source)
         return f._emit(f"fcmp une {a} {value}, {zero}" if source in FLOATS else f"icmp ne {a} {value}, 0")
+    if source == "float64" and target == "float16":
+        return _cast(f, _rounded_to_odd(f, value), "float32", target)
     if source in FLOATS and target in FLOATS:
         return f._emit(f"{'fpext' if BITS[target] > BITS[source] else 'fptrunc'} {a} {value} to {b}")
     if target in FLOATS:
@@ -738,6 +745,20 @@ def _cast(f: _Function, value: str, source: str, target: str) -> str:
     if BITS[target] == BITS[source]:
         return value
     return f._emit(f"{'zext' if source in UNSIGNED or source == 'bool' else 'sext'} {a} {value} to {b}")
+
+
+def _rounded_to_odd(f: _Function, value: str) -> str:
+    """A float64 as the float32 towards zero, its last bit set if anything was lost: rounding that to a type of at most
+    22 bits is rounding the float64 (Boldo and Melquiond 2008). LLVM's own conversion to half calls a library."""
+    near = f._emit(f"fptrunc double {value} to float")
+    back = f._emit(f"fpext float {near} to double")
+    lost = f._emit(f"fcmp une double {back}, {value}")
+    sizes = [f._intrinsic("fabs", "float64", [x]) for x in (back, value)]
+    away = f._emit(f"fcmp ogt double {sizes[0]}, {sizes[1]}")
+    bits = f._emit(f"bitcast float {near} to i32")
+    towards_zero = f._emit(f"select i1 {away}, i32 {f._emit(f'add i32 {bits}, -1')}, i32 {bits}")
+    sticky = f._emit(f"select i1 {lost}, i32 {f._emit(f'or i32 {towards_zero}, 1')}, i32 {bits}")
+    return f._emit(f"bitcast i32 {sticky} to float")
 
 
 def _to_bfloat16(f: _Function, value: str) -> str:

@@ -63,6 +63,8 @@ BINARY = (
 )
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 LEAVES = ("constant", "load", "load_at", "parameter", "index", "result")
+FLOATS_ONLY = ("sqrt", "rint", "floor", "ceil", "trunc", "copysign")
+BITWISE = ("not", "and", "or", "xor", "shl", "shr")
 # What weft.expr.functions writes in terms of those.
 FUNCTIONS = (
     "exp",
@@ -190,21 +192,41 @@ class Scalar:
     def __rpow__(self, other: Number) -> Scalar:
         return call("pow", other, self)
 
+    def __rmod__(self, other: Number) -> Scalar:
+        return _binary("rem", other, self)
+
     def __and__(self, other: Number) -> Scalar:
         return _binary("and", self, other)
+
+    def __rand__(self, other: Number) -> Scalar:
+        return _binary("and", other, self)
 
     def __or__(self, other: Number) -> Scalar:
         return _binary("or", self, other)
 
+    def __ror__(self, other: Number) -> Scalar:
+        return _binary("or", other, self)
+
     def __xor__(self, other: Number) -> Scalar:
         return _binary("xor", self, other)
+
+    def __rxor__(self, other: Number) -> Scalar:
+        return _binary("xor", other, self)
+
+    # By less than the type's bits; the result of more is not defined.
 
     def __lshift__(self, other: Number) -> Scalar:
         return _binary("shl", self, other)
 
+    def __rlshift__(self, other: Number) -> Scalar:
+        return _binary("shl", other, self)
+
     def __rshift__(self, other: Number) -> Scalar:
         """Arithmetic for signed integers, logical for unsigned ones."""
         return _binary("shr", self, other)
+
+    def __rrshift__(self, other: Number) -> Scalar:
+        return _binary("shr", other, self)
 
     def __lt__(self, other: Number) -> Scalar:
         return _compare("lt", self, other)
@@ -229,29 +251,51 @@ Number = Scalar | int | float | bool
 
 
 def constant(value: int | float | bool, dtype: str) -> Scalar:
-    """A number of this type.
+    """A number of this type; floats are rounded to it when code is made.
+
+    Raises OverflowError for integers that it cannot hold, ValueError for an unknown type.
 
     >>> constant(2, "float32").value
     2.0
     """
+    _known_type(dtype)
     if dtype == "bool":
         return Scalar("constant", dtype, (), bool(value))
-    return Scalar("constant", dtype, (), float(value) if dtype in FLOATS else int(value))
+    if dtype in FLOATS:
+        return Scalar("constant", dtype, (), float(value))
+    least, most = (
+        (0, 2 ** BITS[dtype]) if dtype in UNSIGNED else (-(2 ** (BITS[dtype] - 1)), 2 ** (BITS[dtype] - 1))
+    )
+    if not least <= int(value) < most:
+        raise OverflowError(f"{value} is out of bounds for {dtype}")
+    return Scalar("constant", dtype, (), int(value))
+
+
+def _known_type(dtype: str) -> str:
+    if dtype not in BITS:
+        raise ValueError(f"no type {dtype!r}; there are: {', '.join(BITS)}")
+    return dtype
 
 
 def load(operand: int, dtype: str) -> Scalar:
     """The element of an operand at the loops' current position."""
-    return Scalar("load", dtype, (), operand)
+    return Scalar("load", _known_type(dtype), (), operand)
 
 
 def load_at(operand: int, dtype: str, *position: Scalar) -> Scalar:
     """The element of an operand at a computed position, an int64 for each of its dimensions."""
-    return Scalar("load_at", dtype, position, operand)
+    if any(place.dtype != "int64" for place in position):
+        raise TypeError(
+            f"load_at: positions must be int64, got {', '.join(place.dtype for place in position)}"
+        )
+    return Scalar("load_at", _known_type(dtype), position, operand)
 
 
 def parameter(number: int, dtype: str) -> Scalar:
     """A number given when the kernel runs."""
-    return Scalar("parameter", dtype, (), number)
+    if number < 0:
+        raise ValueError(f"parameter: the number must be at least 0, got {number}")
+    return Scalar("parameter", _known_type(dtype), (), number)
 
 
 def index(dimension: int) -> Scalar:
@@ -261,7 +305,7 @@ def index(dimension: int) -> Scalar:
 
 def result(number: int, dtype: str) -> Scalar:
     """What an earlier reduction of the kernel found for the current row."""
-    return Scalar("result", dtype, (), number)
+    return Scalar("result", _known_type(dtype), (), number)
 
 
 def _lift(value: Any, like: Scalar) -> Scalar:
@@ -275,6 +319,8 @@ def _lift(value: Any, like: Scalar) -> Scalar:
 
 
 def _pair(op: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
+    if not isinstance(a, Scalar) and not isinstance(b, Scalar):
+        raise TypeError(f"{op}: at least one operand must be an expression")
     first = a if isinstance(a, Scalar) else _lift(a, b)
     second = _lift(b, first)
     if first.dtype != second.dtype:
@@ -282,13 +328,23 @@ def _pair(op: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     return first, second
 
 
+def _accepted(op: str, dtype: str) -> str:
+    if (
+        (op in FLOATS_ONLY and dtype not in FLOATS)
+        or (op in BITWISE and dtype in FLOATS)
+        or (dtype == "bool" and op not in ("not", "and", "or", "xor", "minimum", "maximum"))
+    ):
+        raise TypeError(f"{op} is not defined for {dtype}")
+    return dtype
+
+
 def _unary(op: str, a: Scalar) -> Scalar:
-    return Scalar(op, a.dtype, (a,))
+    return Scalar(op, _accepted(op, a.dtype), (a,))
 
 
 def _binary(op: str, a: Any, b: Any) -> Scalar:
     pair = _pair(op, a, b)
-    return Scalar(op, pair[0].dtype, pair)
+    return Scalar(op, _accepted(op, pair[0].dtype), pair)
 
 
 def _compare(op: str, a: Any, b: Any) -> Scalar:
@@ -305,32 +361,35 @@ def maximum(a: Number, b: Number) -> Scalar:
     return _binary("maximum", a, b)
 
 
-def fma(a: Scalar, b: Number, c: Number) -> Scalar:
+def fma(a: Number, b: Number, c: Number) -> Scalar:
     """a * b + c, rounded once. Floats.
 
     >>> fma(load(0, "float32"), 2, 1)
     fma(x0, 2.0, 1.0)
     """
-    args = (a, _pair("fma", a, b)[1], _pair("fma", a, c)[1])
-    return Scalar("fma", a.dtype, args)
+    some = next((value for value in (a, b, c) if isinstance(value, Scalar)), None)
+    if some is None or some.dtype not in FLOATS:
+        raise TypeError(f"fma: needs floats, got {a!r}, {b!r}, {c!r}")
+    args = tuple(_pair("fma", some, value)[1] for value in (a, b, c))
+    return Scalar("fma", some.dtype, args)
 
 
 def where(condition: Scalar, a: Number, b: Number) -> Scalar:
     """a where the condition holds, else b. Both are computed."""
-    if condition.dtype != "bool":
-        raise TypeError(f"where: the condition must be a bool, not {condition.dtype}")
+    if not isinstance(condition, Scalar) or condition.dtype != "bool":
+        raise TypeError(f"where: the condition must be an expression of type bool, got {condition!r}")
     pair = _pair("where", a, b)
     return Scalar("where", pair[0].dtype, (condition, *pair))
 
 
 def cast(a: Scalar, dtype: str) -> Scalar:
     """The same number as another type, as native/tensor/convert.h converts it."""
-    return a if a.dtype == dtype else Scalar("cast", dtype, (a,))
+    return a if a.dtype == _known_type(dtype) else Scalar("cast", dtype, (a,))
 
 
 def bitcast(a: Scalar, dtype: str) -> Scalar:
     """The same bits as another type of the same size."""
-    if BITS[a.dtype] != BITS[dtype]:
+    if BITS[a.dtype] != BITS[_known_type(dtype)]:
         raise TypeError(f"bitcast: {a.dtype} and {dtype} differ in size")
     return a if a.dtype == dtype else Scalar("bitcast", dtype, (a,))
 
@@ -343,7 +402,10 @@ def call(name: str, *args: Number) -> Scalar:
     """
     if name not in FUNCTIONS and name not in UNARY and name not in BINARY:
         raise ValueError(f"no function {name!r}; there are: {', '.join(FUNCTIONS + UNARY + BINARY)}")
-    if len(args) == 1:
+    wanted = 2 if name in BINARY or name in ("pow", "atan2") else 1
+    if len(args) != wanted:
+        raise TypeError(f"{name}: takes {wanted} operands, got {len(args)}")
+    if wanted == 1:
         if not isinstance(args[0], Scalar):
             raise TypeError(f"{name}: expected an expression, got {type(args[0]).__name__}")
         return _unary(name, args[0])
