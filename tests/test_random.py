@@ -390,10 +390,11 @@ def test_a_forked_child_goes_on_from_its_parents_state(engine):
         sys.stdout.flush()
         child = os.fork()
         mine = draw()
+        if child:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         print(mine, float(big[-1]), random.get_state()["cpu:0"], flush=True)
-        if child == 0:
+        if not child:
             os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         """,
         WEFT_ENGINE=engine,
     ).splitlines()
@@ -450,7 +451,7 @@ def test_uniform_refuses_what_is_wrong():
         random.uniform(shape="a")
     with pytest.raises(DeviceError, match="gpu:0"):
         random.uniform(device="gpu:0")
-    with pytest.raises(EngineError, match="cpu"):
+    with pytest.raises(DeviceError, match="cpu:64"):
         random.uniform(device="cpu:64")
     assert position() == 0, "what is refused takes no numbers"
 
@@ -648,6 +649,6 @@ def test_seed_refuses_what_is_wrong_and_changes_nothing():
         with pytest.raises(TypeError):
             random.seed(wrong)
     for wrong in ("gpu:0", "cpu:64"):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(DeviceError, match=wrong):
             random.seed(0, device=wrong)
     assert random.get_state() == before

@@ -432,10 +432,11 @@ void bind_views(nb::module_& m) {
         return wrap(std::move(y));
       },
       nb::arg("x"), nb::arg("dtype"));
+  m.def("describe", [](nb::handle x) { return describe(tensor_of(x, "describe")); });
   m.def("is_contiguous", [](nb::handle x) { return tensor_of(x, "contiguous").contiguous(); });
   m.def("shares_memory", [](nb::handle a, nb::handle b) {
     const Tensor &x = tensor_of(a, "shares_memory"), &y = tensor_of(b, "shares_memory");
-    return x.chunk == y.chunk && may_overlap(x.view(), y.view());
+    return may_overlap(x.view(), y.view());
   });
   m.def(
       "copy_of",

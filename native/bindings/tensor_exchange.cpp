@@ -118,6 +118,9 @@ namespace {
 constexpr const char* kFormats[kDTypes] = {"?", "b", "h", "i",     "q", "B", "H",
                                            "I", "Q", "e", nullptr, "f", "d"};
 
+// Set while a buffer is taken that nobody will write: then readers need not be waited for.
+thread_local bool only_reading = false;
+
 struct Exported {
   Py_ssize_t shape[kMaxDims], strides[kMaxDims];
   Chunk* chunk;
@@ -129,7 +132,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   buffer->obj = nullptr;
   return guarded<int>(-1, [&] {
     const Tensor& x = self_of(self);
-    const bool may_write = writable(x);
+    const bool may_write = writable(x) && !only_reading;
     auto need = [](bool given, const char* what) {
       if (!given) throw nb::builtin_exception(nb::exception_type::buffer_error, what);
     };
@@ -281,9 +284,12 @@ nb::object memory(nb::handle object) {
   bytes.ndim = 1;
   bytes.size = bytes.shape[0] = x.size * static_cast<int64_t>(x.itemsize());
   bytes.strides[0] = 1;
-  nb::object view = nb::steal(PyMemoryView_FromObject(wrap(std::move(bytes)).ptr()));
+  nb::object flat = wrap(std::move(bytes));
+  only_reading = true;
+  nb::object view = nb::steal(PyMemoryView_FromObject(flat.ptr()));
+  only_reading = false;
   if (!view.is_valid()) throw nb::python_error();
-  return view.attr("toreadonly")();
+  return view;
 }
 
 // DLPack.

@@ -397,8 +397,8 @@ TEST(tensor_of_an_absurd_size_takes_no_memory) {
   CHECK_THROWS(Tensor::empty(Sizes{int64_t{1} << 60}, DType::float32, {}), OutOfMemory);
   CHECK_EQ(pool.stats().allocations, before);
   CHECK_EQ(pool.stats().live_blocks, uint64_t{0});
-  CHECK_THROWS(Tensor::empty(Sizes{1}, DType::float32, {DeviceKind::cpu, 64}), EngineMisuse);
-  CHECK_THROWS(Tensor::empty(Sizes{1}, DType::float32, {DeviceKind::gpu, 0}), EngineMisuse);
+  CHECK_THROWS(Tensor::empty(Sizes{1}, DType::float32, {DeviceKind::cpu, 64}), DeviceError);
+  CHECK_THROWS(Tensor::empty(Sizes{1}, DType::float32, {DeviceKind::gpu, 0}), DeviceError);
 }
 
 TEST(tensor_memory_is_aligned_and_empty_tensors_have_none) {

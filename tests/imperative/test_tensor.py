@@ -189,7 +189,7 @@ def test_messages_of_creation_say_what_was_wrong():
     refuses(ValueError, text, wf.asarray, [1], copy=False)
     text = "asarray: copy=False, but float32@cpu:0 has to become int8@cpu:0"
     refuses(ValueError, text, wf.asarray, wf.zeros(1), "int8", copy=False)
-    text = "reshape: copy=False, but this needs a copy: x is float32[3,2]@cpu:0, strides (4, 12)"
+    text = "reshape: copy=False, but this needs a copy: x is f32[3,2]@cpu:0, strides (4, 12)"
     refuses(ValueError, text, wf.reshape, wf.zeros((2, 3)).T, 6, copy=False)
 
 

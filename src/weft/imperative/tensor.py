@@ -85,7 +85,7 @@ def reshape(x: Tensor, shape: int | Sequence[int], *, copy: bool | None = None) 
         return y.copy()
     if copy is False and x.size and not shares_memory(x, y):
         raise ValueError(
-            f"reshape: copy=False, but this needs a copy: x is {describe(x)}, strides {x.strides}"
+            f"reshape: copy=False, but this needs a copy: x is {_core.describe(x)}, strides {x.strides}"
         )
     return y
 
@@ -128,23 +128,15 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
 
 
 def waitall() -> None:
-    """Wait until all operations pushed so far have finished. Raises what failed and nobody has been told of.
+    """Wait until all operations pushed so far have finished.
+
+    Raises EngineError for a failure since the last waitall() that was not cleared, EngineErrorGroup for several.
 
     >>> import weft as wf
     >>> x = wf.zeros(1000000)
     >>> wf.waitall()
     """
     default_engine().wait_for_all()
-
-
-def describe(x: Tensor) -> str:
-    """A tensor in short, as errors name it.
-
-    >>> import weft as wf
-    >>> describe(wf.zeros((2, 3)))
-    'float32[2,3]@cpu:0'
-    """
-    return f"{x.dtype}[{','.join(map(str, x.shape))}]@{x.device}"
 
 
 def _copy(self: Tensor) -> Tensor:
