@@ -1,7 +1,8 @@
 """Random numbers that depend only on the seed and the order of the calls, never on threads or devices' speed.
 
 Each device has a stream of its own; positions in it are taken when a function is called, the numbers are made later,
-by the engine. Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Until seed() is called every process differs.
+by the engine. Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Until seed() is called every program run differs; a
+forked child goes on from its parent's state.
 
 >>> import weft as wf
 >>> wf.random.seed(0)
