@@ -16,7 +16,8 @@ Engine& Runtime::engine() const {
 
 size_t Runtime::index_of(Device device) {
   if (device.kind != DeviceKind::cpu || device.index < 0 || device.index >= kDevices)
-    throw DeviceError("cpu:" + std::to_string(device.index) + " has no memory; cpu:0 to cpu:63 have");
+    throw DeviceError((device.kind == DeviceKind::cpu ? "cpu:" : "gpu:") + std::to_string(device.index) +
+                      " has no memory; cpu:0 to cpu:63 have");
   return static_cast<size_t>(device.index);
 }
 

@@ -193,3 +193,15 @@ def any_layout(rng, shape, dtype, inner):
     filled = np.array(rng.integers(0, 50, shape), NUMPY[dtype])
     view[...] = filled
     return view
+
+
+def plus(number, name="plus"):
+    """A small kernel."""
+    return pointwise(name, ["float64"], [load(0, "float64") + number])
+
+
+def check(number, name="plus"):
+    """Compile that kernel and see that it adds."""
+    out = np.empty(9)
+    Runner(plus(number, name))(np.arange(9.0), out)
+    assert np.array_equal(out, np.arange(9.0) + number)

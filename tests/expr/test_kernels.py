@@ -23,7 +23,6 @@ from weft.expr.scalar import (
     FLOATS_ONLY,
     FUNCTIONS,
     UNARY,
-    UNSIGNED,
     bitcast,
     call,
     cast,
@@ -88,9 +87,7 @@ INTEGER_MEANING = {
     "shl": lambda a, b, bits: a << (b & (bits - 1)),
     "shr": lambda a, b, bits: a >> (b & (bits - 1)),
 }
-INTEGER_UNARY = {"neg": lambda a: -a, "abs": abs, "not": lambda a: ~a} | dict.fromkeys(
-    ("rint", "floor", "ceil", "trunc"), lambda a: a
-)
+INTEGER_UNARY = {"neg": lambda a: -a, "abs": abs, "not": lambda a: ~a}
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -223,8 +220,8 @@ def test_casts_are_those_of_arrays(source, rng):
         target = next(name for name in DTYPES if NUMPY[name] == got.dtype)
         want = np.array(_core.copy_of(wf.asarray(a), wf.as_dtype(target)))
         assert_same(got, want, f"{source} -> {target}")
-        nan = want != want
-        assert got[~nan].tobytes() == want[~nan].tobytes()
+        if target not in FLOATS:
+            assert got.tobytes() == want.tobytes()
 
 
 def test_every_half_comes_back(rng):
@@ -238,9 +235,9 @@ def test_every_half_comes_back(rng):
 def test_halves_round_to_nearest_even(rng):
     """Around every boundary between two neighbours, from both wide types."""
     for half, wide in itertools.product(HALVES, WIDE):
-        every = np.arange(2**15, dtype=np.uint16).view(NUMPY[half]).astype(wide)
-        every = every[np.isfinite(every)]
-        middle = (every[1:] + every[:-1]) / 2
+        infinity = np.array(np.inf, NUMPY[half]).view(np.uint16)
+        every = np.arange(infinity, dtype=np.uint16).view(NUMPY[half]).astype(wide)
+        middle = every[1:] / 2 + every[:-1] / 2
         a = np.concatenate([middle, np.nextafter(middle, np.inf), np.nextafter(middle, -np.inf)])
         a = np.concatenate([a, -a]).astype(wide)
         (got,) = computed(lambda x, half=half: [cast(x, half)], a)
@@ -463,7 +460,7 @@ def reduced(a, axes, dtype):
 @pytest.mark.parametrize("dtype", [*INTEGERS, *WIDE])
 def test_reductions_of_every_type(dtype, lanes, rng):
     """Exact cases: integers that wrap, floats whose sums and products are representable."""
-    run = Runner(reduction_kernel("reduced", dtype, 2, 1, "any" if lanes else "unit", lanes))
+    run = Runner(reduction_kernel("reduced", dtype, 2, 1, "unit", lanes))
     for rows, row in ((3, 0), (0, 3), (1, 1), (5, 17), (2, 2 * SUM_BLOCK + 5), (LANES + 3, 20)):
         a = (
             special(dtype, rng, rows * row)[: rows * row]
@@ -475,28 +472,22 @@ def test_reductions_of_every_type(dtype, lanes, rng):
             a[:, 5:] = np.where(rng.integers(0, 2, a[:, 5:].shape), a[:, 5:] * 0 + 1, -1)
         out = [np.empty((rows, 1), dtype) for _ in range(4)]
         if lanes:  # neighbouring rows lie side by side
-            source = np.asfortranarray(a)
-            kernel_inner = Runner(reduction_kernel("side", dtype, 2, 1, "unit", True))
-            kernel_inner(source, *out, sizes=(rows, row))
-            for got, want in zip(out, reduced(a, (1,), dtype), strict=True):
-                assert_same(got, want, f"unit {rows, row}", signs=False)
+            a = np.asfortranarray(a)
         run(a, *out, sizes=(rows, row))
         for op, got, want in zip(REDUCED, out, reduced(a, (1,), dtype), strict=True):
             assert_same(got, want, f"{op} {rows, row}", signs=False)
 
 
-@pytest.mark.parametrize(("rank", "row_rank"), [(1, 1), (2, 2), (3, 1), (3, 2), (3, 3), (4, 3)])
-@pytest.mark.parametrize("lanes", [False, True])
+LOOPS = [(1, 1), (2, 2), (3, 1), (3, 2), (3, 3), (4, 3)]
+
+
+@pytest.mark.parametrize(
+    ("rank", "row_rank", "lanes"),
+    [(*loops, lanes) for loops in LOOPS for lanes in (False, True) if not lanes or loops[1] < loops[0]],
+)
 def test_rows_of_several_loops(rank, row_rank, lanes, rng):
-    if lanes and rank == row_rank:
-        pytest.skip("lanes needs a loop before the row")
-    dtypes = ("float32", "int64")
-    for dtype in dtypes:
-        run = Runner(
-            reduction_kernel("rows", dtype, rank, row_rank, "any", lanes)
-            if not lanes
-            else any_inner(reduction_kernel("rows", dtype, rank, row_rank, "any", lanes))
-        )
+    for dtype in ("float32", "int64"):
+        run = Runner(any_inner(reduction_kernel("rows", dtype, rank, row_rank, "any", lanes)))
         for _ in range(10):
             sizes = tuple(int(n) for n in rng.choice([0, 1, 2, 3, 9, 20], rank, p=[0.05, *[0.19] * 5]))
             a = any_layout(rng, sizes, dtype, "any")
@@ -541,6 +532,10 @@ def sum_runner(dtype="float32", lanes=False):
 
 def test_error_of_long_sums_does_not_grow():
     """Ten million tenths: with one float32 sum the answer would be 8 % off."""
+    side = sum_runner(lanes=True)
+    many, sums = np.full((2, 10**6), 0.1, np.float32, order="F"), np.empty((2, 1), np.float32)
+    side(many, sums)
+    assert np.all(abs(sums - 1e6 * float(np.float32(0.1))) < 0.5)
     run = sum_runner()
     for size in (10**4, 10**5, 10**7):
         a = np.full((1, size), 0.1, np.float32)
@@ -833,6 +828,7 @@ VECTORS = {
     "to int32": one(cast(X, "int32"), (F32, Operand("int32"))),
     "bytes": one(load(0, "int8") + 1, (Operand("int8"),) * 2),
     "bools": one(~load(0, "bool"), (Operand("bool"),) * 2),
+    "many operands": one(sum((load(k, "float32") for k in range(1, 30)), X), (F32,) * 31, 30),
     "comparison": one(X > 0, (F32, Operand("bool"))),
     "positions": one(cast(index(0), "float32") * 2),
     "sum": folded("sum", then=(Once((Store(1, result(0, "float32")),)),)),
@@ -855,9 +851,3 @@ def test_loops_become_vectors(case):
 def test_counting_vectors_finds_none_where_there_are_none():
     once = Once((Store(1, X * 2),))
     assert packed(Kernel("k", 1, (F32, F32), (once,))) == 0
-
-
-def test_unsigned_names():
-    """The helper's integer types are all of them."""
-    assert set(UNSIGNED) < set(INTEGERS)
-    assert set(INTEGERS) | set(FLOATS) | {"bool"} == set(DTYPES)

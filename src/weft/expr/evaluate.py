@@ -32,8 +32,8 @@ def evaluate(
 
     loads: for every operand its array; load reads all of it, load_at indexes it. Arrays broadcast, as results do.
     index(d) counts along dimension d of the first loaded array of the largest rank.
-    Integers wrap; div of integers truncates towards zero and rem has the sign of its first operand, as in C, and what
-    C leaves undefined (a zero divisor, a shift by the width or more) is undefined here. shr of signed integers is
+    Integers wrap; div of integers truncates towards zero and rem has the sign of its first operand, as in C, but a zero
+    divisor gives 0. A shift by the width or more is undefined. shr of signed integers is
     arithmetic. minimum and maximum of floats are NaN if an operand is, and take -0 as less than 0. fma is rounded once
     (results below the least normal float64 twice). cast: as native/tensor/convert.h.
 
@@ -96,7 +96,7 @@ def _divide(a: Any, b: Any) -> Any:
     quotient = np.floor_divide(a, b)
     if a.dtype.kind == "u":
         return quotient
-    below = ((a < 0) != (b < 0)) & (quotient * b != a)
+    below = ((a < 0) != (b < 0)) & (quotient * b != a) & (b != 0)
     return quotient + below.astype(a.dtype)
 
 
@@ -136,7 +136,6 @@ _INTEGER: dict[str, Callable[..., Any]] = {
     "xor": np.bitwise_xor,
     "shl": np.left_shift,
     "shr": np.right_shift,
-    **dict.fromkeys(("rint", "floor", "ceil", "trunc"), lambda a: a),
 }
 
 

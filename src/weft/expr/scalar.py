@@ -13,6 +13,7 @@ types on both sides, except that Python's numbers take that of the other side. T
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -112,16 +113,20 @@ class Scalar:
 
     # The operands of a key live as long as its expression, so their ids are theirs.
     _known: ClassVar[WeakValueDictionary[tuple[Any, ...], Scalar]] = WeakValueDictionary()
+    _lock: ClassVar[threading.RLock] = threading.RLock()  # a garbage collection inside may come back here
 
     def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
         # The sign of a zero counts, and so does NaN, which does not equal itself.
         key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float) else value)
         known = cls._known.get(key)
         if known is None:
-            known = object.__new__(cls)
-            for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
-                object.__setattr__(known, field, content)
-            known = cls._known.setdefault(key, known)
+            with cls._lock:  # the dictionary's own setdefault is not one step
+                known = cls._known.get(key)
+                if known is None:
+                    known = object.__new__(cls)
+                    for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
+                        object.__setattr__(known, field, content)
+                    cls._known[key] = known
         return known
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -330,7 +335,7 @@ def _pair(op: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
 
 def _accepted(op: str, dtype: str) -> str:
     if (
-        (op in FLOATS_ONLY and dtype not in FLOATS)
+        (op in FLOATS_ONLY + FUNCTIONS and dtype not in FLOATS)
         or (op in BITWISE and dtype in FLOATS)
         or (dtype == "bool" and op not in ("not", "and", "or", "xor", "minimum", "maximum"))
     ):
