@@ -3,9 +3,9 @@
 // Operations are built on one thread and finished on another, the worst case for a general allocator. Blocks
 // travel in magazines, arrays of pointers, so that the taking thread can fetch blocks from the other core's
 // cache before it needs them. Each thread has one magazine to take from and one to put into, per size; full
-// and empty ones go over global stacks that are always taken whole, so there is no ABA problem. Blocks are
-// never returned to the system: their number is bounded by the largest number of operations that were ever in
-// flight.
+// and empty ones go over global stacks that are always taken whole, so there is no ABA problem; what a
+// thread does not need at once it gives back. Blocks are never returned to the system: their number is
+// bounded by the largest number of operations that were ever in flight.
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -36,11 +36,34 @@ class Stack {
                                        std::memory_order_relaxed)) {
     }
   }
-  Magazine* take_all() noexcept {
-    return top_.load(std::memory_order_relaxed) ? top_.exchange(nullptr, std::memory_order_acquire) : nullptr;
+  // A few, as a list: a thread that kept more would leave the others to allocate, and with threads that come
+  // and go the number of blocks would grow for ever.
+  Magazine* take_some() noexcept {
+    constexpr int kSome = 4;
+    Magazine* list = take_all();
+    Magazine* last = list;
+    for (int i = 1; last && i < kSome; ++i) last = last->next;
+    if (last && last->next) give_back(std::exchange(last->next, nullptr));
+    return list;
   }
 
  private:
+  Magazine* take_all() noexcept {
+    return top_.load(std::memory_order_relaxed) ? top_.exchange(nullptr, std::memory_order_acquire) : nullptr;
+  }
+  // The stack is empty, unless somebody has pushed since: those few join the list.
+  void give_back(Magazine* list) noexcept {
+    Magazine* top = nullptr;
+    while (!top_.compare_exchange_weak(top, list, std::memory_order_release, std::memory_order_relaxed)) {
+      top = nullptr;
+      Magazine* few = take_all();
+      if (!few) continue;
+      Magazine* last = few;
+      while (last->next) last = last->next;
+      last->next = std::exchange(list, few);
+    }
+  }
+
   std::atomic<Magazine*> top_{nullptr};
 };
 
@@ -88,7 +111,7 @@ class Local {
   }
 
   Magazine* empty_magazine() {
-    if (!empty_) empty_ = global().empty.take_all();
+    if (!empty_) empty_ = global().empty.take_some();
     Magazine* magazine = pop(empty_);
     return magazine ? magazine : new Magazine;
   }
@@ -99,7 +122,7 @@ class Local {
       take_[c] = std::exchange(put_[c], nullptr);
       return;
     }
-    if (!filled_[c]) filled_[c] = global().filled[c].take_all();
+    if (!filled_[c]) filled_[c] = global().filled[c].take_some();
     take_[c] = pop(filled_[c]);
     if (take_[c]) return;
     take_[c] = empty_magazine();

@@ -3,6 +3,10 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
 
 #include "tests/support.h"
 
@@ -27,6 +31,27 @@ bool intact(Op& op) {
     if (op.accesses()[i].var != reinterpret_cast<Var*>(op.size_bytes)) return false;
   return std::all_of(std::begin(op.storage), std::end(op.storage),
                      [&](unsigned char byte) { return byte == static_cast<unsigned char>(op.size_bytes); });
+}
+
+// Each thread that comes must find the blocks that those before it left.
+TEST(op_pool_does_not_grow_with_threads_that_come_and_go) {
+  std::mutex mutex;
+  std::set<const Op*> seen;
+  for (int round = 0; round < scaled(200); ++round) {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 8; ++t) {
+      threads.emplace_back([&] {
+        std::vector<Op*> ops;
+        for (int i = 0; i < 10; ++i) ops.push_back(new_op(1));
+        {
+          const std::lock_guard guard(mutex);
+          seen.insert(ops.begin(), ops.end());
+        }
+        for (Op* op : ops) free_op(op);
+      });
+    }
+  }
+  CHECK(seen.size() < 8 * 4 * 30 * 4);
 }
 
 }  // namespace
