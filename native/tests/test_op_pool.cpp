@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <deque>
 #include <mutex>
 #include <set>
@@ -38,15 +39,18 @@ TEST(op_pool_does_not_grow_with_threads_that_come_and_go) {
   std::mutex mutex;
   std::set<const Op*> seen;
   for (int round = 0; round < scaled(200); ++round) {
+    std::barrier together(8);
     std::vector<std::jthread> threads;
     for (int t = 0; t < 8; ++t) {
       threads.emplace_back([&] {
+        together.arrive_and_wait();
         std::vector<Op*> ops;
         for (int i = 0; i < 10; ++i) ops.push_back(new_op(1));
         {
           const std::lock_guard guard(mutex);
           seen.insert(ops.begin(), ops.end());
         }
+        together.arrive_and_wait();
         for (Op* op : ops) free_op(op);
       });
     }
