@@ -30,6 +30,8 @@ def describe() -> str:
         "weft": f"{_version('weft')} ({os.path.dirname(os.path.abspath(__file__))})",
         "python": f"{platform.python_version()} ({sys.executable})",
         "numpy": _version("numpy"),
+        "ml_dtypes": _version("ml_dtypes"),
+        "llvmlite": _version("llvmlite"),
         "nanobind-backend": _version("nanobind-backend"),
         "platform": platform.platform(),
         "cpu": model,
