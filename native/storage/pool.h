@@ -149,6 +149,7 @@ class Pool {
   bool make_present(Block* block, uint64_t size) noexcept;
   void shrink() noexcept;
   void give_back_inside(Block* block) noexcept;
+  void keep_near_live(uint64_t more) noexcept;
   uint64_t trim_locked(Violations& found) noexcept;
 
   void* retry(size_t bytes, uint64_t size);
@@ -204,6 +205,7 @@ class Pool {
   Block* quarantine_first_ = nullptr;  // the oldest
   Block* quarantine_last_ = nullptr;
   uint64_t quarantine_bytes_ = 0;
+  uint64_t next_give_back_ = 0;  // see keep_near_live
   PoolStats stats_{};
 };
 
