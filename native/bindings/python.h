@@ -103,6 +103,7 @@ void bind_testing(nb::module_& m);
 void bind_tensor(nb::module_& m);
 void bind_creation(nb::module_& m);
 void bind_exchange(nb::module_& m);
+void bind_program(nb::module_& m);
 void bind_storage(nb::module_& m);
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 """weft's native core. Private: its Python faces are the modules of weft."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from weft import Tensor as Tensor
 from types import ModuleType
@@ -342,6 +342,11 @@ def memory(arg: object, /) -> object: ...
 def dlpack_of(x: object, stream: object | None, max_version: object | None, dl_device: object | None, copy: object | None) -> object: ...
 
 def from_dlpack_capsule(capsule: object, device: object | None = None) -> object: ...
+
+class Kernel:
+    """A computation on memory that native code runs."""
+
+def run_kernel(kernel: Kernel, operands: Sequence[object], parameters: bytes = ...) -> None: ...
 
 def dnnl_version() -> tuple[int, int, int]: ...
 

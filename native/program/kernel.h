@@ -1,0 +1,33 @@
+// kernel.h: one computation on memory: what a program is made of.
+//
+// A kernel owns what it needs to run (code, a oneDNN primitive), never arrays. It is called from one thread
+// at a time per call, from several for different calls, so `run` is const and keeps nothing; it may use the
+// team (team.h) and OpenMP. It knows nothing of the engine or of Python; what it reads and writes was ordered
+// before.
+#pragma once
+
+#include "engine/ref.h"
+#include "tensor/kernels.h"
+
+namespace weft {
+
+// What a kernel is called with. Outputs never overlap inputs, unless they are the same elements at the same
+// places and the kernel was made to work in place.
+struct Call {
+  const View* operands;  // inputs, then outputs, in the order the kernel was made for
+  const uint64_t*
+      parameters;  // slots of 8 bytes: numbers in the type that the kernel wants, at the slot's beginning
+  char* scratch;   // scratch_bytes() of them, aligned to 64; undefined content
+};
+
+class Kernel : public Counted<Kernel> {
+ public:
+  virtual ~Kernel() = default;
+  virtual void run(const Call& call) const = 0;
+  virtual size_t scratch_bytes(const View* operands) const {
+    static_cast<void>(operands);
+    return 0;
+  }
+};
+
+}  // namespace weft
