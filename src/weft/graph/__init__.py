@@ -1,0 +1,1 @@
+"""Graphs of operators: from values given to values wanted, and their gradients."""

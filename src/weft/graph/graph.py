@@ -1,0 +1,138 @@
+"""A Graph: inputs, outputs, and the nodes between. Immutable; nodes are found from the outputs.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.graph import graph_of
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> print(graph_of(lambda x: F.exp(x) + 1, [TensorType((2,), float32)]))
+graph(x0: f32[2]@cpu:0)
+  v0 = Exp()(x0): f32[2]@cpu:0
+  v1 = Add()(v0, 1): f32[2]@cpu:0
+  return v1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.ops.node import Node, Value, input_value
+from weft.ops.op import Op
+from weft.ops.types import TensorType
+
+__all__ = ["Graph", "graph_of", "interpret"]
+
+
+class Graph:
+    """inputs: Values from outside; outputs: Values wanted, None where there is none to give."""
+
+    __slots__ = ("inputs", "nodes", "outputs")
+
+    def __init__(self, inputs: Sequence[Value], outputs: Sequence[Value | None]) -> None:
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.nodes = _sorted(self.outputs)
+
+    def __str__(self) -> str:
+        names: dict[int, str] = {}
+        for k, value in enumerate(self.inputs):
+            names[id(value)] = f"x{k}"
+        lines = [f"graph({', '.join(f'x{k}: {v.type}' for k, v in enumerate(self.inputs))})"]
+
+        def name(value: Value | None) -> str:
+            if value is None:
+                return "None"
+            return names.get(id(value)) or (repr(value.node.value) if value.is_constant else "?")
+
+        for node in self.nodes:
+            if node.op is None:
+                continue
+            made = []
+            for output in node.outputs:
+                names[id(output)] = f"v{len(names) - len(self.inputs)}"
+                made.append(names[id(output)])
+            runtime = "".join(f", {k}={name(v)}" for k, v in node.runtime.items())
+            types = ", ".join(str(output.type) for output in node.outputs)
+            lines.append(
+                f"  {', '.join(made)} = {node.op!r}({', '.join(map(name, node.inputs))}{runtime}): {types}"
+            )
+        return "\n".join([*lines, f"  return {', '.join(map(name, self.outputs))}"])
+
+
+def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
+    """The nodes that outputs need, each after those it reads."""
+    done: dict[int, Node] = {}
+    stack = [(value.node, False) for value in reversed(outputs) if value is not None]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        if ready:
+            done[id(node)] = node
+            continue
+        stack.append((node, True))
+        reads = [*node.inputs, *node.runtime.values()]
+        stack.extend((v.node, False) for v in reversed(reads) if v is not None and id(v.node) not in done)
+    return tuple(done.values())
+
+
+def graph_of(function: Callable[..., Any], types: Sequence[TensorType | None]) -> Graph:
+    """The graph of a function called with Values of these types; it returns one Value or several.
+
+    A None is passed on as None, a missing optional input.
+    """
+    values = [None if t is None else input_value(t, f"x{k}") for k, t in enumerate(types)]
+    results = function(*values)
+    return Graph(
+        [v for v in values if v is not None], results if isinstance(results, tuple | list) else (results,)
+    )
+
+
+def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
+    """The outputs, computed by the operators' references on NumPy arrays; slow, for tests.
+
+    Every result is converted to the type that infer says.
+    """
+    import numpy as np
+
+    known: dict[int, Any] = {id(v): a for v, a in zip(graph.inputs, arrays, strict=True)}
+    for node in graph.nodes:
+        if node.op is None:
+            if node.value is not None:
+                known[id(node.outputs[0])] = node.value
+            continue
+        bound = node.op.with_runtime({k: known[id(v)] for k, v in node.runtime.items()})
+        read = [None if v is None else known[id(v)] for v in node.inputs]
+        made = reference_of(bound, node, read)
+        for output, result in zip(node.outputs, made, strict=True):
+            known[id(output)] = np.asarray(result, output.type.dtype.numpy)
+    return [None if v is None else known[id(v)] for v in graph.outputs]
+
+
+def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """An operator's outputs by its reference; a pointwise one without a reference by its scalar function."""
+    from weft.ops.op import Op as Base
+
+    if type(op).reference is not Base.reference:
+        made = op.reference(*arrays)
+    else:
+        made = _by_loop(op, node, arrays)
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _by_loop(op: Op, node: Node, arrays: Sequence[Any]) -> Any:
+    import numpy as np
+
+    from weft.expr.evaluate import evaluate
+    from weft.expr.kernel import Each
+    from weft.ops.kernels import Loop
+
+    loop = next(iter(op.kernels(*(None if v is None else v.type for v in node.inputs))), None)
+    if not isinstance(loop, Loop) or len(loop.stages) != 1 or not isinstance(loop.stages[0], Each):
+        raise NotImplementedError(f"{op.name}: no reference")
+    given = {
+        k: np.asarray(a, v.type.dtype.numpy)
+        for k, (a, v) in enumerate(zip(arrays, node.inputs, strict=True))
+        if v is not None
+    }
+    values = [evaluate(store.value, given, loop.numbers) for store in loop.stages[0].stores]
+    return tuple(np.broadcast_to(v, o.shape) for v, o in zip(values, node.outputs, strict=True))

@@ -1,0 +1,178 @@
+"""Choices of kernels that operators offer to the planner: loops for the expression compiler, and native ones.
+
+A Loop says what happens to one element or one row; the planner adds types of operands, write modes and neighbours. A
+Native kernel is made by the native core, for exact sizes or for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.expr import scalar as e
+from weft.expr.kernel import Each, Fold, Once, Reduction, Stage, Store
+from weft.ops.sizes import Size
+from weft.ops.types import TensorType
+
+__all__ = ["Loop", "Native", "Row", "View", "pointwise_loop", "reducible"]
+
+Scalar = e.Scalar
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Stages over the positions of a space, the broadcast shape of the inputs.
+
+    In the stages load(k) is input k, stores go to operand `inputs + j` for output j, and parameter(k) is number k of
+    `numbers`: a size, or a Runtime attribute's Value. axes: those that make up a row; an output that stages store Once
+    has size 1 there (`kept` shape; the planner drops these dimensions if the operator does not keep them).
+    ordered: positions in a row count (scans, arguments of extremes).
+    """
+
+    inputs: int
+    stages: tuple[Stage, ...]
+    axes: tuple[int, ...] = ()
+    numbers: tuple[Any, ...] = ()
+    ordered: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Native:
+    """A kernel of the native core. make(inputs, outputs) gives a _core.Kernel, or None if it cannot take these.
+
+    It is called with (dtype name, shape, strides in elements) for every operand. exact: made for exact sizes.
+    order: operand numbers, outputs after inputs, in the order that the kernel wants; None: all, as they come.
+    numbers: Values or numbers that become its parameters, as (value, dtype name).
+    row_major: inputs that it wants contiguous. scratch outputs: none; kernels ask for scratch by themselves.
+    """
+
+    make: Callable[[Sequence[Any], Sequence[Any]], Any]
+    exact: bool = True
+    order: tuple[int, ...] | None = None
+    numbers: tuple[tuple[Any, str], ...] = ()
+    contiguous: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """The output is a view of the first input: see(shape, strides) gives its shape, strides and offset in elements.
+
+    None means that no view shows these elements; the planner then sees a contiguous copy.
+    """
+
+    see: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[tuple[Any, ...], tuple[Any, ...], Any] | None]
+
+
+def pointwise_loop(
+    types: Sequence[TensorType], results: Sequence[Scalar], numbers: Sequence[Any] = ()
+) -> Loop:
+    """A Loop that stores one result for each output at every position."""
+    stores = tuple(Store(len(types) + k, result) for k, result in enumerate(results))
+    return Loop(len(types), (Each(stores),), numbers=tuple(numbers))
+
+
+def reducible(x: Scalar) -> Scalar:
+    """A scalar in the type that reductions compute in: half types as float32, bool as int64.
+
+    >>> reducible(e.load(0, "float16")).dtype
+    'float32'
+    """
+    wide = {"float16": "float32", "bfloat16": "float32", "bool": "int64"}
+    return e.cast(x, wide.get(x.dtype, x.dtype))
+
+
+@dataclass
+class Row:
+    """Writes a row program: what is folded, stored at every position, stored once.
+
+    Reductions that need nothing of each other share a pass over the row.
+
+    >>> row = Row(inputs=1)
+    >>> x = e.load(0, "float32")
+    >>> top = row.max(x)
+    >>> powers = e.call("exp", x - top)
+    >>> row.each(0, powers / row.sum(powers))
+    >>> [type(stage).__name__ for stage in row.loop((1,)).stages]
+    ['Fold', 'Fold', 'Each']
+    """
+
+    inputs: int
+    stages: list[Any] = field(default_factory=list)
+    numbers: list[Any] = field(default_factory=list)
+    ordered: bool = False
+    _count: int = 0
+    _stage_of: dict[int, int] = field(default_factory=dict)
+
+    def reduce(self, op: str, value: Scalar, start: float | int) -> Scalar:
+        """The row's values combined by a reduction of weft.expr.kernel."""
+        needs = [self._stage_of[node.value] for node in e.walk(value) if node.op == "result"]
+        after = max(needs, default=-1)
+        number, self._count = self._count, self._count + 1
+        reduction = Reduction(number, op, value, start)
+        for k in range(after + 1, len(self.stages)):
+            if isinstance(self.stages[k], list):
+                self.stages[k].append(reduction)
+                self._stage_of[number] = k
+                break
+        else:
+            self.stages.append([reduction])
+            self._stage_of[number] = len(self.stages) - 1
+        dtype = "int64" if op in ("argmax", "argmin") else value.dtype
+        return e.result(number, dtype)
+
+    def sum(self, value: Scalar) -> Scalar:
+        return self.reduce("sum", value, 0)
+
+    def prod(self, value: Scalar) -> Scalar:
+        return self.reduce("prod", value, 1)
+
+    def max(self, value: Scalar) -> Scalar:
+        return self.reduce("max", value, lowest(value.dtype))
+
+    def min(self, value: Scalar) -> Scalar:
+        return self.reduce("min", value, highest(value.dtype))
+
+    def each(self, output: int, value: Scalar) -> None:
+        """Store at every position."""
+        self.stages.append(Each((Store(self.inputs + output, value),)))
+
+    def once(self, output: int, value: Scalar) -> None:
+        """Store once a row."""
+        self.stages.append(Once((Store(self.inputs + output, value),)))
+
+    def number(self, value: Any, dtype: str) -> Scalar:
+        """A size or a Runtime attribute as a scalar of this type."""
+        if isinstance(value, bool | int | float):
+            return e.constant(value, dtype)
+        self.numbers.append(value)
+        return e.parameter(len(self.numbers) - 1, dtype)
+
+    def loop(self, axes: tuple[int, ...]) -> Loop:
+        stages = tuple(Fold(tuple(s)) if isinstance(s, list) else s for s in self.stages)
+        return Loop(self.inputs, stages, axes, tuple(self.numbers), self.ordered)
+
+
+def lowest(dtype: str) -> float | int:
+    """The least value of a type: where a maximum begins.
+
+    >>> lowest("int8"), lowest("float32")
+    (-128, -inf)
+    """
+    if dtype in e.FLOATS:
+        return float("-inf")
+    return 0 if dtype in e.UNSIGNED or dtype == "bool" else -(2 ** (e.BITS[dtype] - 1))
+
+
+def highest(dtype: str) -> float | int:
+    """The greatest value of a type.
+
+    >>> highest("uint8")
+    255
+    """
+    if dtype in e.FLOATS:
+        return float("inf")
+    return 2 ** e.BITS[dtype] - 1 if dtype in e.UNSIGNED else 2 ** (e.BITS[dtype] - 1) - 1
+
+
+__all__ += ["Size", "highest", "lowest"]

@@ -1,0 +1,232 @@
+"""What rules are written on: Values, made by Nodes, each an operator applied to Values. Immutable; no data.
+
+>>> from weft.base.dtype import float32
+>>> from weft.ops.node import input_value
+>>> from weft.ops.types import TensorType
+>>> x = input_value(TensorType((2, 3), float32), "x")
+>>> (x * 2 + x).type
+f32[2,3]@cpu:0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.device import cpu
+from weft.base.dtype import DType, bool_, float32, int64
+from weft.ops import registry
+from weft.ops.op import Op
+from weft.ops.types import TensorType
+
+__all__ = ["Node", "Value", "apply", "constant", "input_value"]
+
+
+class Node:
+    """An operator applied to values. inputs: None where an optional one is missing; runtime: Values of Runtime attributes.
+
+    op is None for what is given from outside: inputs (of a name) and constants (of a value).
+    """
+
+    __slots__ = ("inputs", "name", "op", "outputs", "runtime", "value")
+
+    def __init__(
+        self,
+        op: Op | None,
+        inputs: Sequence[Value | None],
+        types: Sequence[TensorType],
+        runtime: dict[str, Value] | None = None,
+        name: str = "",
+        value: Any = None,
+    ) -> None:
+        self.op, self.inputs, self.runtime, self.name, self.value = (
+            op,
+            tuple(inputs),
+            runtime or {},
+            name,
+            value,
+        )
+        self.outputs = tuple(Value(self, k, t) for k, t in enumerate(types))
+
+    def bound(self) -> Op:
+        """The operator with the Values of its Runtime attributes in their places."""
+        assert self.op is not None
+        return self.op.with_runtime(dict(self.runtime)) if self.runtime else self.op
+
+    def __repr__(self) -> str:
+        if self.op is None:
+            return self.name or repr(self.value)
+        return f"{self.op!r}({', '.join('None' if v is None else repr(v.type) for v in self.inputs)})"
+
+
+class Value:
+    """One output of a Node; arithmetic on it applies operators, as it does on arrays."""
+
+    __slots__ = ("index", "node", "type")
+
+    def __init__(self, node: Node, index: int, type: TensorType) -> None:
+        self.node, self.index, self.type = node, index, type
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.type.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def is_constant(self) -> bool:
+        return self.node.op is None and self.node.value is not None
+
+    def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function does that is called with a Value: see bind for its arguments."""
+        inputs, attributes = bind(op, args, kwargs)
+        return apply(op, inputs, attributes)
+
+    def __repr__(self) -> str:
+        return f"{self.node!r}[{self.index}]" if len(self.node.outputs) > 1 else repr(self.node)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "the truth of a value in a graph is not known before it is computed; use where or cond"
+        )
+
+
+# Python's operators and the operators they mean; weft.Tensor has the same ones in native code.
+UNARY_METHODS = {
+    "__neg__": "negative",
+    "__abs__": "abs",
+    "__invert__": "bitwise_invert",
+    "__pos__": "positive",
+}
+BINARY_METHODS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "matmul": "matmul",
+}
+COMPARISON_METHODS = {
+    "__lt__": "less",
+    "__le__": "less_equal",
+    "__gt__": "greater",
+    "__ge__": "greater_equal",
+}
+
+
+def _add_methods() -> None:
+    def unary(name: str) -> Any:
+        return lambda self: registry.function(name)(self)
+
+    def binary(name: str) -> Any:
+        return lambda self, other: registry.function(name)(self, other)
+
+    def reflected(name: str) -> Any:
+        return lambda self, other: registry.function(name)(other, self)
+
+    for method, name in UNARY_METHODS.items():
+        setattr(Value, method, unary(name))
+    for method, name in BINARY_METHODS.items():
+        setattr(Value, f"__{method}__", binary(name))
+        setattr(Value, f"__r{method}__", reflected(name))
+    for method, name in COMPARISON_METHODS.items():
+        setattr(Value, method, binary(name))
+
+
+_add_methods()
+
+
+def input_value(type: TensorType, name: str = "x") -> Value:
+    """A Value that is given from outside."""
+    return Node(None, (), (type,), name=name).outputs[0]
+
+
+def constant(value: bool | int | float, dtype: DType | None = None) -> Value:
+    """A number; without a dtype a weak one, as Python's numbers are.
+
+    >>> constant(2.0).type.weak
+    True
+    """
+    kind = bool_ if isinstance(value, bool) else int64 if isinstance(value, int) else float32
+    return Node(None, (), (TensorType((), dtype or kind, cpu(0), weak=dtype is None),), value=value).outputs[
+        0
+    ]
+
+
+def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """A call's arguments as the inputs and the attributes of an operator.
+
+    Positional arguments are the inputs in order, then the attributes of cls.positional. Inputs may be named, too.
+    Raises TypeError where they do not fit.
+    """
+    inputs: list[Any] = []
+    rest = list(args)
+    named = dict(kwargs)
+    for spec in cls.inputs:
+        if spec.variadic:
+            given = rest[0] if len(rest) == 1 and isinstance(rest[0], list | tuple) else rest
+            inputs.extend(given)
+            rest = rest[1:] if given is not rest else []
+        elif rest:
+            inputs.append(rest.pop(0))
+        elif spec.name in named:
+            inputs.append(named.pop(spec.name))
+        elif spec.optional:
+            inputs.append(None)
+        else:
+            raise TypeError(f"{cls.name}: {spec.name} must be given")
+    for attribute in cls.positional:
+        if rest:
+            if attribute in named:
+                raise TypeError(f"{cls.name}: {attribute} is given twice")
+            named[attribute] = rest.pop(0)
+    if rest:
+        raise TypeError(
+            f"{cls.name}: takes {len(cls.inputs) + len(cls.positional)} positional arguments, got {len(args)}"
+        )
+    return inputs, named
+
+
+def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """The operator applied to Values and numbers: its visible outputs, one alone not in a tuple.
+
+    Raises what the operator's checks and infer raise.
+    """
+    runtime = {
+        a.name: attributes[a.name]
+        for a in cls.attributes
+        if a.runtime and isinstance(attributes.get(a.name), Value)
+    }
+    made = cls(**attributes)
+    node = make_node(made, [_lift(cls, value) for value in inputs], runtime)
+    visible = node.outputs[: len(node.outputs) - cls.hidden]
+    return visible[0] if len(visible) == 1 else visible
+
+
+def make_node(op: Op, inputs: Sequence[Value | None], runtime: dict[str, Value] | None = None) -> Node:
+    """A Node of the operator, its types inferred."""
+    types = op.infer(*(None if value is None else value.type for value in inputs))
+    return Node(op, inputs, (types,) if isinstance(types, TensorType) else tuple(types), runtime)
+
+
+def _lift(cls: type[Op], value: Any) -> Value | None:
+    if value is None or isinstance(value, Value):
+        return value
+    if isinstance(value, bool | int | float):
+        return constant(value)
+    raise TypeError(
+        f"{cls.name}: expected a Value or a number beside other Values, got {type(value).__name__}"
+    )

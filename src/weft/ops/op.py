@@ -1,0 +1,325 @@
+"""Operators: one class each, from which functions, methods, symbols, gradients, documentation and tests are derived.
+
+>>> from weft.ops.op import Op
+>>> from weft.ops.registry import get
+>>> get("sum")(axis=0)
+Sum(axis=0, dtype=None, keepdims=False)
+
+An operator is a frozen value: its class says what it is, its attributes how it is used. Its rules are pure: they
+know types and other operators, never data. What a rule is called with is named by its parameters:
+
+    infer(x, w, b=None)           the inputs' types -> the outputs' types; its parameters are the operator's inputs
+    vjp(x, w, y, dy)              inputs, outputs and output gradients, those it names -> a gradient for each input
+    kernels(*inputs)              choices of weft.ops.kernels, best first; none taken: decompose
+    decompose(x, w, b=None)       the meaning in other operators
+    reference(x, w, b=None)       the meaning in NumPy; read by tests only, as are samples() and errors()
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
+
+from weft.base.dtype import DType, as_dtype
+from weft.base.errors import DTypeError, ShapeError
+from weft.ops.types import TensorType
+
+__all__ = ["Attribute", "Input", "Op", "Runtime", "op"]
+
+T = TypeVar("T")
+O = TypeVar("O", bound="type[Op]")  # noqa: E741
+
+
+class Runtime(Generic[T]):
+    """Marks an attribute that is given to the kernel when it runs and is no part of a plan's key: ``p: Runtime[float]``."""
+
+
+class Input:
+    """One input of an operator: its name, and whether it may be missing or stands for any number of tensors."""
+
+    __slots__ = ("name", "optional", "variadic")
+
+    def __init__(self, name: str, optional: bool, variadic: bool) -> None:
+        self.name, self.optional, self.variadic = name, optional, variadic
+
+    def __repr__(self) -> str:
+        return f"*{self.name}" if self.variadic else f"{self.name}=None" if self.optional else self.name
+
+
+class Attribute:
+    """One attribute: its name, what it accepts, its default (REQUIRED: none), and whether it is a Runtime one."""
+
+    __slots__ = ("accepts", "convert", "default", "name", "runtime")
+
+    REQUIRED = inspect.Parameter.empty
+
+    def __init__(self, name: str, annotation: str, default: Any) -> None:
+        inner = re.fullmatch(r"Runtime\[(.*)\]", annotation)
+        self.name, self.default, self.runtime = name, default, inner is not None
+        self.accepts = inner[1] if inner else annotation
+        if self.accepts not in _CONVERTERS:
+            raise TypeError(
+                f"attribute {name}: no converter for {self.accepts!r}; there are: {', '.join(_CONVERTERS)}"
+            )
+        self.convert: Callable[[Any], Any] = _CONVERTERS[self.accepts]
+
+    def __repr__(self) -> str:
+        shown = "" if self.default is self.REQUIRED else f" = {self.default!r}"
+        return f"{self.name}: {self.accepts}{shown}"
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError
+    return int(value.__index__())
+
+
+def _number(value: Any) -> float | int:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return float(value)  # numpy.float32 and the like
+    return value
+
+
+def _exactly(kind: type) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError
+        return value
+
+    return convert
+
+
+def _several(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    def convert_all(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        return tuple(convert(item) for item in value)
+
+    return convert_all
+
+
+def _either(one: Callable[[Any], Any], other: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        try:
+            return one(value)
+        except TypeError:
+            return other(value)
+
+    return convert
+
+
+def _or_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "int": _integer,
+    "float": _number,
+    "bool": _exactly(bool),
+    "str": _exactly(str),
+    "DType": as_dtype,
+    "tuple[int, ...]": _several(_integer),
+    "tuple[bool, ...]": _several(_exactly(bool)),
+    "tuple[tuple[int, ...], ...]": _several(_several(_integer)),
+    "tuple[DType, ...]": _several(as_dtype),
+    "int | tuple[int, ...]": _either(_integer, _several(_integer)),
+    "int | str | tuple[int, ...]": _either(_integer, _either(_exactly(str), _several(_integer))),
+    "str | tuple[int, ...]": _either(_exactly(str), _several(_integer)),
+    "bool | int | float": lambda value: value if isinstance(value, bool) else _number(value),
+    "object": lambda value: value,
+}
+_CONVERTERS |= {f"{name} | None": _or_none(convert) for name, convert in _CONVERTERS.items()}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Op:
+    """Base of all operators. See the module for the rules that a class may give.
+
+    name: its public name, by default the class's in snake case. family: a word for lists and documentation.
+    outputs: names of the outputs, those a vjp refers to; the last `hidden` of them are not given to callers.
+    positional: attributes that may be given by position after the inputs. learnable: inputs that a symbol makes by
+    itself, as variables to be trained. writes: inputs that the operator writes, with the output that has their new
+    content (running statistics). random: it draws random numbers. method: it is also a method of arrays.
+    public: users see it; the others are what gradients and plans are made of.
+    """
+
+    name: ClassVar[str] = ""
+    family: ClassVar[str] = ""
+    outputs: ClassVar[tuple[str, ...]] = ("y",)
+    hidden: ClassVar[int] = 0
+    positional: ClassVar[tuple[str, ...]] = ()
+    learnable: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[dict[str, str]] = {}
+    random: ClassVar[bool] = False
+    method: ClassVar[bool] = True
+    public: ClassVar[bool] = True
+
+    registered: ClassVar[bool] = False  # by the decorator op
+    inputs: ClassVar[tuple[Input, ...]] = ()  # derived
+    attributes: ClassVar[tuple[Attribute, ...]] = ()  # derived
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = [
+            Attribute(name, annotation, getattr(cls, name, Attribute.REQUIRED))
+            for name, annotation in cls.__dict__.get("__annotations__", {}).items()
+            if not annotation.startswith("ClassVar")
+        ]
+        inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
+        cls.attributes = (*own, *inherited)
+        cls.registered = False
+        if "name" not in cls.__dict__:
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        signature = cls.signature_rule()
+        if signature is not None:
+            cls.inputs = tuple(
+                Input(p.name, p.default is None, p.kind is p.VAR_POSITIONAL)
+                for p in list(inspect.signature(signature).parameters.values())[1:]
+            )
+
+    @classmethod
+    def signature_rule(cls) -> Callable[..., Any] | None:
+        """The rule whose parameters are the inputs: the class's own infer; families name another one."""
+        return cls.infer if cls.infer is not Op.infer else None
+
+    def __init__(self, **attributes: Any) -> None:
+        for attribute in self.attributes:
+            if attribute.name in attributes:
+                value = attributes.pop(attribute.name)
+                if not attribute.runtime or isinstance(value, int | float):
+                    try:
+                        value = attribute.convert(value)
+                    except (TypeError, ValueError) as error:
+                        if isinstance(error, DTypeError):
+                            raise
+                        raise TypeError(
+                            f"{self.name}: {attribute.name} must be {attribute.accepts}, got {value!r}"
+                        ) from None
+            elif attribute.default is Attribute.REQUIRED:
+                raise TypeError(f"{self.name}: {attribute.name} must be given: {attribute!r}")
+            else:
+                value = attribute.default
+            object.__setattr__(self, attribute.name, value)
+        if attributes:
+            accepted = ", ".join(map(repr, self.attributes)) or "none"
+            raise TypeError(f"{self.name}: no attribute {', '.join(attributes)}; there are: {accepted}")
+        self.check()
+
+    def check(self) -> None:
+        """Raises ValueError or TypeError for attributes that can never be right; the default accepts all."""
+
+    def set(self, name: str, value: Any) -> None:
+        """For check(): put an attribute into its normal form."""
+        object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{self!r} is immutable: cannot set {name}")
+
+    def values(self) -> dict[str, Any]:
+        """The attributes by name.
+
+        >>> from weft.ops.registry import get
+        >>> get("softmax")(axis=1).values()
+        {'axis': 1}
+        """
+        return {a.name: getattr(self, a.name) for a in self.attributes}
+
+    def _key(self) -> tuple[Any, ...]:
+        # The type counts: 1, 1.0 and True are different attributes, and so are 0.0 and -0.0.
+        return tuple(
+            (type(v).__name__, repr(v) if isinstance(v, float) else v)
+            for a in self.attributes
+            for v in (getattr(self, a.name),)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self).name, self._key()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.values().items())})"
+
+    def with_runtime(self, values: dict[str, Any]) -> Op:
+        """The operator with other Runtime attributes; in rules they are the values that stand for them."""
+        made: Op = object.__new__(type(self))
+        for a in self.attributes:
+            object.__setattr__(made, a.name, values.get(a.name, getattr(self, a.name)))
+        return made
+
+    # Rules.
+
+    def infer(self, *inputs: Any) -> Any:
+        """The outputs' types: one TensorType or a tuple. Raises ShapeError, DTypeError."""
+        raise NotImplementedError(f"{self.name}: no infer")
+
+    def vjp(self, *values: Any) -> Any:
+        """A gradient for each input, None for those that have none; one alone need not be in a tuple."""
+        raise NotImplementedError(f"{self.name}: has no gradient")
+
+    def kernels(self, *inputs: TensorType | None) -> Iterator[Any]:
+        """Choices for these inputs, best first."""
+        return iter(())
+
+    def decompose(self, *inputs: Any) -> Any:
+        """The same in other operators."""
+        raise NotImplementedError(f"{self.name}: no kernel for these operands, and no decomposition")
+
+    def reference(self, *inputs: Any) -> Any:
+        """The same in NumPy."""
+        raise NotImplementedError(f"{self.name}: no reference")
+
+    @classmethod
+    def samples(cls) -> Iterator[Any]:
+        """weft.ops.samples.Sample objects that tests run."""
+        return iter(())
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        """(exception, words of its message, arguments): calls that must fail."""
+        return iter(())
+
+    # Helpers for rules.
+
+    def fail(self, error: type[Exception], fact: str, **operands: TensorType | None) -> Exception:
+        """error(``name: fact: operand is type, ...``), to be raised.
+
+        >>> from weft.ops.registry import get
+        >>> get("relu")().fail(ShapeError, "sizes differ, 2 != 3")
+        ShapeError('relu: sizes differ, 2 != 3')
+        """
+        listed = ", ".join(f"{key} is {t}" for key, t in operands.items() if t is not None)
+        return error(f"{self.name}: {fact}{': ' + listed if listed else ''}")
+
+    def require_floats(self, **operands: TensorType | None) -> None:
+        """Raise DTypeError unless all operands are of floating-point types."""
+        if any(t is not None and t.dtype.kind != "float" for t in operands.values()):
+            raise self.fail(DTypeError, "takes floating-point types", **operands)
+
+
+def differentiable(cls: type[Op]) -> bool:
+    """Whether an operator has a gradient rule, its own or its family's.
+
+    >>> from weft.ops.registry import get
+    >>> differentiable(get("exp")), differentiable(get("argmax"))
+    (True, False)
+    """
+    return cls.vjp is not Op.vjp
+
+
+def op(cls: O) -> O:
+    """Class decorator: registers an operator under its name.
+
+    Raises TypeError if an operator of that name is registered by another module.
+    """
+    from weft.ops import registry
+
+    registry.register(cls)
+    cls.registered = True
+    return cls
+
+
+__all__ += ["DType", "ShapeError", "differentiable"]

@@ -1,0 +1,99 @@
+"""Finding operators by name. Their modules are imported when the first of their operators is asked for.
+
+>>> get("relu")
+<class 'weft.ops.activation.Relu'>
+>>> "relu" in names()
+True
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from weft import _core
+
+if TYPE_CHECKING:
+    from weft.ops.op import Op
+
+__all__ = ["function", "get", "names", "register"]
+
+_classes: dict[str, type[Op]] = {}
+_functions: dict[str, Any] = {}
+_lock = threading.RLock()
+
+
+def _index() -> dict[str, str]:
+    from weft.ops.index import MODULE_OF
+
+    return MODULE_OF
+
+
+def names() -> list[str]:
+    """The names of all operators, sorted; imports none of them.
+
+    >>> names() == sorted(names())
+    True
+    """
+    return sorted({*_index(), *_classes})
+
+
+def get(name: str) -> type[Op]:
+    """The operator's class. Raises AttributeError if there is none of that name.
+
+    >>> get("no_such_operator")
+    Traceback (most recent call last):
+        ...
+    AttributeError: no operator 'no_such_operator'; weft.ops.list() has all names
+    """
+    found = _classes.get(name)
+    if found is None:
+        module = _index().get(name)
+        if module is None:
+            raise AttributeError(f"no operator {name!r}; weft.ops.list() has all names")
+        importlib.import_module(module)
+        found = _classes[name]
+    return found
+
+
+def register(cls: type[Op]) -> None:
+    """Make a class known under its name; done by the decorator op.
+
+    A class made again in the same module takes the place of the earlier one, as when a cell of a notebook is run again.
+    Raises TypeError if another module has an operator of that name.
+    """
+    with _lock:
+        owner = _index().get(cls.name) or getattr(_classes.get(cls.name), "__module__", cls.__module__)
+        if owner != cls.__module__:
+            raise TypeError(f"operator {cls.name!r}: {owner} has one of that name")
+        _classes[cls.name] = cls
+        _functions.pop(cls.name, None)
+
+
+def function(name: str) -> Any:
+    """The function of an operator: what weft.functional, methods and rules call. One object for each operator.
+
+    Raises AttributeError if there is none of that name.
+    """
+    found = _functions.get(name)
+    if found is None:
+        cls = get(name)
+        with _lock:
+            found = _functions.get(name)
+            if found is None:
+                found = _functions[name] = getattr(_core, "operator_function", _Abstract)(cls)
+    return found
+
+
+class _Abstract:
+    """A function of Values only, until the native one is there."""
+
+    def __init__(self, cls: type[Op]) -> None:
+        self.cls = cls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from weft.ops.node import Value
+
+        first = next(a for a in (*args, *kwargs.values()) if isinstance(a, Value))
+        return first.__weft_apply__(self.cls, args, kwargs)

@@ -1,0 +1,194 @@
+"""What is known of a value before it is computed: shape, element type, device. Sizes may be symbols.
+
+>>> from weft.ops.types import TensorType
+>>> from weft.base.dtype import float32
+>>> TensorType((2, 3), float32)
+f32[2,3]@cpu:0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.device import Device, cpu
+from weft.base.dtype import DType, bool_, float32, int64
+from weft.base.errors import DTypeError, ShapeError
+from weft.ops.sizes import Size
+
+__all__ = ["TensorType", "broadcast_shapes", "normalize_axes", "promote"]
+
+_SHORT = {"float": "f", "int": "i", "uint": "u"}
+
+
+class TensorType:
+    """Shape (ints, or Sizes where a plan holds for many), dtype, device. Equal by value; immutable.
+
+    weak: it stands for a Python number, which takes the type of the arrays it meets.
+    """
+
+    __slots__ = ("device", "dtype", "shape", "weak")
+
+    shape: tuple[int | Size, ...]
+    dtype: DType
+    device: Device
+    weak: bool
+
+    def __init__(
+        self,
+        shape: Sequence[int | Size],
+        dtype: DType,
+        device: Device | None = None,
+        weak: bool = False,
+    ) -> None:
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.device = device or cpu(0)
+        self.weak = weak
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int | Size:
+        return math.prod(self.shape, start=1)
+
+    def like(self, shape: Sequence[int | Size] | None = None, dtype: DType | None = None) -> TensorType:
+        """The same type but for what is given; never weak.
+
+        >>> TensorType((2,), float32).like(dtype=int64)
+        i64[2]@cpu:0
+        """
+        return TensorType(self.shape if shape is None else shape, dtype or self.dtype, self.device)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorType) and (self.shape, self.dtype, self.device, self.weak) == (
+            other.shape,
+            other.dtype,
+            other.device,
+            other.weak,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype, self.device, self.weak))
+
+    def __repr__(self) -> str:
+        kind = (
+            "bool"
+            if self.dtype is bool_
+            else "bf16"
+            if self.dtype.name == "bfloat16"
+            else f"{_SHORT[self.dtype.kind]}{self.dtype.itemsize * 8}"
+        )
+        return f"{kind}[{','.join(map(str, self.shape))}]@{self.device}"
+
+
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
+
+
+def promote(*types: TensorType) -> DType:
+    """The type that operands meet in: the array API's table, and beyond it integers with floats give the float.
+
+    Weak operands (Python numbers) take the others' type, if that is of their kind or a wider one: bool, int, float.
+    A float beside integers gives float32. bfloat16 and float16 meet in float32; uint64 and a signed integer in float32.
+
+    >>> promote(TensorType((), float32), TensorType((2,), int64))
+    float32
+    """
+    strong = [t.dtype for t in types if not t.weak]
+    if not strong:
+        return max((t.dtype for t in types), key=lambda d: ("bool", "int", "float").index(d.kind))
+    result = strong[0]
+    for other in strong[1:]:
+        result = _meet(result, other)
+    for t in types:
+        if t.weak and _RANK[t.dtype.kind] > _RANK[result.kind]:
+            result = t.dtype
+    return result
+
+
+_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2}
+
+
+def _meet(a: DType, b: DType) -> DType:
+    if a is b or b.kind == "bool":
+        return a
+    if a.kind == "bool":
+        return b
+    if a.kind == b.kind:
+        if {a.name, b.name} == {"float16", "bfloat16"}:
+            return float32
+        return a if a.itemsize >= b.itemsize else b
+    if "float" in (a.kind, b.kind):
+        return a if a.kind == "float" else b
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    if signed.itemsize > unsigned.itemsize:
+        return signed
+    from weft.base.dtype import as_dtype
+
+    return as_dtype(f"int{unsigned.itemsize * 16}") if unsigned.itemsize < 8 else float32
+
+
+def broadcast_shapes(name: str, operands: dict[str, TensorType]) -> tuple[int | Size, ...]:
+    """The shape that operands are repeated to, aligned at the right. Raises ShapeError if two sizes differ.
+
+    >>> broadcast_shapes("add", {"a": TensorType((2, 1), float32), "b": TensorType((3,), float32)})
+    (2, 3)
+    """
+    shapes = [t.shape for t in operands.values()]
+    if all(len(shape) == len(shapes[0]) and shape == shapes[0] for shape in shapes[1:]):
+        return shapes[0]
+    rank = max(map(len, shapes))
+    result: list[int | Size] = []
+    for d in range(-rank, 0):
+        size: int | Size = 1
+        for shape in shapes:
+            if -d > len(shape) or shape[d] == 1:
+                continue
+            if size == 1:
+                size = shape[d]
+            elif size != shape[d]:
+                listed = ", ".join(f"{key} is {t}" for key, t in operands.items())
+                raise ShapeError(f"{name}: sizes {size} and {shape[d]} in dimension {d} do not fit: {listed}")
+        result.append(size)
+    return tuple(result)
+
+
+def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """Axes as sorted numbers from 0: of None all, of an int or several ints those.
+
+    Raises IndexError (array API) for one that is not there, ValueError for one named twice.
+
+    >>> normalize_axes("sum", -1, 3), normalize_axes("sum", None, 2)
+    ((2,), (0, 1))
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    for a in axes:
+        if not -ndim <= a < ndim:
+            raise IndexError(f"{name}: axis {a} is out of range for {ndim} dimensions")
+    result = tuple(sorted(a % ndim for a in axes))
+    if len(set(result)) != len(result):
+        raise ValueError(f"{name}: an axis is named twice in {axis}")
+    return result
+
+
+def require(name: str, condition: bool, error: type[Exception], fact: str, **operands: TensorType) -> None:
+    """Raise error as ``name: fact: operand is type, ...`` unless the condition holds."""
+    if not condition:
+        listed = ", ".join(f"{key} is {t}" for key, t in operands.items())
+        raise error(f"{name}: {fact}{': ' if listed else ''}{listed}")
+
+
+def require_floats(name: str, **operands: TensorType) -> None:
+    """Raise DTypeError unless all operands are of floating-point types."""
+    require(
+        name,
+        all(t.dtype.kind == "float" for t in operands.values()),
+        DTypeError,
+        "takes floating-point types",
+        **operands,
+    )
