@@ -19,6 +19,8 @@ NB_MODULE(_core, m) {
   weft::bind_creation(m);
   weft::bind_exchange(m);
   weft::bind_program(m);
+  weft::bind_operator(m);
+  weft::bind_tape(m);
   weft::bind_testing(m);
   m.def(
       "dnnl_version",

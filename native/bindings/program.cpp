@@ -1,14 +1,148 @@
-// program.cpp: kernels and programs for Python.
+// program.cpp: kernels, loops and programs for Python.
 #include "bindings/program.h"
 
 #include <nanobind/stl/vector.h>
 
+#include "program/loop.h"
 #include "storage/runtime.h"
 
 namespace weft {
 
+PyObject* planner = nullptr;
+
+namespace {
+
+// Code of a Loop, made by Python: compile(rank, row_rank, lanes, tile, inner) gives (address, owner).
+class PythonCompiler {
+ public:
+  explicit PythonCompiler(nb::object compile) : compile_(compile.release().ptr()) {}
+  ~PythonCompiler() {
+    release_later(compile_);
+    for (PyObject* owner : owners_) release_later(owner);
+  }
+  PythonCompiler(const PythonCompiler&) = delete;
+
+  Loop::Code operator()(const LoopPattern& pattern) {
+    const WithGil gil;
+    std::string inner;
+    for (int k = 0; k < pattern.operands; ++k) inner += "uza"[pattern.inner[k]];
+    nb::object made =
+        nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes, pattern.tile, inner);
+    owners_.push_back(nb::object(made[1]).release().ptr());
+    return reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(made[0]));
+  }
+
+ private:
+  PyObject* const compile_;
+  std::vector<PyObject*> owners_;
+};
+
+// Fields of the planner's description, by name.
+struct Description {
+  nb::dict fields;
+  nb::object operator[](const char* name) const { return fields[name]; }
+  template <class T>
+  T get(const char* name) const {
+    return nb::cast<T>(fields[name]);
+  }
+};
+
+DType dtype_at(nb::handle object) { return as_dtype(object); }
+
+Ref<const Program> make_program(const Description& spec) {
+  auto program = make_ref<Program>();
+  Program& p = *program;
+  p.name = spec.get<std::string>("name");
+  p.registers = spec.get<int>("registers");
+  p.device = as_device(spec["device"]);
+  p.arena_bytes = spec.get<int>("arena_bytes");
+  p.wide = spec.get<bool>("wide");
+  for (nb::handle item : spec["constants"])
+    p.constants.emplace_back(nb::cast<int>(item[0]), nb::cast<int64_t>(item[1]));
+  for (nb::handle item : spec["loads"]) {
+    const auto from = nb::cast<std::string>(item[0]);
+    p.loads.push_back({from == "size" ? Program::Load::From::size : Program::Load::From::stride,
+                       nb::cast<int>(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3])});
+  }
+  for (nb::handle item : spec["computes"]) {
+    const auto what = nb::cast<std::string>(item[0]);
+    using What = Program::Compute::What;
+    p.computes.push_back({what == "add" ? What::add : what == "sub" ? What::sub : what == "mul" ? What::mul : What::div,
+                          nb::cast<int>(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3])});
+  }
+  for (nb::handle use : spec["uses"]) p.uses.push_back(static_cast<Program::Use>(nb::cast<int>(use)));
+  for (nb::handle item : spec["values"]) {
+    const auto kind = nb::cast<std::string>(item[0]);
+    using Kind = Program::Value::Kind;
+    p.values.push_back({kind == "output" ? Kind::output : kind == "temporary" ? Kind::temporary : Kind::view,
+                        dtype_at(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3]), nb::cast<int>(item[4]),
+                        nb::cast<std::vector<int>>(item[5]), nb::cast<std::vector<int>>(item[6])});
+  }
+  for (nb::handle item : spec["outputs"])
+    p.outputs.push_back({nb::cast<int>(item[0]), nb::cast<int>(item[1]), nb::cast<bool>(item[2])});
+  for (nb::handle item : spec["slots"]) {
+    const auto from = nb::cast<std::string>(item[0]);
+    using From = Program::Slot::From;
+    p.slots.push_back({from == "number" ? From::number : from == "reg" ? From::reg : From::random, dtype_at(item[1]),
+                       nb::cast<int>(item[2])});
+  }
+  for (nb::handle item : spec["steps"])
+    p.steps.push_back({nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]),
+                       nb::cast<int>(item[2])});
+  for (nb::handle item : spec["randoms"]) {
+    const auto kind = nb::cast<std::string>(item[0]);
+    p.randoms.push_back({kind == "uniform"    ? Draw::uniform
+                         : kind == "normal"   ? Draw::normal
+                         : kind == "integers" ? Draw::integers
+                                              : Draw::bits,
+                         dtype_at(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3])});
+  }
+  p.finish();
+  return Ref<const Program>(program.get());
+}
+
+}  // namespace
+
 void bind_program(nb::module_& m) {
   nb::class_<PyKernel>(m, "Kernel", "A computation on memory that native code runs.");
+  nb::class_<PyPlan>(m, "Plan", "A program, and what it was made from.")
+      .def_prop_ro("recipe",
+                   [](const PyPlan& plan) { return nb::borrow(plan.plan->recipe ? plan.plan->recipe : Py_None); })
+      .def_prop_ro("name", [](const PyPlan& plan) { return plan.plan->program->name; });
+  m.def(
+      "make_loop",
+      [](int operands, int inputs, uint32_t row_axes, bool fixed, bool ordered, uint32_t gathered, nb::object compile) {
+        if (operands > LoopPattern::kOperands)
+          throw ValueError("loop: at most " + std::to_string(LoopPattern::kOperands) + " operands, got " +
+                           std::to_string(operands));
+        Loop::Form form{operands, inputs, row_axes, fixed, ordered, true, gathered};
+        auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
+        return PyKernel{Ref<Kernel>(new Loop(form, [compiler](const LoopPattern& p) { return (*compiler)(p); }))};
+      },
+      nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("fixed"), nb::arg("ordered"),
+      nb::arg("gathered"), nb::arg("compile"));
+  m.def(
+      "make_plan",
+      [](nb::dict spec, int visible, nb::object recipe, uint64_t gradients) {
+        auto plan = make_ref<Plan>();
+        plan->program = make_program({spec});
+        plan->visible = visible;
+        plan->gradients = gradients;
+        plan->recipe = recipe.release().ptr();
+        return PyPlan{plan};
+      },
+      nb::arg("spec"), nb::arg("visible"), nb::arg("recipe"), nb::arg("gradients") = 0);
+  m.def("set_planner", [](nb::object function) {
+    Py_XDECREF(planner);
+    planner = function.release().ptr();
+  });
+  m.def("program_counters", [] {
+    nb::dict counters;
+    counters["launches"] = Program::launches.load();
+    counters["kernels"] = Program::kernels.load();
+    counters["loop_misses"] = Loop::misses.load();
+    return counters;
+  });
   // Runs a kernel here and now; for tests of kernels by themselves.
   m.def(
       "run_kernel",

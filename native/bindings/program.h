@@ -1,8 +1,8 @@
-// program.h: kernels as Python holds them.
+// program.h: kernels and programs as Python holds them, and the plans of operators' functions.
 #pragma once
 
 #include "bindings/tensor.h"
-#include "program/kernel.h"
+#include "program/program.h"
 
 namespace weft {
 
@@ -10,5 +10,29 @@ namespace weft {
 struct PyKernel {
   Ref<Kernel> kernel;
 };
+
+// What the planner makes: a program, and what only calls from Python need of it.
+struct Plan : Counted<Plan> {
+  Ref<const Program> program;
+  int visible = 0;              // outputs that callers get; hidden ones and those that write an input follow
+  PyObject* recipe = nullptr;   // the planner's own object, with the graph; for gradients
+  // The plans of its gradients, by which inputs' are wanted.
+  struct Backward {
+    uint64_t wanted;
+    Ref<Plan> plan;  // null: all are zero
+  };
+  std::vector<Backward> backwards;  // GIL
+  uint64_t gradients = 0;           // of a plan of gradients: the inputs that it gives one for, in order
+
+  ~Plan() { Py_XDECREF(recipe); }
+};
+
+// `_core.Plan`
+struct PyPlan {
+  Ref<Plan> plan;
+};
+
+// weft.executor's planner, called when a function meets operands that it has no plan for.
+extern PyObject* planner;
 
 }  // namespace weft

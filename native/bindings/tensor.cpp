@@ -1,6 +1,6 @@
 // tensor.cpp: the type weft.Tensor: its life, attributes and views. Methods that need no native help are
 // written in Python and set on the type (weft/imperative/tensor.py).
-#include "bindings/tensor.h"
+#include "bindings/operator.h"
 
 #include <structmember.h>
 
@@ -10,11 +10,13 @@ namespace weft {
 
 PyTypeObject* tensor_type = nullptr;
 
-nb::object wrap(Tensor&& tensor) {
+nb::object wrap(Tensor&& tensor) { return wrap(Tracked(std::move(tensor))); }
+
+nb::object wrap(Tracked&& tracked) {
   auto* self = PyObject_New(PyTensor, tensor_type);
   if (!self) throw nb::python_error();
   self->weakrefs = nullptr;
-  new (&self->tensor) Tensor(std::move(tensor));
+  new (&self->tracked) Tracked(std::move(tracked));
   return nb::steal(reinterpret_cast<PyObject*>(self));
 }
 
@@ -200,7 +202,7 @@ nb::object to_tuple(Dims dims, int64_t factor = 1) {
 void dealloc(PyObject* self) {
   if (reinterpret_cast<PyTensor*>(self)->weakrefs) PyObject_ClearWeakRefs(self);
   PyTypeObject* type = Py_TYPE(self);
-  self_of(self).~Tensor();
+  tracked_of(self).~Tracked();
   PyObject_Free(self);
   Py_DECREF(type);
 }
@@ -373,7 +375,70 @@ PyObject* to_index(PyObject* self) {
   });
 }
 
+template <Slot slot>
+PyObject* binary(PyObject* a, PyObject* b) {
+  return call_slot(slot, a, b);
+}
+template <Slot slot>
+PyObject* in_place(PyObject* a, PyObject* b) {
+  return call_slot_in_place(slot, a, b);
+}
+template <Slot slot>
+PyObject* unary(PyObject* a) {
+  return call_slot(slot, a, nullptr);
+}
+PyObject* power(PyObject* a, PyObject* b, PyObject*) { return call_slot(Slot::pow, a, b); }
+PyObject* power_in_place(PyObject* a, PyObject* b, PyObject*) { return call_slot_in_place(Slot::pow, a, b); }
+PyObject* compare(PyObject* a, PyObject* b, int operation) {
+  static constexpr Slot slots_of[] = {Slot::less, Slot::less_equal, Slot::equal,
+                                      Slot::not_equal, Slot::greater, Slot::greater_equal};
+  return call_slot(slots_of[operation], a, b);  // in the order of Py_LT ... Py_GE
+}
+
+// By identity, although == compares elements: tensors are keys and members of sets as objects.
+Py_hash_t hash(PyObject* self) {
+  const auto address = reinterpret_cast<uintptr_t>(self);
+  return static_cast<Py_hash_t>(address >> 4 | address << 60 >> 1);
+}
+
+template <class F>
+void* as_slot(F* function) {
+  return reinterpret_cast<void*>(function);
+}
+
 PyType_Slot slots[] = {
+    {Py_nb_add, as_slot(binary<Slot::add>)},
+    {Py_nb_subtract, as_slot(binary<Slot::subtract>)},
+    {Py_nb_multiply, as_slot(binary<Slot::multiply>)},
+    {Py_nb_true_divide, as_slot(binary<Slot::divide>)},
+    {Py_nb_floor_divide, as_slot(binary<Slot::floor_divide>)},
+    {Py_nb_remainder, as_slot(binary<Slot::remainder>)},
+    {Py_nb_power, as_slot(power)},
+    {Py_nb_and, as_slot(binary<Slot::bitwise_and>)},
+    {Py_nb_or, as_slot(binary<Slot::bitwise_or>)},
+    {Py_nb_xor, as_slot(binary<Slot::bitwise_xor>)},
+    {Py_nb_lshift, as_slot(binary<Slot::bitwise_left_shift>)},
+    {Py_nb_rshift, as_slot(binary<Slot::bitwise_right_shift>)},
+    {Py_nb_matrix_multiply, as_slot(binary<Slot::matmul>)},
+    {Py_nb_inplace_add, as_slot(in_place<Slot::add>)},
+    {Py_nb_inplace_subtract, as_slot(in_place<Slot::subtract>)},
+    {Py_nb_inplace_multiply, as_slot(in_place<Slot::multiply>)},
+    {Py_nb_inplace_true_divide, as_slot(in_place<Slot::divide>)},
+    {Py_nb_inplace_floor_divide, as_slot(in_place<Slot::floor_divide>)},
+    {Py_nb_inplace_remainder, as_slot(in_place<Slot::remainder>)},
+    {Py_nb_inplace_power, as_slot(power_in_place)},
+    {Py_nb_inplace_and, as_slot(in_place<Slot::bitwise_and>)},
+    {Py_nb_inplace_or, as_slot(in_place<Slot::bitwise_or>)},
+    {Py_nb_inplace_xor, as_slot(in_place<Slot::bitwise_xor>)},
+    {Py_nb_inplace_lshift, as_slot(in_place<Slot::bitwise_left_shift>)},
+    {Py_nb_inplace_rshift, as_slot(in_place<Slot::bitwise_right_shift>)},
+    {Py_nb_inplace_matrix_multiply, as_slot(in_place<Slot::matmul>)},
+    {Py_nb_negative, as_slot(unary<Slot::negative>)},
+    {Py_nb_positive, as_slot(unary<Slot::positive>)},
+    {Py_nb_absolute, as_slot(unary<Slot::abs>)},
+    {Py_nb_invert, as_slot(unary<Slot::bitwise_invert>)},
+    {Py_tp_richcompare, as_slot(compare)},
+    {Py_tp_hash, as_slot(hash)},
     {Py_tp_doc,
      const_cast<char*>("An n-dimensional array on a device. Made by weft.tensor, zeros, asarray, ...\n\n"
                        "Operations on it are pushed to the engine and return at once; reading its "

@@ -7,10 +7,27 @@
 
 namespace weft {
 
+class TapeNode;  // tape.h
+
+// A tensor and what explains it to gradients.
+struct Tracked {
+  Tensor tensor;
+  Ref<TapeNode> node;  // null: no gradient wanted
+  uint32_t index = 0;  // among the node's outputs
+
+  Tracked() noexcept;
+  explicit Tracked(Tensor&& x) noexcept;
+  Tracked(Tensor&& x, Ref<TapeNode> explains, uint32_t which) noexcept;
+  Tracked(const Tracked&) noexcept;
+  Tracked(Tracked&&) noexcept;
+  Tracked& operator=(Tracked) noexcept;
+  ~Tracked();
+};
+
 struct PyTensor {
   PyObject_HEAD;
   PyObject* weakrefs;
-  Tensor tensor;
+  Tracked tracked;
 };
 
 extern PyTypeObject* tensor_type;
@@ -18,8 +35,10 @@ extern PyTypeObject* tensor_type;
 inline bool is_tensor(nb::handle object) noexcept { return PyObject_TypeCheck(object.ptr(), tensor_type); }
 // Raises TypeError for anything but a Tensor.
 Tensor& tensor_of(nb::handle object, const char* function);
-inline Tensor& self_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->tensor; }
+inline Tracked& tracked_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->tracked; }
+inline Tensor& self_of(PyObject* self) noexcept { return tracked_of(self).tensor; }
 nb::object wrap(Tensor&& tensor);
+nb::object wrap(Tracked&& tracked);
 
 // The body of a slot or method: a C++ exception becomes Python's.
 template <class R, class F>

@@ -65,6 +65,7 @@ void Engine::submit(Op* raw, const PushOptions& options) {
         (!bulk->first || (bulk->first->queue == op->queue && bulk->first->priority == op->priority));
     if (!joins || bulk->accesses + op->access_count > UINT16_MAX) flush_bulk();
     if (op->kind == OpKind::task) {
+      if (op->type->keep) op->type->keep(*op);
       bulk->accesses += op->access_count;
       for (uint16_t i = 0; i < op->access_count; ++i) bulk->vars.emplace_back(op->accesses()[i].var);
       (bulk->last ? bulk->last->next : bulk->first) = raw;
@@ -79,6 +80,14 @@ void Engine::submit(Op* raw, const PushOptions& options) {
     if (!self) throw EngineMisuse("the engine is being destroyed");
     op->completion = new Completion(std::move(self), raw);
     op->completion->retain();
+  }
+  if (raw->type && raw->type->keep) {
+    if (options_.kind == EngineKind::threaded && raw->cheap && try_inline(raw)) {
+      static_cast<void>(op.release());
+      return;
+    }
+    raw->type->keep(*raw);
+    raw->cheap = false;  // it has been tried
   }
   enqueue(op.release());
 }

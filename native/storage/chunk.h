@@ -36,6 +36,9 @@ class Chunk : public Var {
   // How many others use the memory without asking the engine: NumPy arrays, DLPack capsules. While there are
   // any, whoever pushes an operation on the chunk waits for it, so that the others never see half of it.
   std::atomic<uint32_t> shares{0};
+  // How many operations that change existing content have been pushed; `version` counts those that ran.
+  std::atomic<uint32_t> writes{0};
+  std::atomic<bool> saved{false};  // some gradient may read it later
 
  private:
   Chunk(Engine* engine, Device where, char* memory, size_t size, bool write_protected);

@@ -24,6 +24,7 @@ PushOptions options_for(const Tensor& to, const char* name) {
 template <class F>
 void push_kernel(const Tensor& to, const Tensor* from, PushOptions options, F kernel) {
   Op* op = new_op(from ? 2 : 1);
+  to.chunk->writes.fetch_add(1, std::memory_order_relaxed);
   op->add(to.chunk.get(), to.covers_chunk() ? Mode::overwrite : Mode::write);
   if (from && from->chunk == to.chunk)
     op->accesses()[0].mode = Mode::write;
@@ -36,6 +37,8 @@ void push_kernel(const Tensor& to, const Tensor* from, PushOptions options, F ke
   settle_shared({to.chunk.get(), from ? from->chunk.get() : nullptr});
 }
 
+}  // namespace
+
 void check_writable(const Tensor& to, const char* what) {
   if (to.chunk->read_only)
     throw ValueError(std::string(what) +
@@ -47,8 +50,6 @@ void check_writable(const Tensor& to, const char* what) {
                      "copy(): x is " +
                      describe(to));
 }
-
-}  // namespace
 
 void settle_shared(std::initializer_list<Chunk*> chunks) {
   for (Chunk* chunk : chunks) {

@@ -1,1 +1,23 @@
 """Arrays and what happens to them at once: Tensor, making them, saving them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import _core
+
+
+def _plan_call(*arguments: Any) -> Any:
+    from weft.imperative.planning import plan_call
+
+    return plan_call(*arguments)
+
+
+def _plan_backward(*arguments: Any) -> Any:
+    from weft.imperative.planning import plan_backward
+
+    return plan_backward(*arguments)
+
+
+_core.set_planner(_plan_call)
+_core.set_backward_planner(_plan_backward)

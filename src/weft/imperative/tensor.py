@@ -252,10 +252,6 @@ def _dlpack_device(self: Tensor) -> tuple[int, int]:
     return (1, 0)
 
 
-def _refuse_comparison(self: Tensor, other: object) -> bool:
-    raise NotImplementedError("elementwise comparison of tensors is not there yet; compare x.numpy()")
-
-
 _METHODS = {
     "copy": _copy,
     "contiguous": _contiguous,
@@ -270,9 +266,6 @@ _METHODS = {
     "__deepcopy__": _deepcopy,
     "__dlpack__": _dlpack,
     "__dlpack_device__": _dlpack_device,
-    "__eq__": _refuse_comparison,
-    "__ne__": _refuse_comparison,
-    "__hash__": object.__hash__,
 }
 for _name, _method in _METHODS.items():
     setattr(Tensor, _name, _method)

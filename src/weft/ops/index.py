@@ -21,3 +21,32 @@ MODULE_OF: dict[str, str] = {
     "squeeze": "weft.ops.shape",
     "sum": "weft.ops.reduction",
 }
+
+# Not for users: what gradients and plans are made of.
+INTERNAL: frozenset[str] = frozenset(
+    {
+        "broadcast_like",
+        "divide_by_count",
+        "pointwise_gradient",
+    }
+)
+
+# Also methods of arrays.
+METHODS: tuple[str, ...] = (
+    "add",
+    "broadcast_to",
+    "cast",
+    "exp",
+    "expand_dims",
+    "gelu",
+    "leaky_relu",
+    "max",
+    "mean",
+    "multiply",
+    "permute_dims",
+    "relu",
+    "reshape",
+    "softmax",
+    "squeeze",
+    "sum",
+)

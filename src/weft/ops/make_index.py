@@ -11,39 +11,47 @@ import pkgutil
 from pathlib import Path
 
 import weft.ops
+from weft.ops.op import Op
 
 
-def index_of_modules() -> dict[str, str]:
-    """The operators that the package's modules define, found by importing them all."""
-    from weft.ops.op import Op
-
-    found: dict[str, str] = {}
+def index_of_modules() -> dict[str, type[Op]]:
+    """The operators that the package's modules define, by name, found by importing them all."""
+    found: dict[str, type[Op]] = {}
     for module in pkgutil.iter_modules(weft.ops.__path__, "weft.ops."):
         if module.name.rpartition(".")[2] in ("index", "make_index"):
             continue
-        names = vars(importlib.import_module(module.name)).values()
-        for cls in names:
-            if (
-                isinstance(cls, type)
-                and issubclass(cls, Op)
-                and cls.__module__ == module.name
-                and cls.registered
-            ):
-                found[cls.name] = module.name
+        for cls in vars(importlib.import_module(module.name)).values():
+            if isinstance(cls, type) and issubclass(cls, Op) and cls.__module__ == module.name and cls.registered:
+                found[cls.name] = cls
     return dict(sorted(found.items()))
 
 
-def render(index: dict[str, str]) -> str:
+def render(index: dict[str, type[Op]]) -> str:
     """The text of index.py."""
-    lines = [
-        '"""Which module defines which operator; written by weft.ops.make_index."""',
-        "",
-        "MODULE_OF: dict[str, str] = {",
-        *(f'    "{name}": "{module}",' for name, module in index.items()),
-        "}",
-        "",
-    ]
-    return "\n".join(lines)
+    internal = [name for name, cls in index.items() if not cls.public]
+    methods = [name for name, cls in index.items() if cls.public and cls.method]
+    return "\n".join(
+        [
+            '"""Which module defines which operator; written by weft.ops.make_index."""',
+            "",
+            "MODULE_OF: dict[str, str] = {",
+            *(f'    "{name}": "{cls.__module__}",' for name, cls in index.items()),
+            "}",
+            "",
+            "# Not for users: what gradients and plans are made of.",
+            "INTERNAL: frozenset[str] = frozenset(",
+            "    {",
+            *(f'        "{name}",' for name in internal),
+            "    }",
+            ")",
+            "",
+            "# Also methods of arrays.",
+            "METHODS: tuple[str, ...] = (",
+            *(f'    "{name}",' for name in methods),
+            ")",
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -180,6 +180,23 @@ class Op:
             )
 
     @classmethod
+    def documentation(cls) -> str:
+        """The documentation of the operator's function: its signature, as Python reads it, and the class's text."""
+        parts = [("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs]
+        if parts and not cls.inputs[-1].variadic and not any(i.optional for i in cls.inputs):
+            parts.append("/")
+        named = {a.name: a for a in cls.attributes}
+
+        def shown(a: Attribute) -> str:
+            return a.name if a.default is Attribute.REQUIRED else f"{a.name}={a.default!r}"
+
+        parts += [shown(named[name]) for name in cls.positional]
+        rest = [shown(a) for a in cls.attributes if a.name not in cls.positional]
+        if rest:
+            parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + rest
+        return f"{cls.name}({', '.join(parts)})\n--\n\n{inspect.cleandoc(cls.__doc__ or '')}"
+
+    @classmethod
     def signature_rule(cls) -> Callable[..., Any] | None:
         """The rule whose parameters are the inputs: the class's own infer; families name another one."""
         return cls.infer if cls.infer is not Op.infer else None

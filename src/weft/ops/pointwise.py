@@ -68,7 +68,7 @@ class Pointwise(Op):
         common = self.compute_dtype(*inputs).name
         numbers: list[Any] = []
         bound = self._with_parameters(numbers, common)
-        loads = [e.cast(e.load(k, t.dtype.name), common) for k, t in enumerate(inputs)]
+        loads = [load_as(k, t, common) for k, t in enumerate(inputs)]
         yield pointwise_loop(inputs, [bound.scalar(*loads)], numbers)
 
     def _with_parameters(self, numbers: list[Any], dtype: str) -> Any:
@@ -102,6 +102,11 @@ class Pointwise(Op):
         raise NotImplementedError(f"{self.name}: its meaning is its scalar function; see weft.expr.evaluate")
 
 
+def load_as(operand: int, type: TensorType, dtype: str) -> Scalar:
+    """An operand's element in the type of the computation; a Python number is not rounded on its way there."""
+    return e.load(operand, dtype) if type.weak else e.cast(e.load(operand, type.dtype.name), dtype)
+
+
 _KINDS = {"bool": "booleans", "int": "integers", "float": "floating-point types"}
 
 
@@ -133,7 +138,7 @@ class PointwiseGradient(Op):
         variables = [e.load(k, common) for k in range(len(inputs))]
         slope = _slope(bound, tuple(variables), self.wrt)
         places = {
-            id(v): e.cast(e.load(k, t.dtype.name), common)
+            id(v): load_as(k, t, common)
             for k, (v, t) in enumerate(zip(variables, inputs, strict=True))
         }
         slope = e.substitute(slope, lambda node: places.get(id(node), node))

@@ -17,7 +17,7 @@ from weft import _core
 if TYPE_CHECKING:
     from weft.ops.op import Op
 
-__all__ = ["function", "get", "names", "register"]
+__all__ = ["function", "get", "names", "public_names", "register"]
 
 _classes: dict[str, type[Op]] = {}
 _functions: dict[str, Any] = {}
@@ -37,6 +37,18 @@ def names() -> list[str]:
     True
     """
     return sorted({*_index(), *_classes})
+
+
+def public_names() -> list[str]:
+    """The names of those that users see; imports none of them.
+
+    >>> "pointwise_gradient" in public_names()
+    False
+    """
+    from weft.ops.index import INTERNAL
+
+    own = {name for name, cls in _classes.items() if not cls.public}
+    return [name for name in names() if name not in INTERNAL and name not in own]
 
 
 def get(name: str) -> type[Op]:
@@ -82,18 +94,5 @@ def function(name: str) -> Any:
         with _lock:
             found = _functions.get(name)
             if found is None:
-                found = _functions[name] = getattr(_core, "operator_function", _Abstract)(cls)
+                found = _functions[name] = _core.operator_function(cls)
     return found
-
-
-class _Abstract:
-    """A function of Values only, until the native one is there."""
-
-    def __init__(self, cls: type[Op]) -> None:
-        self.cls = cls
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from weft.ops.node import Value
-
-        first = next(a for a in (*args, *kwargs.values()) if isinstance(a, Value))
-        return first.__weft_apply__(self.cls, args, kwargs)

@@ -1,0 +1,571 @@
+#include "bindings/operator.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+uint64_t mix(uint64_t h, uint64_t word) noexcept {
+  h = (h ^ word) * 0x9e3779b97f4a7c15;
+  return h ^ h >> 29;
+}
+
+// What may stand in a Variant as it was given: nothing that can change, or that equals something of another type.
+bool lasting_value(PyObject* value) noexcept {
+  if (value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value) ||
+      PyUnicode_CheckExact(value))
+    return true;
+  if (PyTuple_CheckExact(value)) {
+    for (Py_ssize_t i = 0, n = PyTuple_Size(value); i < n; ++i)
+      if (!lasting_value(PyTuple_GetItem(value, i))) return false;
+    return true;
+  }
+  static PyObject* const dtype_type = lasting("weft.base.dtype", "DType");
+  return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(dtype_type);
+}
+
+bool same_value(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a)) {  // the sign of a zero counts, and NaN is NaN
+    const double x = PyFloat_AsDouble(a), y = PyFloat_AsDouble(b);
+    return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y);
+  }
+  if (PyTuple_CheckExact(a)) {
+    const Py_ssize_t n = PyTuple_Size(a);
+    if (n != PyTuple_Size(b)) return false;
+    for (Py_ssize_t i = 0; i < n; ++i)
+      if (!same_value(PyTuple_GetItem(a, i), PyTuple_GetItem(b, i))) return false;
+    return true;
+  }
+  const int same = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (same < 0) throw nb::python_error();
+  return same;
+}
+
+bool is_other_number(PyObject* object) noexcept {  // numpy.float32(2) and the like
+  return !is_tensor(object) && PyObject_HasAttrString(object, "__array_priority__") &&
+         PyObject_HasAttrString(object, "item") && !PyObject_HasAttrString(object, "__setitem__");
+}
+
+nb::object as_python_number(PyObject* object) {
+  return nb::handle(object).attr("item")();
+}
+
+}  // namespace
+
+size_t PlanKeyHash::operator()(std::span<const uint64_t> key) const noexcept {
+  uint64_t h = key.size();
+  for (const uint64_t word : key) h = mix(h, word);
+  return h;
+}
+
+Plan* PlanTable::find(std::span<const uint64_t> key) {
+  if (last_key_ && std::ranges::equal(*last_key_, key)) return last_;
+  auto found = young_.find(key);
+  if (found == young_.end()) {
+    const auto old = old_.find(key);
+    if (old == old_.end()) return nullptr;
+    Ref<Plan> plan = old->second;
+    old_.erase(old);
+    add(key, std::move(plan));
+    found = young_.find(key);
+  }
+  last_key_ = &found->first;
+  last_ = found->second.get();
+  return last_;
+}
+
+void PlanTable::add(std::span<const uint64_t> key, Ref<Plan> plan) {
+  last_key_ = nullptr;
+  if (young_.size() >= kHalf) {
+    old_ = std::move(young_);
+    young_ = {};
+  }
+  young_.insert_or_assign(PlanKey(key.begin(), key.end()), std::move(plan));
+}
+
+void PlanTable::clear() noexcept {
+  last_key_ = nullptr;
+  young_.clear();
+  old_.clear();
+}
+
+// A call, read. References are borrowed from the caller, but for `kept`.
+struct OperatorFunction::Arguments {
+  static constexpr size_t kFew = 8;
+  std::vector<PyObject*> many;  // more inputs than kFew
+  PyObject* few[kFew];
+  PyObject** inputs = few;
+  size_t count = 0;
+  std::vector<PyObject*> attributes_many;
+  PyObject* attributes[16];
+  std::vector<nb::object> kept;
+
+  // Filled by plan_for.
+  std::vector<const Tracked*> tensors_many;
+  const Tracked* tensors_few[kFew];
+  const Tracked** tensors = tensors_few;
+  size_t tensor_count = 0;
+  Scalar numbers[16];
+  size_t number_count = 0;
+
+  void add_input(PyObject* object) {
+    if (count < kFew && many.empty()) {
+      few[count++] = object;
+      return;
+    }
+    if (many.empty()) many.assign(few, few + count);
+    many.push_back(object);
+    inputs = many.data();
+    ++count;
+  }
+  void add_tensor(const Tracked* tensor) {
+    if (tensor_count < kFew && tensors_many.empty()) {
+      tensors_few[tensor_count++] = tensor;
+      return;
+    }
+    if (tensors_many.empty()) tensors_many.assign(tensors_few, tensors_few + tensor_count);
+    tensors_many.push_back(tensor);
+    tensors = tensors_many.data();
+    ++tensor_count;
+  }
+  void add_number(nb::handle number) {
+    if (number_count == std::size(numbers)) throw nb::type_error("too many numbers among the operands");
+    numbers[number_count++] = as_scalar(number);
+  }
+};
+
+OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).release().ptr()) {
+  const auto intern = [](nb::handle text) {
+    PyObject* name = nb::borrow(text).release().ptr();
+    PyUnicode_InternInPlace(&name);
+    return name;
+  };
+  name_ = nb::cast<std::string>(cls.attr("name"));
+  for (nb::handle input : cls.attr("inputs"))
+    inputs_.push_back({intern(input.attr("name")), nb::cast<bool>(input.attr("optional")),
+                       nb::cast<bool>(input.attr("variadic"))});
+  for (nb::handle attribute : cls.attr("attributes")) {
+    nb::object standard = attribute.attr("default");
+    const bool required = standard.is(attribute.attr("REQUIRED"));
+    attributes_.push_back({intern(attribute.attr("name")), required ? nullptr : standard.release().ptr(),
+                           nb::cast<bool>(attribute.attr("runtime"))});
+  }
+  if (attributes_.size() > std::size(Arguments().attributes))
+    throw ValueError(name_ + ": at most 16 attributes");
+  for (nb::handle name : cls.attr("positional")) positional_.push_back(attribute_named(intern(name)));
+}
+
+int OperatorFunction::attribute_named(PyObject* name) const {
+  for (size_t i = 0; i < attributes_.size(); ++i)
+    if (attributes_[i].name == name) return static_cast<int>(i);
+  for (size_t i = 0; i < attributes_.size(); ++i)
+    if (PyUnicode_Compare(attributes_[i].name, name) == 0) return static_cast<int>(i);
+  return -1;
+}
+
+bool OperatorFunction::accepts(PyObject* object) noexcept {
+  return is_tensor(object) || is_number(object) || is_other_number(object);
+}
+
+void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count, PyObject* names) const {
+  const auto refuse = [&](const std::string& fact) { throw nb::type_error((name_ + ": " + fact).c_str()); };
+  for (size_t i = 0; i < attributes_.size(); ++i) a.attributes[i] = nullptr;
+  Py_ssize_t next = 0;
+  size_t required = 0;
+  for (size_t k = 0; k < inputs_.size(); ++k) {
+    if (inputs_[k].variadic) {
+      if (next < count && (PyList_Check(arguments[next]) || PyTuple_Check(arguments[next]))) {
+        nb::object items = nb::steal(PySequence_Tuple(arguments[next++]));
+        for (Py_ssize_t i = 0, n = PyTuple_Size(items.ptr()); i < n; ++i)
+          a.add_input(PyTuple_GetItem(items.ptr(), i));
+        a.kept.push_back(std::move(items));
+      } else {
+        while (next < count) a.add_input(arguments[next++]);
+      }
+      required = a.count;
+      continue;
+    }
+    a.add_input(next < count ? arguments[next++] : nullptr);
+    if (!inputs_[k].optional) required = a.count;
+  }
+  for (const int position : positional_) {
+    if (next == count) break;
+    a.attributes[position] = arguments[next++];
+  }
+  if (next < count)
+    refuse("takes at most " + std::to_string(inputs_.size() + positional_.size()) + " positional arguments, got " +
+           std::to_string(count));
+  const Py_ssize_t named = names ? PyTuple_Size(names) : 0;
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    PyObject* name = PyTuple_GetItem(names, i);
+    PyObject* value = arguments[count + i];
+    if (const int found = attribute_named(name); found >= 0) {
+      if (a.attributes[found]) refuse(to_utf8(name) + " is given twice");
+      a.attributes[found] = value;
+      continue;
+    }
+    bool taken = false;
+    for (size_t k = 0; k < inputs_.size() && !taken; ++k) {
+      if (inputs_[k].variadic || PyUnicode_Compare(inputs_[k].name, name) != 0) continue;
+      if (a.inputs[k]) refuse(to_utf8(name) + " is given twice");
+      a.inputs[k] = value;
+      taken = true;
+    }
+    if (taken) continue;
+    std::string accepted;
+    for (const Input& input : inputs_) accepted += (accepted.empty() ? "" : ", ") + to_utf8(input.name);
+    for (const Attribute& attribute : attributes_)
+      accepted += (accepted.empty() ? "" : ", ") + to_utf8(attribute.name);
+    refuse("no argument " + to_utf8(name) + "; there are: " + accepted);
+  }
+  for (size_t k = 0; k < a.count; ++k) {
+    if (a.inputs[k] && a.inputs[k] != Py_None) continue;
+    if (k < inputs_.size() && !inputs_[k].variadic && !inputs_[k].optional)
+      refuse(to_utf8(inputs_[k].name) + " must be given");
+    a.inputs[k] = nullptr;
+  }
+  static_cast<void>(required);
+  for (size_t i = 0; i < attributes_.size(); ++i) {
+    if (a.attributes[i]) continue;
+    if (!attributes_[i].standard) refuse(to_utf8(attributes_[i].name) + " must be given");
+    a.attributes[i] = attributes_[i].standard;
+  }
+}
+
+// The number of the call's static attributes among those met so far.
+size_t OperatorFunction::variant_of(Arguments& a) {
+  bool lasting_all = true;
+  for (size_t i = 0; i < attributes_.size(); ++i)
+    lasting_all &= attributes_[i].runtime || lasting_value(a.attributes[i]);
+  if (lasting_all) {
+    for (size_t v = 0; v < variants_.size(); ++v) {
+      const Variant& variant = variants_[v];
+      if (variant.given.empty() && !attributes_.empty()) continue;
+      bool same = true;
+      for (size_t i = 0; same && i < attributes_.size(); ++i)
+        same = attributes_[i].runtime || same_value(variant.given[i], a.attributes[i]);
+      if (same) return v;
+    }
+  }
+  // The operator itself: checks the attributes and puts them into their normal form.
+  nb::dict named;
+  for (size_t i = 0; i < attributes_.size(); ++i)
+    if (!attributes_[i].runtime) named[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
+  nb::object made = nb::handle(cls_)(**named);
+  if (!lasting_all) {
+    for (size_t v = 0; v < variants_.size(); ++v)
+      if (nb::handle(variants_[v].made).equal(made)) return v;
+  }
+  if (variants_.size() >= 4096) {  // attributes that never come again: start over
+    for (Variant& variant : variants_) {
+      for (PyObject* value : variant.given) Py_XDECREF(value);
+      Py_DECREF(variant.made);
+    }
+    variants_.clear();
+    plans_.clear();
+  }
+  Variant variant;
+  if (lasting_all)
+    for (size_t i = 0; i < attributes_.size(); ++i)
+      variant.given.push_back(attributes_[i].runtime ? nullptr : nb::borrow(a.attributes[i]).release().ptr());
+  variant.made = made.release().ptr();
+  variants_.push_back(std::move(variant));
+  return variants_.size() - 1;
+}
+
+Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
+  const size_t variant = attributes_.empty() && !variants_.empty() ? 0 : variant_of(a);
+  constexpr size_t kWords = 64;
+  uint64_t words[kWords];
+  std::vector<uint64_t> many;
+  uint64_t* key = words;
+  if (a.count * (2 + 2 * kMaxDims) + 2 > kWords) {
+    size_t needed = 2 + a.count;
+    for (size_t k = 0; k < a.count; ++k)
+      if (a.inputs[k] && is_tensor(a.inputs[k])) needed += 2 * static_cast<size_t>(self_of(a.inputs[k]).ndim);
+    if (needed > kWords) {
+      many.resize(needed);
+      key = many.data();
+    }
+  }
+  size_t length = 2;
+  key[0] = variant | static_cast<uint64_t>(records) << 32 | static_cast<uint64_t>(a.count) << 33;
+  key[1] = 0;
+  int64_t space[kMaxDims];
+  int rank = 0;
+  bool aligned = true;
+  for (size_t k = 0; k < a.count; ++k) {
+    PyObject* input = a.inputs[k];
+    if (!input) {
+      key[length++] = 0;
+    } else if (is_tensor(input)) {
+      const Tracked& tracked = tracked_of(input);
+      const Tensor& x = tracked.tensor;
+      a.add_tensor(&tracked);
+      uint64_t ones = 0;
+      for (; rank < x.ndim; ++rank) space[rank] = 1;
+      for (int d = 0; d < x.ndim; ++d) {
+        const int64_t size = x.shape[x.ndim - 1 - d];
+        if (size == 1)
+          ones |= uint64_t{1} << d;
+        else if (space[d] == 1)
+          space[d] = size;
+        else
+          aligned &= space[d] == size;
+      }
+      key[length++] = 1 | static_cast<uint64_t>(x.dtype) << 2 | static_cast<uint64_t>(x.ndim) << 6 |
+                      static_cast<uint64_t>(x.device().index) << 11 | ones << 27;
+    } else {
+      a.add_number(input);
+      key[length++] = 2 | static_cast<uint64_t>(a.numbers[a.number_count - 1].kind) << 2;
+    }
+  }
+  for (size_t i = 0; i < attributes_.size(); ++i) {
+    if (!attributes_[i].runtime) continue;
+    PyObject* value = a.attributes[i];
+    uint64_t form = 0;
+    if (value != Py_None) {
+      a.add_number(value);
+      form = 1 + static_cast<uint64_t>(a.numbers[a.number_count - 1].kind);
+    }
+    key[1] = key[1] * 8 + form;
+  }
+  const size_t pattern_length = length;
+  bool exact = variants_[variant].exact || !aligned;
+  const auto add_sizes = [&] {
+    for (size_t t = 0; t < a.tensor_count; ++t) {
+      const Tensor& x = a.tensors[t]->tensor;
+      for (int d = 0; d < x.ndim; ++d) key[length++] = static_cast<uint64_t>(x.shape[d]);
+      for (int d = 0; d < x.ndim; ++d) key[length++] = static_cast<uint64_t>(x.strides[d]);
+    }
+  };
+  if (exact) add_sizes();
+  if (Plan* plan = plans_.find({key, length})) {
+    ++hits;
+    return Ref<Plan>(plan);
+  }
+  ++misses;
+  Ref<Plan> plan = ask_planner(a, variant, exact, records);
+  if (!plan) {  // a rule has to know the sizes
+    variants_[variant].exact = exact = true;
+    length = pattern_length;
+    add_sizes();
+    if (Plan* known = plans_.find({key, length})) return Ref<Plan>(known);
+    plan = ask_planner(a, variant, exact, records);
+  }
+  plans_.add({key, length}, plan);
+  return plan;
+}
+
+Ref<Plan> OperatorFunction::ask_planner(Arguments& a, size_t variant, bool exact, bool records) {
+  if (!planner) throw std::logic_error("no planner");
+  ++planner_calls;
+  nb::list operands;
+  for (size_t k = 0; k < a.count; ++k) operands.append(a.inputs[k] ? nb::handle(a.inputs[k]) : nb::none());
+  nb::dict runtime;
+  for (size_t i = 0; i < attributes_.size(); ++i)
+    if (attributes_[i].runtime) runtime[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
+  nb::object made = nb::handle(planner)(nb::handle(variants_[variant].made), operands, runtime, exact, records);
+  if (made.is_none()) return {};
+  return nb::cast<PyPlan&>(made).plan;
+}
+
+// What x op= y must not do silently: lose the fraction, or the sign.
+void OperatorFunction::check_in_place(const Plan& plan, const Tensor& into) const {
+  const Program& program = *plan.program;
+  const int value = program.outputs[0].value - static_cast<int>(program.uses.size());
+  if (value < 0) return;
+  const DType made = program.values[static_cast<size_t>(value)].dtype;
+  const auto rank = [](DType t) { return t == DType::bool_ ? 0 : is_float(t) ? 2 : 1; };
+  if (rank(made) > rank(into.dtype))
+    throw DTypeError(name_ + ": the result, " + name_of(made) + ", cannot be written in place: x is " + describe(into));
+}
+
+nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
+                                  PyObject* destination) {
+  Arguments a;
+  parse(a, arguments, count, names);
+  bool tracked = false;
+  for (size_t k = 0; k < a.count; ++k) {
+    PyObject* input = a.inputs[k];
+    if (!input || is_number(input)) continue;
+    if (is_tensor(input)) {
+      tracked |= static_cast<bool>(tracked_of(input).node);
+      continue;
+    }
+    if (is_other_number(input)) {
+      a.kept.push_back(as_python_number(input));
+      a.inputs[k] = a.kept.back().ptr();
+      continue;
+    }
+    if (PyObject_HasAttrString(input, "__weft_apply__")) {  // a value of a graph, a symbol
+      nb::object positional = nb::steal(PyTuple_New(count));
+      for (Py_ssize_t i = 0; i < count; ++i)
+        PyTuple_SetItem(positional.ptr(), i, nb::borrow(arguments[i]).release().ptr());
+      nb::dict named;
+      for (Py_ssize_t i = 0, n = names ? PyTuple_Size(names) : 0; i < n; ++i)
+        named[nb::handle(PyTuple_GetItem(names, i))] = nb::handle(arguments[count + i]);
+      return nb::handle(input).attr("__weft_apply__")(nb::handle(cls_), positional, named);
+    }
+    throw nb::type_error((name_ + ": expected a Tensor or a number, got " +
+                          to_utf8(nb::type_name(nb::handle(input).type())))
+                             .c_str());
+  }
+  const bool records = tracked && recording();
+  const Ref<Plan> plan = plan_for(a, records);
+  const size_t output_count = plan->program->outputs.size();
+  Tracked one;
+  std::vector<Tracked> several;
+  std::span<Tracked> results{&one, 1};
+  if (output_count != 1) {
+    several.resize(output_count);
+    results = several;
+  }
+  if (destination) {
+    const Tensor* into = &self_of(destination);
+    check_in_place(*plan, *into);
+    call_plan(plan, {a.tensors, a.tensor_count}, {a.numbers, a.number_count}, {&into, 1}, results);
+    note_overwriting(*into);
+    tracked_of(destination).node = std::move(results[0].node);
+    tracked_of(destination).index = results[0].index;
+    return nb::borrow(destination);
+  }
+  call_plan(plan, {a.tensors, a.tensor_count}, {a.numbers, a.number_count}, {}, results);
+  if (plan->visible == 1) return wrap(std::move(results[0]));
+  nb::object tuple = nb::steal(PyTuple_New(plan->visible));
+  for (int i = 0; i < plan->visible; ++i)
+    PyTuple_SetItem(tuple.ptr(), i, wrap(std::move(results[static_cast<size_t>(i)])).release().ptr());
+  return tuple;
+}
+
+namespace {
+
+PyObject* call_function(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  return guarded_object([&] {
+    return static_cast<OperatorFunction*>(PyCapsule_GetPointer(self, nullptr))->call(arguments, count, names);
+  });
+}
+
+// Methods of tensors: a method has no room for its function, so each of these has its own entry.
+constexpr size_t kMethods = 512;
+OperatorFunction* method_functions[kMethods];
+size_t methods_made = 0;
+
+template <size_t I>
+PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  return guarded_object([&] {
+    const Py_ssize_t all = count + (names ? PyTuple_Size(names) : 0);
+    std::vector<PyObject*> with_self;
+    with_self.reserve(static_cast<size_t>(all) + 1);
+    with_self.push_back(self);
+    with_self.insert(with_self.end(), arguments, arguments + all);
+    return method_functions[I]->call(with_self.data(), count + 1, names);
+  });
+}
+
+template <size_t... I>
+constexpr auto method_table(std::index_sequence<I...>) {
+  return std::array<_PyCFunctionFastWithKeywords, sizeof...(I)>{call_method<I>...};
+}
+
+PyCFunction as_function(_PyCFunctionFastWithKeywords function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+OperatorFunction& function_of(nb::handle function) {
+  nb::object self = function.attr("__self__");
+  void* found = PyCapsule_GetPointer(self.ptr(), nullptr);
+  if (!found) throw nb::python_error();
+  return *static_cast<OperatorFunction*>(found);
+}
+
+const char* const slot_names[] = {"add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow",
+                                  "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift",
+                                  "bitwise_right_shift", "matmul", "negative", "positive", "abs", "bitwise_invert",
+                                  "less", "less_equal", "equal", "not_equal", "greater", "greater_equal"};
+OperatorFunction* slot_functions[static_cast<size_t>(Slot::count)];
+
+OperatorFunction& function_for(Slot slot) {
+  OperatorFunction*& function = slot_functions[static_cast<size_t>(slot)];
+  if (!function) {
+    static PyObject* const find = lasting("weft.ops.registry", "function");
+    nb::object found = nb::handle(find)(slot_names[static_cast<size_t>(slot)]);
+    function = &function_of(found);
+    found.release();  // as long as the process
+  }
+  return *function;
+}
+
+bool takes_part(PyObject* operand) noexcept {
+  return OperatorFunction::accepts(operand);
+}
+
+}  // namespace
+
+PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept {
+  if (!takes_part(a) || (b && !takes_part(b))) {
+    Py_INCREF(Py_NotImplemented);
+    return Py_NotImplemented;
+  }
+  return guarded_object([&] {
+    PyObject* const arguments[] = {a, b};
+    return function_for(slot).call(arguments, b ? 2 : 1, nullptr);
+  });
+}
+
+PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept {
+  if (!takes_part(b)) {
+    Py_INCREF(Py_NotImplemented);
+    return Py_NotImplemented;
+  }
+  return guarded_object([&] {
+    PyObject* const arguments[] = {a, b};
+    return function_for(slot).call(arguments, 2, nullptr, a);
+  });
+}
+
+void bind_operator(nb::module_& m) {
+  // The function of an operator's class. Its name, documentation and signature are the class's.
+  m.def("operator_function", [](nb::handle cls) {
+    auto* function = new OperatorFunction(cls);  // functions live as long as the process
+    auto* definition = new PyMethodDef{};
+    auto* texts = new std::array<std::string, 2>{function->name(), nb::cast<std::string>(cls.attr("documentation")())};
+    definition->ml_name = (*texts)[0].c_str();
+    definition->ml_doc = (*texts)[1].c_str();
+    definition->ml_meth = as_function(call_function);
+    definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
+    nb::object self = nb::steal(PyCapsule_New(function, nullptr, nullptr));
+    nb::str module("weft.functional");
+    nb::object made = nb::steal(PyCFunction_NewEx(definition, self.ptr(), module.ptr()));
+    if (!made.is_valid()) throw nb::python_error();
+    return made;
+  });
+  // Adds the function as a method of tensors.
+  m.def("add_method", [](nb::handle function, const std::string& name) {
+    static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
+    if (methods_made == kMethods) throw ValueError("add_method: too many methods");
+    OperatorFunction& operation = function_of(function);
+    method_functions[methods_made] = &operation;
+    auto* texts = new std::array<std::string, 2>{name, nb::cast<std::string>(function.attr("__doc__"))};
+    auto* definition = new PyMethodDef{};
+    definition->ml_name = (*texts)[0].c_str();
+    definition->ml_doc = (*texts)[1].c_str();
+    definition->ml_meth = as_function(table[methods_made++]);
+    definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
+    nb::object method = nb::steal(PyDescr_NewMethod(tensor_type, definition));
+    if (PyObject_SetAttrString(reinterpret_cast<PyObject*>(tensor_type), (*texts)[0].c_str(), method.ptr()))
+      throw nb::python_error();
+  });
+  m.def("operator_counters", [] {
+    nb::dict counters;
+    counters["hits"] = OperatorFunction::hits;
+    counters["misses"] = OperatorFunction::misses;
+    counters["planner_calls"] = OperatorFunction::planner_calls;
+    return counters;
+  });
+  m.def("plan_count", [](nb::handle function) { return function_of(function).plans(); });
+}
+
+}  // namespace weft

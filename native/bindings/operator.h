@@ -1,0 +1,101 @@
+// operator.h: the functions of operators as Python calls them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bindings/tape.h"
+
+namespace weft {
+
+// The key of a plan: what of a call decides which program runs. Words: the attributes' variant and the call's
+// form; one for each operand; for plans of exact sizes, sizes and strides.
+using PlanKey = std::vector<uint64_t>;
+struct PlanKeyHash {
+  using is_transparent = void;
+  size_t operator()(std::span<const uint64_t> key) const noexcept;
+};
+struct PlanKeyEqual {
+  using is_transparent = void;
+  bool operator()(std::span<const uint64_t> a, std::span<const uint64_t> b) const noexcept {
+    return std::ranges::equal(a, b);
+  }
+};
+
+// Plans by key: bounded, by forgetting what has not been used for as long as it took to fill half of the table.
+class PlanTable {
+ public:
+  static constexpr size_t kHalf = 1024;
+  Plan* find(std::span<const uint64_t> key);
+  void add(std::span<const uint64_t> key, Ref<Plan> plan);
+  size_t size() const noexcept { return young_.size() + old_.size(); }
+  void clear() noexcept;
+
+ private:
+  using Map = std::unordered_map<PlanKey, Ref<Plan>, PlanKeyHash, PlanKeyEqual>;
+  Map young_, old_;
+  const PlanKey* last_key_ = nullptr;  // of the latest hit, in young_
+  Plan* last_ = nullptr;
+};
+
+// One operator's function: how its arguments are read, and the plans it has met. GIL.
+class OperatorFunction {
+ public:
+  explicit OperatorFunction(nb::handle cls);
+
+  // A call as METH_FASTCALL | METH_KEYWORDS has it. `destination`: the tensor that an in-place operator writes.
+  nb::object call(PyObject* const* arguments, Py_ssize_t count, PyObject* names, PyObject* destination = nullptr);
+
+  const std::string& name() const noexcept { return name_; }
+  static inline uint64_t hits = 0, misses = 0, planner_calls = 0;
+  size_t plans() const noexcept { return plans_.size(); }
+  // Whether a call could take this as an operand.
+  static bool accepts(PyObject* object) noexcept;
+
+ private:
+  struct Arguments;
+  struct Input {
+    PyObject* name;
+    bool optional, variadic;
+  };
+  struct Attribute {
+    PyObject* name;
+    PyObject* standard;  // null: must be given
+    bool runtime;
+  };
+  // Static attributes as they were given, and the operator they make.
+  struct Variant {
+    std::vector<PyObject*> given;
+    PyObject* made = nullptr;
+    bool exact = false;  // its plans hold for exact sizes only
+  };
+
+  void parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count, PyObject* names) const;
+  int attribute_named(PyObject* name) const;
+  size_t variant_of(Arguments& a);
+  void check_in_place(const Plan& plan, const Tensor& into) const;
+  Ref<Plan> plan_for(Arguments& a, bool recording);
+  Ref<Plan> ask_planner(Arguments& a, size_t variant, bool exact, bool recording);
+
+  PyObject* const cls_;
+  std::string name_;
+  std::vector<Input> inputs_;
+  std::vector<Attribute> attributes_;
+  std::vector<int> positional_;
+  std::vector<Variant> variants_;
+  PlanTable plans_;
+};
+
+// Python's operators on tensors; the functions are found on first use.
+enum class Slot : uint8_t {
+  add, subtract, multiply, divide, floor_divide, remainder, pow, bitwise_and, bitwise_or, bitwise_xor,
+  bitwise_left_shift, bitwise_right_shift, matmul, negative, positive, abs, bitwise_invert,
+  less, less_equal, equal, not_equal, greater, greater_equal, count,
+};
+PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept;           // b null: unary
+PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept;
+
+
+}  // namespace weft

@@ -1,0 +1,444 @@
+#include "bindings/tape.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+
+#include "bindings/operator.h"
+
+namespace weft {
+
+thread_local int recording_off = 0;
+
+Tracked::Tracked() noexcept = default;
+Tracked::Tracked(Tensor&& x) noexcept : tensor(std::move(x)) {}
+Tracked::Tracked(Tensor&& x, Ref<TapeNode> explains, uint32_t which) noexcept
+    : tensor(std::move(x)), node(std::move(explains)), index(which) {}
+Tracked::Tracked(const Tracked&) noexcept = default;
+Tracked::Tracked(Tracked&&) noexcept = default;
+Tracked& Tracked::operator=(Tracked other) noexcept {
+  tensor = std::move(other.tensor);
+  node = std::move(other.node);
+  index = other.index;
+  return *this;
+}
+Tracked::~Tracked() = default;
+
+namespace {
+
+uint64_t last_number = 0;
+
+// Where memory that some node has saved was overwritten; the latest of each, a bounded number of them.
+std::unordered_map<const Chunk*, std::pair<uint32_t, Site>> overwritten_at;
+
+PyObject* backward_planner = nullptr;
+
+// The plan of the gradients of `plan`'s inputs in `wanted`; null if all are zero. May throw what a rule throws.
+Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted) {
+  for (const Plan::Backward& known : plan->backwards)
+    if (known.wanted == wanted) return known.plan;
+  nb::list flags;
+  for (size_t k = 0; k < plan->program->uses.size(); ++k) flags.append(nb::bool_(wanted >> k & 1));
+  ++OperatorFunction::planner_calls;
+  nb::object made = nb::handle(backward_planner)(nb::handle(plan->recipe), flags);
+  Ref<Plan> backward = made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
+  plan->backwards.push_back({wanted, backward});
+  return backward;
+}
+
+Tensor geometry_of(const Tensor& x) {
+  Tensor y = x;
+  y.chunk = {};
+  y.data = nullptr;
+  return y;
+}
+
+bool is_differentiable(const Tensor& x) noexcept { return is_float(x.dtype); }
+
+// Remembers a call. Its outputs are in `results`.
+void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+            std::span<const uint32_t> versions, std::span<Tracked> results) {
+  uint64_t wanted = 0;
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (inputs[k]->node && is_differentiable(inputs[k]->tensor)) {
+      if (k >= 64) throw ValueError(plan->program->name + ": more than 64 inputs cannot be recorded");
+      wanted |= uint64_t{1} << k;
+    }
+  const bool differentiable =
+      std::ranges::any_of(results, [](const Tracked& y) { return is_differentiable(y.tensor); });
+  if (!wanted || !differentiable) return;
+  const Ref<Plan> backward = backward_of(plan, wanted);
+  if (!backward) return;
+
+  auto node = make_ref<TapeNode>();
+  node->kind = TapeNode::Kind::plan;
+  node->number = ++last_number;
+  node->plan = plan;
+  node->backward = backward;
+  node->site = Site::here();
+  node->numbers.assign(numbers.begin(), numbers.end());
+  const auto& uses = backward->program->uses;
+  const auto save = [&](const Tensor& x, size_t place, uint32_t version) {
+    const bool read = uses[place] == Program::Use::data;
+    if (read) x.chunk->saved.store(true, std::memory_order_relaxed);
+    node->saved.push_back(read ? x : geometry_of(x));
+    node->versions.push_back(version);
+  };
+  node->edges.resize(inputs.size());
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    save(inputs[k]->tensor, k, versions[k]);
+    node->edges[k] = {inputs[k]->node, inputs[k]->index};
+  }
+  const auto visible = static_cast<size_t>(plan->visible);
+  for (size_t j = 0; j < results.size(); ++j) {
+    Tensor& y = results[j].tensor;
+    save(y, inputs.size() + j, y.chunk->writes.load(std::memory_order_relaxed));
+    if (j < visible) node->outputs.push_back(geometry_of(y));
+  }
+  for (size_t j = 0; j < visible; ++j) {
+    if (!is_differentiable(results[j].tensor)) continue;
+    results[j].node = node;
+    results[j].index = static_cast<uint32_t>(j);
+  }
+}
+
+}  // namespace
+
+TapeNode::~TapeNode() { release_later(function); }
+
+void TapeNode::dispose() const noexcept {
+  // Nodes whose last reference goes while another one ends wait here, instead of on the stack.
+  static thread_local std::vector<const TapeNode*>* ending = nullptr;
+  if (ending) {
+    ending->push_back(this);
+    return;
+  }
+  std::vector<const TapeNode*> list{this};
+  ending = &list;
+  while (!list.empty()) {
+    const TapeNode* node = list.back();
+    list.pop_back();
+    delete node;
+  }
+  ending = nullptr;
+}
+
+void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+               std::span<const Tensor* const> destinations, std::span<Tracked> results) {
+  constexpr size_t kFew = 8;
+  const Tensor* few_inputs[kFew];
+  Tensor* few_outputs[kFew];
+  std::vector<const Tensor*> many_inputs;
+  std::vector<Tensor*> many_outputs;
+  const Tensor** tensors = few_inputs;
+  Tensor** outputs = few_outputs;
+  if (inputs.size() > kFew) {
+    many_inputs.resize(inputs.size());
+    tensors = many_inputs.data();
+  }
+  if (results.size() > kFew) {
+    many_outputs.resize(results.size());
+    outputs = many_outputs.data();
+  }
+  bool tracked = false;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    tensors[k] = &inputs[k]->tensor;
+    tracked |= static_cast<bool>(inputs[k]->node);
+  }
+  for (size_t j = 0; j < results.size(); ++j) outputs[j] = &results[j].tensor;
+  const bool records = tracked && recording();
+  std::vector<uint32_t> versions;
+  if (records)
+    for (const Tracked* x : inputs)
+      versions.push_back(x->tensor.chunk ? x->tensor.chunk->writes.load(std::memory_order_relaxed) : 0);
+  plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
+  if (records) record(plan, inputs, numbers, versions, results);
+}
+
+void note_overwriting(const Tensor& x) {
+  if (!x.chunk->saved.load(std::memory_order_relaxed)) return;
+  if (overwritten_at.size() > 4096) overwritten_at.clear();
+  overwritten_at[x.chunk.get()] = {x.chunk->writes.load(std::memory_order_relaxed), Site::here()};
+}
+
+namespace {
+
+class Walk {
+ public:
+  Walk(std::span<TapeNode* const> leaves, bool create_graph) : create_graph_(create_graph) {
+    for (size_t i = 0; i < leaves.size(); ++i) wanted_[leaves[i]] = i;
+    found_.resize(leaves.size());
+  }
+
+  std::vector<std::optional<Tracked>> run(std::span<const Tracked* const> roots,
+                                          std::span<const Tracked* const> slopes) {
+    for (const Tracked* root : roots) mark(root->node.get());
+    for (size_t i = 0; i < roots.size(); ++i) add(roots[i]->node, roots[i]->index, Tracked(*slopes[i]));
+    while (!queue_.empty()) {
+      const Ref<TapeNode> node = queue_.top().node;
+      queue_.pop();
+      visit(node);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  struct Entry {
+    Ref<TapeNode> node;
+    bool operator<(const Entry& other) const { return node->number < other.node->number; }
+  };
+  using Slopes = std::vector<std::optional<Tracked>>;
+
+  // Finds the nodes from which a wanted leaf can be reached.
+  void mark(TapeNode* root) {
+    std::vector<std::pair<TapeNode*, bool>> stack{{root, false}};
+    while (!stack.empty()) {
+      const auto [node, ready] = stack.back();
+      stack.pop_back();
+      if (!node) continue;
+      if (!ready) {
+        if (!leads_.emplace(node, wanted_.contains(node)).second) continue;
+        if (wanted_.contains(node)) continue;
+        stack.emplace_back(node, true);
+        for (const TapeNode::Edge& edge : node->edges) stack.emplace_back(edge.node.get(), false);
+      } else {
+        bool leads = false;
+        for (const TapeNode::Edge& edge : node->edges) {
+          const auto found = leads_.find(edge.node.get());
+          leads |= found != leads_.end() && found->second;
+        }
+        leads_[node] = leads;
+      }
+    }
+  }
+
+  bool leads(const TapeNode* node) const {
+    const auto found = leads_.find(node);
+    return found != leads_.end() && found->second;
+  }
+
+  void add(const Ref<TapeNode>& node, uint32_t index, Tracked&& slope) {
+    if (!node || !leads(node.get())) return;
+    auto [place, is_new] = slopes_.try_emplace(node.get());
+    Slopes& slopes = place->second;
+    if (is_new) queue_.push({node});
+    if (slopes.size() <= index) slopes.resize(index + 1);
+    std::optional<Tracked>& known = slopes[index];
+    if (!known) {
+      known.emplace(std::move(slope));
+      return;
+    }
+    nb::object a = wrap(std::move(*known)), b = wrap(std::move(slope));
+    nb::object sum = nb::steal(call_slot(Slot::add, a.ptr(), b.ptr()));
+    if (!sum.is_valid()) throw nb::python_error();
+    known.emplace(tracked_of(sum.ptr()));
+  }
+
+  void visit(const Ref<TapeNode>& node) {
+    const auto place = slopes_.find(node.get());
+    Slopes slopes = std::move(place->second);
+    slopes_.erase(place);
+    if (const auto wanted = wanted_.find(node.get()); wanted != wanted_.end()) {
+      found_[wanted->second] = std::move(slopes[0]);
+      return;
+    }
+    switch (node->kind) {
+      case TapeNode::Kind::leaf:
+        add(node->edges[0].node, node->edges[0].index, std::move(*slopes[0]));
+        break;
+      case TapeNode::Kind::plan:
+        visit_plan(node, slopes);
+        break;
+      case TapeNode::Kind::function:
+        visit_function(node, slopes);
+        break;
+    }
+  }
+
+  static Tracked zeros(const Tensor& like) {
+    Tensor x = Tensor::empty(like.dims(), like.dtype, {});
+    Scalar zero{Scalar::Kind::integer, {}};
+    zero.integer = 0;
+    push_fill(x, zero);
+    return Tracked(std::move(x));
+  }
+
+  void visit_plan(const Ref<TapeNode>& node, Slopes& slopes) {
+    if (node->saved.empty())
+      throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
+                             ": its history was freed by an earlier backward; pass retain_graph=True there")
+                                .c_str());
+    slopes.resize(node->outputs.size());
+    for (size_t j = 0; j < slopes.size(); ++j)
+      if (!slopes[j]) slopes[j].emplace(zeros(node->outputs[j]));
+    const Plan& backward = *node->backward;
+    std::vector<Tracked> inputs;
+    const size_t count = node->edges.size();
+    for (size_t k = 0; k < node->saved.size(); ++k) {
+      check_version(*node, k);
+      if (k < count)
+        inputs.emplace_back(Tensor(node->saved[k]), node->edges[k].node, node->edges[k].index);
+      else if (k - count < node->outputs.size())
+        inputs.emplace_back(Tensor(node->saved[k]), node, static_cast<uint32_t>(k - count));
+      else
+        inputs.emplace_back(Tensor(node->saved[k]));
+    }
+    for (auto& slope : slopes) inputs.push_back(std::move(*slope));
+    std::vector<const Tracked*> pointers;
+    for (const Tracked& x : inputs) pointers.push_back(&x);
+    std::vector<Tracked> results(backward.program->outputs.size());
+    call_plan(node->backward, pointers, node->numbers, {}, results);
+    size_t next = 0;
+    for (size_t k = 0; k < count; ++k)
+      if (backward.gradients >> k & 1) add(node->edges[k].node, node->edges[k].index, std::move(results[next++]));
+    if (!create_graph_) {
+      node->saved.clear();
+      node->outputs.clear();
+    }
+  }
+
+  void visit_function(const Ref<TapeNode>& node, Slopes& slopes) {
+    slopes.resize(node->outputs.size());
+    nb::list given;
+    for (size_t j = 0; j < slopes.size(); ++j)
+      given.append(wrap(slopes[j] ? std::move(*slopes[j]) : zeros(node->outputs[j])));
+    nb::object made = nb::handle(node->function)(*nb::tuple(given));
+    nb::object items = made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : made;
+    if (nb::len(items) != node->edges.size())
+      throw nb::value_error(("backward gave " + std::to_string(nb::len(items)) + " gradients for " +
+                             std::to_string(node->edges.size()) + " inputs")
+                                .c_str());
+    for (size_t k = 0; k < node->edges.size(); ++k) {
+      nb::object item = items[k];
+      if (item.is_none()) continue;
+      tensor_of(item, "backward");  // raises unless it is one
+      add(node->edges[k].node, node->edges[k].index, Tracked(tracked_of(item.ptr())));
+    }
+  }
+
+  static void check_version(const TapeNode& node, size_t k) {
+    const Tensor& x = node.saved[k];
+    if (!x.chunk) return;
+    const uint32_t now = x.chunk->writes.load(std::memory_order_relaxed);
+    if (now == node.versions[k]) return;
+    const auto found = overwritten_at.find(x.chunk.get());
+    const std::string where =
+        found == overwritten_at.end() ? "" : "\n  overwritten at " + found->second.second.text();
+    throw nb::value_error((node.plan->program->name + ": its gradient needs " +
+                           (k < node.edges.size() ? "input " : "output ") +
+                           std::to_string(k < node.edges.size() ? k : k - node.edges.size()) + ", " +
+                           describe_type(x) + ", which has been overwritten since" + "\n  used at " +
+                           node.site.text() + where + "\n  hint: write to a copy()")
+                              .c_str());
+  }
+  static std::string describe_type(const Tensor& x) { return weft::describe(x); }
+
+  const bool create_graph_;
+  std::unordered_map<const TapeNode*, size_t> wanted_;
+  std::unordered_map<const TapeNode*, bool> leads_;
+  std::unordered_map<const TapeNode*, Slopes> slopes_;
+  std::priority_queue<Entry> queue_;
+  std::vector<std::optional<Tracked>> found_;
+};
+
+// What makes a tensor a leaf for a while.
+struct PyLeaf {
+  Ref<TapeNode> node;
+};
+
+struct NotRecording {
+  explicit NotRecording(bool off) : off_(off) { recording_off += off; }
+  ~NotRecording() { recording_off -= off_; }
+  const bool off_;
+};
+
+}  // namespace
+
+void bind_tape(nb::module_& m) {
+  nb::class_<PyLeaf>(m, "Leaf", "A tensor that gradients are wanted of, from watch() on.");
+  m.def("set_backward_planner", [](nb::object function) {
+    Py_XDECREF(backward_planner);
+    backward_planner = function.release().ptr();
+  });
+  m.def("set_recording", [](bool on) { recording_off += on ? -1 : 1; });
+  m.def("is_recording", [] { return recording(); });
+  // Makes x a leaf; what it was before is the leaf's past.
+  m.def("watch", [](nb::handle x) {
+    Tensor& tensor = tensor_of(x, "attach");
+    if (!is_differentiable(tensor))
+      throw DTypeError("attach: only floating-point tensors have gradients: x is " + describe(tensor));
+    Tracked& tracked = tracked_of(x.ptr());
+    auto node = make_ref<TapeNode>();
+    node->number = ++last_number;
+    node->edges.push_back({tracked.node, tracked.index});
+    tracked.node = node;
+    tracked.index = 0;
+    return PyLeaf{node};
+  });
+  // x is again what it was before the leaf; nothing if it has become something else meanwhile.
+  m.def("unwatch", [](nb::handle x, const PyLeaf& leaf) {
+    Tracked& tracked = tracked_of(x.ptr());
+    if (!(tracked.node == leaf.node)) return;
+    TapeNode::Edge before = leaf.node->edges[0];
+    tracked.node = before.node;
+    tracked.index = before.index;
+  });
+  m.def("is_tracked", [](nb::handle x) {
+    tensor_of(x, "is_tracked");
+    return static_cast<bool>(tracked_of(x.ptr()).node);
+  });
+  // The same memory in a new object, with the same past, or none.
+  m.def(
+      "alias",
+      [](nb::handle x, bool keep_past) {
+        tensor_of(x, "alias");
+        Tracked y(tracked_of(x.ptr()));
+        if (!keep_past) y.node = {};
+        return wrap(std::move(y));
+      },
+      nb::arg("x"), nb::arg("keep_past"));
+  m.def(
+      "backward",
+      [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph) {
+        const PythonEntry entry;
+        const NotRecording off(!create_graph);
+        std::vector<const Tracked*> from, with;
+        std::vector<nb::object> kept;
+        for (size_t i = 0; i < nb::len(roots); ++i) {
+          nb::object root = roots[i], slope = slopes[i];
+          if (!tracked_of(root.ptr()).node) continue;
+          from.push_back(&tracked_of(root.ptr()));
+          with.push_back(&tracked_of(slope.ptr()));
+          kept.push_back(root);
+          kept.push_back(slope);
+        }
+        std::vector<TapeNode*> wanted;
+        for (nb::handle leaf : leaves) wanted.push_back(nb::cast<PyLeaf&>(leaf).node.get());
+        auto found = Walk(wanted, create_graph).run(from, with);
+        nb::list results;
+        for (auto& gradient : found) results.append(gradient ? wrap(std::move(*gradient)) : nb::none());
+        return results;
+      },
+      nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"));
+  // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their gradients.
+  m.def("record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
+    auto node = make_ref<TapeNode>();
+    node->kind = TapeNode::Kind::function;
+    node->number = ++last_number;
+    node->function = backward.release().ptr();
+    node->site = Site::here();
+    for (nb::handle x : inputs) node->edges.push_back({tracked_of(x.ptr()).node, tracked_of(x.ptr()).index});
+    uint32_t index = 0;
+    for (nb::handle y : outputs) {
+      Tracked& tracked = tracked_of(y.ptr());
+      node->outputs.push_back(geometry_of(tracked.tensor));
+      if (is_differentiable(tracked.tensor)) {
+        tracked.node = node;
+        tracked.index = index;
+      }
+      ++index;
+    }
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,215 @@
+#include "program/loop.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "engine/team.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kSplitBytes = 512 << 10;  // work on less stays on one thread
+constexpr int64_t kPieceBytes = 128 << 10;  // what a thread takes at a time
+
+}  // namespace
+
+uint64_t LoopPattern::key() const noexcept {
+  uint64_t key = static_cast<uint64_t>(rank) | static_cast<uint64_t>(row_rank) << 5 |
+                 static_cast<uint64_t>(lanes) << 10 | static_cast<uint64_t>(tile + 1) << 11;
+  for (int k = 0; k < operands; ++k) key |= static_cast<uint64_t>(inner[k]) << (16 + 2 * k);
+  return key;
+}
+
+// The loops: sizes, and every operand's strides in bytes.
+struct Loop::Space {
+  int rank = 0, rows = 0;  // loops; those of them, at the end, that make up a row
+  int operands = 0;
+  int64_t sizes[kMaxDims + 1];
+  int64_t strides[LoopPattern::kOperands][kMaxDims + 1];
+  LoopPattern pattern;
+
+  void swap(int a, int b) noexcept {
+    std::swap(sizes[a], sizes[b]);
+    for (int k = 0; k < operands; ++k) std::swap(strides[k][a], strides[k][b]);
+  }
+  void drop(int d) noexcept {
+    std::move(sizes + d + 1, sizes + rank, sizes + d);
+    for (int k = 0; k < operands; ++k) std::move(strides[k] + d + 1, strides[k] + rank, strides[k] + d);
+    --rank;
+  }
+  // A loop of one turn, at the end.
+  void append(const View* views) noexcept {
+    sizes[rank] = 1;
+    for (int k = 0; k < operands; ++k) strides[k][rank] = static_cast<int64_t>(size_of(views[k].dtype));
+    ++rank;
+  }
+  // Loops [begin, end) so that the operand that decides moves the furthest in the first of them. Stable.
+  void order(int begin, int end, int decides) noexcept {
+    for (int i = begin + 1; i < end; ++i)
+      for (int j = i; j > begin && before(j, j - 1, decides); --j) swap(j, j - 1);
+  }
+  bool before(int a, int b, int decides) const noexcept {
+    if (const int64_t by = std::abs(strides[decides][a]) - std::abs(strides[decides][b])) return by > 0;
+    for (int k = 0; k < operands; ++k) {  // it stands still in both, or they are equally far
+      if (k == decides) continue;
+      if (const int64_t by = std::abs(strides[k][a]) - std::abs(strides[k][b])) return by > 0;
+    }
+    return false;
+  }
+  // Joins loops of [begin, end) that are one for every operand; returns the new end.
+  int join(int begin, int end) noexcept {
+    for (int d = end - 1; d > begin; --d) {
+      bool one = true;
+      for (int k = 0; one && k < operands; ++k) one = strides[k][d - 1] == strides[k][d] * sizes[d];
+      if (!one) continue;
+      sizes[d] *= sizes[d - 1];
+      drop(d - 1);
+      --end;
+    }
+    return end;
+  }
+};
+
+// False: there is nothing to do.
+bool Loop::arrange(const View* views, Space& space) const {
+  const int operands = form_.operands;
+  space.operands = operands;
+  int ndim = 0;
+  for (int k = 0; k < operands; ++k)
+    if (!(form_.gathered >> k & 1)) ndim = std::max(ndim, views[k].ndim);
+
+  // The space, loops of rows behind the others; what has size 1 is left out.
+  bool rows_empty = false;
+  const uint32_t row_axes = form_.row_axes;
+  for (const bool row : {false, true}) {
+    if (row && !row_axes) break;
+    for (int d = ndim; d-- > 0;) {
+      if ((row_axes >> d & 1) != row) continue;
+      int64_t size = 1;
+      for (int k = 0; k < operands && size == 1; ++k)
+        if (d < views[k].ndim && !(form_.gathered >> k & 1)) size = views[k].shape[views[k].ndim - 1 - d];
+      if (size == 0) {
+        if (!row) return false;
+        rows_empty = true;
+      }
+      if (size == 1 && !form_.fixed) continue;
+      for (int k = 0; k < operands; ++k) {
+        const View& view = views[k];
+        const int at = view.ndim - 1 - d;
+        space.strides[k][space.rank] = at >= 0 && view.shape[at] != 1 && !(form_.gathered >> k & 1)
+                                           ? view.strides[at] * static_cast<int64_t>(size_of(view.dtype))
+                                           : 0;
+      }
+      space.sizes[space.rank++] = size;
+      space.rows += row;
+    }
+  }
+  int outer = space.rank - space.rows;
+  if (!form_.fixed) {
+    const int last = operands - 1;
+    if (rows_empty) {  // what is stored once a row is stored all the same
+      while (space.rows > 1) space.drop(space.rank - 1), --space.rows;
+      space.sizes[space.rank - 1] = 0;
+    } else if (space.rows > 1) {
+      const int outer_now = outer;
+      if (!form_.ordered) space.order(outer_now, space.rank, 0);
+      space.rows = space.join(outer_now, space.rank) - outer_now;
+    }
+    if (outer > 1) {
+      space.order(0, outer, last);
+      outer = space.join(0, outer);
+    }
+  }
+  if (row_axes && space.rows == 0) {
+    space.append(views);
+    space.rows = 1;
+  }
+  if (space.rank == 0) space.append(views);
+
+  LoopPattern& pattern = space.pattern;
+  // Rows whose elements lie far apart, while those of neighbouring rows lie side by side.
+  if (row_axes && outer > 0 && !form_.fixed && !rows_empty) {
+    const auto item = static_cast<int64_t>(size_of(views[0].dtype));
+    if (space.strides[0][space.rank - 1] != item) {
+      for (int d = outer; d-- > 0;) {
+        if (space.strides[0][d] != item) continue;
+        for (; d < outer - 1; ++d) space.swap(d, d + 1);
+        pattern.lanes = true;
+        break;
+      }
+    }
+  }
+  pattern.rank = space.rank;
+  pattern.row_rank = row_axes ? space.rows : 1;
+  pattern.operands = operands;
+  const int vector_loop = pattern.lanes ? outer - 1 : space.rank - 1;
+  for (int k = 0; k < operands; ++k) {
+    const auto item = static_cast<int64_t>(size_of(views[k].dtype));
+    int64_t& stride = space.strides[k][vector_loop];
+    if (space.sizes[vector_loop] == 1) stride = item;  // it does not matter: one pattern for all
+    pattern.inner[k] = stride == item ? LoopPattern::unit : stride == 0 ? LoopPattern::zero : LoopPattern::any;
+  }
+  return true;
+}
+
+Loop::Code Loop::find(const LoopPattern& pattern) const {
+  const uint64_t key = pattern.key();
+  const auto search = [key](const Table* table) -> Code {
+    if (table)
+      for (const Entry& entry : *table)
+        if (entry.key == key) return entry.code;
+    return nullptr;
+  };
+  if (Code code = search(table_.load(std::memory_order_acquire))) return code;
+  const Code made = compile_(pattern);  // outside the mutex: it may need the GIL, whose holder may want the mutex
+  const std::lock_guard guard(mutex_);
+  const Table* known = table_.load(std::memory_order_relaxed);
+  if (Code code = search(known)) return code;
+  misses.fetch_add(1, std::memory_order_relaxed);
+  auto table = known ? std::make_unique<Table>(*known) : std::make_unique<Table>();
+  table->push_back({key, made});
+  table_.store(table.get(), std::memory_order_release);
+  tables_.push_back(std::move(table));
+  return made;
+}
+
+void Loop::run(const Call& call) const {
+  Space space;
+  if (!arrange(call.operands, space)) return;
+  const Code code = find(space.pattern);
+  const int rank = space.rank, operands = space.operands;
+  char* data[LoopPattern::kOperands];
+  int64_t strides[LoopPattern::kOperands * (kMaxDims + 1)];
+  int64_t bytes = 0, elements = 1;
+  for (int d = 0; d < rank; ++d) elements *= space.sizes[d];
+  for (int k = 0; k < operands; ++k) {
+    data[k] = call.operands[k].data;
+    std::copy_n(space.strides[k], rank, strides + k * rank);
+    bytes = std::max(bytes, elements * static_cast<int64_t>(size_of(call.operands[k].dtype)));
+  }
+
+  // Pieces of the longest loop that is not part of a row.
+  const int loops = form_.row_axes ? rank - space.rows : rank;
+  int split = -1;
+  if (bytes >= kSplitBytes && !form_.fixed) {
+    for (int d = 0; d < loops; ++d)
+      if (split < 0 || (space.sizes[split] < 4 * team_size() && space.sizes[d] > space.sizes[split])) split = d;
+  }
+  if (split < 0 || space.sizes[split] < 2) {
+    code(data, space.sizes, strides, call.parameters);
+    return;
+  }
+  const int64_t size = space.sizes[split];
+  int64_t grain = std::max<int64_t>(1, kPieceBytes * size / std::max<int64_t>(bytes, 1));
+  if (split == loops - 1) grain = (grain + 63) / 64 * 64;  // pieces begin at cache lines
+  parallel_for(size, grain, [&](int64_t begin, int64_t end) {
+    char* moved[LoopPattern::kOperands];
+    for (int k = 0; k < operands; ++k) moved[k] = data[k] + begin * space.strides[k][split];
+    int64_t sizes[kMaxDims + 1];
+    std::copy_n(space.sizes, rank, sizes);
+    sizes[split] = end - begin;
+    code(moved, sizes, strides, call.parameters);
+  });
+}
+
+}  // namespace weft

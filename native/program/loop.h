@@ -1,0 +1,76 @@
+// loop.h: a kernel of the expression compiler, in as many compiled forms as its operands have patterns.
+//
+// The operands are broadcast to one space. Of that space `run` drops what has size 1, orders dimensions by
+// memory, joins those that lie one after the other, and picks the code compiled for what is left: the number of
+// loops, and how each operand moves in the innermost one. Then it splits the work over the team.
+//
+// `run` may be called from any thread. Code is made on the first use of a pattern, by whoever runs into it.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "program/kernel.h"
+
+namespace weft {
+
+// What compiled code is made for; weft/expr/kernel.py has the meaning of the parts.
+struct LoopPattern {
+  static constexpr int kOperands = 22;
+  enum Stride : uint8_t { unit, zero, any };
+
+  int rank = 1, row_rank = 1;
+  bool lanes = false;
+  int tile = -1;  // with tiles: the loop that is tiled together with the innermost one
+  int operands = 0;
+  Stride inner[kOperands];
+
+  uint64_t key() const noexcept;
+};
+
+class Loop final : public Kernel {
+ public:
+  using Code = void (*)(char* const* data, const int64_t* sizes, const int64_t* strides,
+                        const void* parameters);
+  // Makes the code of a pattern, and keeps it as long as the Loop lives. May throw.
+  using Compile = std::function<Code(const LoopPattern&)>;
+
+  struct Form {
+    int operands = 0;
+    int inputs = 0;          // the first ones; the others are written
+    uint32_t row_axes = 0;   // bit d: dimension d, counted from the last, is part of a row
+    bool fixed = false;      // code asks for positions: dimensions keep their order and number
+    bool ordered = false;    // positions within a row count: its dimensions keep their order
+    bool transposes = true;  // may be compiled with tiles
+    uint32_t gathered = 0;   // bit k: operand k is not moved along by the loops, see weft/expr/llvm.py
+  };
+  Loop(Form form, Compile compile) : form_(form), compile_(std::move(compile)) {}
+
+  void run(const Call& call) const override;
+  const Form& form() const noexcept { return form_; }
+
+  // How often code was asked for that was not there, over all loops.
+  static inline std::atomic<uint64_t> misses{0};
+
+ private:
+  struct Space;
+  bool arrange(const View* operands, Space& space) const;
+  Code find(const LoopPattern& pattern) const;
+
+  struct Entry {
+    uint64_t key;
+    Code code;
+  };
+  using Table = std::vector<Entry>;
+
+  const Form form_;
+  const Compile compile_;
+  mutable std::atomic<const Table*> table_{nullptr};
+  mutable std::mutex mutex_;                                   // held while code is made
+  mutable std::vector<std::unique_ptr<const Table>> tables_;  // of which the last is table_; others may read old ones
+};
+
+}  // namespace weft

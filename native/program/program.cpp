@@ -1,0 +1,346 @@
+#include "program/program.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "program/loop.h"
+#include "storage/runtime.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kCheapBytes = 32 << 10;  // see operations.cpp
+constexpr int64_t kWideBytes = 1 << 20;
+
+// An array that rarely needs the heap.
+template <class T, size_t kInline>
+class Scratch {
+ public:
+  explicit Scratch(size_t size) : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
+  T* get() noexcept { return data_; }
+  T& operator[](size_t i) noexcept { return data_[i]; }
+
+ private:
+  T inline_[kInline];
+  std::unique_ptr<T[]> heap_;
+  T* data_;
+};
+
+// Fresh memory whose dimensions follow each other as the strides of `like` say; without gaps.
+Tensor empty_in_order(Dims shape, DType dtype, Device device, const Tensor& like) {
+  Tensor x = Tensor::empty(shape, dtype, device);
+  if (like.ndim != x.ndim || like.contiguous()) return x;
+  int order[kMaxDims];
+  for (int d = 0; d < x.ndim; ++d) order[d] = d;
+  std::stable_sort(order, order + x.ndim,
+                   [&](int a, int b) { return std::abs(like.strides[a]) > std::abs(like.strides[b]); });
+  int64_t step = 1;
+  for (int i = x.ndim; i-- > 0;) {
+    x.strides[order[i]] = step;
+    step *= std::max<int64_t>(x.shape[order[i]], 1);
+  }
+  return x;
+}
+
+bool same_elements(const Tensor& a, const Tensor& b) noexcept {
+  return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.dims(), b.dims()) &&
+         std::ranges::equal(a.steps(), b.steps());
+}
+
+}  // namespace
+
+// A launch that has not been queued: it reads the caller's arrays.
+struct Program::Run {
+  const Program* program;
+  const Tensor* const* inputs;
+  const Tensor* const* outputs;
+  const uint64_t* slots;
+  const int64_t* registers;
+};
+
+// The same with arrays of its own.
+struct Program::KeptRun {
+  Ref<const Program> program;
+  std::vector<Tensor> tensors;  // inputs, then outputs
+  std::vector<const Tensor*> pointers;  // to them
+  std::vector<uint64_t> slots;
+  std::vector<int64_t> registers;
+};
+
+const TaskType Program::kRunType{
+    [](void* state, RunContext&) {
+      const auto& run = *static_cast<const Run*>(state);
+      run.program->execute(run);
+    },
+    [](void*) noexcept {},
+    nullptr,
+    [](const void* state) noexcept { return static_cast<const Run*>(state)->program->name; },
+    [](const void*) noexcept { return std::string(); },
+    nullptr,
+    keep};
+
+const TaskType Program::kKeptType{
+    [](void* state, RunContext&) {
+      const auto& kept = *static_cast<const KeptRun*>(state);
+      kept.program->execute({kept.program.get(), kept.pointers.data(), kept.pointers.data() + kept.program->inputs_,
+                             kept.slots.data(), kept.registers.data()});
+    },
+    [](void* state) noexcept { delete static_cast<KeptRun*>(state); },
+    nullptr,
+    [](const void* state) noexcept { return static_cast<const KeptRun*>(state)->program->name; },
+    [](const void*) noexcept { return std::string(); },
+    nullptr};
+
+void Program::keep(Op& op) {
+  const auto& run = *static_cast<const Run*>(op.state);
+  const Program& program = *run.program;
+  auto kept = std::make_unique<KeptRun>();
+  kept->program = Ref<const Program>(&program);
+  const auto count = static_cast<size_t>(program.inputs_);
+  kept->tensors.reserve(count + program.outputs.size());
+  for (size_t k = 0; k < count; ++k) kept->tensors.push_back(run.inputs[k] ? *run.inputs[k] : Tensor());
+  for (size_t j = 0; j < program.outputs.size(); ++j) kept->tensors.push_back(*run.outputs[j]);
+  for (const Tensor& tensor : kept->tensors) kept->pointers.push_back(&tensor);
+  kept->slots.assign(run.slots, run.slots + program.slots.size());
+  kept->registers.assign(run.registers, run.registers + program.registers);
+  op.retain_variables();
+  op.state = kept.release();
+  op.type = &kKeptType;
+}
+
+void Program::finish() {
+  inputs_ = static_cast<int>(uses.size());
+  if (steps.size() != 1 || outputs.size() != 1) return;
+  const auto* loop = dynamic_cast<const Loop*>(steps[0].kernel.get());
+  pointwise_ = loop && loop->form().row_axes == 0 && !loop->form().fixed && !loop->form().gathered;
+}
+
+void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* registers_) const {
+  for (const auto& [reg, value] : constants) registers_[reg] = value;
+  for (const Load& load : loads) {
+    int64_t value = 1;
+    if (load.from == Load::From::stride) {
+      value = inputs[static_cast<size_t>(load.input)]->strides[load.dimension];
+    } else {
+      for (const Tensor* x : inputs) {
+        if (!x || load.dimension >= x->ndim) continue;
+        value = x->shape[x->ndim - 1 - load.dimension];
+        if (value != 1) break;
+      }
+    }
+    registers_[load.reg] = value;
+  }
+  for (const Compute& c : computes) {
+    const int64_t a = registers_[c.a], b = registers_[c.b];
+    switch (c.what) {
+      case Compute::What::add:
+        registers_[c.reg] = a + b;
+        break;
+      case Compute::What::sub:
+        registers_[c.reg] = a - b;
+        break;
+      case Compute::What::mul:
+        registers_[c.reg] = a * b;
+        break;
+      case Compute::What::div:
+        registers_[c.reg] = b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));
+        break;
+    }
+  }
+}
+
+Tensor Program::make_output(const Value& value, std::span<const Tensor* const> inputs,
+                            const int64_t* registers_) const {
+  int64_t shape[kMaxDims], strides[kMaxDims];
+  const size_t ndim = value.sizes.size();
+  for (size_t d = 0; d < ndim; ++d) shape[d] = registers_[value.sizes[d]];
+  const Dims dims{shape, ndim};
+  if (value.kind == Value::Kind::view) {
+    for (size_t d = 0; d < ndim; ++d) strides[d] = registers_[value.strides[d]];
+    const Tensor& base = *inputs[static_cast<size_t>(value.base)];
+    const int64_t offset = registers_[value.offset] * static_cast<int64_t>(base.itemsize());
+    return base.as_strided(base.data + offset, dims, {strides, ndim});
+  }
+  if (value.like >= 0) return empty_in_order(dims, value.dtype, device, *inputs[static_cast<size_t>(value.like)]);
+  Tensor x = Tensor::empty(dims, value.dtype, device);
+  for (size_t d = 0; d < value.strides.size(); ++d) x.strides[d] = registers_[value.strides[d]];
+  return x;
+}
+
+// Whether kernels may write to the destination itself: it looks as they expect, and nothing that they still have to
+// read is lost.
+bool Program::writes_directly(const Output& output, const Tensor& destination, const Tensor& wanted,
+                              std::span<const Tensor* const> inputs) const {
+  if (!output.flexible || destination.dtype != wanted.dtype ||
+      !std::ranges::equal(destination.dims(), wanted.dims()))
+    return false;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    if (!inputs[k] || uses[k] != Use::data) continue;
+    if (may_overlap(destination.view(), inputs[k]->view()) &&
+        !(pointwise_ && same_elements(destination, *inputs[k])))
+      return false;
+  }
+  return true;
+}
+
+void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
+                     std::span<const Tensor* const> destinations, Tensor* const* results) const {
+  launches.fetch_add(1, std::memory_order_relaxed);
+  Scratch<int64_t, 48> registers_(static_cast<size_t>(registers) + 1);
+  compute_registers(inputs, registers_.get());
+
+  int64_t bytes = 0;
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (uses[k] == Use::data) bytes += inputs[k]->size * static_cast<int64_t>(inputs[k]->itemsize());
+  const Tensor* copied_to[8] = {};  // destinations that a copy has to reach
+  bool copies = false;
+  uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    const Output& output = outputs[j];
+    if (output.value < inputs_) {
+      *results[j] = *inputs[static_cast<size_t>(output.value)];
+      continue;
+    }
+    const Value& value = values[static_cast<size_t>(output.value - inputs_)];
+    const Tensor* destination = output.writes >= 0        ? inputs[static_cast<size_t>(output.writes)]
+                                : j < destinations.size() ? destinations[j]
+                                                          : nullptr;
+    if (destination && output.flexible) {  // a look at what would be made, without making it
+      Tensor wanted;
+      wanted.dtype = value.dtype;
+      wanted.ndim = static_cast<int>(value.sizes.size());
+      for (int d = 0; d < wanted.ndim; ++d)
+        wanted.shape[d] = registers_[static_cast<size_t>(value.sizes[static_cast<size_t>(d)])];
+      if (writes_directly(output, *destination, wanted, inputs)) {
+        check_writable(*destination, name.c_str());
+        *results[j] = *destination;
+        bytes += destination->size * static_cast<int64_t>(destination->itemsize());
+        continue;
+      }
+    }
+    *results[j] = make_output(value, inputs, registers_.get());
+    if (value.kind == Value::Kind::output && j < 64) fresh |= uint64_t{1} << j;
+    if (value.kind != Value::Kind::view)
+      bytes += results[j]->size * static_cast<int64_t>(results[j]->itemsize());
+    if (destination && j < std::size(copied_to)) copied_to[j] = destination, copies = true;
+  }
+
+  if (!steps.empty()) {
+    Scratch<uint64_t, 16> slots_(slots.size() + 1);
+    for (size_t s = 0; s < slots.size(); ++s) {
+      const Slot& slot = slots[s];
+      slots_[s] = 0;
+      if (slot.from == Slot::From::random) continue;
+      Scalar value{Scalar::Kind::integer, {}};
+      if (slot.from == Slot::From::number)
+        value = numbers[static_cast<size_t>(slot.index)];
+      else
+        value.integer = registers_[static_cast<size_t>(slot.index)];
+      store(reinterpret_cast<char*>(&slots_[s]), slot.dtype, value);
+    }
+    for (const Random& random : randoms) {
+      const Reservation taken = Runtime::get().generator(device).reserve(
+          blocks_for(random.kind, random.dtype, registers_[static_cast<size_t>(random.count)]));
+      const auto first = static_cast<size_t>(random.first_slot);
+      slots_[first] = taken.key;
+      slots_[first + 1] = taken.stream;
+      slots_[first + 2] = taken.offset;
+    }
+    Run run{this, inputs.data(), results, slots_.get(), registers_.get()};
+    Op* op = new_op(inputs.size() + outputs.size());
+    for (size_t j = 0; j < outputs.size(); ++j) {
+      const Output& output = outputs[j];
+      if (output.value < inputs_ || values[static_cast<size_t>(output.value - inputs_)].kind == Value::Kind::view)
+        continue;
+      Chunk* chunk = results[j]->chunk.get();
+      if (j < 64 && fresh >> j & 1) {
+        op->add(chunk, Mode::overwrite);
+        continue;
+      }
+      chunk->writes.fetch_add(1, std::memory_order_relaxed);
+      bool read = false;
+      for (size_t k = 0; k < inputs.size(); ++k)
+        read |= uses[k] == Use::data && inputs[k]->chunk.get() == chunk;
+      op->add(chunk, !read && results[j]->covers_chunk() ? Mode::overwrite : Mode::write);
+    }
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      if (uses[k] != Use::data || !inputs[k]->chunk) continue;
+      if (!op->find(inputs[k]->chunk.get())) op->add(inputs[k]->chunk.get(), Mode::read);
+    }
+    PushOptions options;
+    options.device = device;
+    options.name = name.c_str();
+    options.size_bytes = static_cast<uint64_t>(bytes);
+    if (wide || bytes >= kWideBytes) options.queue = QueueKind::wide;
+    op->cheap = !wide && bytes <= kCheapBytes;
+    op->type = &kRunType;
+    op->state = &run;
+    Runtime::get().engine().submit(op, options);
+    for (size_t k = 0; k < inputs.size(); ++k)
+      if (uses[k] == Use::data) settle_shared({inputs[k]->chunk.get()});
+    for (size_t j = 0; j < outputs.size(); ++j) settle_shared({results[j]->chunk.get()});
+  }
+  if (!copies) return;
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    if (!copied_to[j]) continue;
+    push_copy(*copied_to[j], *results[j]);
+    *results[j] = *copied_to[j];
+  }
+}
+
+void Program::execute(const Run& run) const {
+  kernels.fetch_add(steps.size(), std::memory_order_relaxed);
+  const size_t count = static_cast<size_t>(inputs_) + values.size();
+  Scratch<View, 24> views(count);
+  for (int k = 0; k < inputs_; ++k)
+    if (run.inputs[k]) views[static_cast<size_t>(k)] = run.inputs[k]->view();
+  for (size_t j = 0; j < outputs.size(); ++j)
+    if (outputs[j].value >= inputs_) views[static_cast<size_t>(outputs[j].value)] = run.outputs[j]->view();
+
+  size_t inside = 0;
+  for (const Value& value : values)
+    if (value.kind >= Value::Kind::temporary) inside += 2 * value.sizes.size();
+  Scratch<int64_t, 64> geometry(inside + 1);
+  const auto arena_size = arena_bytes < 0 ? size_t{0} : static_cast<size_t>(run.registers[arena_bytes]);
+  // Geometry first, with null data, so that kernels can say how much scratch they need.
+  int64_t* next = geometry.get();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Value& value = values[i];
+    if (value.kind < Value::Kind::temporary) continue;
+    const size_t ndim = value.sizes.size();
+    for (size_t d = 0; d < ndim; ++d) {
+      next[d] = run.registers[value.sizes[d]];
+      next[ndim + d] = run.registers[value.strides[d]];
+    }
+    views[static_cast<size_t>(inputs_) + i] = {nullptr, value.dtype, static_cast<int>(ndim), next, next + ndim};
+    next += 2 * ndim;
+  }
+  Scratch<View, 16> operands(LoopPattern::kOperands > 16 ? 0 : 16);
+  std::vector<View> many;
+  const auto gather = [&](const Step& step) -> const View* {
+    View* to = operands.get();
+    if (step.operands.size() > 16) {
+      many.resize(step.operands.size());
+      to = many.data();
+    }
+    for (size_t k = 0; k < step.operands.size(); ++k) to[k] = views[static_cast<size_t>(step.operands[k])];
+    return to;
+  };
+  size_t scratch_size = 0;
+  for (const Step& step : steps) scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
+  char* arena = arena_size + scratch_size ? temp_space(device, arena_size + scratch_size) : nullptr;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Value& value = values[i];
+    View& view = views[static_cast<size_t>(inputs_) + i];
+    if (value.kind == Value::Kind::temporary)
+      view.data = arena + run.registers[value.offset];
+    else if (value.kind == Value::Kind::view)
+      view.data = views[static_cast<size_t>(value.base)].data +
+                  run.registers[value.offset] * static_cast<int64_t>(size_of(value.dtype));
+  }
+  for (const Step& step : steps)
+    step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size});
+}
+
+}  // namespace weft

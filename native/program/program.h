@@ -1,0 +1,114 @@
+// program.h: a plan ready to run: kernels in order, on values whose geometry follows from the inputs'.
+//
+// Made once by the planner (weft/executor), then immutable and shared. Geometry is computed in registers: 64-bit
+// integers loaded from constants and the inputs' sizes, combined by a few operations; a plan for exact sizes has
+// only constants. `launch` allocates the outputs, pushes one operation on the engine that runs all kernels, and
+// returns at once; cheap programs run on the pushing thread. What leaves a program are blocks of the pool; what
+// stays inside lies in temporary space of the thread that runs it.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "program/kernel.h"
+#include "storage/random.h"
+#include "tensor/operations.h"
+
+namespace weft {
+
+class Program final : public Counted<Program> {
+ public:
+  // Registers.
+  struct Load {
+    enum class From : uint8_t { size, stride } from;
+    int reg, input, dimension;  // of a size: counted from the last, over all inputs; input is not looked at
+  };
+  struct Compute {
+    enum class What : uint8_t { add, sub, mul, div } what;
+    int reg, a, b;
+  };
+
+  // Values. The inputs come first, as they are given; for the others:
+  struct Value {
+    enum class Kind : uint8_t {
+      input,
+      output,     // memory of its own, allocated by launch; `like`: in the order of that input's strides
+      temporary,  // inside the arena, at register `offset` in bytes
+      view,       // of value `base`, from element `offset` (a register) on
+    } kind;
+    DType dtype;
+    int base = -1;
+    int offset = -1;
+    int like = -1;
+    std::vector<int> sizes, strides;  // registers
+  };
+  // What of an input is looked at.
+  enum class Use : uint8_t { nothing, geometry, data };
+
+  // Parameters of kernels, 8 bytes each: a number given at the call, or a register, in the kernel's type.
+  struct Slot {
+    enum class From : uint8_t { number, reg, random } from;
+    DType dtype;
+    int index;  // of the number, the register
+  };
+  struct Step {
+    Ref<Kernel> kernel;
+    std::vector<int> operands;  // values
+    int first_slot = 0;
+  };
+  struct Output {
+    int value;
+    int writes = -1;  // the input whose memory it becomes: outputs of that kind are not given to the caller
+    bool flexible = false;  // may be written with any strides
+  };
+  // Positions of random numbers that a run takes, written to three slots: key, stream, offset.
+  struct Random {
+    Draw kind;
+    DType dtype;
+    int count;  // register
+    int first_slot;
+  };
+
+  std::string name;
+  int registers = 0;
+  std::vector<std::pair<int, int64_t>> constants;
+  std::vector<Load> loads;
+  std::vector<Compute> computes;
+  std::vector<Use> uses;       // of the inputs
+  std::vector<Value> values;   // without the inputs
+  std::vector<Output> outputs;
+  std::vector<Slot> slots;
+  std::vector<Step> steps;
+  std::vector<Random> randoms;
+  int arena_bytes = -1;  // register
+  Device device{};
+  bool wide = false;     // opens parallel regions whatever the sizes
+
+  // To be called when all fields are there.
+  void finish();
+
+  // inputs: null where only numbers were given; numbers: those of the call. destinations: memory that outputs are to
+  // be written to, null for fresh memory; may be empty. Fills `results`, one tensor for each output.
+  void launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
+              std::span<const Tensor* const> destinations, Tensor* const* results) const;
+
+  static inline std::atomic<uint64_t> launches{0}, kernels{0};
+
+ private:
+  struct Run;
+  struct KeptRun;
+  static const TaskType kRunType, kKeptType;
+  void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
+  Tensor make_output(const Value& value, std::span<const Tensor* const> inputs, const int64_t* registers) const;
+  bool writes_directly(const Output& output, const Tensor& destination, const Tensor& wanted,
+                       std::span<const Tensor* const> inputs) const;
+  void execute(const Run& run) const;
+  static void keep(Op& op);
+
+  int inputs_ = 0;
+  bool pointwise_ = false;  // one kernel that reads an element only to write that of the same position
+};
+
+}  // namespace weft

@@ -1,0 +1,1 @@
+"""From graphs to programs: choosing kernels, laying out memory. See weft.executor.planner."""

@@ -1,0 +1,292 @@
+"""Loops in a plan: operands found, neighbours merged, code compiled for the patterns that turn up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft import _core
+from weft.base.dtype import as_dtype
+from weft.expr import scalar as e
+from weft.expr.functions import expand
+from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Store
+from weft.ops.kernels import Loop
+from weft.ops.node import Node, Value
+from weft.ops.sizes import Size
+from weft.ops.types import broadcast_shapes
+
+if TYPE_CHECKING:
+    from weft.executor.planner import Place, _Lowering
+
+__all__ = ["LoopStep", "loop_kernel"]
+
+Scalar = e.Scalar
+
+
+class LoopStep:
+    """One node's Loop, with the pointwise loops that only it reads."""
+
+    def __init__(self, lowering: _Lowering, node: Node, loop: Loop) -> None:
+        self.lowering, self.node, self.loop = lowering, node, loop
+
+    def expression(self, operands: Operands) -> Scalar:
+        """The element of a pointwise step, on the operands of the step that reads it."""
+        stage = self.loop.stages[0]
+        assert isinstance(stage, Each)
+        return self.rewrite(stage.stores[0].value, operands)
+
+    def rewrite(self, root: Scalar, operands: Operands) -> Scalar:
+        """The expression with its loads and parameters as those of the whole step."""
+
+        def replace(part: Scalar) -> Scalar:
+            if part.op == "load":
+                value = self.node.inputs[part.value]
+                assert value is not None
+                return operands.load(value, part.dtype)
+            if part.op == "load_at":
+                value = self.node.inputs[part.value]
+                assert value is not None
+                return operands.load_at(value, part)
+            if part.op == "parameter":
+                return operands.parameter(self.loop.numbers[part.value], part.dtype)
+            return part
+
+        return e.substitute(root, replace)
+
+    def emit(self, outputs: Sequence[Place] | None = None) -> None:
+        """The step as an instruction of the program."""
+        lowering, node, loop = self.lowering, self.node, self.loop
+        operands = Operands(lowering, node, mergeable=not any(_gathers(s) for s in loop.stages))
+        stages = [self.stage(stage, operands) for stage in loop.stages]
+        rank = max((v.ndim for v in node.inputs if v is not None), default=0)
+        if not loop.axes:
+            rank = max([rank, *(v.ndim for v in node.outputs)])
+        row_axes = sum(1 << (rank - 1 - axis) for axis in loop.axes)
+        inputs = len(operands.values)
+        for value in node.inputs:
+            if value is not None and id(value) in lowering.places:
+                lowering.use(value, 1)
+        made: list[int] = []
+        for j, value in enumerate(node.outputs):
+            place = outputs[j] if outputs else lowering.output(value, like=self.like(operands, value))
+            made.append(self.kept(place, value, rank) if loop.axes else place.number)
+        kernel = loop_kernel(
+            lowering.name,
+            rank,
+            [*operands.values_dtypes(), *(v.dtype.name for v in node.outputs)],
+            stages,
+            inputs,
+            len(node.inputs),
+            row_axes,
+            loop.ordered,
+            operands.gathered,
+        )
+        first = lowering.add_slots(operands.numbers)
+        numbers = [lowering.places[id(v)].number for v in operands.values]
+        lowering.steps.append((kernel, [*numbers, *made], first))
+        lowering.texts.append(f"loop {node!r}")
+
+    def like(self, operands: Operands, value: Value) -> int:
+        """The input whose order in memory the output takes: the first one of its shape."""
+        for k, source in enumerate(operands.values):
+            place = self.lowering.places[id(source)]
+            if place.number < len(self.lowering.arrays) and source.ndim == value.ndim and source.shape is not None:
+                same = all(a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+                           for a, b in zip(source.shape, value.shape, strict=True))
+                if same:
+                    del k
+                    return place.number
+        return -1
+
+    def kept(self, place: Place, value: Value, rank: int) -> int:
+        """The number of a value as the loops see it: with a size of 1 where a row was reduced to one number."""
+        loop, lowering = self.loop, self.lowering
+        if value.ndim == rank:
+            return place.number
+        sizes, strides = iter(value.shape), iter(place.strides)
+        shape = [1 if d in loop.axes else next(sizes) for d in range(rank)]
+        steps = [0 if d in loop.axes else next(strides) for d in range(rank)]
+        seen = Node(None, (), (value.type.like(shape),)).outputs[0]
+        return lowering.view(seen, place, steps, 0).number
+
+    def stage(self, stage: Any, operands: Operands) -> Any:
+        """A stage on the whole step's operands; stores keep their number relative to the outputs."""
+        count = len(self.node.inputs)
+        if isinstance(stage, Fold):
+            return Fold(
+                tuple(
+                    Reduction(r.number, r.op, self.rewrite(r.value, operands), r.start) for r in stage.reductions
+                )
+            )
+        made = [
+            Store(s.operand - count, self.rewrite(s.value, operands), s.add) for s in stage.stores
+        ]
+        return type(stage)(tuple(made))
+
+
+class Operands:
+    """The arrays and numbers that a step reads, in the order of its kernel's operands and parameters."""
+
+    def __init__(self, lowering: _Lowering, node: Node, mergeable: bool = True) -> None:
+        self.lowering, self.node = lowering, node
+        self.values: list[Value] = []
+        self.numbers: list[tuple[Any, str]] = []
+        self.gathered = 0
+        self.mergeable = mergeable
+        self.inlined: dict[int, Scalar] = {}
+
+    def values_dtypes(self) -> list[str]:
+        return [v.dtype.name for v in self.values]
+
+    def load(self, value: Value, dtype: str) -> Scalar:
+        if value.is_constant:
+            return e.constant(value.node.value, dtype)
+        lowering = self.lowering
+        if id(value) in lowering.numbers:
+            return self.parameter(value, dtype)
+        known = self.inlined.get(id(value))
+        if known is not None:
+            return known
+        merged = lowering.merged.get(id(value))
+        if merged is not None and self.mergeable and self.fits(merged.node):
+            del lowering.merged[id(value)]
+            found = self.inlined[id(value)] = merged.expression(self)
+            # As stored: a half type is rounded where it would have been.
+            return found
+        lowering.ensure(value)
+        return e.load(self.operand(value), dtype)
+
+    def fits(self, node: Node) -> bool:
+        """Whether a merged node's loads can stand in this step: the space must stay what it is."""
+        return True
+
+    def operand(self, value: Value) -> int:
+        self.lowering.use(value, 2)
+        for k, known in enumerate(self.values):
+            if known is value:
+                return k
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def load_at(self, value: Value, part: Scalar) -> Scalar:
+        self.lowering.ensure(value)
+        number = self.operand(value)
+        self.gathered |= 1 << number
+        return e.load_at(number, part.dtype, *part.args)
+
+    def parameter(self, value: Any, dtype: str) -> Scalar:
+        if isinstance(value, Value) and value.is_constant:
+            return e.constant(value.node.value, dtype)
+        if isinstance(value, int | float):
+            return e.constant(value, dtype)
+        for k, (known, kind) in enumerate(self.numbers):
+            if known is value and kind == dtype:
+                return e.parameter(k, dtype)
+        self.numbers.append((value, dtype))
+        return e.parameter(len(self.numbers) - 1, dtype)
+
+
+def _gathers(stage: Any) -> bool:
+    parts = stage.reductions if isinstance(stage, Fold) else stage.stores
+    return any(node.op in ("load_at", "index") for part in parts for node in e.walk(part.value))
+
+
+def _positions(stages: Sequence[Any]) -> bool:
+    return any(
+        node.op == "index"
+        for stage in stages
+        for part in (stage.reductions if isinstance(stage, Fold) else stage.stores)
+        for node in e.walk(part.value)
+    )
+
+
+_kernels: dict[Any, Any] = {}
+
+
+def loop_kernel(
+    name: str,
+    rank: int,
+    dtypes: Sequence[str],
+    stages: Sequence[Any],
+    inputs: int,
+    _declared: int,
+    row_axes: int,
+    ordered: bool,
+    gathered: int,
+) -> Any:
+    """The native Loop of these stages; equal ones are one object, and share their compiled code.
+
+    Stores in the stages count outputs from 0. row_axes: bit d is dimension d, counted from the last.
+    """
+    fixed = _positions(stages)
+    key = (rank if fixed else 0, tuple(dtypes), tuple(map(_stage_key, stages)), inputs, row_axes, ordered, gathered)
+    found = _kernels.get(key)
+    if found is None:
+        prepared = [_prepared(stage, inputs, rank, row_axes if fixed else 0) for stage in stages]
+        compile_ = _Compile(name, tuple(dtypes), tuple(prepared))
+        found = _core.make_loop(len(dtypes), inputs, row_axes, fixed, ordered, gathered, compile_)
+        if len(_kernels) > 8192:
+            _kernels.clear()
+        _kernels[key] = found
+    return found
+
+
+def _stage_key(stage: Any) -> Any:
+    if isinstance(stage, Fold):
+        return ("fold", tuple((r.number, r.op, _Same(r.value), r.start) for r in stage.reductions))
+    return (type(stage).__name__, tuple((s.operand, _Same(s.value), s.add) for s in stage.stores))
+
+
+class _Same:
+    """A Scalar as a key: equal expressions are one object, and their == builds another expression."""
+
+    __slots__ = ("scalar",)
+
+    def __init__(self, scalar: Scalar) -> None:
+        self.scalar = scalar
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.scalar is self.scalar
+
+    def __hash__(self) -> int:
+        return id(self.scalar)
+
+
+def _prepared(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:
+    """The stage with outputs behind the inputs, and functions and half types written in what code is made of."""
+    order = [d for d in range(rank) if not row_axes >> (rank - 1 - d) & 1]
+    order += [d for d in range(rank) if row_axes >> (rank - 1 - d) & 1]
+    place = {d: k for k, d in enumerate(order)}
+
+    def position(part: Scalar) -> Scalar:
+        return e.index(place[part.value]) if part.op == "index" else part
+
+    def finished(root: Scalar) -> Scalar:
+        return expand(e.substitute(root, position) if row_axes else root)
+
+    if isinstance(stage, Fold):
+        return Fold(tuple(Reduction(r.number, r.op, finished(r.value), r.start) for r in stage.reductions))
+    return type(stage)(tuple(Store(inputs + s.operand, finished(s.value), s.add) for s in stage.stores))
+
+
+class _Compile:
+    """Makes a Loop's code for one pattern: what the native core calls when it meets a new one."""
+
+    def __init__(self, name: str, dtypes: tuple[str, ...], stages: tuple[Any, ...]) -> None:
+        self.name, self.dtypes, self.stages = name, dtypes, stages
+
+    def __call__(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> tuple[int, Any]:
+        from weft.expr.compiler import compile_kernel
+
+        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any"}
+        operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
+        kernel = Kernel(_identifier(self.name), rank, operands, self.stages, row_rank, lanes)
+        made = compile_kernel(kernel)
+        return made.address, made
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "loop"
+
+
+__all__ += ["Callable", "Size", "as_dtype", "broadcast_shapes"]

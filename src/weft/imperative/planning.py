@@ -1,0 +1,131 @@
+"""What functions of operators ask when they meet operands that they have no plan for.
+
+The native function object calls plan_call once for each new key, and the tape plan_backward once for each plan and set
+of inputs whose gradients are wanted; from then on native code replays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import _core
+from weft.base.errors import DeviceError
+from weft.executor.planner import Recipe, make_plan
+from weft.graph.gradient import backward_graph
+from weft.graph.graph import Graph
+from weft.ops.node import Node, Value, constant, input_value
+from weft.ops.op import Op
+from weft.ops.sizes import NeedsSizes, input_size
+from weft.ops.types import TensorType
+
+__all__ = ["plan_backward", "plan_call"]
+
+
+def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool, records: bool) -> Any:
+    """The plan of one operator on these operands: arrays, Python numbers, or None for those that are missing.
+
+    exact: for these sizes only; else for all of this pattern, or None if a rule has to know the sizes. records: its
+    gradient will be wanted. Raises what the operator's rules raise.
+    """
+    values = [_value(k, x, exact) for k, x in enumerate(operands)]
+    _one_device(op, operands)
+    numbers = {name: constant_like(x) for name, x in runtime.items() if x is not None}
+    missing = {name: None for name, x in runtime.items() if x is None}
+    try:
+        bound = op.with_runtime({**numbers, **missing})
+        types = bound.infer(*(None if v is None else v.type for v in values))
+        node = Node(
+            op.with_runtime(missing) if missing else op,
+            values,
+            (types,) if isinstance(types, TensorType) else tuple(types),
+            numbers,
+        )
+        inputs = [v for v in values if v is not None]
+        graph = Graph([*inputs, *numbers.values()], node.outputs)
+        strides = [_strides(x) if exact else None for x in operands if isinstance(x, _core.Tensor)]
+        writes = _writes(op, node)
+        plan = make_plan(
+            graph,
+            op.name,
+            [s for s in strides if s is not None],
+            visible=len(node.outputs) - op.hidden,
+            writes=writes,
+            exact=exact,
+        )
+        if records and not exact:  # its gradient must hold for all sizes, too
+            arrays = [v for v in graph.inputs if not v.type.weak]
+            plan_backward(plan.recipe, [v.dtype.kind == "float" for v in arrays])
+        return plan
+    except NeedsSizes:
+        if exact:
+            raise
+        return None
+
+
+def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:
+    """The plan of the gradients of a plan's arrays, or None if all are zero.
+
+    Its inputs: the plan's arrays, its outputs, and the gradients of those that callers get.
+    """
+    graph = recipe.graph
+    flags = iter(wanted)
+    wants = [False if v.type.weak else next(flags) for v in graph.inputs]
+    outputs = [v for v in graph.outputs if v is not None]
+    backward = backward_graph(graph, wants, [k < recipe.visible for k in range(len(outputs))])
+    given = [want for v, want in zip(graph.inputs, wants, strict=True) if not v.type.weak]
+    gradients = 0
+    results = iter(backward.outputs)
+    for k, want in enumerate(given):
+        if want and next(results) is not None:
+            gradients |= 1 << k
+    if not gradients:
+        return None
+    found = [v for v in backward.outputs if v is not None]
+    name = graph.outputs[0].node.op.name if graph.outputs[0] and graph.outputs[0].node.op else "value"
+    return make_plan(
+        Graph(backward.inputs, found),
+        f"{name} gradient",
+        recipe.strides if recipe.exact else (),
+        gradients=gradients,
+        exact=recipe.exact,
+    )
+
+
+def _value(k: int, x: Any, exact: bool) -> Value | None:
+    if x is None:
+        return None
+    if isinstance(x, _core.Tensor):
+        shape = x.shape
+        if not exact:
+            shape = tuple(1 if n == 1 else input_size(len(shape) - 1 - d) for d, n in enumerate(shape))
+        return input_value(TensorType(shape, x.dtype, x.device), f"x{k}")
+    return constant_like(x, f"x{k}")
+
+
+def constant_like(x: Any, name: str = "number") -> Value:
+    """A number that is given at each call: its kind is known, its value is not."""
+    return input_value(constant(x).type, name)
+
+
+def _strides(x: Any) -> tuple[int, ...]:
+    return tuple(s // x.itemsize for s in x.strides)
+
+
+def _one_device(op: Op, operands: list[Any]) -> None:
+    devices = {x.device for x in operands if isinstance(x, _core.Tensor)}
+    if len(devices) > 1:
+        listed = ", ".join(_core.describe(x) for x in operands if isinstance(x, _core.Tensor))
+        raise DeviceError(f"{op.name}: operands on different devices: {listed}")
+
+
+def _writes(op: Op, node: Node) -> dict[int, int]:
+    """Which output becomes the new content of which array among the inputs."""
+    found: dict[int, int] = {}
+    for name, output in op.writes.items():
+        position = [spec.name for spec in op.inputs].index(name)
+        value = node.inputs[position]
+        if value is None:
+            continue
+        arrays = [v for v in node.inputs if v is not None and not v.type.weak]
+        found[op.outputs.index(output)] = next(k for k, v in enumerate(arrays) if v is value)
+    return found
