@@ -450,18 +450,39 @@ PyObject* call_function(PyObject* self, PyObject* const* arguments, Py_ssize_t c
 
 // Methods of tensors: a method has no room for its function, so each of these has its own entry.
 constexpr size_t kMethods = 512;
-OperatorFunction* method_functions[kMethods];
+OperatorFunction* method_functions[kMethods];  // null until the first call
+std::array<std::string, 2> method_texts[kMethods];
 size_t methods_made = 0;
+
+OperatorFunction& function_of(nb::handle function) {
+  nb::object self = function.attr("__self__");
+  void* found = PyCapsule_GetPointer(self.ptr(), nullptr);
+  if (!found) throw nb::python_error();
+  return *static_cast<OperatorFunction*>(found);
+}
+
+OperatorFunction& function_named(const char* name) {
+  static PyObject* const find = lasting("weft.ops.registry", "function");
+  nb::object found = nb::handle(find)(name);
+  return function_of(found.release());  // as long as the process
+}
 
 template <size_t I>
 PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   return guarded_object([&] {
-    const Py_ssize_t all = count + (names ? PyTuple_Size(names) : 0);
-    std::vector<PyObject*> with_self;
-    with_self.reserve(static_cast<size_t>(all) + 1);
-    with_self.push_back(self);
-    with_self.insert(with_self.end(), arguments, arguments + all);
-    return method_functions[I]->call(with_self.data(), count + 1, names);
+    if (!method_functions[I]) method_functions[I] = &function_named(method_texts[I][0].c_str());
+    constexpr size_t kFew = 8;
+    PyObject* few[kFew];
+    std::vector<PyObject*> many;
+    const auto all = static_cast<size_t>(count + (names ? PyTuple_Size(names) : 0));
+    PyObject** with_self = few;
+    if (all + 1 > kFew) {
+      many.resize(all + 1);
+      with_self = many.data();
+    }
+    with_self[0] = self;
+    std::copy_n(arguments, all, with_self + 1);
+    return method_functions[I]->call(with_self, count + 1, names);
   });
 }
 
@@ -474,13 +495,6 @@ PyCFunction as_function(_PyCFunctionFastWithKeywords function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-OperatorFunction& function_of(nb::handle function) {
-  nb::object self = function.attr("__self__");
-  void* found = PyCapsule_GetPointer(self.ptr(), nullptr);
-  if (!found) throw nb::python_error();
-  return *static_cast<OperatorFunction*>(found);
-}
-
 const char* const slot_names[] = {"add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow",
                                   "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift",
                                   "bitwise_right_shift", "matmul", "negative", "positive", "abs", "bitwise_invert",
@@ -489,12 +503,7 @@ OperatorFunction* slot_functions[static_cast<size_t>(Slot::count)];
 
 OperatorFunction& function_for(Slot slot) {
   OperatorFunction*& function = slot_functions[static_cast<size_t>(slot)];
-  if (!function) {
-    static PyObject* const find = lasting("weft.ops.registry", "function");
-    nb::object found = nb::handle(find)(slot_names[static_cast<size_t>(slot)]);
-    function = &function_of(found);
-    found.release();  // as long as the process
-  }
+  if (!function) function = &function_named(slot_names[static_cast<size_t>(slot)]);
   return *function;
 }
 
@@ -542,20 +551,20 @@ void bind_operator(nb::module_& m) {
     if (!made.is_valid()) throw nb::python_error();
     return made;
   });
-  // Adds the function as a method of tensors.
-  m.def("add_method", [](nb::handle function, const std::string& name) {
+  // A method of tensors: the function of the operator of that name, found at the first call.
+  m.def("add_method", [](const std::string& name) {
     static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
     if (methods_made == kMethods) throw ValueError("add_method: too many methods");
-    OperatorFunction& operation = function_of(function);
-    method_functions[methods_made] = &operation;
-    auto* texts = new std::array<std::string, 2>{name, nb::cast<std::string>(function.attr("__doc__"))};
+    auto& [own_name, text] = method_texts[methods_made];
+    own_name = name;
+    text = name + "(...)\n\nSee weft.functional." + name + ".";
     auto* definition = new PyMethodDef{};
-    definition->ml_name = (*texts)[0].c_str();
-    definition->ml_doc = (*texts)[1].c_str();
+    definition->ml_name = own_name.c_str();
+    definition->ml_doc = text.c_str();
     definition->ml_meth = as_function(table[methods_made++]);
     definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
     nb::object method = nb::steal(PyDescr_NewMethod(tensor_type, definition));
-    if (PyObject_SetAttrString(reinterpret_cast<PyObject*>(tensor_type), (*texts)[0].c_str(), method.ptr()))
+    if (PyObject_SetAttrString(reinterpret_cast<PyObject*>(tensor_type), own_name.c_str(), method.ptr()))
       throw nb::python_error();
   });
   m.def("operator_counters", [] {

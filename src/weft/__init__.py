@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from weft import engine as engine
+    from weft import functional as functional
+    from weft import ops as ops
     from weft import random as random
     from weft import storage as storage
     from weft.base.device import Device as Device
@@ -63,6 +65,12 @@ if TYPE_CHECKING:
     from weft.imperative.creation import tensor as tensor
     from weft.imperative.creation import zeros as zeros
     from weft.imperative.creation import zeros_like as zeros_like
+    from weft.imperative.gradient import Function as Function
+    from weft.imperative.gradient import GradManager as GradManager
+    from weft.imperative.gradient import grad as grad
+    from weft.imperative.gradient import no_grad as no_grad
+    from weft.imperative.gradient import recompute as recompute
+    from weft.imperative.gradient import value_and_grad as value_and_grad
     from weft.imperative.serialization import FileFormatError as FileFormatError
     from weft.imperative.serialization import load as load
     from weft.imperative.serialization import load_metadata as load_metadata
@@ -119,6 +127,14 @@ _MODULE_OF = {
         "zeros",
         "zeros_like",
     ),
+    "weft.imperative.gradient": (
+        "Function",
+        "GradManager",
+        "grad",
+        "no_grad",
+        "recompute",
+        "value_and_grad",
+    ),
     "weft.imperative.serialization": ("FileFormatError", "load", "load_metadata", "save"),
     "weft.imperative.tensor": (
         "Tensor",
@@ -130,7 +146,7 @@ _MODULE_OF = {
     ),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("engine", "random", "storage")
+_SUBPACKAGES = ("engine", "functional", "ops", "random", "storage")
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 
@@ -146,6 +162,8 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             value = importlib.import_module(f"weft.{name}")
         elif name == "__version__":
             value = importlib.import_module("importlib.metadata").version("weft")
+        elif name in importlib.import_module("weft.functional").__dir__():
+            value = getattr(importlib.import_module("weft.functional"), name)
         else:
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
         globals()[name] = value

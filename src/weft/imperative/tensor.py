@@ -269,3 +269,14 @@ _METHODS = {
 }
 for _name, _method in _METHODS.items():
     setattr(Tensor, _name, _method)
+
+
+def _add_operators() -> None:
+    from weft.ops.index import METHODS
+
+    for name in METHODS:
+        if name not in vars(Tensor):
+            _core.add_method(name)
+
+
+_add_operators()

@@ -1,0 +1,354 @@
+"""Gradients of what ran: GradManager, grad, value_and_grad, no_grad, Function.
+
+>>> import weft as wf
+>>> x = wf.tensor([1., 2.])
+>>> gm = wf.GradManager().attach([x])
+>>> with gm:
+...     loss = (x * x).sum()
+...     gm.backward(loss)
+>>> x.grad
+tensor([2., 4.], dtype=float32, device=cpu:0)
+
+Calls are recorded only while an input wants a gradient. A record is owned by the results it explains, so results that
+are dropped free their history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from weft import _core
+from weft.base.errors import ShapeError
+from weft.imperative.tensor import Tensor
+
+__all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
+
+_gradients: WeakKeyDictionary[Tensor, Tensor] = WeakKeyDictionary()
+_active = 0  # managers and calls of grad that record at present, in all threads
+
+
+def _ones_like(y: Tensor) -> Tensor:
+    from weft.imperative.creation import ones_like
+
+    return ones_like(y)
+
+
+class GradManager:
+    """Records what happens to tensors inside a ``with``, and adds the gradients to their ``grad``.
+
+    attach tensors once, then use it again and again. backward also ends the recording of what it went through.
+    Managers nest: gradients that an inner one computes are recorded for the outer one.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([3.])
+    >>> gm = GradManager()
+    >>> _ = gm.attach([w])
+    >>> with gm:
+    ...     y = w * w * w
+    ...     gm.backward(y)
+    >>> w.grad.item()
+    27.0
+    """
+
+    def __init__(self) -> None:
+        self._watched: list[Tensor] = []
+        self._callbacks: dict[int, list[Callable[[Tensor, Tensor], Tensor | None]]] = {}
+        self._leaves: dict[int, Any] | None = None
+
+    def attach(
+        self,
+        tensors: Tensor | Iterable[Tensor],
+        callbacks: Callable[[Tensor, Tensor], Tensor | None]
+        | Sequence[Callable[[Tensor, Tensor], Tensor | None]]
+        | None = None,
+    ) -> GradManager:
+        """Want the gradients of these. Each callback(tensor, gradient) runs before a gradient is added; what it returns,
+        unless None, takes the gradient's place.
+
+        Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
+        """
+        listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        hooks = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
+        for x in listed:
+            if not isinstance(x, Tensor):
+                raise TypeError(f"attach: expected tensors, got {type(x).__name__}")
+            if x.dtype.kind != "float":
+                raise _core_dtype_error(x)
+            if id(x) not in self._callbacks:
+                self._watched.append(x)
+                self._callbacks[id(x)] = []
+                if self._leaves is not None:
+                    self._leaves[id(x)] = _core.watch(x)
+            self._callbacks[id(x)].extend(hooks)
+        return self
+
+    def attached_tensors(self) -> list[Tensor]:
+        """The tensors attached so far."""
+        return list(self._watched)
+
+    def record(self) -> None:
+        """Begin to record; ``with`` calls it. Raises RuntimeError if it records already."""
+        global _active
+        if self._leaves is not None:
+            raise RuntimeError("record: this GradManager records already")
+        self._leaves = {id(x): _core.watch(x) for x in self._watched}
+        _active += 1
+
+    def release(self) -> None:
+        """End recording; ``with`` calls it."""
+        global _active
+        if self._leaves is None:
+            return
+        leaves, self._leaves = self._leaves, None
+        _active -= 1
+        for x in reversed(self._watched):
+            _core.unwatch(x, leaves[id(x)])
+
+    def __enter__(self) -> GradManager:
+        self.record()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def backward(
+        self,
+        y: Tensor | Sequence[Tensor] | None = None,
+        dy: Tensor | Sequence[Tensor] | None = None,
+    ) -> None:
+        """Add the gradient of y with respect to every attached tensor to its ``grad``, then end recording.
+
+        dy: the gradient of what is to be minimised with respect to y; by default 1 for every element.
+        Raises RuntimeError outside of recording, ShapeError if dy does not have y's shape, ValueError if a value that
+        is needed was overwritten.
+        """
+        if self._leaves is None:
+            raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
+        ys = [] if y is None else [y] if isinstance(y, Tensor) else list(y)
+        dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor) else list(dy)
+        leaves = self._leaves
+        nested = _active > 1
+        try:
+            found = _backward(ys, dys, [leaves[id(x)] for x in self._watched], create_graph=nested)
+        finally:
+            self.release()
+        for x, dx in zip(self._watched, found, strict=True):
+            if dx is None:
+                continue
+            for hook in self._callbacks[id(x)]:
+                replaced = hook(x, dx)
+                dx = dx if replaced is None else replaced
+            before = _gradients.get(x)
+            _gradients[x] = dx if before is None else before + dx
+
+
+def _core_dtype_error(x: Tensor) -> Exception:
+    from weft.base.errors import DTypeError
+
+    return DTypeError(f"attach: only floating-point tensors have gradients: x is {_core.describe(x)}")
+
+
+def _backward(
+    ys: Sequence[Tensor], dys: Sequence[Tensor | None], leaves: Sequence[Any], create_graph: bool
+) -> list[Tensor | None]:
+    slopes = []
+    if len(ys) != len(dys):
+        raise ValueError(f"backward: {len(ys)} values, but {len(dys)} gradients of them")
+    for y, dy in zip(ys, dys, strict=True):
+        if dy is None:
+            dy = _ones_like(y)
+        if dy.shape != y.shape:
+            raise ShapeError(f"backward: y has shape {y.shape}, its gradient {dy.shape}")
+        slopes.append(dy)
+    found: list[Tensor | None] = _core.backward(list(ys), slopes, list(leaves), create_graph)
+    return found
+
+
+def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """A function that gives f's value, one number, and its gradient with respect to the arguments argnums.
+
+    has_aux: f gives (value, anything); so does the result, as ((value, anything), gradient).
+    Raises ShapeError if the value is not one element. Nests to any order.
+
+    >>> import weft as wf
+    >>> value, slope = value_and_grad(lambda x: x * x)(wf.tensor(3.))
+    >>> value.item(), slope.item()
+    (9.0, 6.0)
+    """
+
+    @functools.wraps(f)
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        global _active
+        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        inner = list(args)
+        leaves = []
+        for k in numbers:
+            if not isinstance(inner[k], Tensor):
+                raise TypeError(f"grad: argument {k} must be a Tensor, got {type(inner[k]).__name__}")
+            inner[k] = _core.alias(inner[k], keep_past=True)
+            leaves.append(_core.watch(inner[k]))
+        _active += 1
+        try:
+            result = f(*inner, **kwargs)
+            y = result[0] if has_aux else result
+            if not isinstance(y, Tensor) or y.size != 1:
+                raise ShapeError(f"grad: the function must give one number, got {y if not isinstance(y, Tensor) else y.shape}")
+            found = _backward([y], [None], leaves, create_graph=_active > 1)
+        finally:
+            _active -= 1
+        from weft.imperative.creation import zeros_like
+
+        slopes = [zeros_like(args[k]) if dx is None else dx for k, dx in zip(numbers, found, strict=True)]
+        return result, slopes[0] if isinstance(argnums, int) else tuple(slopes)
+
+    return compute
+
+
+def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """A function that gives the gradient of f, whose value is one number, with respect to the arguments argnums.
+
+    >>> import weft as wf
+    >>> cube = lambda x: x * x * x
+    >>> grad(cube)(wf.tensor(2.)).item(), grad(grad(cube))(wf.tensor(2.)).item()
+    (12.0, 12.0)
+    """
+    both = value_and_grad(f, argnums, has_aux)
+
+    @functools.wraps(f)
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        result, slopes = both(*args, **kwargs)
+        return (slopes, result[1]) if has_aux else slopes
+
+    return compute
+
+
+class no_grad(contextlib.ContextDecorator):  # noqa: N801 - its public name
+    """Nothing is recorded inside; also a decorator.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([1.])
+    >>> gm = wf.GradManager().attach([x])
+    >>> with gm, no_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
+
+    def __enter__(self) -> None:
+        _core.set_recording(False)
+
+    def __exit__(self, *_: object) -> None:
+        _core.set_recording(True)
+
+
+class Function:
+    """A function with a gradient of one's own: forward(*x) and backward(*dy), both on tensors.
+
+    Call an instance with tensors; forward may keep what backward needs in self. backward returns a gradient for each
+    tensor that forward was given, None for zero.
+
+    >>> import weft as wf
+    >>> class Double(Function):
+    ...     def forward(self, x):
+    ...         return x * 2
+    ...     def backward(self, dy):
+    ...         return dy * 2
+    >>> grad(lambda x: Double()(x))(wf.tensor(1.)).item()
+    2.0
+    """
+
+    def forward(self, *x: Any) -> Any:
+        """The value."""
+        raise NotImplementedError(f"{type(self).__name__}: no forward")
+
+    def backward(self, *dy: Any) -> Any:
+        """The gradients of forward's tensors."""
+        raise NotImplementedError(f"{type(self).__name__}: no backward")
+
+    def __call__(self, *args: Any) -> Any:
+        inputs = [x for x in args if isinstance(x, Tensor)]
+        with no_grad():
+            result = self.forward(*args)
+        outputs = [result] if isinstance(result, Tensor) else list(result)
+        if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
+            outputs = [_core.alias(y, keep_past=False) for y in outputs]
+            _core.record_function(inputs, outputs, self.backward)
+        return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
+
+
+def recompute(f: Callable[..., Any], *args: Any) -> Any:
+    """f(*args), of which nothing inside is kept for the gradient: it is computed again when that is asked for.
+
+    Arguments that are tensors have gradients; random numbers come out the same the second time.
+
+    >>> import weft as wf
+    >>> grad(lambda x: recompute(lambda t: t * t, x))(wf.tensor(3.)).item()
+    6.0
+    """
+    from weft import random
+
+    state = random.get_state()
+
+    class Again(Function):
+        def forward(self, *x: Any) -> Any:
+            return f(*x)
+
+        def backward(self, *dy: Any) -> Any:
+            global _active
+            now = random.get_state()
+            random.set_state(state)
+            watched = [
+                _core.alias(x, keep_past=True) if isinstance(x, Tensor) and x.dtype.kind == "float" else x for x in args
+            ]
+            leaves = [_core.watch(x) for x, a in zip(watched, args, strict=True) if x is not a]
+            nested = _core.is_recording()
+            _active += 1
+            if not nested:
+                _core.set_recording(True)
+            try:
+                y = f(*watched)
+                found = iter(_backward([y] if isinstance(y, Tensor) else list(y), list(dy), leaves, nested))
+            finally:
+                if not nested:
+                    _core.set_recording(False)
+                _active -= 1
+                random.set_state(now)
+            return tuple(next(found) if x is not a else None for x, a in zip(watched, args, strict=True)
+                         if isinstance(a, Tensor))
+
+    return Again()(*args)
+
+
+def _get_grad(self: Tensor) -> Tensor | None:
+    """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
+    return _gradients.get(self)
+
+
+def _set_grad(self: Tensor, value: Tensor | None) -> None:
+    if value is None:
+        _gradients.pop(self, None)
+    elif not isinstance(value, Tensor) or value.shape != self.shape:
+        raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
+    else:
+        _gradients[self] = value
+
+
+def _requires_grad(self: Tensor) -> bool:
+    """Whether calls with this tensor are being recorded."""
+    return bool(_core.is_tracked(self))
+
+
+def _detach(self: Tensor) -> Tensor:
+    """The same memory without its history."""
+    return _core.alias(self, keep_past=False)
+
+
+Tensor.grad = property(_get_grad, _set_grad, doc=_get_grad.__doc__)  # type: ignore[attr-defined]
+Tensor.requires_grad = property(_requires_grad)  # type: ignore[attr-defined]
+Tensor.detach = _detach  # type: ignore[attr-defined]
+
+__all__ += ["Iterator"]
