@@ -166,8 +166,11 @@ KernelRef backward(const LayerNorm& r) {
   std::vector<Argument> arguments{
       {DNNL_ARG_SRC, f.x, recipe.input(recipe.next_operand(), desc_of(r.x), f.x)}};
   arguments.push_back({DNNL_ARG_DIFF_DST, f.y, recipe.input(recipe.next_operand(), desc_of(r.y), f.y)});
-  if (r.affine)
-    arguments.push_back({DNNL_ARG_SCALE, scale, recipe.input(recipe.next_operand(), f.scale, scale)});
+  if (r.affine) {
+    const Place place = recipe.input(recipe.next_operand(), f.scale, scale);
+    arguments.push_back({DNNL_ARG_SCALE, scale, place});
+    arguments.push_back({DNNL_ARG_SHIFT, scale, place});  // oneDNN 3.2 counts it among the inputs, unread
+  }
   arguments.push_back({DNNL_ARG_MEAN, f.statistics, Recipe::operand(recipe.next_operand())});
   arguments.push_back({DNNL_ARG_VARIANCE, f.statistics, Recipe::operand(recipe.next_operand())});
   arguments.push_back({DNNL_ARG_DIFF_SRC, dx, recipe.output(recipe.next_operand(), desc_of(r.dx), dx)});
