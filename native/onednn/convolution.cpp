@@ -111,18 +111,29 @@ class Builder {
     return {engine(), kind, kDirect, d.x, d.w, d.y, w.stride, w.dilation, w.low, w.high, attributes, true};
   }
 
-  // Makes the primitive's description with activations as they are, or else staged: `make` gives an empty one
-  // where oneDNN has no code.
+  // 0: fast; 1: by a product of matrices that oneDNN unrolls the windows into, which channels first gets and
+  // which loses to copies into channels last, but for float32 and windows of one element; 2: reference code.
+  int slowness(const std::string& implementation) const {
+    if (is_reference_code(implementation)) return 2;
+    if (implementation.find("gemm") == std::string::npos) return 0;
+    const bool single = !r_.w.layout && std::all_of(r_.w.shape.begin() + 2, r_.w.shape.end(),
+                                                    [](int64_t size) { return size == 1; });
+    return single && r_.x.dtype == DType::float32 ? 0 : 1;
+  }
+
+  // Makes the primitive's description with activations as they are, or staged if that is faster. `make` gives
+  // an empty one where oneDNN has no code. Tells what was chosen.
   template <class Make>
-  auto choose(Descs& chosen, Make&& make) const {
+  auto choose(Descs& chosen, bool& staged, Make&& make) const {
     decltype(make(chosen, false)) best;
     for (const bool stage : {false, true}) {
       const Descs d = descs(stage);
       auto pd = make(d, stage);
-      if (!pd || (best && is_reference_code(pd.impl_info_str()))) continue;
+      if (!pd || (best && slowness(pd.impl_info_str()) >= slowness(best.impl_info_str()))) continue;
       best = pd;
       chosen = d;
-      if (!is_reference_code(pd.impl_info_str())) break;
+      staged = stage;
+      if (slowness(pd.impl_info_str()) == 0) break;
     }
     if (!best)
       throw Unsupported("no implementation for src " + describe(r_.x) + ", weights " + describe(r_.w) +
@@ -139,16 +150,12 @@ class Builder {
 
   KernelRef forward() {
     Descs d;
-    std::unique_ptr<PostOps> post_ops;
-    bool late = false;  // accumulation by the reorder of the result
-    const auto pd = choose(d, [&](const Descs& wanted, bool stage) {
-      auto ops = std::make_unique<PostOps>(r_.post_ops, wanted.y, r_.accumulate && !stage);
-      forward_pd made = forward_desc(wanted, ops->attributes, false);
-      if (made && (!post_ops || !is_reference_code(made.impl_info_str()))) {
-        post_ops = std::move(ops);
-        late = r_.accumulate && stage;
-      }
-      return made;
+    bool staged = false;
+    const auto post_ops = [&](const Descs& wanted, bool stage) {  // staged, the result's reorder accumulates
+      return PostOps(r_.post_ops, wanted.y, r_.accumulate && !stage);
+    };
+    const auto pd = choose(d, staged, [&](const Descs& wanted, bool stage) {
+      return forward_desc(wanted, post_ops(wanted, stage).attributes, false);
     });
     Recipe recipe;
     const int x = recipe.next_operand(), w = recipe.next_operand();
@@ -161,9 +168,10 @@ class Builder {
     }
     const int first = recipe.next_operand();
     for (int i = 0; i < count_operands(r_.post_ops); ++i) recipe.next_operand();
-    post_ops->add_arguments(recipe, first, arguments);
+    post_ops(d, staged).add_arguments(recipe, first, arguments);
     const int y = first + count_operands(r_.post_ops);
-    const Place result = recipe.output(y, activation_desc(r_.y), d.y, late, reads_result(r_.post_ops));
+    const Place result =
+        recipe.output(y, activation_desc(r_.y), d.y, staged && r_.accumulate, reads_result(r_.post_ops));
     arguments.push_back({DNNL_ARG_DST, d.y, result});
     recipe.add<dnnl::convolution_forward>(pd, std::move(arguments));
     return recipe.finish(pd.impl_info_str());
@@ -172,7 +180,8 @@ class Builder {
   KernelRef data() {
     using data_pd = dnnl::convolution_backward_data::primitive_desc;
     Descs d;
-    const auto pd = choose(d, [&](const Descs& wanted, bool) {
+    bool staged = false;
+    const auto pd = choose(d, staged, [&](const Descs& wanted, bool) {
       Descs loose = wanted;
       loose.w = any_desc_like(wanted.w);
       const forward_pd hint = forward_desc(loose, plain_attributes(), true);
@@ -194,7 +203,8 @@ class Builder {
   KernelRef weights() {
     using weights_pd = dnnl::convolution_backward_weights::primitive_desc;
     Descs d;
-    const auto pd = choose(d, [&](const Descs& wanted, bool) {
+    bool staged = false;
+    const auto pd = choose(d, staged, [&](const Descs& wanted, bool) {
       Descs loose = wanted;
       // The forward pass is only a hint, and takes weights of the activations' type.
       loose.w = any_desc(r_.x.dtype, w_.shape);

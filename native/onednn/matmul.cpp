@@ -113,6 +113,23 @@ Matmul folded(Matmul r) {
   return r;
 }
 
+// Whether the columns of x are dense, and not its rows.
+bool is_column_major(const Geometry& x) {
+  const size_t n = x.shape.size();
+  return x.strides[n - 2] == 1 && x.strides[n - 1] != 1 && x.shape[n - 2] > 1 && x.shape[n - 1] > 1;
+}
+void transpose(Geometry& x) {
+  const size_t n = x.shape.size();
+  std::swap(x.shape[n - 2], x.shape[n - 1]);
+  std::swap(x.strides[n - 2], x.strides[n - 1]);
+}
+
+// Where c is column-major, the product that gives its transpose: c^T = b^T a^T. Only elementwise post-ops
+// go along, since others name dimensions.
+bool transposes(const Matmul& r) {
+  return is_column_major(r.c) && !r.bias && !r.b.any && !r.b.layout && count_operands(r.post_ops) == 0;
+}
+
 struct Attempt {
   bool stage_inputs, stage_result;
 };
@@ -162,11 +179,16 @@ Plan choose(const Matmul& r) {
 }
 
 KernelRef build(const Matmul& request) {
-  const Matmul r = folded(request);
-  Plan plan = choose(r);
+  Matmul r = folded(request);
   Recipe recipe;
   recipe.keep(r.b);
-  const int a = recipe.next_operand(), b = recipe.next_operand();
+  int a = recipe.next_operand(), b = recipe.next_operand();
+  if (transposes(r)) {
+    std::swap(a, b);
+    std::swap(r.a, r.b);
+    for (Geometry* x : {&r.a, &r.b, &r.c}) transpose(*x);
+  }
+  Plan plan = choose(r);
   std::vector<Argument> arguments{{DNNL_ARG_SRC, plan.a, recipe.input(a, desc_of(r.a), plan.a)}};
   const memory::desc weights = plan.pd.weights_desc();
   if (r.b.any || r.b.layout) {

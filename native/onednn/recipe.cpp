@@ -49,7 +49,7 @@ Entered::Entered() {
   watch_forks();
   engine();  // oneDNN asks OpenMP on its own when it starts
   before_ = omp_get_max_threads();
-  if (const int wanted = team_size(); wanted != before_) omp_set_num_threads(wanted);
+  if (const int wanted = team_size(); wanted < before_) omp_set_num_threads(wanted);
 }
 
 Entered::~Entered() {

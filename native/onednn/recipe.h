@@ -19,7 +19,8 @@ using dnnl::memory;
 // One engine for the process; never destroyed, because kernels may outlive everything.
 const dnnl::engine& engine();
 
-// The calling thread, ready for oneDNN: its OpenMP regions are as wide as the team (team.h).
+// The calling thread, ready for oneDNN: its OpenMP regions are no wider than the team (team.h), nor
+// than OMP_NUM_THREADS allows.
 class Entered {
  public:
   Entered();

@@ -327,11 +327,7 @@ def test_convolution_with_packed_weights(rng, case, dtype):
     wish = (dtype, w_shape, "any")
     kernel = _core.onednn_convolution(x.geometry, wish, y.geometry, **options)
     layout = kernel.layout(1)
-    if options["groups"] > 1:
-        split = (options["groups"], w_shape[0] // options["groups"], *w_shape[1:])
-        pack = _core.onednn_reorder((dtype, split, None), layout)
-    else:
-        pack = _core.onednn_reorder(w.geometry, layout)
+    pack = _core.onednn_reorder(w.geometry, layout)  # knows that groups split the first dimension
     packed = buffer(layout)
     run(pack, w, packed)
     run(kernel, x, packed, y)
