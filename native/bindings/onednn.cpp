@@ -1,0 +1,376 @@
+// onednn.cpp: oneDNN's kernels for Python. Geometry is a tuple (dtype, shape, strides): strides in elements,
+// None for row-major, or "any" where the kernel may choose; or a Layout that a kernel chose. A function that
+// makes kernels returns None for what oneDNN cannot do.
+#include "onednn/kernels.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/program.h"
+
+namespace weft {
+namespace {
+
+using namespace onednn;
+using Numbers = std::vector<int64_t>;
+
+struct PyOnednnKernel : PyKernel {
+  const OnednnKernel& core() const { return static_cast<const OnednnKernel&>(*kernel); }
+};
+struct PyLayout {
+  LayoutRef core;
+};
+
+Geometry as_geometry(nb::handle object) {
+  Geometry x;
+  if (const auto* layout = as<PyLayout>(object)) {
+    x.layout = layout->core;
+    return x;
+  }
+  if (!PyTuple_Check(object.ptr()) || PyTuple_Size(object.ptr()) != 3)
+    throw nb::type_error(
+        ("geometry is (dtype, shape, strides) or a Layout, got " + to_utf8(nb::repr(object))).c_str());
+  x.dtype = as_dtype(object[0]);
+  const Dims shape = as_shape(object[1], "geometry");
+  x.shape.assign(shape.begin(), shape.end());
+  x.strides.resize(x.shape.size());
+  const nb::object strides = object[2];
+  if (strides.is_none()) {
+    row_major(x.shape, x.strides.data());
+  } else if (PyUnicode_Check(strides.ptr())) {
+    if (to_utf8(strides) != "any") throw ValueError("geometry: strides are numbers, None or 'any'");
+    x.any = true;
+  } else {
+    x.strides = nb::cast<Numbers>(strides);
+    if (x.strides.size() != x.shape.size())
+      throw ShapeError("geometry: " + std::to_string(x.shape.size()) + " sizes, but " +
+                       std::to_string(x.strides.size()) + " strides");
+  }
+  return x;
+}
+
+std::optional<Geometry> as_optional(nb::handle object) {
+  return object.is_none() ? std::nullopt : std::optional(as_geometry(object));
+}
+
+// The first number of each kind where it is not given, and the second.
+std::pair<float, float> defaults_of(const std::string& kind) {
+  if (kind == "hardswish") return {1.0F / 6, 0.5F};
+  if (kind == "swish" || kind == "linear" || kind == "sum") return {1, 0};
+  return {0, 0};
+}
+
+// "relu", ("linear", 2.0, 1.0), ("add", geometry).
+PostOp as_post_op(nb::handle object) {
+  PostOp op;
+  if (PyUnicode_Check(object.ptr())) return as_post_op(nb::make_tuple(nb::borrow(object)));
+  if (!PyTuple_Check(object.ptr()) || PyTuple_Size(object.ptr()) < 1)
+    throw nb::type_error(("a post-op is a name or (name, ...), got " + to_utf8(nb::repr(object))).c_str());
+  const auto size = PyTuple_Size(object.ptr());
+  op.kind = nb::cast<std::string>(object[0]);
+  std::tie(op.alpha, op.beta) = defaults_of(op.kind);
+  if (op.kind == "add" || op.kind == "mul") {
+    if (size != 2) throw ValueError("post-op " + op.kind + " needs the geometry of its operand");
+    op.operand = as_geometry(object[1]);
+    return op;
+  }
+  if (size > 3) throw ValueError("post-op " + op.kind + " has at most 2 numbers");
+  if (size > 1) op.alpha = nb::cast<float>(object[1]);
+  if (size > 2) op.beta = nb::cast<float>(object[2]);
+  return op;
+}
+
+std::vector<PostOp> as_post_ops(nb::handle list) {
+  std::vector<PostOp> ops;
+  for (nb::handle item : list) ops.push_back(as_post_op(item));
+  return ops;
+}
+
+Window as_window(const Numbers& stride, const std::vector<std::pair<int64_t, int64_t>>& padding,
+                 const Numbers& dilation) {
+  Window window{stride, dilation, {}, {}};
+  for (const auto& [low, high] : padding) {
+    window.padding_low.push_back(low);
+    window.padding_high.push_back(high);
+  }
+  return window;
+}
+
+Pooling::Kind as_pooling_kind(const std::string& kind) {
+  if (kind == "max") return Pooling::Kind::max;
+  if (kind == "average") return Pooling::Kind::average;
+  if (kind == "average_with_padding") return Pooling::Kind::average_with_padding;
+  throw ValueError("pooling: no kind '" + kind + "'; there are max, average, average_with_padding");
+}
+
+// A kernel, or None.
+template <class F>
+nb::object kernel_or_none(F&& make) {
+  const PythonEntry entry;
+  try {
+    return nb::cast(PyOnednnKernel{{Ref<Kernel>(make().get())}});
+  } catch (const Unsupported&) {
+    return nb::none();
+  }
+}
+
+using Padding = std::vector<std::pair<int64_t, int64_t>>;
+
+void bind_matmul(nb::module_& m) {
+  m.def(
+      "onednn_matmul",
+      [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops) {
+        return kernel_or_none([&] {
+          return make_matmul({as_geometry(a), as_geometry(b), as_geometry(c), as_optional(bias),
+                              as_post_ops(post_ops), accumulate});
+        });
+      },
+      nb::arg("a"), nb::arg("b"), nb::arg("c"), nb::kw_only(), nb::arg("bias").none() = nb::none(),
+      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
+      "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
+  m.def(
+      "onednn_reorder",
+      [](nb::handle src, nb::handle dst, bool accumulate) {
+        return kernel_or_none([&] { return make_reorder(as_geometry(src), as_geometry(dst), accumulate); });
+      },
+      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("accumulate") = false,
+      "dst = convert(src), or dst += that. Operands: src; dst.");
+}
+
+void bind_convolution(nb::module_& m) {
+  m.def(
+      "onednn_convolution",
+      [](nb::handle src, nb::handle weights, nb::handle dst, const Numbers& stride, const Padding& padding,
+         const Numbers& dilation, int64_t groups, nb::handle bias, bool accumulate, nb::handle post_ops) {
+        return kernel_or_none([&] {
+          return make_convolution({Convolution::Pass::forward, as_geometry(src), as_geometry(weights),
+                                   as_geometry(dst), as_optional(bias), as_window(stride, padding, dilation),
+                                   groups, as_post_ops(post_ops), accumulate});
+        });
+      },
+      nb::arg("src"), nb::arg("weights"), nb::arg("dst"), nb::kw_only(), nb::arg("stride"),
+      nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("bias").none() = nb::none(),
+      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
+      "Operands: src, weights, [bias], [those of post-ops]; dst.");
+  m.def(
+      "onednn_convolution_backward_data",
+      [](nb::handle ddst, nb::handle weights, nb::handle dsrc, const Numbers& stride, const Padding& padding,
+         const Numbers& dilation, int64_t groups, bool accumulate) {
+        return kernel_or_none([&] {
+          return make_convolution({Convolution::Pass::data,
+                                   as_geometry(dsrc),
+                                   as_geometry(weights),
+                                   as_geometry(ddst),
+                                   std::nullopt,
+                                   as_window(stride, padding, dilation),
+                                   groups,
+                                   {},
+                                   accumulate});
+        });
+      },
+      nb::arg("ddst"), nb::arg("weights"), nb::arg("dsrc"), nb::kw_only(), nb::arg("stride"),
+      nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("accumulate") = false,
+      "Operands: ddst, weights; dsrc.");
+  m.def(
+      "onednn_convolution_backward_weights",
+      [](nb::handle src, nb::handle ddst, nb::handle dweights, const Numbers& stride, const Padding& padding,
+         const Numbers& dilation, int64_t groups, nb::handle dbias, bool accumulate) {
+        return kernel_or_none([&] {
+          return make_convolution({Convolution::Pass::weights,
+                                   as_geometry(src),
+                                   as_geometry(dweights),
+                                   as_geometry(ddst),
+                                   as_optional(dbias),
+                                   as_window(stride, padding, dilation),
+                                   groups,
+                                   {},
+                                   accumulate});
+        });
+      },
+      nb::arg("src"), nb::arg("ddst"), nb::arg("dweights"), nb::kw_only(), nb::arg("stride"),
+      nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("dbias").none() = nb::none(),
+      nb::arg("accumulate") = false, "Operands: src, ddst; dweights, [dbias].");
+}
+
+void bind_pooling(nb::module_& m) {
+  m.def(
+      "onednn_pooling",
+      [](nb::handle src, nb::handle dst, const std::string& kind, const Numbers& window,
+         const Numbers& stride, const Padding& padding, const Numbers& dilation, bool training) {
+        return kernel_or_none([&] {
+          return make_pooling({as_pooling_kind(kind),
+                               false,
+                               training,
+                               as_geometry(src),
+                               as_geometry(dst),
+                               {},
+                               {},
+                               window,
+                               as_window(stride, padding, dilation)});
+        });
+      },
+      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("kind"), nb::arg("window"), nb::arg("stride"),
+      nb::arg("padding"), nb::arg("dilation"), nb::arg("training") = false,
+      "kind: max, average, average_with_padding. Operands: src; dst, [workspace of max if training].");
+  m.def(
+      "onednn_pooling_backward",
+      [](nb::handle src, nb::handle dst, nb::handle ddst, nb::handle dsrc, const std::string& kind,
+         const Numbers& window, const Numbers& stride, const Padding& padding, const Numbers& dilation) {
+        return kernel_or_none([&] {
+          return make_pooling({as_pooling_kind(kind), true, true, as_geometry(src), as_geometry(dst),
+                               as_geometry(dsrc), as_geometry(ddst), window,
+                               as_window(stride, padding, dilation)});
+        });
+      },
+      nb::arg("src"), nb::arg("dst"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("kind"),
+      nb::arg("window"), nb::arg("stride"), nb::arg("padding"), nb::arg("dilation"),
+      "src, dst: as the forward kernel was given them. Operands: ddst, [workspace of max]; dsrc.");
+}
+
+void bind_normalization(nb::module_& m) {
+  m.def(
+      "onednn_batch_norm",
+      [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, bool relu) {
+        return kernel_or_none([&] {
+          return make_batch_norm(
+              {as_geometry(src), as_geometry(dst), {}, false, training, affine, relu, epsilon});
+        });
+      },
+      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("epsilon"), nb::arg("training"),
+      nb::arg("affine") = true, nb::arg("relu") = false,
+      "Operands: src, [scale, shift], [mean, variance if not training]; dst, [mean, variance if training],\n"
+      "[workspace if training and relu]. Statistics, scale and shift are float32.");
+  m.def(
+      "onednn_batch_norm_backward",
+      [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool training, bool affine,
+         bool relu) {
+        return kernel_or_none([&] {
+          return make_batch_norm({as_geometry(src), as_geometry(ddst), as_geometry(dsrc), true, training,
+                                  affine, relu, epsilon});
+        });
+      },
+      nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
+      nb::arg("training") = true, nb::arg("affine") = true, nb::arg("relu") = false,
+      "Operands: src, ddst, [scale], mean, variance, [workspace if relu]; dsrc, [dscale, dshift].");
+  m.def(
+      "onednn_layer_norm",
+      [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, nb::handle scale_dtype) {
+        return kernel_or_none([&] {
+          return make_layer_norm({as_geometry(src),
+                                  as_geometry(dst),
+                                  {},
+                                  false,
+                                  training,
+                                  affine,
+                                  as_dtype(scale_dtype),
+                                  epsilon});
+        });
+      },
+      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("epsilon"), nb::arg("training") = false,
+      nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
+      "Over the last dimension. Operands: src, [scale, shift]; dst, [mean, variance if training].");
+  m.def(
+      "onednn_layer_norm_backward",
+      [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool affine,
+         nb::handle scale_dtype) {
+        return kernel_or_none([&] {
+          return make_layer_norm({as_geometry(src), as_geometry(ddst), as_geometry(dsrc), true, true, affine,
+                                  as_dtype(scale_dtype), epsilon});
+        });
+      },
+      nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
+      nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
+      "Operands: src, ddst, [scale], mean, variance; dsrc, [dscale, dshift].");
+  m.def(
+      "onednn_softmax",
+      [](nb::handle src, nb::handle dst, int axis, bool log) {
+        return kernel_or_none(
+            [&] { return make_softmax({false, log, axis, as_geometry(src), as_geometry(dst), {}, {}}); });
+      },
+      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("axis"), nb::arg("log") = false,
+      "Operands: src; dst.");
+  m.def(
+      "onednn_softmax_backward",
+      [](nb::handle dst, nb::handle ddst, nb::handle dsrc, int axis, bool log) {
+        return kernel_or_none([&] {
+          return make_softmax({true, log, axis, {}, as_geometry(dst), as_geometry(ddst), as_geometry(dsrc)});
+        });
+      },
+      nb::arg("dst"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("axis"),
+      nb::arg("log") = false, "Operands: dst, ddst; dsrc.");
+}
+
+void bind_lstm(nb::module_& m) {
+  m.def(
+      "onednn_lstm",
+      [](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional, bool training) {
+        return kernel_or_none([&] {
+          return make_lstm({as_geometry(src), as_geometry(dst), layers, bidirectional, training, false});
+        });
+      },
+      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
+      nb::arg("training") = false,
+      "src[t,n,c], dst[t,n,d*h]. Operands: src, h0, c0, for each layer and direction w_ih, w_hh, b_ih, b_hh; "
+      "dst,\n"
+      "hn, cn, [workspace if training]. All but src and dst are row-major; biases, c0 and cn are float32.");
+  m.def(
+      "onednn_lstm_backward",
+      [](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
+        return kernel_or_none([&] {
+          return make_lstm({as_geometry(src), as_geometry(dst), layers, bidirectional, true, true});
+        });
+      },
+      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
+      "Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and "
+      "the\n"
+      "gradient of each parameter. All gradients are float32.");
+}
+
+void bind_cache(nb::module_& m) {
+  m.def("onednn_counters", [] {
+    const Counters now = counters();
+    nb::dict result;
+    result["hits"] = now.hits;
+    result["misses"] = now.misses;
+    result["size"] = now.size;
+    result["limit"] = now.limit;
+    return result;
+  });
+  m.def("set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, nb::arg("kernels"));
+}
+
+}  // namespace
+
+void bind_onednn(nb::module_& m) {
+  nb::class_<PyLayout>(m, "Layout",
+                       "A memory layout that a kernel chose: of packed weights, or of a workspace.")
+      .def_prop_ro("bytes", [](const PyLayout& layout) { return bytes_of(*layout.core); })
+      .def("__eq__", [](const PyLayout& a, const PyLayout& b) { return id_of(*a.core) == id_of(*b.core); })
+      .def("__hash__", [](const PyLayout& layout) { return static_cast<Py_hash_t>(id_of(*layout.core)); });
+  nb::class_<PyOnednnKernel, PyKernel>(m, "OnednnKernel", "A kernel that oneDNN computes.")
+      .def_prop_ro("scratch_bytes", [](const PyOnednnKernel& k) { return k.core().scratch_bytes(nullptr); })
+      .def_prop_ro("implementation", [](const PyOnednnKernel& k) { return k.core().implementation(); })
+      .def_prop_ro(
+          "is_reference", [](const PyOnednnKernel& k) { return k.core().is_reference(); },
+          "Whether this is oneDNN's slow reference code.")
+      .def_prop_ro("operands", [](const PyOnednnKernel& k) { return k.core().operands(); })
+      .def_prop_ro(
+          "id", [](const PyOnednnKernel& k) { return reinterpret_cast<uintptr_t>(k.kernel.get()); },
+          "Equal for equal requests while the kernel is kept.")
+      .def(
+          "layout",
+          [](const PyOnednnKernel& k, int operand) -> std::optional<PyLayout> {
+            LayoutRef layout = k.core().layout(operand);
+            return layout ? std::optional(PyLayout{std::move(layout)}) : std::nullopt;
+          },
+          nb::arg("operand"), "Of an operand given as 'any', or a workspace; else None.");
+  bind_matmul(m);
+  bind_convolution(m);
+  bind_pooling(m);
+  bind_normalization(m);
+  bind_lstm(m);
+  bind_cache(m);
+}
+
+}  // namespace weft

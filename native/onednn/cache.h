@@ -1,0 +1,63 @@
+// cache.h: the kernels made so far, by what was asked for; the least recently used go first.
+//
+// Thread-safe. A kernel is made outside the lock, so two threads that ask at once may both make one; the
+// first to be entered is what both get. Kernels that are dropped live on while somebody holds them.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "onednn/kernels.h"
+
+namespace weft::onednn {
+
+// A request as bytes: equal requests, and only those, have equal keys.
+class Key {
+ public:
+  explicit Key(const char* kind) { *this << std::string(kind); }
+
+  template <class T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  Key& operator<<(T value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  Key& operator<<(const std::string& text) {
+    *this << text.size();
+    bytes_ += text;
+    return *this;
+  }
+  template <class T>
+  Key& operator<<(const std::vector<T>& items) {
+    *this << items.size();
+    for (const T& item : items) *this << item;
+    return *this;
+  }
+  template <class T>
+  Key& operator<<(const std::optional<T>& item) {
+    *this << item.has_value();
+    if (item) *this << *item;
+    return *this;
+  }
+  Key& operator<<(const Geometry& x) {
+    if (x.layout) return *this << 'l' << id_of(*x.layout);
+    return *this << (x.any ? 'a' : 's') << x.dtype << x.shape << x.strides;
+  }
+  Key& operator<<(const PostOp& op) {
+    *this << op.kind << op.alpha << op.beta;
+    return op.kind == "add" || op.kind == "mul" ? *this << op.operand : *this;
+  }
+  Key& operator<<(const Window& w) {
+    return *this << w.stride << w.dilation << w.padding_low << w.padding_high;
+  }
+  const std::string& bytes() const noexcept { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// `make`'s oneDNN errors become ours; `what` opens their text. Layouts that the request holds keep their
+// numbers for as long as the kernel is kept, because its steps hold them.
+KernelRef cached(const Key& key, const char* what, const std::function<KernelRef()>& make);
+
+}  // namespace weft::onednn

@@ -1,0 +1,261 @@
+// convolution.cpp: convolutions and their gradients.
+//
+// Weights take the layout that oneDNN likes best: from a caller's strides by a reorder in each run, or as
+// they are if the caller holds them in that layout. Activations stay where they are unless only the reference
+// code would take them; then they go through channels-last copies in scratch memory.
+#include <algorithm>
+
+#include "onednn/cache.h"
+#include "onednn/recipe.h"
+
+namespace weft::onednn {
+
+namespace {
+
+using Pass = Convolution::Pass;
+
+const char* name_of_pass(Pass pass) {
+  switch (pass) {
+    case Pass::forward:
+      return "onednn_convolution";
+    case Pass::data:
+      return "onednn_convolution_backward_data";
+    default:
+      return "onednn_convolution_backward_weights";
+  }
+}
+
+[[noreturn]] void misfit(const std::string& why, const Convolution& r) {
+  throw ShapeError(std::string(name_of_pass(r.pass)) + ": " + why + ": src is " + describe(r.x) +
+                   ", weights are " + describe(r.w) + ", dst is " + describe(r.y));
+}
+
+void check(const Convolution& r) {
+  const char* what = name_of_pass(r.pass);
+  require_strided(r.x, what, "src");
+  require_strided(r.y, what, "dst");
+  if (r.bias) require_strided(*r.bias, what, "bias");
+  const size_t ndim = r.x.shape.size(), spatial = ndim - 2;
+  if (ndim < 3 || ndim > 5 || r.y.shape.size() != ndim)
+    misfit("src and dst need the same 3 to 5 dimensions", r);
+  check_window(r.window, spatial, what);
+  if (r.groups < 1 || r.x.shape[1] % r.groups || r.y.shape[1] % r.groups)
+    misfit(std::to_string(r.groups) + " groups do not divide the channels", r);
+  if (r.x.shape[0] != r.y.shape[0]) misfit("batch sizes differ", r);
+  if (!r.w.layout) {
+    if (r.w.shape.size() != ndim) misfit("weights need the dimensions of src", r);
+    if (r.w.shape[0] != r.y.shape[1] || r.w.shape[1] * r.groups != r.x.shape[1])
+      misfit("weights are not [out, in / groups, ...]", r);
+    for (size_t d = 0; d < spatial; ++d) {
+      if (r.y.shape[d + 2] != windows(r.window, d, r.x.shape[d + 2], r.w.shape[d + 2]))
+        misfit("spatial size " + std::to_string(d) + " of dst does not follow from the others", r);
+    }
+  }
+  if (r.bias && (r.bias->shape.size() != 1 || r.bias->shape[0] != r.y.shape[1]))
+    misfit("bias must have one number for each channel of dst, it is " + describe(*r.bias), r);
+  check_post_ops(r.post_ops, r.y.shape, what);
+}
+
+// [groups, out / groups, in / groups, ...] where there are groups.
+Geometry grouped(const Geometry& w, int64_t groups) {
+  if (groups == 1 || w.layout) return w;
+  Geometry split = w;
+  split.shape[0] /= groups;
+  split.shape.insert(split.shape.begin(), groups);
+  if (!w.any) split.strides.insert(split.strides.begin(), w.strides[0] * split.shape[1]);
+  return split;
+}
+
+// The weights as oneDNN is asked for them: in the caller's chosen layout, or in any.
+memory::desc wish(const Geometry& w) { return w.layout ? w.layout->desc : any_desc(w.dtype, w.shape); }
+
+struct Descs {
+  memory::desc x, w, y, bias;
+};
+
+class Builder {
+ public:
+  explicit Builder(const Convolution& request)
+      : r_(request), w_(grouped(request.w, request.groups)), window_(as_dnnl(request.window)) {}
+
+  KernelRef build() {
+    switch (r_.pass) {
+      case Pass::forward:
+        return forward();
+      case Pass::data:
+        return data();
+      default:
+        return weights();
+    }
+  }
+
+ private:
+  using forward_pd = dnnl::convolution_forward::primitive_desc;
+  static constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+
+  Descs descs(bool stage) const {
+    Descs d{stage ? channels_last_desc(r_.x) : activation_desc(r_.x),
+            wish(w_),
+            stage ? channels_last_desc(r_.y) : activation_desc(r_.y),
+            {}};
+    if (r_.bias) d.bias = row_major_desc(r_.bias->dtype, r_.bias->shape);
+    return d;
+  }
+
+  forward_pd forward_desc(const Descs& d, const dnnl::primitive_attr& attributes, bool training) const {
+    const auto kind = training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
+    const DnnlWindow& w = window_;
+    if (r_.bias && r_.pass == Pass::forward)
+      return {engine(), kind,       kDirect, d.x,    d.w,        d.bias, d.y,
+              w.stride, w.dilation, w.low,   w.high, attributes, true};
+    return {engine(), kind, kDirect, d.x, d.w, d.y, w.stride, w.dilation, w.low, w.high, attributes, true};
+  }
+
+  // 0: fast; 1: by a product of matrices that oneDNN unrolls the windows into, which channels first gets and
+  // which loses to copies into channels last, but for float32 and windows of one element; 2: reference code.
+  int slowness(const std::string& implementation) const {
+    if (is_reference_code(implementation)) return 2;
+    if (implementation.find("gemm") == std::string::npos) return 0;
+    const bool single = !r_.w.layout && std::all_of(r_.w.shape.begin() + 2, r_.w.shape.end(),
+                                                    [](int64_t size) { return size == 1; });
+    return single && r_.x.dtype == DType::float32 ? 0 : 1;
+  }
+
+  // Makes the primitive's description with activations as they are, or staged if that is faster. `make` gives
+  // an empty one where oneDNN has no code. Tells what was chosen.
+  template <class Make>
+  auto choose(Descs& chosen, bool& staged, Make&& make) const {
+    decltype(make(chosen, false)) best;
+    for (const bool stage : {false, true}) {
+      const Descs d = descs(stage);
+      auto pd = make(d, stage);
+      if (!pd || (best && slowness(pd.impl_info_str()) >= slowness(best.impl_info_str()))) continue;
+      best = pd;
+      chosen = d;
+      staged = stage;
+      if (slowness(pd.impl_info_str()) == 0) break;
+    }
+    if (!best)
+      throw Unsupported("no implementation for src " + describe(r_.x) + ", weights " + describe(r_.w) +
+                        ", dst " + describe(r_.y));
+    return best;
+  }
+
+  Place weights_input(Recipe& recipe, int operand, const memory::desc& wanted) const {
+    recipe.keep(w_);
+    if (!w_.any && !w_.layout) return recipe.input(operand, desc_of(w_), wanted);
+    recipe.tell_layout(operand, wanted);
+    return Recipe::operand(operand);
+  }
+
+  KernelRef forward() {
+    Descs d;
+    bool staged = false;
+    const auto post_ops = [&](const Descs& wanted, bool stage) {  // staged, the result's reorder accumulates
+      return PostOps(r_.post_ops, wanted.y, r_.accumulate && !stage);
+    };
+    const auto pd = choose(d, staged, [&](const Descs& wanted, bool stage) {
+      return forward_desc(wanted, post_ops(wanted, stage).attributes, false);
+    });
+    Recipe recipe;
+    const int x = recipe.next_operand(), w = recipe.next_operand();
+    std::vector<Argument> arguments{
+        {DNNL_ARG_SRC, d.x, recipe.input(x, activation_desc(r_.x), d.x)},
+        {DNNL_ARG_WEIGHTS, pd.weights_desc(), weights_input(recipe, w, pd.weights_desc())}};
+    if (r_.bias) {
+      const int bias = recipe.next_operand();
+      arguments.push_back({DNNL_ARG_BIAS, d.bias, recipe.input(bias, desc_of(*r_.bias), d.bias)});
+    }
+    const int first = recipe.next_operand();
+    for (int i = 0; i < count_operands(r_.post_ops); ++i) recipe.next_operand();
+    post_ops(d, staged).add_arguments(recipe, first, arguments);
+    const int y = first + count_operands(r_.post_ops);
+    const Place result =
+        recipe.output(y, activation_desc(r_.y), d.y, staged && r_.accumulate, reads_result(r_.post_ops));
+    arguments.push_back({DNNL_ARG_DST, d.y, result});
+    recipe.add<dnnl::convolution_forward>(pd, std::move(arguments));
+    return recipe.finish(pd.impl_info_str());
+  }
+
+  KernelRef data() {
+    using data_pd = dnnl::convolution_backward_data::primitive_desc;
+    Descs d;
+    bool staged = false;
+    const auto pd = choose(d, staged, [&](const Descs& wanted, bool) {
+      Descs loose = wanted;
+      loose.w = any_desc_like(wanted.w);
+      const forward_pd hint = forward_desc(loose, plain_attributes(), true);
+      const DnnlWindow& w = window_;
+      return hint ? data_pd(engine(), kDirect, wanted.x, wanted.w, wanted.y, w.stride, w.dilation, w.low,
+                            w.high, hint, plain_attributes(), true)
+                  : data_pd();
+    });
+    Recipe recipe;
+    const int y = recipe.next_operand(), w = recipe.next_operand(), x = recipe.next_operand();
+    std::vector<Argument> arguments{
+        {DNNL_ARG_DIFF_DST, d.y, recipe.input(y, activation_desc(r_.y), d.y)},
+        {DNNL_ARG_WEIGHTS, pd.weights_desc(), weights_input(recipe, w, pd.weights_desc())},
+        {DNNL_ARG_DIFF_SRC, d.x, recipe.output(x, activation_desc(r_.x), d.x, r_.accumulate)}};
+    recipe.add<dnnl::convolution_backward_data>(pd, std::move(arguments));
+    return recipe.finish(pd.impl_info_str());
+  }
+
+  KernelRef weights() {
+    using weights_pd = dnnl::convolution_backward_weights::primitive_desc;
+    Descs d;
+    bool staged = false;
+    const auto pd = choose(d, staged, [&](const Descs& wanted, bool) {
+      Descs loose = wanted;
+      // The forward pass is only a hint, and takes weights of the activations' type.
+      loose.w = any_desc(r_.x.dtype, w_.shape);
+      const forward_pd hint = forward_desc(loose, plain_attributes(), true);
+      const DnnlWindow& w = window_;
+      if (!hint) return weights_pd();
+      if (r_.bias)
+        return weights_pd(engine(), kDirect, wanted.x, wanted.w, wanted.bias, wanted.y, w.stride, w.dilation,
+                          w.low, w.high, hint, plain_attributes(), true);
+      return weights_pd(engine(), kDirect, wanted.x, wanted.w, wanted.y, w.stride, w.dilation, w.low, w.high,
+                        hint, plain_attributes(), true);
+    });
+    Recipe recipe;
+    const int x = recipe.next_operand(), y = recipe.next_operand(), w = recipe.next_operand();
+    const memory::desc wanted = pd.diff_weights_desc();
+    if (w_.any) recipe.tell_layout(w, wanted);
+    const memory::desc given = w_.any ? wanted : desc_of(w_);
+    std::vector<Argument> arguments{
+        {DNNL_ARG_SRC, d.x, recipe.input(x, activation_desc(r_.x), d.x)},
+        {DNNL_ARG_DIFF_DST, d.y, recipe.input(y, activation_desc(r_.y), d.y)},
+        {DNNL_ARG_DIFF_WEIGHTS, wanted, recipe.output(w, given, wanted, r_.accumulate)}};
+    if (r_.bias) {
+      const int bias = recipe.next_operand();
+      arguments.push_back(
+          {DNNL_ARG_DIFF_BIAS, d.bias, recipe.output(bias, desc_of(*r_.bias), d.bias, r_.accumulate)});
+    }
+    recipe.add<dnnl::convolution_backward_weights>(pd, std::move(arguments));
+    return recipe.finish(pd.impl_info_str());
+  }
+
+  static memory::desc any_desc_like(const memory::desc& desc) {
+    return {desc.get_dims(), desc.get_data_type(), memory::format_tag::any};
+  }
+
+  const Convolution& r_;
+  Geometry w_;
+  DnnlWindow window_;
+};
+
+}  // namespace
+
+KernelRef make_convolution(const Convolution& r) {
+  const char* what = name_of_pass(r.pass);
+  check(r);
+  if (r.pass == Pass::weights && r.w.layout)
+    throw ValueError(std::string(what) + ": dweights need strides, or 'any'");
+  if (r.pass != Pass::forward && !r.post_ops.empty())
+    throw ValueError(std::string(what) + ": only the forward pass has post-ops");
+  return cached(
+      Key(what) << r.x << r.w << r.y << r.bias << r.window << r.groups << r.post_ops << r.accumulate, what,
+      [&] { return Builder(r).build(); });
+}
+
+}  // namespace weft::onednn

@@ -1,0 +1,170 @@
+// kernels.h: kernels that oneDNN computes: what can be asked for, without oneDNN's headers.
+//
+// A request states exact geometry: sizes, strides in elements, types. The answer is a kernel for just that,
+// from a bounded cache shared by all threads: equal requests give the same kernel while it is kept. A request
+// that contradicts itself throws ShapeError, DTypeError or ValueError; one that is sound but that oneDNN
+// cannot serve throws Unsupported, and the caller computes it some other way.
+//
+// The operands of each kernel are listed where it is made: inputs, then outputs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/error.h"
+#include "program/kernel.h"
+
+namespace weft::onednn {
+
+struct Unsupported : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A memory layout that oneDNN chose and only it understands: that of packed weights, or of a workspace. Its
+// memory is a buffer of `bytes()`, aligned to 64.
+class Layout;
+using LayoutRef = std::shared_ptr<const Layout>;
+size_t bytes_of(const Layout& layout);
+uint64_t id_of(const Layout& layout);  // equal layouts have equal numbers while one of them lives
+
+struct Geometry {
+  DType dtype = DType::float32;
+  std::vector<int64_t> shape, strides;
+  bool any = false;  // `strides` are not given: the kernel chooses a layout and tells it
+  LayoutRef layout;  // what another kernel chose; the rest is not looked at
+};
+
+// One step of what is done to a result before it is written.
+struct PostOp {
+  std::string kind;  // a name of post_op_names()
+  float alpha = 0, beta = 0;
+  Geometry operand;  // of add, mul: broadcast against the result; taken from one more input
+};
+std::string post_op_names();
+
+class Steps;  // what to run, in oneDNN's terms
+
+class OnednnKernel : public Kernel {
+ public:
+  explicit OnednnKernel(std::unique_ptr<Steps> steps);
+  ~OnednnKernel() override;
+  void run(const Call& call) const override;
+  size_t scratch_bytes(const View* operands) const override;
+  // oneDNN's name for the code it chose, and whether that is its slow reference code.
+  const std::string& implementation() const noexcept;
+  bool is_reference() const noexcept;
+  int operands() const noexcept;
+  // Of an operand given as `any`, or a workspace; null for those with strides.
+  LayoutRef layout(int operand) const;
+
+ private:
+  std::unique_ptr<Steps> steps_;
+};
+using KernelRef = Ref<OnednnKernel>;
+
+// c = post(a @ b + bias), or c += that. a[*,m,k], b[*,k,n], c[*,m,n], each of at least 2 dimensions,
+// broadcast over the leading ones; bias[n]. b alone may be `any` or a layout, and has 2 dimensions then.
+// Operands: a, b, bias if there is one, those of post-ops; c.
+struct Matmul {
+  Geometry a, b, c;
+  std::optional<Geometry> bias;
+  std::vector<PostOp> post_ops;
+  bool accumulate = false;
+};
+KernelRef make_matmul(const Matmul& request);
+
+// Sizes of a window over the spatial dimensions; each as long as there are such dimensions.
+struct Window {
+  std::vector<int64_t> stride, dilation, padding_low, padding_high;  // dilation 1: neighbours
+};
+
+// x[n,c,*spatial], w[o,c/groups,*window], y[n,o,*spatial'] (and their gradients).
+// forward operands: x, w, bias if there is one, those of post-ops; y.
+// data operands: dy, w; dx.
+// weights operands: x, dy; dw, dbias if there is one.
+// w may be `any` or a layout, dw `any`.
+struct Convolution {
+  enum class Pass { forward, data, weights } pass = Pass::forward;
+  Geometry x, w, y;
+  std::optional<Geometry> bias;
+  Window window;
+  int64_t groups = 1;
+  std::vector<PostOp> post_ops;  // forward only
+  bool accumulate = false;       // adds to the outputs
+};
+KernelRef make_convolution(const Convolution& request);
+
+// Forward operands: x; y, with `training` and max a workspace.
+// Backward operands: dy, for max a workspace; dx. x and y are what the forward kernel was made with.
+struct Pooling {
+  enum class Kind { max, average, average_with_padding } kind = Kind::max;
+  bool backward = false, training = false;
+  Geometry x, y;
+  Geometry dx, dy;  // backward only
+  std::vector<int64_t> size;
+  Window window;
+};
+KernelRef make_pooling(const Pooling& request);
+
+// Over all but dimension 1. Scale, shift, mean and variance (biased) are float32[c].
+// Training operands: x, scale, shift; y, mean, variance, with `relu` a workspace.
+// Inference operands: x, scale, shift, mean, variance; y.
+// Backward operands: x, dy, scale, mean, variance, with `relu` a workspace; dx, dscale, dshift.
+// Without `affine` there are no scale, shift, dscale, dshift. Not `training`, backward: mean and variance are
+// constants, and there is no `relu`.
+struct BatchNorm {
+  Geometry x, y;  // backward: y is that of dy
+  Geometry dx;    // backward only
+  bool backward = false, training = true, affine = true, relu = false;
+  float epsilon = 1e-5F;
+};
+KernelRef make_batch_norm(const BatchNorm& request);
+
+// Over the last dimension. Scale and shift are of `scale_dtype`[n]; mean and variance float32, row-major, in
+// the shape of the leading dimensions.
+// Forward operands: x, scale, shift; y, with `training` mean, variance.
+// Backward operands: x, dy, scale, mean, variance; dx, dscale, dshift.
+struct LayerNorm {
+  Geometry x, y;  // backward: y is that of dy
+  Geometry dx;    // backward only
+  bool backward = false, training = false, affine = true;
+  DType scale_dtype = DType::float32;
+  float epsilon = 1e-5F;
+};
+KernelRef make_layer_norm(const LayerNorm& request);
+
+// Forward operands: x; y. Backward operands: y, dy; dx.
+struct Softmax {
+  bool backward = false, log = false;
+  int axis = 0;
+  Geometry x, y;    // forward
+  Geometry dy, dx;  // backward, with y
+};
+KernelRef make_softmax(const Softmax& request);
+
+// Layers of long short-term memory. x[t,n,c], y[t,n,d*h], d = 2 if bidirectional, else 1; states[l*d,n,h].
+// Weights for layer by layer, direction by direction: w_ih[4h,c'], w_hh[4h,h], b_ih[4h], b_hh[4h], with the
+// gates in the order i, f, g, o; all row-major and of x's type, biases and c0, cn float32.
+// Forward operands: x, h0, c0, the weights; y, hn, cn, with `training` a workspace.
+// Backward operands: x, h0, c0, the weights, y, hn, cn, the workspace, dy, dhn, dcn;
+//   dx, dh0, dc0, and for each of the weights its gradient, all float32 where x is bfloat16.
+struct Lstm {
+  Geometry x, y;  // backward: of x and dx, of y and dy
+  int64_t layers = 1;
+  bool bidirectional = false, training = false, backward = false;
+};
+KernelRef make_lstm(const Lstm& request);
+
+// to = convert(from), or to += that. Operands: from; to.
+KernelRef make_reorder(const Geometry& from, const Geometry& to, bool accumulate);
+
+// The cache of kernels.
+struct Counters {
+  uint64_t hits, misses, size, limit;
+};
+Counters counters();
+void set_cache_limit(size_t kernels);  // drops the least recently used
+
+}  // namespace weft::onednn

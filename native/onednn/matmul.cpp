@@ -1,0 +1,225 @@
+// matmul.cpp: products of matrices.
+//
+// oneDNN's fast code takes dense matrices of few dimensions. So leading dimensions are folded where the
+// strides allow it, and a matrix that only the reference code would take goes through a dense copy in scratch
+// memory.
+#include <algorithm>
+
+#include "onednn/cache.h"
+#include "onednn/recipe.h"
+
+namespace weft::onednn {
+
+namespace {
+
+constexpr const char* kWhat = "onednn_matmul";
+
+[[noreturn]] void misfit(const std::string& why, const Matmul& r) {
+  throw ShapeError(std::string(kWhat) + ": " + why + ": a is " + describe(r.a) + ", b is " + describe(r.b) +
+                   ", c is " + describe(r.c));
+}
+
+void pad(Geometry& x, size_t ndim) {
+  if (x.layout || x.shape.size() >= ndim) return;
+  x.shape.insert(x.shape.begin(), ndim - x.shape.size(), 1);
+  x.strides.insert(x.strides.begin(), ndim - x.strides.size(), 0);
+}
+
+std::vector<int64_t> sizes_of(const Geometry& x) {
+  if (!x.layout) return x.shape;
+  const memory::dims dims = x.layout->desc.get_dims();
+  return {dims.begin(), dims.end()};
+}
+
+void check(const Matmul& r) {
+  require_strided(r.a, kWhat, "a");
+  require_strided(r.c, kWhat, "c");
+  if (r.bias) require_strided(*r.bias, kWhat, "bias");
+  const auto a = sizes_of(r.a), b = sizes_of(r.b), c = sizes_of(r.c);
+  if (a.size() < 2 || b.size() < 2 || c.size() < 2) misfit("each needs at least 2 dimensions", r);
+  if ((r.b.any || r.b.layout) && b.size() != 2) misfit("b in a chosen layout has 2 dimensions", r);
+  if (c.size() != std::max(a.size(), b.size())) misfit("c has not the dimensions of a @ b", r);
+  if (a.back() != b[b.size() - 2]) misfit("inner sizes differ", r);
+  if (c[c.size() - 2] != a[a.size() - 2] || c.back() != b.back()) misfit("c has not the shape of a @ b", r);
+  for (size_t back = 3; back <= c.size(); ++back) {
+    const int64_t x = back <= a.size() ? a[a.size() - back] : 1,
+                  y = back <= b.size() ? b[b.size() - back] : 1;
+    if ((x != y && x != 1 && y != 1) || c[c.size() - back] != (x == 1 ? y : x))
+      misfit("leading sizes do not broadcast", r);
+  }
+  if (r.bias &&
+      (r.bias->shape.empty() || r.bias->shape.back() != c.back() ||
+       std::any_of(r.bias->shape.begin(), r.bias->shape.end() - 1, [](int64_t n) { return n != 1; })))
+    misfit("bias must have one number for each column, it is " + describe(*r.bias), r);
+  check_post_ops(r.post_ops, c, kWhat);
+}
+
+// Whether dimensions d and d + 1 can be seen as one.
+bool folds(const Geometry& x, size_t d) {
+  return x.shape[d] == 1 || x.shape[d + 1] == 1 || x.strides[d] == x.strides[d + 1] * x.shape[d + 1];
+}
+void fold(Geometry& x, size_t d) {
+  if (x.shape[d + 1] == 1) x.strides[d + 1] = x.strides[d];
+  x.shape[d + 1] *= x.shape[d];
+  x.shape.erase(x.shape.begin() + static_cast<ptrdiff_t>(d));
+  x.strides.erase(x.strides.begin() + static_cast<ptrdiff_t>(d));
+}
+
+// Folds c's dimensions d and d + 1 in all that `moving` holds (they follow c) if each can.
+bool fold_all(const std::vector<Geometry*>& moving, const Geometry& c, size_t d) {
+  const int64_t outer = c.shape[d], inner = c.shape[d + 1];
+  for (const Geometry* x : moving) {
+    const bool full = x->shape[d] == outer && x->shape[d + 1] == inner;
+    const bool single = x->shape[d] == 1 && x->shape[d + 1] == 1;
+    if (!single && !(full && folds(*x, d))) return false;
+  }
+  for (Geometry* x : moving) fold(*x, d);
+  return true;
+}
+
+// The same product with as few leading dimensions as possible.
+Matmul folded(Matmul r) {
+  const size_t ndim = r.c.shape.size();
+  const bool chosen = r.b.any || r.b.layout;
+  for (Geometry* x : {&r.a, &r.c}) pad(*x, ndim);
+  if (!chosen) pad(r.b, ndim);
+  std::vector<Geometry*> rows{&r.c, &r.a};  // what has c's dimensions but for the last
+  for (PostOp& op : r.post_ops) {
+    if (op.kind != "add" && op.kind != "mul") continue;
+    pad(op.operand, ndim);
+    for (size_t d = 0; d < ndim; ++d) {
+      if (op.operand.strides[d] == 0) op.operand.shape[d] = 1;
+    }
+    rows.push_back(&op.operand);
+  }
+  for (Geometry* x : {&r.a, &r.b}) {
+    if (x == &r.b && chosen) continue;
+    for (size_t d = 0; d + 2 < ndim; ++d) {
+      if (x->strides[d] == 0) x->shape[d] = 1;
+    }
+  }
+  std::vector<Geometry*> all = rows;
+  if (!chosen) all.push_back(&r.b);
+  for (size_t d = ndim - 2; d-- > 0;) {  // neighbours among the leading dimensions, then the rows
+    const size_t last = r.c.shape.size() - 3;
+    if (d < last) fold_all(all, r.c, d);
+  }
+  while (r.c.shape.size() > 2) {
+    const size_t d = r.c.shape.size() - 3;
+    if (!chosen && r.b.shape[d] != 1) break;
+    if (!fold_all(rows, r.c, d)) break;
+    if (!chosen) fold(r.b, d);
+  }
+  return r;
+}
+
+// Whether the columns of x are dense, and not its rows.
+bool is_column_major(const Geometry& x) {
+  const size_t n = x.shape.size();
+  return x.strides[n - 2] == 1 && x.strides[n - 1] != 1 && x.shape[n - 2] > 1 && x.shape[n - 1] > 1;
+}
+void transpose(Geometry& x) {
+  const size_t n = x.shape.size();
+  std::swap(x.shape[n - 2], x.shape[n - 1]);
+  std::swap(x.strides[n - 2], x.strides[n - 1]);
+}
+
+// Where c is column-major, the product that gives its transpose: c^T = b^T a^T. Only elementwise post-ops
+// go along, since others name dimensions.
+bool transposes(const Matmul& r) {
+  return is_column_major(r.c) && !r.bias && !r.b.any && !r.b.layout && count_operands(r.post_ops) == 0;
+}
+
+struct Attempt {
+  bool stage_inputs, stage_result;
+};
+
+struct Plan {
+  dnnl::matmul::primitive_desc pd;
+  memory::desc a, b, c, bias;
+  std::unique_ptr<PostOps> post_ops;
+  bool accumulate_late = false;
+};
+
+memory::desc staged(const Geometry& x) { return row_major_desc(x.dtype, x.shape); }
+
+// What oneDNN makes of the product; pd is empty if nothing.
+Plan attempt(const Matmul& r, Attempt how) {
+  Plan plan;
+  plan.a = how.stage_inputs ? staged(r.a) : desc_of(r.a);
+  plan.b = how.stage_inputs && !r.b.any && !r.b.layout ? staged(r.b) : desc_of(r.b);
+  plan.c = how.stage_result ? staged(r.c) : desc_of(r.c);
+  plan.accumulate_late = r.accumulate && how.stage_result;
+  plan.post_ops = std::make_unique<PostOps>(r.post_ops, plan.c, r.accumulate && !plan.accumulate_late);
+  const auto& attributes = plan.post_ops->attributes;
+  if (r.bias) {
+    std::vector<int64_t> shape(r.c.shape.size(), 1);
+    shape.back() = r.c.shape.back();
+    plan.bias = row_major_desc(r.bias->dtype, shape);
+    plan.pd = {engine(), plan.a, plan.b, plan.bias, plan.c, attributes, true};
+  } else {
+    plan.pd = {engine(), plan.a, plan.b, plan.c, attributes, true};
+  }
+  return plan;
+}
+
+// The first way to do it that is not oneDNN's reference code, else the first at all.
+Plan choose(const Matmul& r) {
+  Plan best;
+  for (const Attempt how : {Attempt{false, false}, {true, false}, {true, true}}) {
+    Plan plan = attempt(r, how);
+    if (!plan.pd) continue;
+    if (!is_reference_code(plan.pd.impl_info_str())) return plan;
+    if (!best.pd) best = std::move(plan);
+  }
+  if (!best.pd)
+    throw Unsupported("no implementation for " + describe(r.a) + " @ " + describe(r.b) + " -> " +
+                      describe(r.c));
+  return best;
+}
+
+KernelRef build(const Matmul& request) {
+  Matmul r = folded(request);
+  Recipe recipe;
+  recipe.keep(r.b);
+  int a = recipe.next_operand(), b = recipe.next_operand();
+  if (transposes(r)) {
+    std::swap(a, b);
+    std::swap(r.a, r.b);
+    for (Geometry* x : {&r.a, &r.b, &r.c}) transpose(*x);
+  }
+  Plan plan = choose(r);
+  std::vector<Argument> arguments{{DNNL_ARG_SRC, plan.a, recipe.input(a, desc_of(r.a), plan.a)}};
+  const memory::desc weights = plan.pd.weights_desc();
+  if (r.b.any || r.b.layout) {
+    recipe.tell_layout(b, weights);
+    arguments.push_back({DNNL_ARG_WEIGHTS, weights, Recipe::operand(b)});
+  } else {
+    arguments.push_back({DNNL_ARG_WEIGHTS, weights, recipe.input(b, desc_of(r.b), weights)});
+  }
+  if (r.bias) {
+    const int bias = recipe.next_operand();
+    std::vector<int64_t> strides(r.c.shape.size(), 0);
+    strides.back() = r.bias->strides.back();
+    const memory::desc given = desc_of(r.bias->dtype, {plan.bias.get_dims()}, strides);
+    arguments.push_back({DNNL_ARG_BIAS, plan.bias, recipe.input(bias, given, plan.bias)});
+  }
+  const int first = recipe.next_operand();
+  for (int i = 0; i < count_operands(r.post_ops); ++i) recipe.next_operand();
+  plan.post_ops->add_arguments(recipe, first, arguments);
+  const int c = first + count_operands(r.post_ops);
+  const Place result = recipe.output(c, desc_of(r.c), plan.c, plan.accumulate_late, reads_result(r.post_ops));
+  arguments.push_back({DNNL_ARG_DST, plan.c, result});
+  recipe.add<dnnl::matmul>(plan.pd, std::move(arguments));
+  return recipe.finish(plan.pd.impl_info_str());
+}
+
+}  // namespace
+
+KernelRef make_matmul(const Matmul& r) {
+  check(r);
+  return cached(Key(kWhat) << r.a << r.b << r.c << r.bias << r.post_ops << r.accumulate, kWhat,
+                [&] { return build(r); });
+}
+
+}  // namespace weft::onednn

@@ -1,0 +1,224 @@
+#include "onednn/recipe.h"
+
+#include <omp.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "engine/team.h"
+
+namespace weft::onednn {
+
+namespace {
+
+// libgomp's team belongs to the thread that opened the first region, and does not live through a fork: in the
+// child a region on that same thread would wait for ever. Such a thread runs kernels on another one.
+thread_local bool has_team = false;
+thread_local bool lost_team = false;
+
+void watch_forks() {
+  static const int watching = pthread_atfork(nullptr, nullptr, [] { lost_team = lost_team || has_team; });
+  static_cast<void>(watching);
+}
+
+const dnnl::stream& stream() {
+  thread_local const dnnl::stream mine(engine());
+  return mine;
+}
+
+void check(dnnl_status_t status) {
+  if (status != dnnl_success) throw std::runtime_error("oneDNN failed, status " + std::to_string(status));
+}
+
+constexpr size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+const dnnl::engine& engine() {
+  static const auto* engine = [] {
+    dnnl::set_primitive_cache_capacity(0);  // ours is the cache
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
+  return *engine;
+}
+
+Entered::Entered() {
+  watch_forks();
+  engine();  // oneDNN asks OpenMP on its own when it starts
+  before_ = omp_get_max_threads();
+  if (const int wanted = team_size(); wanted < before_) omp_set_num_threads(wanted);
+}
+
+Entered::~Entered() {
+  if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
+}
+
+// -- layouts --
+
+size_t bytes_of(const Layout& layout) { return layout.desc.get_size(); }
+uint64_t id_of(const Layout& layout) { return layout.id; }
+
+LayoutRef layout_of(const memory::desc& desc) {
+  static std::mutex mutex;
+  static auto* known = new std::vector<std::weak_ptr<const Layout>>;
+  static uint64_t last = 0;
+  const std::lock_guard guard(mutex);
+  std::erase_if(*known, [](const auto& layout) { return layout.expired(); });
+  for (const auto& candidate : *known) {
+    if (LayoutRef layout = candidate.lock(); layout && layout->desc == desc) return layout;
+  }
+  auto layout = std::make_shared<const Layout>(desc, ++last);
+  known->push_back(layout);
+  return layout;
+}
+
+// -- running --
+
+struct Frame {
+  std::vector<dnnl::memory> memories;                   // of all steps, in order
+  std::vector<std::vector<dnnl_exec_arg_t>> arguments;  // by step
+};
+
+Steps::~Steps() { delete spare_.load(std::memory_order_acquire); }
+
+std::unique_ptr<Frame> Steps::make_frame() const {
+  auto frame = std::make_unique<Frame>();
+  for (const Step& step : steps) {
+    auto& arguments = frame->arguments.emplace_back();
+    for (const Argument& argument : step.arguments) {
+      frame->memories.emplace_back(argument.desc, engine(), nullptr);
+      arguments.push_back({argument.name, frame->memories.back().get()});
+    }
+  }
+  return frame;
+}
+
+// The exchange hands a frame to one thread alone (acquire: with what its last user wrote), and back.
+void Steps::run(const Call& call) const {
+  std::unique_ptr<Frame> frame(spare_.exchange(nullptr, std::memory_order_acq_rel));
+  if (!frame) frame = make_frame();
+  size_t next = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    for (const Argument& argument : step.arguments) {
+      const Place& place = argument.place;
+      char* base = place.base == Place::Base::scratch ? call.scratch : call.operands[place.operand].data;
+      check(dnnl_memory_set_data_handle(frame->memories[next++].get(), base + place.offset));
+      if (!step.primitive) std::memset(base + place.offset, 0, argument.desc.get_size());
+    }
+    const auto& arguments = frame->arguments[i];
+    if (step.primitive)
+      check(dnnl_primitive_execute(step.primitive.get(), stream().get(), static_cast<int>(arguments.size()),
+                                   arguments.data()));
+  }
+  check(dnnl_stream_wait(stream().get()));
+  delete spare_.exchange(frame.release(), std::memory_order_acq_rel);
+}
+
+OnednnKernel::OnednnKernel(std::unique_ptr<Steps> steps) : steps_(std::move(steps)) {}
+OnednnKernel::~OnednnKernel() = default;
+
+void OnednnKernel::run(const Call& call) const {
+  if (lost_team) {
+    std::exception_ptr error;
+    std::thread([&] {
+      try {
+        run(call);
+      } catch (...) {
+        error = std::current_exception();
+      }
+    }).join();
+    if (error) std::rethrow_exception(error);
+    return;
+  }
+  const Entered entered;
+  has_team = true;
+  steps_->run(call);
+}
+
+size_t OnednnKernel::scratch_bytes(const View* operands) const {
+  static_cast<void>(operands);
+  return steps_->scratch_bytes;
+}
+const std::string& OnednnKernel::implementation() const noexcept { return steps_->implementation; }
+bool OnednnKernel::is_reference() const noexcept { return is_reference_code(steps_->implementation); }
+int OnednnKernel::operands() const noexcept { return static_cast<int>(steps_->layouts.size()); }
+LayoutRef OnednnKernel::layout(int operand) const {
+  if (operand < 0 || operand >= operands())
+    throw IndexError("layout: operand " + std::to_string(operand) + " of a kernel of " +
+                     std::to_string(operands()));
+  return steps_->layouts[static_cast<size_t>(operand)];
+}
+
+// -- making --
+
+Place Recipe::scratch(size_t bytes) {
+  const Place place{Place::Base::scratch, 0, staged_bytes_};
+  staged_bytes_ += round_up(bytes);
+  return place;
+}
+
+void Recipe::add_step(dnnl::primitive primitive, const memory::desc& scratchpad,
+                      std::vector<Argument> arguments) {
+  if (scratchpad.get_size() > 0) {
+    scratchpad_bytes_ = std::max(scratchpad_bytes_, scratchpad.get_size());
+    arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, {Place::Base::scratch, 0, 0}});
+  }
+  steps_->steps.push_back({std::move(primitive), std::move(arguments)});
+}
+
+void Recipe::reorder(const memory::desc& from, Place source, const memory::desc& to, Place target, bool add) {
+  dnnl::primitive_attr attributes = plain_attributes();
+  if (add) {
+    dnnl::post_ops ops;
+    ops.append_sum(1.0F);
+    attributes.set_post_ops(ops);
+  }
+  const dnnl::reorder::primitive_desc pd(engine(), from, engine(), to, attributes);
+  add_step(dnnl::reorder(pd), pd.scratchpad_desc(),
+           {{DNNL_ARG_FROM, from, source}, {DNNL_ARG_TO, to, target}});
+}
+
+Place Recipe::input(int index, const memory::desc& given, const memory::desc& wanted) {
+  if (given == wanted) return operand(index);
+  const Place staged = scratch(wanted);
+  reorder(given, operand(index), wanted, staged);
+  return staged;
+}
+
+Place Recipe::output(int index, const memory::desc& given, const memory::desc& wanted, bool accumulate,
+                     bool load) {
+  if (given == wanted && !accumulate) return operand(index);
+  const Place staged = scratch(wanted);
+  if (load) reorder(given, operand(index), wanted, staged);
+  deliveries_.push_back({wanted, staged, given, operand(index), accumulate});
+  return staged;
+}
+
+void Recipe::tell_layout(int index, const memory::desc& desc) {
+  auto& layouts = steps_->layouts;
+  if (layouts.size() <= static_cast<size_t>(index)) layouts.resize(static_cast<size_t>(index) + 1);
+  layouts[static_cast<size_t>(index)] = layout_of(desc);
+}
+
+KernelRef Recipe::finish(std::string implementation) {
+  for (const Delivery& d : deliveries_) reorder(d.from, d.source, d.to, d.target, d.add);
+  for (Step& step : steps_->steps) {
+    for (Argument& argument : step.arguments) {
+      if (argument.name == DNNL_ARG_SCRATCHPAD) argument.place.offset = staged_bytes_;
+    }
+  }
+  steps_->scratch_bytes = staged_bytes_ + scratchpad_bytes_;
+  steps_->layouts.resize(static_cast<size_t>(operands_));
+  steps_->implementation = std::move(implementation);
+  return make_ref<OnednnKernel>(std::move(steps_));
+}
+
+bool is_reference_code(const std::string& implementation) {
+  return implementation.find("ref") != std::string::npos || implementation.starts_with("simple:any");
+}
+
+}  // namespace weft::onednn

@@ -1,0 +1,172 @@
+// recipe.h: how a kernel is put together: primitives in a row, and where their arguments lie.
+//
+// An argument lies in an operand or in scratch memory, at a fixed offset; only base addresses change from run
+// to run. What oneDNN wants in another layout than the caller has goes through scratch: `input` reorders it
+// before the primitive, `output` after it. One area after all others serves as every primitive's own
+// scratchpad.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "onednn/kernels.h"
+
+namespace weft::onednn {
+
+using dnnl::memory;
+
+// One engine for the process; never destroyed, because kernels may outlive everything.
+const dnnl::engine& engine();
+
+// The calling thread, ready for oneDNN: its OpenMP regions are no wider than the team (team.h), nor
+// than OMP_NUM_THREADS allows.
+class Entered {
+ public:
+  Entered();
+  ~Entered();
+  Entered(const Entered&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+class Layout {
+ public:
+  Layout(memory::desc chosen, uint64_t number) : desc(std::move(chosen)), id(number) {}
+  const memory::desc desc;
+  const uint64_t id;
+};
+LayoutRef layout_of(const memory::desc& desc);
+
+struct Place {
+  enum class Base : uint8_t { operand, scratch } base = Base::operand;
+  int operand = 0;
+  size_t offset = 0;
+  Place at(size_t more) const { return {base, operand, offset + more}; }
+};
+
+struct Argument {
+  int name;  // DNNL_ARG_...
+  memory::desc desc;
+  Place place;
+};
+
+struct Step {
+  dnnl::primitive primitive;  // none: fill the first argument with zeros
+  std::vector<Argument> arguments;
+};
+
+// The memory objects of one run; kept for the next.
+struct Frame;
+
+class Steps {
+ public:
+  Steps() = default;
+  ~Steps();
+  void run(const Call& call) const;
+
+  std::vector<Step> steps;
+  std::vector<LayoutRef> layouts;    // by operand
+  std::vector<LayoutRef> requested;  // layouts in the request, so that their numbers stay theirs
+  size_t scratch_bytes = 0;
+  std::string implementation;
+
+ private:
+  std::unique_ptr<Frame> make_frame() const;
+  mutable std::atomic<Frame*> spare_{nullptr};
+};
+
+class Recipe {
+ public:
+  Recipe() : steps_(std::make_unique<Steps>()) {}
+
+  int next_operand() { return operands_++; }  // in the order of the calls
+  static Place operand(int index) { return {Place::Base::operand, index, 0}; }
+  Place scratch(size_t bytes);
+  Place scratch(const memory::desc& desc) { return scratch(desc.get_size()); }
+
+  template <class Primitive>
+  void add(const typename Primitive::primitive_desc& pd, std::vector<Argument> arguments) {
+    add_step(Primitive(pd), pd.scratchpad_desc(), std::move(arguments));
+  }
+  void clear(const memory::desc& desc, Place place) { steps_->steps.push_back({{}, {{0, desc, place}}}); }
+  void reorder(const memory::desc& from, Place source, const memory::desc& to, Place target,
+               bool add = false);
+  // Where a primitive finds the operand in the layout it wants.
+  Place input(int operand, const memory::desc& given, const memory::desc& wanted);
+  // Where a primitive leaves what is the operand's in the end; `accumulate` adds it to what is there, `load`
+  // means that the primitive itself reads what is there.
+  Place output(int operand, const memory::desc& given, const memory::desc& wanted, bool accumulate = false,
+               bool load = false);
+  // The operand is a buffer in this layout.
+  void tell_layout(int operand, const memory::desc& desc);
+  void keep(const Geometry& x) {
+    if (x.layout) steps_->requested.push_back(x.layout);
+  }
+  KernelRef finish(std::string implementation);
+
+ private:
+  struct Delivery {
+    memory::desc from;
+    Place source;
+    memory::desc to;
+    Place target;
+    bool add;
+  };
+  void add_step(dnnl::primitive primitive, const memory::desc& scratchpad, std::vector<Argument> arguments);
+  std::unique_ptr<Steps> steps_;
+  std::vector<Delivery> deliveries_;
+  int operands_ = 0;
+  size_t staged_bytes_ = 0, scratchpad_bytes_ = 0;
+};
+
+// -- descriptions --
+
+memory::data_type type_of(DType dtype);  // throws Unsupported
+// With strides that oneDNN takes: those of sizes 1 are replaced. Throws Unsupported for an empty array, and
+// for strides that are negative, or 0 where a size is not 1.
+memory::desc desc_of(DType dtype, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides);
+memory::desc desc_of(const Geometry& x);
+memory::desc row_major_desc(DType dtype, const std::vector<int64_t>& shape);
+memory::desc any_desc(DType dtype, const std::vector<int64_t>& shape);
+// [n,c,*spatial]; strides that could mean several layouts are read as channels last, then as channels first.
+memory::desc activation_desc(const Geometry& x);
+memory::desc channels_last_desc(const Geometry& x);
+
+std::string describe(const Geometry& x);
+void require_strided(const Geometry& x, const char* what, const char* name);
+
+// -- windows --
+
+struct DnnlWindow {
+  memory::dims stride, dilation, low, high;
+};
+DnnlWindow as_dnnl(const Window& window);
+void check_window(const Window& window, size_t spatial, const char* what);
+// How many windows of `size` there are along spatial dimension d of `extent`.
+int64_t windows(const Window& window, size_t d, int64_t extent, int64_t size);
+
+// -- attributes --
+
+dnnl::primitive_attr plain_attributes();  // scratchpads are the caller's
+
+// Post-ops in oneDNN's terms, for a result described by `dst`. Inputs of add and mul are operands from
+// `first_operand` on. `accumulate` appends one that adds to what is in the result.
+struct PostOps {
+  PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool accumulate);
+  dnnl::primitive_attr attributes;
+  struct Binary {
+    int index;  // among the post-ops
+    memory::desc given, wanted;
+  };
+  std::vector<Binary> binaries;
+  void add_arguments(Recipe& recipe, int first_operand, std::vector<Argument>& arguments) const;
+};
+bool reads_result(const std::vector<PostOp>& ops);  // one is a sum
+int count_operands(const std::vector<PostOp>& ops);
+void check_post_ops(const std::vector<PostOp>& ops, const std::vector<int64_t>& result, const char* what);
+
+bool is_reference_code(const std::string& implementation);
+
+}  // namespace weft::onednn

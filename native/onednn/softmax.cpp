@@ -1,0 +1,86 @@
+// softmax.cpp: softmax and its logarithm.
+#include "onednn/cache.h"
+#include "onednn/recipe.h"
+
+namespace weft::onednn {
+
+namespace {
+
+dnnl::algorithm algorithm_of(const Softmax& r) {
+  return r.log ? dnnl::algorithm::softmax_log : dnnl::algorithm::softmax_accurate;
+}
+
+// oneDNN's fast code wants all arrays laid out alike: as x is, else row-major.
+struct Plan {
+  dnnl::softmax_forward::primitive_desc forward;
+  memory::desc layout;
+};
+
+memory::desc like(const memory::desc& layout, DType dtype) {
+  return {layout.get_dims(), type_of(dtype), layout.get_strides()};
+}
+
+Plan choose(const Softmax& r) {
+  const Geometry& shown = r.backward ? r.y : r.x;
+  const DType from = r.backward ? r.dx.dtype : r.x.dtype;
+  const auto kind = r.backward ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
+  Plan best;
+  for (const bool stage : {false, true}) {
+    const memory::desc layout = stage ? row_major_desc(shown.dtype, shown.shape) : desc_of(shown);
+    dnnl::softmax_forward::primitive_desc pd(engine(), kind, algorithm_of(r), like(layout, from),
+                                             like(layout, r.y.dtype), r.axis, plain_attributes(), true);
+    if (!pd || (best.forward && is_reference_code(pd.impl_info_str()))) continue;
+    best = {pd, layout};
+    if (!is_reference_code(pd.impl_info_str())) break;
+  }
+  if (!best.forward) throw Unsupported("no implementation for " + describe(shown));
+  return best;
+}
+
+KernelRef forward(const Softmax& r) {
+  const Plan plan = choose(r);
+  const memory::desc x = like(plan.layout, r.x.dtype), y = like(plan.layout, r.y.dtype);
+  Recipe recipe;
+  const int from = recipe.next_operand(), to = recipe.next_operand();
+  recipe.add<dnnl::softmax_forward>(plan.forward, {{DNNL_ARG_SRC, x, recipe.input(from, desc_of(r.x), x)},
+                                                   {DNNL_ARG_DST, y, recipe.output(to, desc_of(r.y), y)}});
+  return recipe.finish(plan.forward.impl_info_str());
+}
+
+KernelRef backward(const Softmax& r) {
+  const Plan plan = choose(r);
+  const memory::desc y = like(plan.layout, r.y.dtype), dy = like(plan.layout, r.dy.dtype),
+                     dx = like(plan.layout, r.dx.dtype);
+  const dnnl::softmax_backward::primitive_desc pd(engine(), algorithm_of(r), dx, dy, y, r.axis, plan.forward,
+                                                  plain_attributes());
+  Recipe recipe;
+  const int result = recipe.next_operand(), from = recipe.next_operand(), to = recipe.next_operand();
+  recipe.add<dnnl::softmax_backward>(pd, {{DNNL_ARG_DST, y, recipe.input(result, desc_of(r.y), y)},
+                                          {DNNL_ARG_DIFF_DST, dy, recipe.input(from, desc_of(r.dy), dy)},
+                                          {DNNL_ARG_DIFF_SRC, dx, recipe.output(to, desc_of(r.dx), dx)}});
+  return recipe.finish(pd.impl_info_str());
+}
+
+}  // namespace
+
+KernelRef make_softmax(const Softmax& request) {
+  const char* what = request.backward ? "onednn_softmax_backward" : "onednn_softmax";
+  Softmax r = request;
+  const std::vector<const Geometry*> arrays = r.backward ? std::vector<const Geometry*>{&r.y, &r.dy, &r.dx}
+                                                         : std::vector<const Geometry*>{&r.x, &r.y};
+  for (const Geometry* x : arrays) {
+    require_strided(*x, what, "an operand");
+    if (x->shape != r.y.shape)
+      throw ShapeError(std::string(what) + ": shapes differ: " + describe(*x) + ", " + describe(r.y));
+  }
+  const int ndim = static_cast<int>(r.y.shape.size());
+  if (r.axis < -ndim || r.axis >= ndim)
+    throw ShapeError(std::string(what) + ": no axis " + std::to_string(r.axis) + " in " + describe(r.y));
+  if (r.axis < 0) r.axis += ndim;
+  Key key(what);
+  key << r.log << r.axis;
+  for (const Geometry* x : arrays) key << *x;
+  return cached(key, what, [&] { return r.backward ? backward(r) : forward(r); });
+}
+
+}  // namespace weft::onednn
