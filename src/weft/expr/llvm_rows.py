@@ -349,9 +349,11 @@ class _RowScan:
     def _scan(self, state: Accumulator, array: str, lanes: int, total: str, length: str) -> str:
         """Scans the array in place, vector by vector, and gives the new total."""
         f, dtype = self.f, state.dtype
-        kind, wide_kind = llvm_type(dtype), state.kind
-        vector, wide = f"<{lanes} x {kind}>", f"<{lanes} x {wide_kind}>"
-        neutral = self._splat(kind, lanes, state.neutral)
+        kind = llvm_type(dtype)
+        vector = f"<{lanes} x {kind}>"
+        # -0 + x is x for every x, and LLVM shuffles zeros in by slow instructions.
+        minus_zero = state.op == "sum" and dtype in FLOATS
+        neutral = self._splat(kind, lanes, number(-0.0, dtype) if minus_zero else state.neutral)
         after = f.emit(f"getelementptr {kind}, ptr {array}, i64 {length}")  # to the end of the last vector
         f.lines.append(f"  store {vector} {neutral}, ptr {after}, align {BITS[dtype] // 8}")
         count = f.emit(f"udiv i64 {f.emit(f'add i64 {length}, {lanes - 1}')}, {lanes}")
@@ -367,16 +369,12 @@ class _RowScan:
                 x = combine_vectors(f, state.op, dtype, lanes, moved, x)
                 step *= 2
             last = f.emit(f"extractelement {vector} {x}, i64 {lanes - 1}")
-            if state.wide:
-                x = f.emit(f"fpext {vector} {x} to {wide}")
-                last = f.emit(f"fpext {kind} {last} to {wide_kind}")
-            x = combine_vectors(
-                f, state.op, state.total_dtype, lanes, self._splat(wide_kind, lanes, so_far), x
-            )
-            if state.wide:
-                x = f.emit(f"fptrunc {wide} {x} to {vector}")
+            x = combine_vectors(f, state.op, dtype, lanes, self._splat(kind, lanes, state.finish(so_far)), x)
             f.lines.append(f"  store {vector} {x}, ptr {address}, align {BITS[dtype] // 8 * lanes}")
-            return [state.combine(so_far, last, state.total_dtype)]
+            if state.op in ("sum", "prod") or dtype not in FLOATS:
+                return [state.join(so_far, last)]
+            taken = better(f, state.op, dtype, last, so_far)
+            return [f.emit(f"select i1 {taken}, {kind} {last}, {kind} {so_far}")]
 
         return f.loop(count, turn, [(state.kind, total)])[0]
 

@@ -227,13 +227,17 @@ def _saturated(f: Writer, value: str, kind: str, bits: int) -> str:
 
 
 def combine_vectors(f: Writer, op: str, dtype: str, lanes: int, a: str, b: str) -> str:
-    """Vectors combined lane by lane by sum, prod, max or min."""
+    """Vectors combined lane by lane by sum, prod, max or min; of equal ones, zeros of any sign, max and min take a."""
     kind = llvm_type(dtype)
     vector, floating = f"<{lanes} x {kind}>", dtype in FLOATS
     if op in ("sum", "prod"):
         name = ("f" if floating else "") + {"sum": "add", "prod": "mul"}[op]
         return f.emit(f"{name} {vector} {a}, {b}")
-    letter = "" if floating else "u" if dtype in UNSIGNED else "s"
-    name = f"llvm.{letter}{op}{'imum' if floating else ''}.v{lanes}{'f' if floating else 'i'}{BITS[dtype]}"
+    if floating:  # b if it is beyond a or NaN, unless a is NaN
+        beyond = f.emit(f"fcmp u{'l' if op == 'max' else 'g'}t {vector} {a}, {b}")
+        ordered = f.emit(f"fcmp ord {vector} {a}, {a}")
+        taken = f.emit(f"and <{lanes} x i1> {beyond}, {ordered}")
+        return f.emit(f"select <{lanes} x i1> {taken}, {vector} {b}, {vector} {a}")
+    name = f"llvm.{'u' if dtype in UNSIGNED else 's'}{op}.v{lanes}i{BITS[dtype]}"
     f.declared[name] = f"declare {vector} @{name}({vector}, {vector})"
     return f.emit(f"call {vector} @{name}({vector} {a}, {vector} {b})")
