@@ -122,7 +122,7 @@ class Values:
         how = self.function.kernel.operands[operand]
         if how.inner == "zero":
             return pointer
-        if how.inner == "unit":
+        if how.inner in ("unit", "cross"):  # "cross": in a tile's array
             return self.function.emit(
                 f"getelementptr {memory_type(how.dtype)}, ptr {pointer}, i64 {self.inner}"
             )

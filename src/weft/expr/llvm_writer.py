@@ -121,6 +121,16 @@ class Writer:
             for k, (kind, first) in enumerate(carried)
         ]
 
+    def branch(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        self.count += 1
+        yes, no, after = (f"{name}{self.count}" for name in ("then", "else", "join"))
+        self.lines.append(f"  br i1 {condition}, label %{yes}, label %{no}")
+        for label, body in ((yes, then), (no, otherwise)):
+            self.label(label)
+            body()
+            self.lines.append(f"  br label %{after}")
+        self.label(after)
+
     def blocks(
         self,
         size: str,
