@@ -25,7 +25,7 @@ def wrapped(position, size):
 
 
 def take_kernel(dtype="float32", rank=2, inner="unit", index_dtype="int64", outer_inner="zero"):
-    """Operands: the table, whose stride along the loop of the indices is 0; the indices; the result. Parameter: size."""
+    """Operands: the table, with stride 0 along the loop of the indices; these; the result. Parameter: the size."""
     position = wrapped(cast(load(1, index_dtype), "int64"), parameter(0, "int64"))
     operands = (Operand(dtype, inner, gathered=1), Operand(index_dtype, outer_inner), Operand(dtype))
     return Kernel("take", rank, operands, (Each((Store(2, load_at(0, dtype, position)),)),))
@@ -122,19 +122,13 @@ def test_positions_of_the_loops(rng):
 def test_what_the_slow_meaning_gathers(rng):
     table, which = rng.random((5, 9)), rng.integers(0, 9, (4, 1, 3))
     value = load_at(0, "float64", load(1, "int64"))
-    got = evaluate(value, {0: table, 1: which})
-    want = table[np.arange(5)[None, :, None], which]
-    assert_same(got, want)
-    assert_same(
-        evaluate(load_at(0, "float64", index(0)), {0: table[:, None, :], 1: np.zeros((5, 2))})[:, 0],
-        table.diagonal(),
-    )
+    got = evaluate(value, {0: table[:, None, :], 1: which})
+    assert_same(got, table[np.arange(5)[None, :, None], which])
 
 
 def test_nothing_is_read_for_no_elements():
     """What does not change in a loop is read before it, but not if it is empty."""
     run = Runner(take_kernel())
-    nothing = np.lib.stride_tricks.as_strided(np.empty(0, np.float32), (0, 3, 4), (0, 0, 4))
     run(
         np.zeros((1, 0, 4), np.float32),
         np.zeros((3, 1), np.int64),
@@ -147,7 +141,6 @@ def test_nothing_is_read_for_no_elements():
         np.empty((0, 5), np.float32),
         sizes=(0, 5),
     )
-    assert nothing.size == 0
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86's assembly")
