@@ -348,6 +348,11 @@ class Kernel:
 
 def run_kernel(kernel: Kernel, operands: Sequence[object], parameters: bytes = ...) -> None: ...
 
+def prebuilt_kernel(key: int) -> int:
+    """
+    The address of a kernel compiled with the package, by its text's hash; 0: none.
+    """
+
 def dnnl_version() -> tuple[int, int, int]: ...
 
 testing: ModuleType

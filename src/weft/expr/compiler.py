@@ -20,6 +20,7 @@ import hashlib
 import os
 import stat
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ from weft.base import flags
 from weft.expr.kernel import Kernel
 from weft.expr.llvm import print_kernel
 
-__all__ = ["Compiled", "cache_folder", "compile_kernel", "counters"]
+__all__ = ["Compiled", "cache_folder", "compile_kernel", "compile_together", "counters", "key_of"]
 
 MAGIC = b"weft object 1\n"  # the number changes with the passes below
-counters = {"compiled": 0, "from_disk": 0, "rejected": 0}
+counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
 _lock = threading.Lock()
 
 
@@ -64,23 +65,11 @@ def _toolchain() -> Any:
             self.linked = 0
 
         def compile(self, text: str) -> bytes:
-            module = llvm.parse_assembly(text)
-            module.verify()
-            tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-            tuning.loop_vectorization = tuning.slp_vectorization = True
-            tuning.loop_interleaving = tuning.loop_unrolling = True
-            builder = llvm.create_pass_builder(self.machine, tuning)
-            builder.getModulePassManager().run(module, builder)
-            code: bytes = self.machine.emit_object(module)
+            code: bytes = self.machine.emit_object(_optimised(text, self.machine))
             return code
 
         def assembly(self, text: str) -> str:
-            module = llvm.parse_assembly(text)
-            tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-            tuning.loop_vectorization = True
-            builder = llvm.create_pass_builder(self.machine, tuning)
-            builder.getModulePassManager().run(module, builder)
-            listing: str = self.machine.emit_assembly(module)
+            listing: str = self.machine.emit_assembly(_optimised(text, self.machine))
             return listing
 
         def link(self, code: bytes, symbol: str) -> tuple[int, Any]:
@@ -97,8 +86,51 @@ def _toolchain() -> Any:
     return Toolchain()
 
 
+def _optimised(text: str, machine: Any) -> Any:
+    """The text as LLVM's module, after its passes."""
+    import llvmlite.binding as llvm
+
+    module = llvm.parse_assembly(text)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = tuning.slp_vectorization = True
+    tuning.loop_interleaving = tuning.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def compile_together(texts: Sequence[str], cpu: str) -> bytes:
+    """One object file of kernels with different names, for a kind of processor, to be linked into a library."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(cpu=cpu, opt=3, reloc="pic", codemodel="small")
+    first, *others = (_optimised(text, machine) for text in texts)
+    for module in others:
+        first.link_in(module)
+    code: bytes = machine.emit_object(first)
+    return code
+
+
+def key_of(text: str, name: str) -> int:
+    """What a kernel compiled with the package is found by: a hash of its text, whatever its name is."""
+    plain = text.replace(f"@{name}(", "@kernel(", 1)
+    return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "little")
+
+
+def _prebuilt(text: str, name: str) -> int:
+    """The address of the kernel in the native module, or 0."""
+    from weft import _core  # not above: the build compiles kernels before there is one
+
+    address: int = _core.prebuilt_kernel(key_of(text, name))
+    return address
+
+
 def compile_kernel(kernel: Kernel) -> Compiled:
-    """The kernel's machine code, from the cache on disk if it is there.
+    """The kernel's machine code: compiled with the package, or else from the cache on disk if it is there.
 
     >>> from weft.expr.kernel import Each, Operand, Store
     >>> from weft.expr.scalar import load
@@ -107,6 +139,10 @@ def compile_kernel(kernel: Kernel) -> Compiled:
     True
     """
     text = print_kernel(kernel)
+    address = _prebuilt(text, kernel.name)
+    if address:
+        counters["prebuilt"] += 1
+        return Compiled(address, None)
     with _lock:
         tools = _toolchain()
         key = hashlib.sha256(MAGIC + f"{tools.identity}\0{text}".encode()).hexdigest()
