@@ -215,7 +215,7 @@ def test_folders_that_cannot_be_made(place, tmp_path, monkeypatch, counted):
     check(1)
     made = place == "does not exist yet"
     assert (cache_folder() is not None) == made
-    assert counted() == {"compiled": 1 if made else 2, "from_disk": int(made), "rejected": 0}
+    assert counted() == {"compiled": 1 if made else 2, "from_disk": int(made), "prebuilt": 0, "rejected": 0}
 
 
 def test_the_folder_is_private(folder):
@@ -237,7 +237,7 @@ def test_threads_compile_at_once(folder, counted):
     """The same kernels and different ones; each is compiled once."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(check, list(range(6)) * 8))
-    assert counted() == {"compiled": 6, "from_disk": 42, "rejected": 0}
+    assert counted() == {"compiled": 6, "from_disk": 42, "prebuilt": 0, "rejected": 0}
     assert len(list(folder.iterdir())) == 6
 
 

@@ -13,7 +13,9 @@ import weft as wf
 from weft import _core
 from weft.expr.compiler import _toolchain
 from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
-from weft.expr.llvm import LANES, SUM_BLOCK, print_kernel
+from weft.expr.llvm import print_kernel
+from weft.expr.llvm_lanes import LANES
+from weft.expr.llvm_rows import SUM_BLOCK
 from weft.expr.scalar import (
     BINARY,
     BITS,

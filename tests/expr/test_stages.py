@@ -8,7 +8,8 @@ import pytest
 
 from weft.expr.compiler import _toolchain
 from weft.expr.kernel import Fold, Kernel, Once, Operand, Reduction, Scan, Store
-from weft.expr.llvm import LANES, print_kernel
+from weft.expr.llvm import print_kernel
+from weft.expr.llvm_lanes import LANES
 from weft.expr.llvm_rows import POSITION_BLOCK, SCAN_BLOCK
 from weft.expr.scalar import FLOATS, cast, index, load, result
 

@@ -16,22 +16,29 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import stat
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from weft.base import flags
 from weft.expr.kernel import Kernel
 from weft.expr.llvm import print_kernel
 
+try:  # hashlib and pathlib take longer to import than a prebuilt kernel to be found
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
 __all__ = ["Compiled", "cache_folder", "compile_kernel", "compile_together", "counters", "key_of"]
 
-MAGIC = b"weft object 1\n"  # the number changes with the passes below
+MAGIC = b"weft object 2\n"  # the number changes with the passes below
 counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
 _lock = threading.Lock()
 
@@ -118,7 +125,7 @@ def compile_together(texts: Sequence[str], cpu: str) -> bytes:
 def key_of(text: str, name: str) -> int:
     """What a kernel compiled with the package is found by: a hash of its text, whatever its name is."""
     plain = text.replace(f"@{name}(", "@kernel(", 1)
-    return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(plain.encode(), digest_size=8).digest(), "little")
 
 
 def _prebuilt(text: str, name: str) -> int:
@@ -145,7 +152,7 @@ def compile_kernel(kernel: Kernel) -> Compiled:
         return Compiled(address, None)
     with _lock:
         tools = _toolchain()
-        key = hashlib.sha256(MAGIC + f"{tools.identity}\0{text}".encode()).hexdigest()
+        key = blake2b(MAGIC + f"{tools.identity}\0{text}".encode(), digest_size=32).hexdigest()
         folder = cache_folder()
         code = _read(folder / key) if folder else None
         if code is None:
@@ -166,6 +173,8 @@ def cache_folder() -> Path | None:
     >>> cache_folder() is None or cache_folder().is_dir()
     True
     """
+    from pathlib import Path
+
     try:
         root = (
             flags.get("WEFT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
@@ -206,4 +215,4 @@ def _write(path: Path, code: bytes) -> None:
 
 def _seal(path: Path, code: bytes) -> bytes:
     """What a file holds to show that its code is whole, and that of its key."""
-    return hashlib.sha256(path.name.encode() + code).digest()
+    return blake2b(path.name.encode() + code, digest_size=32).digest()

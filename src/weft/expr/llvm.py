@@ -18,11 +18,9 @@ from __future__ import annotations
 
 from weft.expr.kernel import Kernel
 from weft.expr.llvm_function import Function
-from weft.expr.llvm_lanes import LANES, LANES_SUM_BLOCK, print_lanes
-from weft.expr.llvm_rows import SUM_BLOCK, print_rows
-from weft.expr.llvm_tiles import print_tiles
+from weft.expr.llvm_rows import print_rows
 
-__all__ = ["LANES", "LANES_SUM_BLOCK", "SUM_BLOCK", "print_kernel"]
+__all__ = ["print_kernel"]
 
 
 def print_kernel(kernel: Kernel) -> str:
@@ -40,8 +38,12 @@ def print_kernel(kernel: Kernel) -> str:
     """
     function = Function(kernel)
     if kernel.cross is not None:
+        from weft.expr.llvm_tiles import print_tiles  # when first needed: most programs never do
+
         print_tiles(function)
     elif kernel.lanes:
+        from weft.expr.llvm_lanes import print_lanes
+
         print_lanes(function)
     else:
         print_rows(function)
