@@ -1,4 +1,4 @@
-"""Kernels compiled with the package: they are found without LLVM, under any name, and compute what the compiler's do."""
+"""Kernels compiled with the package: found without LLVM, under any name, and computing what the compiler's do."""
 
 import platform
 import subprocess
