@@ -20,8 +20,7 @@ import os
 import stat
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.base import flags
 from weft.expr.kernel import Kernel
@@ -43,8 +42,7 @@ counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Compiled:
+class Compiled(NamedTuple):
     """The address of a kernel's function (see weft.expr.llvm) and what keeps it there."""
 
     address: int

@@ -14,8 +14,7 @@ parameters are given when it runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal, dataclass_transform
 
 from weft.expr.scalar import BITS, Scalar, walk
 
@@ -26,8 +25,41 @@ POSITIONS = ("argmax", "argmin")
 REDUCTIONS = SCANS + POSITIONS
 
 
-@dataclass(frozen=True)
-class Operand:
+@dataclass_transform(frozen_default=True, eq_default=False)
+class _Record:
+    """Immutable, made from values for its annotated fields. As a dataclass is, but not by text compiled at import:
+    that took as long as finding the first ten kernels."""
+
+    _fields: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls._fields = tuple(cls.__annotations__)
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        fields = self._fields
+        given = dict(zip(fields, values, strict=False)) | named
+        if len(values) > len(fields) or len(given) != len(values) + len(named):
+            raise TypeError(f"{type(self).__name__}: takes {', '.join(fields)}, each once")
+        for name in fields:
+            if name not in given and not hasattr(type(self), name):
+                raise TypeError(f"{type(self).__name__}: {name} is missing")
+            object.__setattr__(self, name, given.pop(name) if name in given else getattr(type(self), name))
+        if given:
+            raise TypeError(f"{type(self).__name__}: has no {', '.join(given)}")
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        pass
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable: cannot set {name}")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+        return f"{type(self).__name__}({shown})"
+
+
+class Operand(_Record):
     """One array: the name of its element type, and what is known of its stride in the loop that becomes vectors.
 
     inner: "unit", one element after the other; "zero", always the same one; "any", given when the kernel runs;
@@ -47,9 +79,17 @@ class Operand:
         if self.gathered < 0:
             raise ValueError(f"operand: gathered must be at least 0, got {self.gathered}")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operand) and self._key() == other._key()
 
-@dataclass(frozen=True, eq=False)
-class Store:
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str, int]:
+        return self.dtype, self.inner, self.gathered
+
+
+class Store(_Record):
     """Writes value to an operand's element at the loops' position; add: adds it to what is there (bool: or)."""
 
     operand: int
@@ -57,8 +97,7 @@ class Store:
     add: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Reduction:
+class Reduction(_Record):
     """A row's values combined by sum, prod, max or min, from start. Later stages read it as result(number).
 
     Sums of float32 are kept in float64 from block to block, so that their error does not grow with the row's length.
@@ -77,22 +116,19 @@ class Reduction:
         return "int64" if self.op in POSITIONS else self.value.dtype
 
 
-@dataclass(frozen=True, eq=False)
-class Each:
+class Each(_Record):
     """Stores at every position of the row; all values are computed before the first one is stored."""
 
     stores: tuple[Store, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Fold:
+class Fold(_Record):
     """Reduces the row, all reductions in one pass."""
 
     reductions: tuple[Reduction, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Scan:
+class Scan(_Record):
     """Stores at every position of the row, where result(number) is the row combined up to it and with it.
 
     By sum, prod, max or min, each from its start. reverse: from the row's end. Only its own stores read the results.
@@ -104,8 +140,7 @@ class Scan:
     reverse: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Once:
+class Once(_Record):
     """Stores once after the row; loads read its first element."""
 
     stores: tuple[Store, ...]
@@ -120,8 +155,7 @@ def parts(stage: Stage) -> tuple[Reduction | Store, ...]:
     return (*reductions, *(() if isinstance(stage, Fold) else stage.stores))
 
 
-@dataclass(frozen=True, eq=False)
-class Kernel:
+class Kernel(_Record):
     """A name (letters, digits and _), its loops, operands and stages; see the module.
 
     lanes: which loop becomes vectors: the innermost one, or with lanes the last before the row, for rows whose elements
