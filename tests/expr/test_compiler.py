@@ -44,9 +44,9 @@ def counted():
     return since
 
 
-COMPILED = {"compiled": 1, "from_disk": 0, "rejected": 0}
-FOUND = {"compiled": 0, "from_disk": 1, "rejected": 0}
-REJECTED = {"compiled": 1, "from_disk": 0, "rejected": 1}
+COMPILED = {"compiled": 1, "from_disk": 0, "prebuilt": 0, "rejected": 0}
+FOUND = {"compiled": 0, "from_disk": 1, "prebuilt": 0, "rejected": 0}
+REJECTED = {"compiled": 1, "from_disk": 0, "prebuilt": 0, "rejected": 1}
 
 
 def only_file(folder):
@@ -71,7 +71,7 @@ def test_the_second_time_it_comes_from_disk(folder, counted):
 def test_another_process_finds_it(folder):
     check(1)
     report = run_child(IMPORTS + "check(1); print(counters)")
-    assert "'compiled': 0, 'from_disk': 1, 'rejected': 0" in report
+    assert "'compiled': 0, 'from_disk': 1, 'prebuilt': 0, 'rejected': 0" in report
 
 
 def test_the_key_is_the_text(folder, counted):
@@ -86,7 +86,7 @@ def test_the_key_is_the_text(folder, counted):
     ]
     for kernel in kernels:
         compile_kernel(kernel)
-    assert counted() == {"compiled": 5, "from_disk": 0, "rejected": 0}
+    assert counted() == {"compiled": 5, "from_disk": 0, "prebuilt": 0, "rejected": 0}
     assert len(list(folder.iterdir())) == 5
     assert print_kernel(plus(1)) == print_kernel(plus(1))
     again = Kernel("plus", 1, kernels[0].operands, kernels[0].stages)
@@ -186,7 +186,7 @@ def test_a_folder_others_may_write_to_is_not_used(mode, folder, counted):
     for _ in range(2):
         check(1)
         check(2)
-        assert counted() == {"compiled": 2, "from_disk": 0, "rejected": 0}
+        assert counted() == {"compiled": 2, "from_disk": 0, "prebuilt": 0, "rejected": 0}
     assert len(list(folder.iterdir())) == 1
     folder.chmod(0o755)
     check(1)
@@ -215,7 +215,7 @@ def test_folders_that_cannot_be_made(place, tmp_path, monkeypatch, counted):
     check(1)
     made = place == "does not exist yet"
     assert (cache_folder() is not None) == made
-    assert counted() == {"compiled": 1 if made else 2, "from_disk": int(made), "rejected": 0}
+    assert counted() == {"compiled": 1 if made else 2, "from_disk": int(made), "prebuilt": 0, "rejected": 0}
 
 
 def test_the_folder_is_private(folder):
@@ -237,7 +237,7 @@ def test_threads_compile_at_once(folder, counted):
     """The same kernels and different ones; each is compiled once."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(check, list(range(6)) * 8))
-    assert counted() == {"compiled": 6, "from_disk": 42, "rejected": 0}
+    assert counted() == {"compiled": 6, "from_disk": 42, "prebuilt": 0, "rejected": 0}
     assert len(list(folder.iterdir())) == 6
 
 
@@ -312,7 +312,7 @@ def test_a_full_disk_is_tolerated(folder):
         IMPORTS + "for k in (1, 2, 1): check(k)\nprint(counters)",
         preexec_fn=limit,
     )
-    assert "'compiled': 3, 'from_disk': 0, 'rejected': 0" in report
+    assert "'compiled': 3, 'from_disk': 0, 'prebuilt': 0, 'rejected': 0" in report
     assert not list(folder.iterdir())
 
 

@@ -1,0 +1,28 @@
+"""Compile the commonest generated kernels while the package is built: python make_ahead.py FOLDER [LEVEL...]
+
+Writes LEVEL.o for each level and table.cpp into FOLDER; see weft.expr.ahead. Runs before there is a native module.
+"""
+
+import importlib
+import sys
+import types
+from pathlib import Path
+
+
+def main(folder: str, *levels: str) -> None:
+    try:
+        importlib.import_module("llvmlite.binding")
+    except ImportError as error:
+        sys.exit(
+            f"weft: cannot compile kernels, which the build does with llvmlite: {error}\n"
+            "It is listed in pyproject.toml's build-system.requires: pip install llvmlite"
+        )
+    # The package without its __init__, which loads oneDNN.
+    package = types.ModuleType("weft")
+    package.__path__ = [str(Path(__file__).resolve().parents[2] / "src" / "weft")]
+    sys.modules["weft"] = package
+    importlib.import_module("weft.expr.ahead").write(Path(folder), levels)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,308 @@
+"""Tiles of two loops: "cross" operands are turned round in an array on the stack, by shuffles of whole vectors.
+
+A tile's operand is read along its own direction and written into the array along the other, so that memory is only
+touched by whole lines; arithmetic then goes along the innermost loop. Results go the other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.expr.kernel import Each
+from weft.expr.llvm_function import Function, Values
+from weft.expr.llvm_rows import innermost
+from weft.expr.scalar import BITS, walk
+
+__all__ = ["print_tiles"]
+
+TILE = 64  # positions in both loops
+PAGES = 512  # the same for blocks of tiles: their lines lie on as many pages, whose addresses the processor can keep
+PAST_CACHE = 1 << 22  # bytes stored from which on they go past the cache
+SIDES = (PAGES, TILE)
+COPY_SIDES = (PAGES, 16)  # a copy needs no array, and goes along the source's lines
+
+
+def print_tiles(f: Function) -> None:
+    """The other loops, and in them tiles."""
+    _outer(f, 0, f.bases, [])
+
+
+def _outer(f: Function, d: int, pointers: list[str], positions: list[str]) -> None:
+    assert f.kernel.cross is not None
+    if d == f.kernel.cross:  # its tiles come with those of the innermost loop
+        _outer(f, d + 1, pointers, [*positions, "0"])
+        return
+    if d == f.kernel.rank - 1:
+        _tiles(f, pointers, positions, f.kernel.cross)
+        return
+
+    def body(i: str) -> list[str]:
+        _outer(f, d + 1, f.advance(pointers, d, i), [*positions, i])
+        return []
+
+    f.loop(f.sizes[d], body)
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """Where a tile begins in a loop, and how long it is."""
+
+    begin: str
+    length: str
+
+
+def _tiles(f: Function, pointers: list[str], positions: list[str], cross: int) -> None:
+    copied = _copied(f)
+    arrays = (
+        {}
+        if copied
+        else {
+            k: f.array(how.dtype, TILE * TILE)
+            for k, how in enumerate(f.kernel.operands)
+            if how.inner == "cross"
+        }
+    )
+
+    past = _passes_cache(f, copied[1], pointers) if copied else ""
+
+    def every(nontemporal: bool) -> None:
+        def tile(pointers: list[str], row: _Extent, column: _Extent) -> None:
+            if copied:
+                _copy(f, *copied, pointers, row, column, nontemporal)
+            else:
+                _tile(f, pointers, positions, cross, row, column, arrays)
+
+        whole = _Extent("0", f.sizes[cross]), _Extent("0", f.sizes[-1])
+        crossing = copied is not None and f.kernel.operands[copied[0]].inner == "cross"
+        _split(f, pointers, *whole, COPY_SIDES if copied else SIDES, crossing, tile)
+
+    def past_cache() -> None:
+        every(True)
+        f.lines.append("  fence seq_cst")  # such stores are in no order with later ones
+
+    if past:
+        f.branch(past, past_cache, lambda: every(False))
+    else:
+        every(False)
+
+
+def _split(
+    f: Function,
+    pointers: list[str],
+    row: _Extent,
+    column: _Extent,
+    sides: tuple[int, ...],
+    columns_first: bool,
+    body: Callable[[list[str], _Extent, _Extent], None],
+) -> None:
+    """The two loops in squares of the first side, these in squares of the next one, and so on."""
+    if not sides:
+        body(pointers, row, column)
+        return
+    cross, last = f.kernel.cross, f.kernel.rank - 1
+    assert cross is not None
+    (outer, outside), (inner, inside) = (cross, row), (last, column)
+    if columns_first:
+        outer, outside, inner, inside = inner, inside, outer, outside
+
+    def outwards(begin: str, length: str) -> list[str]:
+        moved = f.advance(pointers, outer, begin)
+        there = _Extent(f.emit(f"add i64 {outside.begin}, {begin}"), length)
+
+        def inwards(begin: str, length: str) -> list[str]:
+            here = _Extent(f.emit(f"add i64 {inside.begin}, {begin}"), length)
+            both = (here, there) if columns_first else (there, here)
+            _split(f, f.advance(moved, inner, begin), *both, sides[1:], columns_first, body)
+            return []
+
+        f.blocks(inside.length, sides[0], inwards)
+        return []
+
+    f.blocks(outside.length, sides[0], outwards)
+
+
+def _copied(f: Function) -> tuple[int, int] | None:
+    """Source and target, if the kernel only copies elements from one direction to the other."""
+    (stage,) = f.kernel.stages
+    assert isinstance(stage, Each)
+    if len(stage.stores) != 1 or stage.stores[0].add or stage.stores[0].value.op != "load":
+        return None
+    source, target = stage.stores[0].value.value, stage.stores[0].operand
+    kinds = {f.kernel.operands[k].inner for k in (source, target)}
+    return (
+        (source, target) if kinds == {"unit", "cross"} and f.kernel.operands[source].dtype != "bool" else None
+    )
+
+
+def _passes_cache(f: Function, target: int, pointers: list[str]) -> str:
+    """Whether stores of whole vectors go past the cache: they are whole lines of it, and many. "" if they never are."""
+    size = _size(f, target)
+    if size < 4:
+        return ""
+    cross, last = f.kernel.cross, f.kernel.rank - 1
+    assert cross is not None
+    across = last if f.kernel.operands[target].inner == "cross" else cross
+    places = f.emit(f"ptrtoint ptr {pointers[target]} to i64")
+    places = f.emit(f"and i64 {f.emit(f'or i64 {places}, {f.strides[target][across]}')}, 63")
+    aligned = f.emit(f"icmp eq i64 {places}, 0")
+    elements = f.emit(f"mul i64 {f.sizes[cross]}, {f.sizes[last]}")
+    return f.emit(f"and i1 {aligned}, {f.emit(f'icmp sge i64 {elements}, {PAST_CACHE // size}')}")
+
+
+def _copy(
+    f: Function, source: int, target: int, pointers: list[str], row: _Extent, column: _Extent, past: bool
+) -> None:
+    crossing = f.kernel.operands[source].inner == "cross"
+    cross, last = f.kernel.cross, f.kernel.rank - 1
+    assert cross is not None
+    along, across = (last, cross) if crossing else (cross, last)
+    count, length = (column.length, row.length) if crossing else (row.length, column.length)
+    lines = _Lines(pointers[source], f.strides[source][along], count, length)
+    _transpose(f, lines, _Lines(pointers[target], f.strides[target][across], "", ""), _size(f, source), past)
+
+
+def _tile(
+    f: Function,
+    pointers: list[str],
+    positions: list[str],
+    cross: int,
+    row: _Extent,
+    column: _Extent,
+    arrays: dict[int, str],
+) -> None:
+    """One tile: pointers are at its beginning."""
+    (stage,) = f.kernel.stages
+    assert isinstance(stage, Each)
+    roots = [store.value for store in stage.stores]
+    read = {node.value for node in walk(*roots) if node.op == "load"}
+    read |= {store.operand for store in stage.stores if store.add}
+    written = {store.operand for store in stage.stores}
+    step = {k: str(TILE * _size(f, k)) for k in arrays}  # from line to line of an array, in bytes
+    for k, array in arrays.items():
+        if k in read:
+            memory = _Lines(pointers[k], f.strides[k][-1], column.length, row.length)
+            _transpose(f, memory, _Lines(array, step[k], "", ""), _size(f, k))
+
+    def line(i: str) -> list[str]:
+        moved = f.advance(pointers, cross, i)
+        for k, array in arrays.items():
+            moved[k] = f.offset(array, f.emit(f"mul i64 {i}, {step[k]}"))
+        place = f.emit(f"add nuw nsw i64 {row.begin}, {i}")
+        here = [*positions[:cross], place, *positions[cross + 1 :]]
+        shift = "index" if f.kernel.rank - 1 in f.kernel.indexed else ""
+
+        def element(values: Values, j: str) -> list[str]:
+            if shift:
+                values.positions[-1] = f.emit(f"add nuw nsw i64 {column.begin}, {j}")
+            values.store(stage.stores)
+            return []
+
+        innermost(f, column.length, moved, here, element, roots, stage.stores)
+        return []
+
+    f.loop(row.length, line)
+    for k, array in arrays.items():
+        if k in written:
+            target = _Lines(pointers[k], f.strides[k][-1], "", "")
+            _transpose(f, _Lines(array, step[k], row.length, column.length), target, _size(f, k))
+
+
+def _size(f: Function, operand: int) -> int:
+    return max(8, BITS[f.kernel.operands[operand].dtype]) // 8
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """A matrix in memory: lines that lie step bytes apart, of neighbouring elements."""
+
+    pointer: str
+    step: str
+    count: str
+    length: str
+
+
+def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: bool = False) -> None:
+    """Elements of `size` bytes: target's line c is source's column c."""
+    lanes = 8 if size == 8 else 16
+    kind = f"i{8 * size}"
+    whole_lines = f.emit(f"and i64 {source.count}, {-lanes}")
+    whole_columns = f.emit(f"and i64 {source.length}, {-lanes}")
+
+    def address(lines: _Lines, line: str, place: str) -> str:
+        pointer = f.offset(lines.pointer, f.emit(f"mul i64 {line}, {lines.step}"))
+        return f.emit(f"getelementptr {kind}, ptr {pointer}, i64 {place}")
+
+    def squares(r: str) -> list[str]:
+        line = f.emit(f"mul nuw nsw i64 {r}, {lanes}")
+
+        def square(c: str) -> list[str]:
+            column = f.emit(f"mul nuw nsw i64 {c}, {lanes}")
+            _square(
+                f,
+                address(source, line, column),
+                source.step,
+                address(target, column, line),
+                target.step,
+                kind,
+                lanes,
+                past,
+            )
+            return []
+
+        f.loop(f.emit(f"udiv i64 {whole_columns}, {lanes}"), square)
+        return []
+
+    f.loop(f.emit(f"udiv i64 {whole_lines}, {lanes}"), squares)
+
+    def single(first_line: str, first_column: str) -> None:
+        def lines(r: str) -> list[str]:
+            line = f.emit(f"add i64 {r}, {first_line}")
+
+            def element(c: str) -> list[str]:
+                column = f.emit(f"add i64 {c}, {first_column}")
+                value = f.emit(f"load {kind}, ptr {address(source, line, column)}, align {size}")
+                f.lines.append(f"  store {kind} {value}, ptr {address(target, column, line)}, align {size}")
+                return []
+
+            f.loop(f.emit(f"sub i64 {source.length}, {first_column}"), element)
+            return []
+
+        f.loop(f.emit(f"sub i64 {source.count}, {first_line}"), lines)
+
+    single(whole_lines, "0")  # the last lines, and what is left of the others
+    single("0", whole_columns)
+
+
+def _square(
+    f: Function,
+    source: str,
+    source_step: str,
+    target: str,
+    target_step: str,
+    kind: str,
+    lanes: int,
+    past: bool,
+) -> None:
+    """A square of vectors, transposed in registers: blocks of half the size change places, then theirs."""
+    vector = f"<{lanes} x {kind}>"
+
+    def lines(pointer: str, step: str) -> list[str]:
+        return [f.offset(pointer, f.emit(f"mul i64 {step}, {k}")) for k in range(lanes)]
+
+    align = int(kind[1:]) // 8
+    rows = [f.emit(f"load {vector}, ptr {p}, align {align}") for p in lines(source, source_step)]
+    one = f.mark("!{i32 1}") if past else ""
+    half = lanes // 2
+    while half:
+        upper = ", ".join(f"i32 {k + lanes - half if k & half else k}" for k in range(lanes))
+        lower = ", ".join(f"i32 {k + lanes if k & half else k + half}" for k in range(lanes))
+        for k in range(lanes):
+            if not k & half:
+                pair = f"{vector} {rows[k]}, {vector} {rows[k + half]}"
+                rows[k] = f.emit(f"shufflevector {pair}, <{lanes} x i32> <{upper}>")
+                rows[k + half] = f.emit(f"shufflevector {pair}, <{lanes} x i32> <{lower}>")
+        half //= 2
+    for row, pointer in zip(rows, lines(target, target_step), strict=True):
+        how = f"64, !nontemporal {one}" if past else align
+        f.lines.append(f"  store {vector} {row}, ptr {pointer}, align {how}")
