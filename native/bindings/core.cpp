@@ -19,6 +19,7 @@ NB_MODULE(_core, m) {
   weft::bind_creation(m);
   weft::bind_exchange(m);
   weft::bind_program(m);
+  weft::bind_kernels(m);
   weft::bind_testing(m);
   m.def(
       "dnnl_version",

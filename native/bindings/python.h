@@ -104,6 +104,7 @@ void bind_tensor(nb::module_& m);
 void bind_creation(nb::module_& m);
 void bind_exchange(nb::module_& m);
 void bind_program(nb::module_& m);
+void bind_kernels(nb::module_& m);
 void bind_storage(nb::module_& m);
 
 }  // namespace weft

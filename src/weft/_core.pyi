@@ -348,6 +348,14 @@ class Kernel:
 
 def run_kernel(kernel: Kernel, operands: Sequence[object], parameters: bytes = ...) -> None: ...
 
+def kernel_sort(axis: int, descending: bool = False, values: bool = True, indices: bool = False) -> Kernel:
+    """x -> [values,] [int64 indices]. Stable; NaN last."""
+
+def kernel_topk(axis: int, largest: bool = True) -> Kernel:
+    """
+    x -> values, int64 indices: best first; k is their size along the axis.
+    """
+
 def dnnl_version() -> tuple[int, int, int]: ...
 
 testing: ModuleType
