@@ -2,11 +2,35 @@
 // kernels/kernels.h.
 #include "kernels/kernels.h"
 
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include "bindings/program.h"
+#include "engine/team.h"
 
 namespace weft {
+namespace {
+
+Combine combine_of(const std::string& name) {
+  if (name == "set") return Combine::set;
+  if (name == "add") return Combine::add;
+  if (name == "max") return Combine::max;
+  if (name == "min") return Combine::min;
+  throw ValueError("mode is one of 'set', 'add', 'max', 'min'; got '" + name + "'");
+}
+
+}  // namespace
 
 void bind_kernels(nb::module_& m) {
+  // For tests: results do not depend on it.
+  m.def(
+      "set_team_size",
+      [](int threads) {
+        const int before = team_size();
+        set_team_size(threads);
+        return before;
+      },
+      nb::arg("threads"));
   m.def(
       "kernel_sort",
       [](int axis, bool descending, bool values, bool indices) {
@@ -18,6 +42,26 @@ void bind_kernels(nb::module_& m) {
       "kernel_topk", [](int axis, bool largest) { return PyKernel{make_topk(axis, largest)}; },
       nb::arg("axis"), nb::arg("largest") = true,
       "x -> values, int64 indices: best first; k is their size along the axis.");
+  m.def(
+      "kernel_take_along_axis", [](int axis) { return PyKernel{make_take_along_axis(axis)}; },
+      nb::arg("axis"), "x, indices -> y of the shape of indices.");
+  m.def(
+      "kernel_scatter",
+      [](int axis, const std::string& mode) { return PyKernel{make_scatter(axis, combine_of(mode))}; },
+      nb::arg("axis"), nb::arg("mode") = "set",
+      "x, indices, updates -> y (may be x): set, add, max or min along an axis.");
+  m.def(
+      "kernel_index_get",
+      [](std::vector<int> dims, int position) { return PyKernel{make_index_get(std::move(dims), position)}; },
+      nb::arg("dims"), nb::arg("position"),
+      "x, an index array for each of dims -> y, their dimensions at position.");
+  m.def(
+      "kernel_index_put",
+      [](std::vector<int> dims, int position, const std::string& mode) {
+        return PyKernel{make_index_put(std::move(dims), position, combine_of(mode))};
+      },
+      nb::arg("dims"), nb::arg("position"), nb::arg("mode") = "set",
+      "x, an index array for each of dims, updates -> y (may be x).");
 }
 
 }  // namespace weft

@@ -5,6 +5,8 @@
 // (indices) are checked here, before anything is written.
 #pragma once
 
+#include <vector>
+
 #include "program/kernel.h"
 
 namespace weft {
@@ -15,5 +17,22 @@ Ref<Kernel> make_sort(int axis, bool descending, bool values, bool indices);
 // x -> values, int64 indices: the first k of the order along the axis, k being their size there. Among equals
 // the lower index wins; NaN counts as the largest.
 Ref<Kernel> make_topk(int axis, bool largest);
+
+// Indices are of any integer type; negative ones count from the end; IndexError for those out of range.
+
+// x, indices, -> y: y[.., j, ..] = x[.., indices[.., j, ..], ..]; y has the shape of indices, and so has x in
+// the other dimensions (strides of 0 where it is broadcast).
+Ref<Kernel> make_take_along_axis(int axis);
+// x, indices, updates -> y: y = x, then y[.., indices[.., j, ..], ..] is combined with updates[.., j, ..], in
+// the order of j. y may be the same memory as x. Indices and updates have one shape, which in the other
+// dimensions is at most y's. Updates are converted to y's type: sums of float16 may be kept in float32.
+enum class Combine : uint8_t { set, add, max, min };
+Ref<Kernel> make_scatter(int axis, Combine mode);
+// x, indices... -> y: y[before.., points.., after..] = x[.., i0, .., i1, ..]. `dims`: which dimensions of x
+// are indexed, by as many index arrays of one shape, whose dimensions are in y at `position`.
+Ref<Kernel> make_index_get(std::vector<int> dims, int position);
+// x, indices..., updates -> y: y = x, then the elements that make_index_get would read are combined with
+// updates, in row-major order of the points. y may be the same memory as x.
+Ref<Kernel> make_index_put(std::vector<int> dims, int position, Combine mode);
 
 }  // namespace weft

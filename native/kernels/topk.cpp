@@ -67,7 +67,7 @@ template <class T>
 Candidates<WordOf<T>> collect(const Line<T>& line, int64_t begin, int64_t end, int64_t k, WordOf<T> bound) {
   using Word = WordOf<T>;
   Candidates<Word> found;
-  const auto capacity = static_cast<size_t>(2 * k + kBlock);
+  const auto capacity = static_cast<size_t>(2 * k + kGroup);
   Word words[kBlock];
   for (; begin < end; begin += kBlock) {
     const int64_t count = std::min(kBlock, end - begin);
@@ -77,12 +77,12 @@ Candidates<WordOf<T>> collect(const Line<T>& line, int64_t begin, int64_t end, i
       if (largest_word(words + group, stop - group, sizeof(Word)) < bound) continue;
       for (int64_t i = group; i < stop; ++i)
         if (words[i] >= bound) found.push_back({words[i], begin + i});
+      if (found.size() < capacity) continue;
+      keep_best(found, k);
+      const Word last = found.back().word;  // nth_element has put the k-th there
+      if (last == static_cast<Word>(-1)) return found;
+      bound = std::max(bound, static_cast<Word>(last + 1));
     }
-    if (found.size() < capacity) continue;
-    keep_best(found, k);
-    const Word last = found.back().word;  // nth_element has put the k-th there
-    if (last == static_cast<Word>(-1)) break;
-    bound = std::max(bound, static_cast<Word>(last + 1));
   }
   keep_best(found, k);
   return found;

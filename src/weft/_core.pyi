@@ -348,6 +348,8 @@ class Kernel:
 
 def run_kernel(kernel: Kernel, operands: Sequence[object], parameters: bytes = ...) -> None: ...
 
+def set_team_size(threads: int) -> int: ...
+
 def kernel_sort(axis: int, descending: bool = False, values: bool = True, indices: bool = False) -> Kernel:
     """x -> [values,] [int64 indices]. Stable; NaN last."""
 
@@ -355,6 +357,20 @@ def kernel_topk(axis: int, largest: bool = True) -> Kernel:
     """
     x -> values, int64 indices: best first; k is their size along the axis.
     """
+
+def kernel_take_along_axis(axis: int) -> Kernel:
+    """x, indices -> y of the shape of indices."""
+
+def kernel_scatter(axis: int, mode: str = 'set') -> Kernel:
+    """
+    x, indices, updates -> y (may be x): set, add, max or min along an axis.
+    """
+
+def kernel_index_get(dims: Sequence[int], position: int) -> Kernel:
+    """x, an index array for each of dims -> y, their dimensions at position."""
+
+def kernel_index_put(dims: Sequence[int], position: int, mode: str = 'set') -> Kernel:
+    """x, an index array for each of dims, updates -> y (may be x)."""
 
 def dnnl_version() -> tuple[int, int, int]: ...
 
