@@ -1,10 +1,11 @@
-// indices.cpp: the loops over index operands; several threads check, one converts: it is short work.
+// indices.cpp: the loops over index operands; several threads share them.
 #include "kernels/indices.h"
 
 #include <atomic>
 #include <limits>
 
 #include "engine/team.h"
+#include "kernels/simd.h"
 
 namespace weft {
 namespace {
@@ -15,9 +16,24 @@ struct Range {
   int64_t low = std::numeric_limits<int64_t>::max(), high = std::numeric_limits<int64_t>::min();
 };
 
+[[gnu::always_inline]] inline Range widened(Range range, const int64_t* items, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    range.low = std::min(range.low, items[i]);
+    range.high = std::max(range.high, items[i]);
+  }
+  return range;
+}
+#ifdef WEFT_X86
+[[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] Range widened_avx512(
+    Range range, const int64_t* items, int64_t count) {
+  return widened(range, items, count);
+}
+#endif
+
 // The smallest and the largest; a uint64 above the largest int64 counts as that.
 Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
-  const RowFunction load = row_functions(DType::int64, dtype).strided;
+  const RowFunctions functions = row_functions(DType::int64, dtype);
+  const RowFunction load = step == 1 ? functions.contiguous : functions.strided;
   const auto size = static_cast<int64_t>(size_of(dtype));
   int64_t items[kIndexChunk];
   Range range;
@@ -27,10 +43,11 @@ Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
     if (dtype == DType::uint64)
       for (int64_t i = 0; i < now; ++i)
         items[i] = items[i] < 0 ? std::numeric_limits<int64_t>::max() : items[i];
-    for (int64_t i = 0; i < now; ++i) {
-      range.low = std::min(range.low, items[i]);
-      range.high = std::max(range.high, items[i]);
-    }
+#ifdef WEFT_X86
+    range = has_avx512() ? widened_avx512(range, items, now) : widened(range, items, now);
+#else
+    range = widened(range, items, now);
+#endif
   }
   return range;
 }
@@ -115,10 +132,12 @@ const int64_t* Indexed::offsets(const View& x, const View* indices, const std::v
          indices[i]);
     const int64_t size = x.shape[dims[i]];
     const int64_t step = x.strides[dims[i]] * static_cast<int64_t>(size_of(x.dtype));
-    for (int64_t p = 0; p < points; ++p) {
-      const int64_t offset = (one[p] + (one[p] < 0 ? size : 0)) * step;
-      total[p] = i == 0 ? offset : total[p] + offset;
-    }
+    parallel_for(points, kPiece, [=](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        const int64_t offset = (one[p] + (one[p] < 0 ? size : 0)) * step;
+        total[p] = i == 0 ? offset : total[p] + offset;
+      }
+    });
   }
   return total;
 }

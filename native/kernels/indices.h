@@ -16,7 +16,8 @@ void check_indices(const View& indices, int64_t size, int axis, const char* func
 // `count` indices that have been checked, in [0, size).
 inline void load_indices(const char* from, DType dtype, int64_t step, int64_t count, int64_t size,
                          int64_t* to) {
-  row_functions(DType::int64, dtype).strided(reinterpret_cast<char*>(to), 1, from, step, count);
+  const RowFunctions load = row_functions(DType::int64, dtype);
+  (step == 1 ? load.contiguous : load.strided)(reinterpret_cast<char*>(to), 1, from, step, count);
   for (int64_t i = 0; i < count; ++i) to[i] += to[i] < 0 ? size : 0;
 }
 

@@ -15,7 +15,8 @@ namespace weft {
 namespace {
 
 constexpr int64_t kParallelElements = 16 << 10;  // less is done on the calling thread
-constexpr int64_t kColumns = 64;                 // a thread's share of columns at least
+constexpr int kThreadsForOwning = 4;
+constexpr int64_t kColumns = 64;  // a thread's share of columns at least
 
 template <class T, Combine mode>
 [[gnu::always_inline]] inline T combined(T old, T update) {
@@ -41,13 +42,19 @@ template <class T, Combine mode>
   store_as(to, combined<T, mode>(load_as<T>(to), load_as<T>(update)));
 }
 
-// to[k * step + places[k]] (in bytes), for the places in [low, high).
+// to[k * step + places[k]] with updates[k] (steps and places in bytes).
 template <class T, Combine mode>
-void scatter_line(char* to, int64_t step, const int64_t* places, int64_t low, int64_t high,
-                  const char* updates, int64_t update_step, int64_t count) {
+void scatter_line(char* to, int64_t step, const int64_t* places, const char* updates, int64_t update_step,
+                  int64_t count) {
   for (int64_t k = 0; k < count; ++k)
-    if (places[k] >= low && places[k] < high)
-      combine_at<T, mode>(to + k * step + places[k], updates + k * update_step);
+    combine_at<T, mode>(to + k * step + places[k], updates + k * update_step);
+}
+
+// to[places[i]] with updates[which[i]].
+template <class T, Combine mode>
+void scatter_some(char* to, const int64_t* places, const int64_t* which, const char* updates,
+                  int64_t update_step, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) combine_at<T, mode>(to + places[i], updates + which[i] * update_step);
 }
 
 // to[k * step] with updates[k].
@@ -62,21 +69,25 @@ void combine_line(char* to, int64_t step, const char* updates, int64_t update_st
 }
 
 struct Functions {
-  void (*scatter)(char*, int64_t, const int64_t*, int64_t, int64_t, const char*, int64_t, int64_t);
+  void (*scatter)(char*, int64_t, const int64_t*, const char*, int64_t, int64_t);
+  void (*scatter_some)(char*, const int64_t*, const int64_t*, const char*, int64_t, int64_t);
   void (*combine)(char*, int64_t, const char*, int64_t, int64_t);
 };
+
+template <class T, Combine mode>
+constexpr Functions kFunctions{scatter_line<T, mode>, scatter_some<T, mode>, combine_line<T, mode>};
 
 template <class T>
 Functions functions_for(Combine mode) {
   switch (mode) {
     case Combine::add:
-      return {scatter_line<T, Combine::add>, combine_line<T, Combine::add>};
+      return kFunctions<T, Combine::add>;
     case Combine::max:
-      return {scatter_line<T, Combine::max>, combine_line<T, Combine::max>};
+      return kFunctions<T, Combine::max>;
     case Combine::min:
-      return {scatter_line<T, Combine::min>, combine_line<T, Combine::min>};
+      return kFunctions<T, Combine::min>;
     default:
-      return {scatter_line<T, Combine::set>, combine_line<T, Combine::set>};
+      return kFunctions<T, Combine::set>;
   }
 }
 
@@ -106,22 +117,46 @@ class Updates {
   char buffer_[kIndexChunk * 8];
 };
 
-constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
-constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
+// The places that a thread owns: [low, high).
+struct Owned {
+  int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
+  bool all() const { return low == Owned{}.low && high == Owned{}.high; }
+  bool has(int64_t place) const { return place >= low && place < high; }
+};
+
+// At most kIndexChunk updates of one line that meet each other: those that are owned. Without branches, whose
+// outcome nobody could predict.
+void scatter_owned(const Functions& functions, const Owned& owned, char* to, const int64_t* places,
+                   const char* updates, int64_t update_step, int64_t count) {
+  if (owned.all()) return functions.scatter(to, 0, places, updates, update_step, count);
+  int64_t mine[kIndexChunk], which[kIndexChunk];
+  int64_t found = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    mine[found] = places[k];
+    which[found] = k;
+    found += owned.has(places[k]);
+  }
+  functions.scatter_some(to, mine, which, updates, update_step, found);
+}
 
 // Part i of n of a range of places.
-std::pair<int64_t, int64_t> part_of(int64_t low, int64_t high, int64_t i, int64_t n) {
-  if (n == 1) return {kLowest, kHighest};
+Owned part_of(int64_t low, int64_t high, int64_t i, int64_t n) {
   const auto edge = [=](int64_t k) {
     return low + static_cast<int64_t>(static_cast<double>(high - low) * static_cast<double>(k) /
                                       static_cast<double>(n));
   };
-  return {i == 0 ? kLowest : edge(i), i == n - 1 ? kHighest : edge(i + 1)};
+  Owned owned;
+  if (i > 0) owned.low = edge(i);
+  if (i < n - 1) owned.high = edge(i + 1);
+  return owned;
 }
 
-int64_t parts_for(int64_t elements, int64_t units) {
+// Parts for the team, of columns or of owned places. Looking at all indices for one's own is as much work as
+// a plain update, so that pays only for several threads.
+int64_t parts_for(int64_t elements, int64_t units, bool by_columns) {
   const int threads = team_size();
-  return elements < kParallelElements || units >= 2 * threads ? 1 : threads;
+  if (elements < kParallelElements || units >= 2 * threads) return 1;
+  return by_columns || threads >= kThreadsForOwning ? threads : 1;
 }
 
 class Scatter final : public Kernel {
@@ -142,7 +177,7 @@ class Scatter final : public Kernel {
     plan.size = size;
     plan.stride = stride_along(y, axis) * y_size;
     plan.functions = functions_of(y.dtype, mode_);
-    const int64_t parts = parts_for(elements, plan.lanes.count);
+    const int64_t parts = parts_for(elements, plan.lanes.count, !plan.meet);
     parallel_for(plan.lanes.count * parts, lines_per_piece(plan.rows.size * plan.columns.size / parts),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t unit = begin; unit < end; ++unit)
@@ -198,8 +233,10 @@ class Scatter final : public Kernel {
 
   static void run_lane(const Plan& plan, int64_t lane, int64_t part, int64_t parts) {
     const auto [index, update, to] = plan.lanes.at(lane);
-    const auto [low, high] =
-        plan.meet ? part_of(0, plan.size, part, parts) : std::pair<int64_t, int64_t>{kLowest, kHighest};
+    const int64_t reach = (plan.size - 1) * plan.stride;
+    const Owned owned =
+        plan.meet ? part_of(std::min<int64_t>(reach, 0), std::max<int64_t>(reach, 0) + 1, part, parts)
+                  : Owned{};
     const int64_t first = plan.meet ? 0 : plan.columns.size * part / parts;
     const int64_t last = plan.meet ? plan.columns.size : plan.columns.size * (part + 1) / parts;
     const auto item = static_cast<int64_t>(size_of(plan.index_type));
@@ -210,15 +247,13 @@ class Scatter final : public Kernel {
       for (int64_t row = 0; row < plan.rows.size; ++row) {
         load_indices(index + row * plan.rows.index + start * plan.columns.index, plan.index_type,
                      plan.columns.index / item, count, plan.size, places);
-        if (parts > 1 && plan.meet)
-          for (int64_t k = 0; k < count; ++k)
-            places[k] = places[k] >= low && places[k] < high ? places[k] * plan.stride : kHighest;
-        else
-          for (int64_t k = 0; k < count; ++k) places[k] *= plan.stride;
+        for (int64_t k = 0; k < count; ++k) places[k] *= plan.stride;
         int64_t step = plan.columns.update;
         const char* from = updates.get(update + row * plan.rows.update + start * step, step, count);
-        plan.functions.scatter(to + start * plan.columns.y, plan.columns.y, places, kLowest, kHighest, from,
-                               step, count);
+        if (plan.meet)
+          scatter_owned(plan.functions, owned, to, places, from, step, count);
+        else
+          plan.functions.scatter(to + start * plan.columns.y, plan.columns.y, places, from, step, count);
       }
     }
   }
@@ -251,8 +286,8 @@ class IndexPut final : public Kernel {
   void put(Indexed& plan, const int64_t* offsets, const View& values, const View& y) const {
     const Pair::Dim inner = plan.after.take_last();
     const int64_t units = plan.before.count();
-    const int64_t parts = parts_for(count_of(values), units);
-    const bool by_columns = inner.size >= parts * kColumns;
+    const bool by_columns = inner.size >= team_size() * kColumns;
+    const int64_t parts = parts_for(count_of(values), units, by_columns);
     const auto [least, most] = std::minmax_element(offsets, offsets + plan.points);
     const Pair::Dim along = plan.point_dims.take_last();
     const Functions functions = functions_of(y.dtype, mode_);
@@ -261,7 +296,7 @@ class IndexPut final : public Kernel {
         const int64_t part = unit % parts;
         Pair::Dim columns = inner;
         auto [y_base, v_base] = plan.before.at(unit / parts);
-        std::pair<int64_t, int64_t> owned{kLowest, kHighest};
+        Owned owned;
         if (by_columns) {
           const int64_t first = inner.size * part / parts;
           columns.size = inner.size * (part + 1) / parts - first;
@@ -277,7 +312,7 @@ class IndexPut final : public Kernel {
   }
 
   static void put_part(const Indexed& plan, const Pair::Dim& along, const Pair::Dim& columns,
-                       std::pair<int64_t, int64_t> owned, const int64_t* offsets, const Functions& functions,
+                       const Owned& owned, const int64_t* offsets, const Functions& functions,
                        const char* values, DType value_type, char* y, DType y_type) {
     Updates updates(y_type, value_type);
     const int64_t rows = plan.after.count();
@@ -290,12 +325,12 @@ class IndexPut final : public Kernel {
           const int64_t count = std::min(kIndexChunk, along.size - start);
           int64_t step = along.second;
           const char* from = updates.get(values + v_line + start * step, step, count);
-          functions.scatter(y, 0, places + start, owned.first, owned.second, from, step, count);
+          scatter_owned(functions, owned, y, places + start, from, step, count);
         }
         continue;
       }
       for (int64_t p = 0; p < along.size; ++p) {
-        if (places[p] < owned.first || places[p] >= owned.second) continue;
+        if (!owned.has(places[p])) continue;
         for (int64_t row = 0; row < rows; ++row) {
           const auto [y_row, v_row] = plan.after.at(row);
           put_run(updates, columns, functions, values + v_line + p * along.second + v_row,
