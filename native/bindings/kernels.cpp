@@ -62,6 +62,18 @@ void bind_kernels(nb::module_& m) {
       },
       nb::arg("dims"), nb::arg("position"), nb::arg("mode") = "set",
       "x, an index array for each of dims, updates -> y (may be x).");
+  m.def(
+      "kernel_attention",
+      [](bool causal, bool mask, bool portable) { return PyKernel{make_attention(causal, mask, portable)}; },
+      nb::arg("causal"), nb::arg("mask"), nb::arg("portable") = false,
+      "q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).");
+  m.def(
+      "kernel_attention_backward",
+      [](bool causal, bool mask, bool portable) {
+        return PyKernel{make_attention_backward(causal, mask, portable)};
+      },
+      nb::arg("causal"), nb::arg("mask"), nb::arg("portable") = false,
+      "dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).");
 }
 
 }  // namespace weft

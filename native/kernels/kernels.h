@@ -35,4 +35,13 @@ Ref<Kernel> make_index_get(std::vector<int> dims, int position);
 // updates, in row-major order of the points. y may be the same memory as x.
 Ref<Kernel> make_index_put(std::vector<int> dims, int position, Combine mode);
 
+// softmax(q k^T * scale + mask) v for q[b,h,n,d], k[b,h,m,d], v[b,h,m,e] of float32, bfloat16 or float16.
+//   q, k, v, [mask] -> y[b,h,n,e], float32 logs[b,h,n]
+//   dy, q, k, v, [mask], y, logs -> dq, dk, dv
+// The mask is [b,h,n,m] (strides of 0 where it is broadcast): bool, true for what is seen, or numbers that
+// are added. A query that sees nothing gives 0 and the logarithm -inf. Parameters: scale (float64), diagonal
+// (int64; read if causal): query i sees keys up to i + diagonal. `portable`: without AVX-512, for tests.
+Ref<Kernel> make_attention(bool causal, bool mask, bool portable = false);
+Ref<Kernel> make_attention_backward(bool causal, bool mask, bool portable = false);
+
 }  // namespace weft

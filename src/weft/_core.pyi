@@ -372,6 +372,16 @@ def kernel_index_get(dims: Sequence[int], position: int) -> Kernel:
 def kernel_index_put(dims: Sequence[int], position: int, mode: str = 'set') -> Kernel:
     """x, an index array for each of dims, updates -> y (may be x)."""
 
+def kernel_attention(causal: bool, mask: bool, portable: bool = False) -> Kernel:
+    """
+    q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).
+    """
+
+def kernel_attention_backward(causal: bool, mask: bool, portable: bool = False) -> Kernel:
+    """
+    dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).
+    """
+
 def dnnl_version() -> tuple[int, int, int]: ...
 
 testing: ModuleType
