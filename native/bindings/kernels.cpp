@@ -74,6 +74,19 @@ void bind_kernels(nb::module_& m) {
       },
       nb::arg("causal"), nb::arg("mask"), nb::arg("portable") = false,
       "dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).");
+  m.def(
+      "kernel_dropout", [](bool mask) { return PyKernel{make_dropout(mask)}; }, nb::arg("mask") = false,
+      "x -> y, [mask]. Parameters: key, stream, offset, p (float64).");
+  m.def(
+      "kernel_bernoulli", [] { return PyKernel{make_bernoulli()}; },
+      "p -> y. Parameters: key, stream, offset.");
+  m.def(
+      "kernel_count_nonzero", [] { return PyKernel{make_count_nonzero()}; }, "x -> number of true elements.");
+  m.def("kernel_nonzero", [] { return PyKernel{make_nonzero()}; }, "x -> int64 indices [number, ndim].");
+  m.def("kernel_masked_select", [] { return PyKernel{make_masked_select()}; }, "x, mask -> y[number].");
+  m.def(
+      "kernel_masked_assign", [] { return PyKernel{make_masked_assign()}; },
+      "x, mask, values[number] -> y (may be x).");
 }
 
 }  // namespace weft

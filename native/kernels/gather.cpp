@@ -12,21 +12,6 @@ namespace {
 
 constexpr int64_t kPieceBytes = 64 << 10;
 
-// Calls f with an unsigned integer of the element's size.
-template <class F>
-void with_word(DType dtype, F&& f) {
-  switch (size_of(dtype)) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    case 4:
-      return f(uint32_t{});
-    default:
-      return f(uint64_t{});
-  }
-}
-
 // to[k] = from[k * step + indices[k] * stride]; steps in elements.
 template <class Word>
 void gather(char* to, int64_t to_step, const char* from, int64_t step, int64_t stride, const int64_t* indices,

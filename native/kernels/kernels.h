@@ -44,4 +44,25 @@ Ref<Kernel> make_index_put(std::vector<int> dims, int position, Combine mode);
 Ref<Kernel> make_attention(bool causal, bool mask, bool portable = false);
 Ref<Kernel> make_attention_backward(bool causal, bool mask, bool portable = false);
 
+// x -> y, [mask]: y = x / (1 - p) with probability 1 - p, else 0; mask (bool or uint8): what was kept. x of
+// any float type. Parameters: key, stream, offset (uint64) of blocks_for(Draw::bits, uint32, count) reserved
+// positions, p (float64, in [0, 1]). The same reservation drops the same elements: applied to dy, the kernel
+// is its own gradient, and no mask need be kept.
+Ref<Kernel> make_dropout(bool mask);
+// p (float, broadcast) -> y of any type: 1 with probability p, else 0. Parameters: key, stream, offset of as
+// many positions.
+Ref<Kernel> make_bernoulli();
+
+// Masks are of any type: true is what is not 0. Where a size depends on the mask, the caller has counted, and
+// ValueError says that the numbers differ.
+// x -> number of true elements, of any shape of one element.
+Ref<Kernel> make_count_nonzero();
+// x -> int64 [number, ndim] (of any strides): the indices of true elements, in row-major order.
+Ref<Kernel> make_nonzero();
+// x, mask -> y[number]: elements of x where the mask of the same shape is true, in row-major order.
+Ref<Kernel> make_masked_select();
+// x, mask, values[number] -> y: x with the elements where the mask is true replaced, in row-major order. y
+// may be the same memory as x; a stride of 0 puts one value everywhere. One type for x, values and y.
+Ref<Kernel> make_masked_assign();
+
 }  // namespace weft

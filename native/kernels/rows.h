@@ -25,6 +25,21 @@ decltype(auto) with_element(DType dtype, F&& f) {
   }(std::make_index_sequence<kDTypes>{});
 }
 
+// Calls f with an unsigned integer of the element's size.
+template <class F>
+void with_word(DType dtype, F&& f) {
+  switch (size_of(dtype)) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    default:
+      return f(uint64_t{});
+  }
+}
+
 inline int64_t count_of(const View& view) {
   int64_t count = 1;
   for (int d = 0; d < view.ndim; ++d) count *= view.shape[d];
@@ -76,6 +91,66 @@ class Lines {
   std::array<char*, N> data_;
   int ndim_ = 0;
   int64_t sizes_[kMaxDims], moves_[N][kMaxDims];
+};
+
+// Elements of N views of one shape in row-major order, numbered by that order; dimensions merged where all
+// views allow it.
+template <size_t N>
+class Flat {
+ public:
+  explicit Flat(const std::array<const View*, N>& views) {
+    const View& first = *views[0];
+    for (size_t v = 0; v < N; ++v) {
+      data_[v] = views[v]->data;
+      size_[v] = static_cast<int64_t>(size_of(views[v]->dtype));
+    }
+    for (int d = 0; d < first.ndim; ++d) {
+      count *= first.shape[d];
+      if (first.shape[d] != 1) add(first.shape[d], views, d);
+    }
+  }
+
+  // From element `index` on, those that lie in one line: where, and how many.
+  int64_t run_at(int64_t index, std::array<char*, N>& places) const {
+    places = data_;
+    int64_t left = 1;
+    for (int d = ndim_ - 1; d >= 0; --d) {
+      const int64_t i = index % sizes_[d];
+      index /= sizes_[d];
+      if (d == ndim_ - 1) left = sizes_[d] - i;
+      for (size_t v = 0; v < N; ++v) places[v] += i * steps_[v][d] * size_[v];
+    }
+    return left;
+  }
+  // Of view v in a line, in elements.
+  int64_t step(size_t v) const { return ndim_ ? steps_[v][ndim_ - 1] : 1; }
+
+  // Calls body(places, number of the first element, elements) for the lines in [begin, end).
+  template <class F>
+  void for_runs(int64_t begin, int64_t end, F&& body) const {
+    std::array<char*, N> places;
+    while (begin < end) {
+      const int64_t run = std::min(run_at(begin, places), end - begin);
+      body(places, begin, run);
+      begin += run;
+    }
+  }
+
+  int64_t count = 1;
+
+ private:
+  void add(int64_t size, const std::array<const View*, N>& views, int d) {
+    bool merges = ndim_ > 0;
+    for (size_t v = 0; v < N; ++v) merges = merges && steps_[v][ndim_ - 1] == views[v]->strides[d] * size;
+    if (!merges) sizes_[ndim_++] = 1;
+    sizes_[ndim_ - 1] *= size;
+    for (size_t v = 0; v < N; ++v) steps_[v][ndim_ - 1] = views[v]->strides[d];
+  }
+
+  std::array<char*, N> data_;
+  std::array<int64_t, N> size_;
+  int ndim_ = 0;
+  int64_t sizes_[kMaxDims], steps_[N][kMaxDims];
 };
 
 // Lines that a thread takes at a time, so that a piece has some `elements` of work.

@@ -382,6 +382,24 @@ def kernel_attention_backward(causal: bool, mask: bool, portable: bool = False) 
     dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).
     """
 
+def kernel_dropout(mask: bool = False) -> Kernel:
+    """x -> y, [mask]. Parameters: key, stream, offset, p (float64)."""
+
+def kernel_bernoulli() -> Kernel:
+    """p -> y. Parameters: key, stream, offset."""
+
+def kernel_count_nonzero() -> Kernel:
+    """x -> number of true elements."""
+
+def kernel_nonzero() -> Kernel:
+    """x -> int64 indices [number, ndim]."""
+
+def kernel_masked_select() -> Kernel:
+    """x, mask -> y[number]."""
+
+def kernel_masked_assign() -> Kernel:
+    """x, mask, values[number] -> y (may be x)."""
+
 def dnnl_version() -> tuple[int, int, int]: ...
 
 testing: ModuleType
