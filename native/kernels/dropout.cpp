@@ -38,52 +38,71 @@ void for_batches(int64_t count, const Reservation& from, F&& body) {
   });
 }
 
-template <class T>
-using Real = std::conditional_t<std::same_as<T, double>, double, float>;
-
-template <class T>
-[[gnu::always_inline]] inline void drop_all(const char* x, int64_t x_step, char* y, int64_t y_step,
-                                            const uint32_t* items, uint32_t threshold, Real<T> factor,
+template <class Real>
+[[gnu::always_inline]] inline void drop_all(const Real* x, int64_t x_step, Real* y, int64_t y_step,
+                                            const uint32_t* items, uint32_t threshold, Real factor,
                                             int64_t count) {
-  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
   for (int64_t i = 0; i < count; ++i) {
-    const Real<T> kept = detail::decode(load_as<T>(x + i * x_step * kSize)) * factor;
-    store_as(y + i * y_step * kSize, convert<T>(items[i] >= threshold ? kept : Real<T>{0}));
+    const Real kept = x[i * x_step] * factor;
+    y[i * y_step] = items[i] >= threshold ? kept : Real{0};
   }
 }
 
-template <class T>
-[[gnu::always_inline]] inline void drop_run(const char* x, int64_t x_step, char* y, int64_t y_step,
-                                            const uint32_t* items, uint32_t threshold, Real<T> factor,
+template <class Real>
+[[gnu::always_inline]] inline void drop_run(const Real* x, int64_t x_step, Real* y, int64_t y_step,
+                                            const uint32_t* items, uint32_t threshold, Real factor,
                                             int64_t count) {
-  if (x_step == 1 && y_step == 1) return drop_all<T>(x, 1, y, 1, items, threshold, factor, count);
-  drop_all<T>(x, x_step, y, y_step, items, threshold, factor, count);
+  if (x_step == 1 && y_step == 1) return drop_all(x, 1, y, 1, items, threshold, factor, count);
+  drop_all(x, x_step, y, y_step, items, threshold, factor, count);
 }
 
-#ifdef WEFT_X86
-template <class T>
-[[gnu::target("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]] void drop_wide(
-    const char* x, int64_t x_step, char* y, int64_t y_step, const uint32_t* items, uint32_t threshold,
-    Real<T> factor, int64_t count) {
-  drop_run<T>(x, x_step, y, y_step, items, threshold, factor, count);
-}
-#endif
-
-template <class T>
-void drop(const char* x, int64_t x_step, char* y, int64_t y_step, const uint32_t* items, uint32_t threshold,
-          Real<T> factor, int64_t count) {
-#ifdef WEFT_X86
-  if (has_avx512()) return drop_wide<T>(x, x_step, y, y_step, items, threshold, factor, count);
-#endif
-  drop_run<T>(x, x_step, y, y_step, items, threshold, factor, count);
-}
-
-void write_mask(char* mask, int64_t step, const uint32_t* items, uint32_t threshold, int64_t count) {
+[[gnu::always_inline]] inline void mask_run(char* mask, int64_t step, const uint32_t* items,
+                                            uint32_t threshold, int64_t count) {
   if (step == 1) {
     for (int64_t i = 0; i < count; ++i) mask[i] = items[i] >= threshold;
   } else {
     for (int64_t i = 0; i < count; ++i) mask[i * step] = items[i] >= threshold;
   }
+}
+
+#ifdef WEFT_X86
+template <class Real>
+[[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]] void drop_wide(const Real* x, int64_t x_step,
+                                                                          Real* y, int64_t y_step,
+                                                                          const uint32_t* items,
+                                                                          uint32_t threshold, Real factor,
+                                                                          int64_t count) {
+  drop_run(x, x_step, y, y_step, items, threshold, factor, count);
+}
+[[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]] void mask_wide(char* mask, int64_t step,
+                                                                          const uint32_t* items,
+                                                                          uint32_t threshold, int64_t count) {
+  mask_run(mask, step, items, threshold, count);
+}
+#endif
+
+template <class Real>
+void drop(const Real* x, int64_t x_step, Real* y, int64_t y_step, const uint32_t* items, uint32_t threshold,
+          Real factor, int64_t count) {
+#ifdef WEFT_X86
+  if (has_avx512()) return drop_wide(x, x_step, y, y_step, items, threshold, factor, count);
+#endif
+  drop_run(x, x_step, y, y_step, items, threshold, factor, count);
+}
+
+void write_mask(char* mask, int64_t step, const uint32_t* items, uint32_t threshold, int64_t count) {
+#ifdef WEFT_X86
+  if (has_avx512()) return mask_wide(mask, step, items, threshold, count);
+#endif
+  mask_run(mask, step, items, threshold, count);
+}
+
+// Elements as floats, and back: in vectors where the lines are consecutive.
+void convert_line(DType to, char* out, int64_t out_step, DType from, const char* in, int64_t in_step,
+                  int64_t count) {
+  const RowFunctions functions = row_functions(to, from);
+  (out_step == 1 && in_step == 1 ? functions.contiguous : functions.strided)(out, out_step, in, in_step,
+                                                                             count);
 }
 
 class Dropout final : public Kernel {
@@ -97,10 +116,12 @@ class Dropout final : public Kernel {
     if (!is_float(x.dtype))
       throw DTypeError(std::string("dropout: floats are needed, got ") + name_of(x.dtype));
     if (p == 1) return drop_everything(call);
-    with_element(x.dtype, [&]<class T>(std::type_identity<T>) {
-      if constexpr (std::is_floating_point_v<T> || std::same_as<T, Float16> || std::same_as<T, BFloat16>)
-        run_as<T>(x, y, mask_ ? call.operands[2] : y, p, reservation_of(call));
-    });
+    const View& mask = mask_ ? call.operands[2] : y;
+    if (x.dtype == DType::float64) {
+      run_as<double>(x, y, mask, p, reservation_of(call));
+    } else {
+      run_as<float>(x, y, mask, p, reservation_of(call));
+    }
   }
 
  private:
@@ -110,15 +131,24 @@ class Dropout final : public Kernel {
     if (mask_) fill(call.operands[2], {Scalar::Kind::boolean, {.boolean = false}});
   }
 
-  template <class T>
+  template <class Real>
   void run_as(const View& x, const View& y, const View& mask, double p, const Reservation& from) const {
     const Flat<3> flat({&x, &y, &mask});
     const auto threshold = static_cast<uint32_t>(std::min(p * 0x1p32, 0x1p32 - 1));
-    const auto factor = static_cast<Real<T>>(1 / (1 - p));
+    const auto factor = static_cast<Real>(1 / (1 - p));
     for_batches(flat.count, from, [&](int64_t begin, int64_t end, const uint32_t* items) {
       flat.for_runs(begin, end, [&](const auto& places, int64_t at, int64_t count) {
         const uint32_t* const own = items + (at - begin);
-        drop<T>(places[0], flat.step(0), places[1], flat.step(1), own, threshold, factor, count);
+        if (size_of(x.dtype) == sizeof(Real)) {
+          drop(reinterpret_cast<const Real*>(places[0]), flat.step(0), reinterpret_cast<Real*>(places[1]),
+               flat.step(1), own, threshold, factor, count);
+        } else {
+          Real line[kBatch];
+          auto* const bytes = reinterpret_cast<char*>(line);
+          convert_line(DType::float32, bytes, 1, x.dtype, places[0], flat.step(0), count);
+          drop(line, 1, line, 1, own, threshold, factor, count);
+          convert_line(y.dtype, places[1], flat.step(1), DType::float32, bytes, 1, count);
+        }
         if (mask_) write_mask(places[2], flat.step(2), own, threshold, count);
       });
     });
