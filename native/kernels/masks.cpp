@@ -7,6 +7,7 @@
 #include "engine/team.h"
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
+#include "kernels/simd.h"
 
 namespace weft {
 namespace {
@@ -18,19 +19,91 @@ constexpr int64_t kBatch = 1024;
 template <class F>
 void for_bytes(const char* from, DType dtype, int64_t step, int64_t count, F&& body) {
   const RowFunctions load = row_functions(DType::bool_, dtype);
+  const bool as_they_are = step == 1 && size_of(dtype) == 1;
   char bytes[kBatch];
   for (int64_t begin = 0; begin < count; begin += kBatch) {
     const int64_t now = std::min(kBatch, count - begin);
+    if (as_they_are) {
+      body(begin, now, from + begin);
+      continue;
+    }
     (step == 1 ? load.contiguous : load.strided)(
         bytes, 1, from + begin * step * static_cast<int64_t>(size_of(dtype)), step, now);
     body(begin, now, bytes);
   }
 }
 
-int64_t count_true(const char* bytes, int64_t count) {
+int64_t count_plain(const char* bytes, int64_t count) {
   int64_t sum = 0;
   for (int64_t i = 0; i < count; ++i) sum += bytes[i] != 0;
   return sum;
+}
+
+// Without branches, whose outcome nobody could predict.
+int64_t find_plain(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    which[found] = begin + i;
+    found += bytes[i] != 0;
+  }
+  return found;
+}
+
+}  // namespace
+
+#ifdef WEFT_X86
+WEFT_AVX512_BEGIN
+namespace {
+
+constexpr int64_t kLanes = 64;
+
+uint64_t bits_of(const char* bytes, int64_t count) {
+  const uint64_t valid =
+      count >= kLanes ? ~uint64_t{0} : _bzhi_u64(~uint64_t{0}, static_cast<unsigned>(count));
+  const __m512i items = _mm512_maskz_loadu_epi8(valid, bytes);
+  return _mm512_test_epi8_mask(items, items);
+}
+
+int64_t count_wide(const char* bytes, int64_t count) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < count; i += kLanes) sum += __builtin_popcountll(bits_of(bytes + i, count - i));
+  return sum;
+}
+
+int64_t find_wide(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
+  const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    uint64_t bits = bits_of(bytes + i, count - i);
+    for (int64_t at = begin + i; bits; at += 8, bits >>= 8) {
+      const auto eight = static_cast<__mmask8>(bits);
+      const __m512i places = _mm512_add_epi64(lanes, _mm512_set1_epi64(at));
+      _mm512_storeu_si512(which + found, _mm512_maskz_compress_epi64(eight, places));
+      found += __builtin_popcount(eight);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+WEFT_AVX512_END
+#endif
+
+namespace {
+
+int64_t count_true(const char* bytes, int64_t count) {
+#ifdef WEFT_X86
+  if (has_avx512()) return count_wide(bytes, count);
+#endif
+  return count_plain(bytes, count);
+}
+
+// The true ones among `count` bytes, whose numbers begin at `begin`; `which` has room for 8 more than those.
+int64_t find_true(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
+#ifdef WEFT_X86
+  if (has_avx512()) return find_wide(bytes, begin, count, which);
+#endif
+  return find_plain(bytes, begin, count, which);
 }
 
 // The numbers of true elements before each piece of the mask, and in all of it at the end.
@@ -59,18 +132,14 @@ std::vector<int64_t> starts_of(const Flat<N>& flat, size_t mask, DType dtype) {
 template <size_t N, class F>
 void for_true(const Flat<N>& flat, size_t mask, DType dtype, const std::vector<int64_t>& starts, F&& body) {
   parallel_for(static_cast<int64_t>(starts.size()) - 1, 1, [&](int64_t first, int64_t last) {
-    int64_t which[kBatch];
+    int64_t which[kBatch + 8];
     for (int64_t piece = first; piece < last; ++piece) {
       int64_t before = starts[static_cast<size_t>(piece)];
       flat.for_runs(piece * kPiece, std::min((piece + 1) * kPiece, flat.count),
                     [&](const auto& places, int64_t at, int64_t count) {
                       for_bytes(places[mask], dtype, flat.step(mask), count,
                                 [&](int64_t begin, int64_t now, const char* bytes) {
-                                  int64_t found = 0;
-                                  for (int64_t i = 0; i < now; ++i) {
-                                    which[found] = begin + i;
-                                    found += bytes[i] != 0;
-                                  }
+                                  const int64_t found = find_true(bytes, begin, now, which);
                                   if (found) body(places, at, which, found, before);
                                   before += found;
                                 });
@@ -104,11 +173,14 @@ class Nonzero final : public Kernel {
     auto* const to = reinterpret_cast<int64_t*>(y.data);
     for_true(flat, 0, x.dtype, starts,
              [&](const auto&, int64_t at, const int64_t* which, int64_t found, int64_t before) {
+               if (x.ndim == 1) {
+                 for (int64_t i = 0; i < found; ++i) to[(before + i) * y.strides[0]] = at + which[i];
+                 return;
+               }
                for (int64_t i = 0; i < found; ++i) {
                  int64_t rest = at + which[i];
                  for (int d = x.ndim - 1; d >= 0; --d) {
                    const int64_t size = x.shape[d];
-                   // The outermost index is what is left: a vector needs no division.
                    to[(before + i) * y.strides[0] + d * y.strides[1]] = d ? rest % size : rest;
                    if (d) rest /= size;
                  }
