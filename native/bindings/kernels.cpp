@@ -87,6 +87,12 @@ void bind_kernels(nb::module_& m) {
   m.def(
       "kernel_masked_assign", [] { return PyKernel{make_masked_assign()}; },
       "x, mask, values[number] -> y (may be x).");
+  m.def(
+      "kernel_searchsorted", [](bool right) { return PyKernel{make_searchsorted(right)}; },
+      nb::arg("right") = false, "sorted[.., n], values[.., m] -> int64[.., m].");
+  m.def(
+      "kernel_unique", [] { return PyKernel{make_unique_kernel()}; },
+      "x[n] -> values[n], int64 first[n], inverse[n], counts[n], number.");
 }
 
 }  // namespace weft

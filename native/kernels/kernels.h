@@ -65,4 +65,13 @@ Ref<Kernel> make_masked_select();
 // may be the same memory as x; a stride of 0 puts one value everywhere. One type for x, values and y.
 Ref<Kernel> make_masked_assign();
 
+// sorted[.., n], values[.., m] -> int64[.., m]: where each value would be inserted along the last axis,
+// before (or behind, if `right`) its equals. One type; sorted ascending, NaN last. One line for all values:
+// strides 0.
+Ref<Kernel> make_searchsorted(bool right);
+// x[n] -> values[n], first[n], inverse[n], counts[n], number: the different elements, ascending, each with
+// its first place and how often it is there; for each element of x, which of them it is; and how many there
+// are. Only the first `number` entries of values, first and counts are written. All but values are int64.
+Ref<Kernel> make_unique_kernel();
+
 }  // namespace weft

@@ -400,6 +400,12 @@ def kernel_masked_select() -> Kernel:
 def kernel_masked_assign() -> Kernel:
     """x, mask, values[number] -> y (may be x)."""
 
+def kernel_searchsorted(right: bool = False) -> Kernel:
+    """sorted[.., n], values[.., m] -> int64[.., m]."""
+
+def kernel_unique() -> Kernel:
+    """x[n] -> values[n], int64 first[n], inverse[n], counts[n], number."""
+
 def dnnl_version() -> tuple[int, int, int]: ...
 
 testing: ModuleType
