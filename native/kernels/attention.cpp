@@ -3,8 +3,9 @@
 // Forward (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao and others 2022, arXiv:2205.14135): a block of
 // queries walks over tiles of keys with a running maximum and sum. Backward computes the weights again from
 // the saved logarithms of the sums. Everything inside is float32, whatever the arrays are. Pieces of work
-// share nothing: blocks of queries in the forward direction, heads (whole sequences) in the backward one,
-// where a block of queries adds to the gradients of all keys; so results do not depend on the threads.
+// share nothing: blocks of queries in the forward direction; in the backward one, where a block of queries
+// adds to the gradients of all keys, heads, or groups of blocks with sums of their own. So results do not
+// depend on the threads.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -221,8 +222,8 @@ class AttentionForward final : public Attention {
 // Sums of float32 for the gradient of keys or values: in the output, if that has their layout.
 class Sums {
  public:
-  explicit Sums(const Matrix& to) : to_(to), width_(padded(to.columns)) {
-    if (to.dtype == DType::float32 && to.column == 1 && width_ == to.columns) {
+  Sums(const Matrix& to, bool in_output) : to_(to), width_(padded(to.columns)) {
+    if (in_output && to.dtype == DType::float32 && to.column == 1 && width_ == to.columns) {
       data_ = reinterpret_cast<float*>(to.data);
       row_ = to.row;
     } else {
@@ -235,6 +236,10 @@ class Sums {
   float* at(int64_t i) const { return data_ + i * row_; }
   int64_t row() const { return row_; }
   int64_t width() const { return width_; }
+  void add(const Sums& other) {
+    for (int64_t i = 0; i < to_.rows; ++i)
+      for (int64_t j = 0; j < width_; ++j) at(i)[j] += other.at(i)[j];
+  }
   void finish() const {
     if (!own_) return;
     const RowFunction store = row_functions(to_.dtype, DType::float32).strided;
@@ -259,12 +264,11 @@ class AttentionBackward final : public Attention {
     const View* in = call.operands;
     const View* rest = in + (mask_ ? 5 : 4);
     for (int i = 0; i < 4; ++i) check(in[i], "attention_backward");
-    const int64_t heads = in[0].shape[1];
+    const int64_t heads = in[0].shape[1], all = in[0].shape[0] * heads;
     const Options options = options_of(call);
-    parallel_for(in[0].shape[0] * heads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t b = unit / heads, h = unit % heads;
-        Head head{matrix_of(in[0], b, h),
+    const auto head_of = [&](int64_t i) {
+      const int64_t b = i / heads, h = i % heads;
+      return Head{matrix_of(in[0], b, h),
                   matrix_of(in[1], b, h),
                   matrix_of(in[2], b, h),
                   matrix_of(in[3], b, h),
@@ -274,9 +278,25 @@ class AttentionBackward final : public Attention {
                   matrix_of(rest[2], b, h),
                   matrix_of(rest[3], b, h),
                   matrix_of(rest[4], b, h)};
-        run_head(options, head);
+    };
+    const int64_t groups = groups_for(all, in[1].shape[2]);
+    std::vector<std::unique_ptr<KeySums>> sums(static_cast<size_t>(all * groups));
+    parallel_for(all * groups, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t group = unit % groups;
+        const Head head = head_of(unit / groups);
+        auto own = std::make_unique<KeySums>(head.dk, head.dv, group == 0);
+        for (int64_t row = group * kRows; row < head.q.rows; row += groups * kRows)
+          run_block(options, head, row, own->dk, own->dv);
+        if (groups == 1) {
+          own->finish();
+        } else {
+          sums[static_cast<size_t>(unit)] = std::move(own);
+        }
       }
     });
+    if (groups > 1)
+      parallel_for(all, 1, [&](int64_t begin, int64_t end) { finish(sums, groups, begin, end); });
   }
 
  private:
@@ -284,11 +304,36 @@ class AttentionBackward final : public Attention {
     Matrix dy, q, k, v, mask, y, logs, dq, dk, dv;
   };
 
-  void run_head(const Options& options, const Head& head) const {
-    const Sums dk(head.dk), dv(head.dv);
-    for (int64_t row = 0; row < head.q.rows; row += kRows) run_block(options, head, row, dk, dv);
-    dk.finish();
-    dv.finish();
+  struct KeySums {
+    KeySums(const Matrix& to_dk, const Matrix& to_dv, bool in_output)
+        : dk(to_dk, in_output), dv(to_dv, in_output) {}
+    void finish() const {
+      dk.finish();
+      dv.finish();
+    }
+    Sums dk, dv;
+  };
+
+  // Where there are few heads, the blocks of queries of each are dealt out to some groups, whose sums for the
+  // keys are added in their order. How many depends on the shape alone, so that the threads change no bit.
+  static int64_t groups_for(int64_t heads, int64_t queries) {
+    constexpr int64_t kWanted = 16, kMost = 8;
+    if (heads == 0) return 1;
+    const int64_t blocks = (queries + kRows - 1) / kRows;
+    return std::clamp<int64_t>(std::min((kWanted + heads - 1) / heads, blocks), 1, kMost);
+  }
+
+  static void finish(std::vector<std::unique_ptr<KeySums>>& sums, int64_t groups, int64_t begin,
+                     int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      KeySums& first = *sums[static_cast<size_t>(i * groups)];
+      for (int64_t g = 1; g < groups; ++g) {
+        const auto other = std::move(sums[static_cast<size_t>(i * groups + g)]);
+        first.dk.add(other->dk);
+        first.dv.add(other->dv);
+      }
+      first.finish();
+    }
   }
 
   void run_block(const Options& options, const Head& head, int64_t row, const Sums& dk,
