@@ -23,6 +23,7 @@ NB_MODULE(_core, m) {
   weft::bind_tape(m);
   weft::bind_onednn(m);
   weft::bind_ahead(m);
+  weft::bind_kernels(m);
   weft::bind_testing(m);
   m.def(
       "dnnl_version",

@@ -108,6 +108,7 @@ void bind_operator(nb::module_& m);
 void bind_tape(nb::module_& m);
 void bind_onednn(nb::module_& m);
 void bind_ahead(nb::module_& m);
+void bind_kernels(nb::module_& m);
 void bind_storage(nb::module_& m);
 
 }  // namespace weft

@@ -398,6 +398,64 @@ def prebuilt_kernel(key: int) -> int:
     The address of a kernel compiled with the package, by its text's hash; 0: none.
     """
 
+def set_team_size(threads: int) -> int: ...
+
+def kernel_sort(axis: int, descending: bool = False, values: bool = True, indices: bool = False) -> Kernel:
+    """x -> [values,] [int64 indices]. Stable; NaN last."""
+
+def kernel_topk(axis: int, largest: bool = True) -> Kernel:
+    """
+    x -> values, int64 indices: best first; k is their size along the axis.
+    """
+
+def kernel_take_along_axis(axis: int) -> Kernel:
+    """x, indices -> y of the shape of indices."""
+
+def kernel_scatter(axis: int, mode: str = 'set') -> Kernel:
+    """
+    x, indices, updates -> y (may be x): set, add, max or min along an axis.
+    """
+
+def kernel_index_get(dims: Sequence[int], position: int) -> Kernel:
+    """x, an index array for each of dims -> y, their dimensions at position."""
+
+def kernel_index_put(dims: Sequence[int], position: int, mode: str = 'set') -> Kernel:
+    """x, an index array for each of dims, updates -> y (may be x)."""
+
+def kernel_attention(causal: bool, mask: bool, portable: bool = False) -> Kernel:
+    """
+    q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).
+    """
+
+def kernel_attention_backward(causal: bool, mask: bool, portable: bool = False) -> Kernel:
+    """
+    dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).
+    """
+
+def kernel_dropout(mask: bool = False) -> Kernel:
+    """x -> y, [mask]. Parameters: key, stream, offset, p (float64)."""
+
+def kernel_bernoulli() -> Kernel:
+    """p -> y. Parameters: key, stream, offset."""
+
+def kernel_count_nonzero() -> Kernel:
+    """x -> number of true elements."""
+
+def kernel_nonzero() -> Kernel:
+    """x -> int64 indices [number, ndim]."""
+
+def kernel_masked_select() -> Kernel:
+    """x, mask -> y[number]."""
+
+def kernel_masked_assign() -> Kernel:
+    """x, mask, values[number] -> y (may be x)."""
+
+def kernel_searchsorted(right: bool = False) -> Kernel:
+    """sorted[.., n], values[.., m] -> int64[.., m]."""
+
+def kernel_unique() -> Kernel:
+    """x[n] -> values[n], int64 first[n], inverse[n], counts[n], number."""
+
 def dnnl_version() -> tuple[int, int, int]: ...
 
 testing: ModuleType

@@ -1,0 +1,39 @@
+// attention_tile.h: the arithmetic inside of attention, on tiles of float32: chosen once for the processor.
+//
+// A tile of scores is stored transposed, [keys][kRows]: a query is a lane of vectors. So maxima and sums over
+// keys need no work across lanes, and every product is of one form: scalars of one matrix, wherever they
+// are, times vectors of another, in rows. The products are one function, to be replaced by another library's.
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+inline constexpr int64_t kRows = 64;  // queries in a tile
+inline constexpr int64_t kKeys = 64;  // keys in a tile, at most
+
+// A factor whose element (i, k) is at data[i * row + k * step].
+struct Scalars {
+  const float* data;
+  int64_t row, step;
+};
+
+struct TileFunctions {
+  // c[i][j] (+)= sum over k of a(i, k) * b[k][j]; `columns` is a multiple of 16; `add` keeps what is in c.
+  void (*multiply)(int64_t rows, int64_t depth, const Scalars& a, const float* b, int64_t b_stride, float* c,
+                   int64_t c_stride, int64_t columns, bool add);
+  // scores become exp(scores - maximum); maximum and sum go on from earlier tiles, whose results are to be
+  // multiplied by `shrink`. A lane that has only seen -inf has maximum -inf and sum 0.
+  void (*soften)(float* scores, int64_t keys, float* maximum, float* sum, float* shrink);
+  // x[i][lane] *= factor[lane].
+  void (*scale)(float* x, int64_t rows, const float* factor);
+  // scores become exp(scores - shift).
+  void (*exponentials)(float* scores, int64_t keys, const float* shift);
+  // slopes become weights * (slopes - mean).
+  void (*slopes)(float* slopes, const float* weights, int64_t keys, const float* mean);
+};
+
+// `portable`: those without special instructions, for tests.
+const TileFunctions& tile_functions(bool portable = false);
+
+}  // namespace weft

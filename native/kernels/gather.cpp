@@ -1,0 +1,142 @@
+// gather.cpp: reading at computed places: take_along_axis and general advanced indexing. All indices are
+// checked before the first element is written; then everything is plain copying, so only sizes of elements
+// matter, not their types.
+#include <cstring>
+
+#include "engine/team.h"
+#include "kernels/indices.h"
+#include "kernels/kernels.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kPieceBytes = 64 << 10;
+
+// to[k] = from[k * step + indices[k] * stride]; steps in elements.
+template <class Word>
+void gather(char* to, int64_t to_step, const char* from, int64_t step, int64_t stride, const int64_t* indices,
+            int64_t count) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
+  for (int64_t k = 0; k < count; ++k)
+    store_as(to + k * to_step * kSize, load_as<Word>(from + (k * step + indices[k] * stride) * kSize));
+}
+
+class TakeAlongAxis final : public Kernel {
+ public:
+  explicit TakeAlongAxis(int axis) : axis_(axis) {}
+
+  void run(const Call& call) const override {
+    const View &x = call.operands[0], &indices = call.operands[1], &y = call.operands[2];
+    const int axis = axis_of(x, axis_);
+    const int64_t size = size_along(x, axis), stride = stride_along(x, axis);
+    check_indices(indices, size, axis, "take_along_axis");
+    if (count_of(y) == 0) return;
+    OwnView base(x);  // of the elements with index 0 along the axis
+    std::copy_n(indices.shape, indices.ndim, base.shape);
+    if (x.ndim) base.strides[axis] = 0;
+    const View from = base.view();
+    const int along = indices.ndim && indices.shape[indices.ndim - 1] > 1 ? indices.ndim - 1 : axis;
+    const Lines<3> lines({&indices, &from, &y}, along);
+    with_word(x.dtype, [&]<class Word>(Word) { take<Word>(lines, indices.dtype, size, stride); });
+  }
+
+ private:
+  template <class Word>
+  static void take(const Lines<3>& lines, DType index_type, int64_t size, int64_t stride) {
+    const int64_t length = lines.length[0], chunks = (length + kIndexChunk - 1) / kIndexChunk;
+    constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
+    const auto item = static_cast<int64_t>(size_of(index_type));
+    parallel_for(lines.count * chunks, lines_per_piece(std::min(length, kIndexChunk)),
+                 [&](int64_t begin, int64_t end) {
+                   int64_t places[kIndexChunk];
+                   for (int64_t unit = begin; unit < end; ++unit) {
+                     const auto [index, from, to] = lines.at(unit / chunks);
+                     const int64_t start = unit % chunks * kIndexChunk;
+                     const int64_t count = std::min(kIndexChunk, length - start);
+                     load_indices(index + start * lines.step[0] * item, index_type, lines.step[0], count,
+                                  size, places);
+                     gather<Word>(to + start * lines.step[2] * kSize, lines.step[2],
+                                  from + start * lines.step[1] * kSize, lines.step[1], stride, places, count);
+                   }
+                 });
+  }
+
+  const int axis_;
+};
+
+class IndexGet final : public Kernel {
+ public:
+  IndexGet(std::vector<int> dims, int position) : dims_(std::move(dims)), position_(position) {}
+
+  size_t scratch_bytes(const View* operands) const override {
+    return Indexed::scratch_bytes(operands + 1, dims_.size());
+  }
+
+  void run(const Call& call) const override {
+    const View &x = call.operands[0], *indices = call.operands + 1, &y = call.operands[1 + dims_.size()];
+    check_indexed(x, indices, dims_, "index");
+    if (count_of(y) == 0) return;
+    Indexed plan(x, indices, dims_, position_, y);
+    const int64_t* offsets = plan.offsets(x, indices, dims_, call.scratch);
+    with_word(x.dtype, [&]<class Word>(Word) { get<Word>(plan, offsets, x.data, y.data); });
+  }
+
+ private:
+  template <class Word>
+  static void get(Indexed& plan, const int64_t* offsets, const char* x, char* y) {
+    constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
+    const Pair::Dim inner = plan.after.take_last();
+    const int64_t rows = plan.after.count();
+    const int64_t run_bytes = rows * inner.size * kSize;
+    const auto* bytes = reinterpret_cast<const char*>(offsets);
+    const Pair::Dim along = plan.point_dims.take_last();
+    // A unit: some of the points in one line of the index shape.
+    const int64_t step = std::clamp<int64_t>(kPieceBytes / run_bytes, 1, along.size);
+    const int64_t pieces = (along.size + step - 1) / step, lines = plan.point_dims.count();
+    const int64_t grain = std::max<int64_t>(1, kPieceBytes / (step * run_bytes));
+    parallel_for(plan.before.count() * lines * pieces, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const auto [x_base, y_base] = plan.before.at(unit / (lines * pieces));
+        const auto [first, y_line] = plan.point_dims.at(unit / pieces % lines);
+        const int64_t start = unit % pieces * step, count = std::min(step, along.size - start);
+        const auto* offset = reinterpret_cast<const int64_t*>(bytes + first) + start;
+        char* to = y + y_base + y_line + start * along.second;
+        const char* from = x + x_base;
+        if (run_bytes == kSize) {
+          for (int64_t p = 0; p < count; ++p)
+            store_as(to + p * along.second, load_as<Word>(from + offset[p]));
+          continue;
+        }
+        for (int64_t p = 0; p < count; ++p)
+          for (int64_t row = 0; row < rows; ++row) {
+            const auto [x_row, y_row] = rows == 1 ? std::pair<int64_t, int64_t>{0, 0} : plan.after.at(row);
+            copy_run<Word>(to + p * along.second + y_row, from + offset[p] + x_row, inner);
+          }
+      }
+    });
+  }
+
+  template <class Word>
+  static void copy_run(char* to, const char* from, const Pair::Dim& inner) {
+    constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
+    if (inner.first == kSize && inner.second == kSize) {
+      std::memcpy(to, from, static_cast<size_t>(inner.size * kSize));
+    } else {
+      for (int64_t i = 0; i < inner.size; ++i)
+        store_as(to + i * inner.second, load_as<Word>(from + i * inner.first));
+    }
+  }
+
+  const std::vector<int> dims_;
+  const int position_;
+};
+
+}  // namespace
+
+Ref<Kernel> make_take_along_axis(int axis) { return Ref<Kernel>(new TakeAlongAxis(axis)); }
+Ref<Kernel> make_index_get(std::vector<int> dims, int position) {
+  if (dims.empty()) throw ValueError("index: no dimension is indexed");
+  return Ref<Kernel>(new IndexGet(std::move(dims), position));
+}
+
+}  // namespace weft

@@ -1,0 +1,145 @@
+// indices.cpp: the loops over index operands; several threads share them.
+#include "kernels/indices.h"
+
+#include <atomic>
+#include <limits>
+
+#include "engine/team.h"
+#include "kernels/simd.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kPiece = 16 << 10;
+
+struct Range {
+  int64_t low = std::numeric_limits<int64_t>::max(), high = std::numeric_limits<int64_t>::min();
+};
+
+[[gnu::always_inline]] inline Range widened(Range range, const int64_t* items, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    range.low = std::min(range.low, items[i]);
+    range.high = std::max(range.high, items[i]);
+  }
+  return range;
+}
+#ifdef WEFT_X86
+[[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] Range widened_avx512(
+    Range range, const int64_t* items, int64_t count) {
+  return widened(range, items, count);
+}
+#endif
+
+// The smallest and the largest; a uint64 above the largest int64 counts as that.
+Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
+  const RowFunctions functions = row_functions(DType::int64, dtype);
+  const RowFunction load = step == 1 ? functions.contiguous : functions.strided;
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  int64_t items[kIndexChunk];
+  Range range;
+  for (int64_t done = 0; done < count; done += kIndexChunk) {
+    const int64_t now = std::min(kIndexChunk, count - done);
+    load(reinterpret_cast<char*>(items), 1, from + done * step * size, step, now);
+    if (dtype == DType::uint64)
+      for (int64_t i = 0; i < now; ++i)
+        items[i] = items[i] < 0 ? std::numeric_limits<int64_t>::max() : items[i];
+#ifdef WEFT_X86
+    range = has_avx512() ? widened_avx512(range, items, now) : widened(range, items, now);
+#else
+    range = widened(range, items, now);
+#endif
+  }
+  return range;
+}
+
+// The first that is out of range, in row-major order.
+[[noreturn]] void refuse(const Lines<1>& lines, DType dtype, int64_t size, int axis, const char* function) {
+  for (int64_t line = 0; line < lines.count; ++line) {
+    for (int64_t i = 0; i < lines.length[0]; ++i) {
+      const char* at = lines.at(line)[0] + i * lines.step[0] * static_cast<int64_t>(size_of(dtype));
+      const Range one = range_of(at, dtype, 1, 1);
+      if (one.low >= -size && one.high < size) continue;
+      const std::string value =
+          dtype == DType::uint64 ? std::to_string(load_as<uint64_t>(at)) : std::to_string(one.low);
+      throw IndexError(std::string(function) + ": index " + value + " is out of range for axis " +
+                       std::to_string(axis) + " of size " + std::to_string(size));
+    }
+  }
+  throw IndexError(std::string(function) + ": an index changed while it was being used");
+}
+
+}  // namespace
+
+void check_indices(const View& indices, int64_t size, int axis, const char* function) {
+  if (count_of(indices) == 0) return;
+  const Lines<1> lines({&indices}, std::max(indices.ndim - 1, 0));
+  const int64_t pieces = (lines.length[0] + kPiece - 1) / kPiece;
+  const auto item = static_cast<int64_t>(size_of(indices.dtype));
+  std::atomic<bool> bad{false};
+  parallel_for(lines.count * pieces, lines_per_piece(std::min(lines.length[0], kPiece), kPiece),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t unit = begin; unit < end; ++unit) {
+                   const int64_t start = unit % pieces * kPiece;
+                   const char* from = lines.at(unit / pieces)[0] + start * lines.step[0] * item;
+                   const Range range = range_of(from, indices.dtype, lines.step[0],
+                                                std::min(kPiece, lines.length[0] - start));
+                   if (range.low < -size || range.high >= size) bad.store(true, std::memory_order_relaxed);
+                 }
+               });
+  if (bad.load(std::memory_order_relaxed)) refuse(lines, indices.dtype, size, axis, function);
+}
+
+void check_indexed(const View& x, const View* indices, const std::vector<int>& dims, const char* function) {
+  for (size_t i = 0; i < dims.size(); ++i) check_indices(indices[i], x.shape[dims[i]], dims[i], function);
+}
+
+Indexed::Indexed(const View& x, const View* indices, const std::vector<int>& dims, int position,
+                 const View& values)
+    : points(count_of(indices[0])) {
+  const auto x_size = static_cast<int64_t>(size_of(x.dtype)),
+             size = static_cast<int64_t>(size_of(values.dtype));
+  const int index_dims = indices[0].ndim;
+  int rest = 0;
+  for (int d = 0; d < x.ndim; ++d) {
+    if (std::find(dims.begin(), dims.end(), d) != dims.end()) continue;
+    const int at = rest < position ? rest : rest + index_dims;
+    (rest < position ? before : after).add(x.shape[d], x.strides[d] * x_size, values.strides[at] * size);
+    ++rest;
+  }
+  int64_t step[kMaxDims + 1];
+  step[index_dims] = sizeof(int64_t);
+  for (int d = index_dims - 1; d >= 0; --d) step[d] = step[d + 1] * indices[0].shape[d];
+  for (int d = 0; d < index_dims; ++d)
+    point_dims.add(indices[0].shape[d], step[d + 1], values.strides[position + d] * size);
+}
+
+size_t Indexed::scratch_bytes(const View* indices, size_t count) {
+  return static_cast<size_t>(count_of(indices[0])) * sizeof(int64_t) * (count > 1 ? 2 : 1);
+}
+
+const int64_t* Indexed::offsets(const View& x, const View* indices, const std::vector<int>& dims,
+                                char* scratch) const {
+  auto* const total = reinterpret_cast<int64_t*>(scratch);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    int64_t* const one = i == 0 ? total : total + points;
+    int64_t strides[kMaxDims];
+    int64_t stride = 1;
+    for (int d = indices[i].ndim - 1; d >= 0; --d) {
+      strides[d] = stride;
+      stride *= indices[i].shape[d];
+    }
+    copy({reinterpret_cast<char*>(one), DType::int64, indices[i].ndim, indices[i].shape, strides},
+         indices[i]);
+    const int64_t size = x.shape[dims[i]];
+    const int64_t step = x.strides[dims[i]] * static_cast<int64_t>(size_of(x.dtype));
+    parallel_for(points, kPiece, [=](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        const int64_t offset = (one[p] + (one[p] < 0 ? size : 0)) * step;
+        total[p] = i == 0 ? offset : total[p] + offset;
+      }
+    });
+  }
+  return total;
+}
+
+}  // namespace weft

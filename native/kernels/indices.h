@@ -1,0 +1,98 @@
+// indices.h: index operands: checked, wrapped, and turned into offsets; and the loops around them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/rows.h"
+
+namespace weft {
+
+inline constexpr int64_t kIndexChunk = 512;  // indices converted at a time
+
+// Throws IndexError for the first index outside of [-size, size).
+void check_indices(const View& indices, int64_t size, int axis, const char* function);
+
+// `count` indices that have been checked, in [0, size).
+inline void load_indices(const char* from, DType dtype, int64_t step, int64_t count, int64_t size,
+                         int64_t* to) {
+  const RowFunctions load = row_functions(DType::int64, dtype);
+  (step == 1 ? load.contiguous : load.strided)(reinterpret_cast<char*>(to), 1, from, step, count);
+  for (int64_t i = 0; i < count; ++i) to[i] += to[i] < 0 ? size : 0;
+}
+
+// A view with shape and strides of its own, to be changed.
+struct OwnView {
+  explicit OwnView(const View& of) : data(of.data), dtype(of.dtype), ndim(of.ndim) {
+    std::copy_n(of.shape, ndim, shape);
+    std::copy_n(of.strides, ndim, strides);
+  }
+  View view() const { return {data, dtype, ndim, shape, strides}; }
+
+  char* data;
+  DType dtype;
+  int ndim;
+  int64_t shape[kMaxDims], strides[kMaxDims];
+};
+
+// Some dimensions of two arrays, neighbours merged where both allow it; strides in bytes.
+class Pair {
+ public:
+  void add(int64_t size, int64_t first, int64_t second) {
+    count_ *= size;
+    if (size == 1) return;
+    if (ndim_ > 0) {
+      Dim& last = dims_[ndim_ - 1];
+      if (last.first == first * size && last.second == second * size) {
+        last = {last.size * size, first, second};
+        return;
+      }
+    }
+    dims_[ndim_++] = {size, first, second};
+  }
+  // Takes the last dimension away: the one for the inner loop.
+  struct Dim {
+    int64_t size, first, second;
+  };
+  Dim take_last() {
+    if (ndim_ == 0) return {1, 0, 0};
+    const Dim last = dims_[--ndim_];
+    if (last.size) count_ /= last.size;
+    return last;
+  }
+  int64_t count() const { return count_; }
+  std::pair<int64_t, int64_t> at(int64_t index) const {
+    int64_t first = 0, second = 0;
+    for (int d = ndim_ - 1; d >= 0; --d) {
+      const int64_t i = index % dims_[d].size;
+      index /= dims_[d].size;
+      first += i * dims_[d].first;
+      second += i * dims_[d].second;
+    }
+    return {first, second};
+  }
+
+ private:
+  int ndim_ = 0;
+  int64_t count_ = 1;
+  Dim dims_[kMaxDims];
+};
+
+// x[..., i0, i1, ..., ...]: some dimensions of an array are indexed, by index arrays of one shape, whose
+// dimensions stand in the other array (`values`: what is read into, or written from) at `position` among the
+// dimensions that are not.
+struct Indexed {
+  Indexed(const View& x, const View* indices, const std::vector<int>& dims, int position, const View& values);
+
+  // Offsets in bytes for the points of the index shape, row-major; `scratch` as scratch_bytes says.
+  static size_t scratch_bytes(const View* indices, size_t count);
+  const int64_t* offsets(const View& x, const View* indices, const std::vector<int>& dims,
+                         char* scratch) const;
+
+  int64_t points;      // of the index shape
+  Pair before, after;  // x and values, of the other dimensions
+  Pair point_dims;     // offsets (8 bytes each) and values
+};
+void check_indexed(const View& x, const View* indices, const std::vector<int>& dims, const char* function);
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+// kernels.h: the kernels of this folder: what neither oneDNN nor the expression compiler covers.
+//
+// Each takes operands of any strides; sizes come with the call, so one kernel serves all shapes. Axes may be
+// negative. Operands are listed inputs first; shapes and types are the caller's to have checked, values
+// (indices) are checked here, before anything is written.
+#pragma once
+
+#include <vector>
+
+#include "program/kernel.h"
+
+namespace weft {
+
+// x -> values, and or int64 indices, of x's shape. Always stable; NaN is last in both directions. In sorted
+// values without indices -0 comes before 0.
+Ref<Kernel> make_sort(int axis, bool descending, bool values, bool indices);
+// x -> values, int64 indices: the first k of the order along the axis, k being their size there. Among equals
+// the lower index wins; NaN counts as the largest.
+Ref<Kernel> make_topk(int axis, bool largest);
+
+// Indices are of any integer type; negative ones count from the end; IndexError for those out of range.
+
+// x, indices, -> y: y[.., j, ..] = x[.., indices[.., j, ..], ..]; y has the shape of indices, and so has x in
+// the other dimensions (strides of 0 where it is broadcast).
+Ref<Kernel> make_take_along_axis(int axis);
+// x, indices, updates -> y: y = x, then y[.., indices[.., j, ..], ..] is combined with updates[.., j, ..], in
+// the order of j. y may be the same memory as x. Indices and updates have one shape, which in the other
+// dimensions is at most y's. Updates are converted to y's type: sums of float16 may be kept in float32.
+enum class Combine : uint8_t { set, add, max, min };
+Ref<Kernel> make_scatter(int axis, Combine mode);
+// x, indices... -> y: y[before.., points.., after..] = x[.., i0, .., i1, ..]. `dims`: which dimensions of x
+// are indexed, by as many index arrays of one shape, whose dimensions are in y at `position`.
+Ref<Kernel> make_index_get(std::vector<int> dims, int position);
+// x, indices..., updates -> y: y = x, then the elements that make_index_get would read are combined with
+// updates, in row-major order of the points. y may be the same memory as x.
+Ref<Kernel> make_index_put(std::vector<int> dims, int position, Combine mode);
+
+// softmax(q k^T * scale + mask) v for q[b,h,n,d], k[b,h,m,d], v[b,h,m,e] of float32, bfloat16 or float16.
+//   q, k, v, [mask] -> y[b,h,n,e], float32 logs[b,h,n]
+//   dy, q, k, v, [mask], y, logs -> dq, dk, dv
+// The mask is [b,h,n,m] (strides of 0 where it is broadcast): bool, true for what is seen, or numbers that
+// are added. A query that sees nothing gives 0 and the logarithm -inf. Parameters: scale (float64), diagonal
+// (int64; read if causal): query i sees keys up to i + diagonal. `portable`: without AVX-512, for tests.
+Ref<Kernel> make_attention(bool causal, bool mask, bool portable = false);
+Ref<Kernel> make_attention_backward(bool causal, bool mask, bool portable = false);
+
+// x -> y, [mask]: y = x / (1 - p) with probability 1 - p, else 0; mask (bool or uint8): what was kept. x of
+// any float type. Parameters: key, stream, offset (uint64) of blocks_for(Draw::bits, uint32, count) reserved
+// positions, p (float64, in [0, 1]). The same reservation drops the same elements: applied to dy, the kernel
+// is its own gradient, and no mask need be kept.
+Ref<Kernel> make_dropout(bool mask);
+// p (float, broadcast) -> y of any type: 1 with probability p, else 0. Parameters: key, stream, offset of as
+// many positions.
+Ref<Kernel> make_bernoulli();
+
+// Masks are of any type: true is what is not 0. Where a size depends on the mask, the caller has counted, and
+// ValueError says that the numbers differ.
+// x -> number of true elements, of any shape of one element.
+Ref<Kernel> make_count_nonzero();
+// x -> int64 [number, ndim] (of any strides): the indices of true elements, in row-major order.
+Ref<Kernel> make_nonzero();
+// x, mask -> y[number]: elements of x where the mask of the same shape is true, in row-major order.
+Ref<Kernel> make_masked_select();
+// x, mask, values[number] -> y: x with the elements where the mask is true replaced, in row-major order. y
+// may be the same memory as x; a stride of 0 puts one value everywhere. One type for x, values and y.
+Ref<Kernel> make_masked_assign();
+
+// sorted[.., n], values[.., m] -> int64[.., m]: where each value would be inserted along the last axis,
+// before (or behind, if `right`) its equals. One type; sorted ascending, NaN last. One line for all values:
+// strides 0.
+Ref<Kernel> make_searchsorted(bool right);
+// x[n] -> values[n], first[n], inverse[n], counts[n], number: the different elements, ascending, each with
+// its first place and how often it is there; for each element of x, which of them it is; and how many there
+// are. Only the first `number` entries of values, first and counts are written. All but values are int64.
+Ref<Kernel> make_unique_kernel();
+
+}  // namespace weft

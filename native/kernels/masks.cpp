@@ -1,0 +1,252 @@
+// masks.cpp: counting, finding, reading and writing the elements where a mask is true, in row-major order.
+//
+// Each piece of the mask is counted first; sums of the counts say where the pieces' elements go; then pieces
+// are independent. What is true is anything but 0.
+#include <numeric>
+
+#include "engine/team.h"
+#include "kernels/kernels.h"
+#include "kernels/rows.h"
+#include "kernels/simd.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kPiece = 16 << 10;
+constexpr int64_t kBatch = 1024;
+
+// Calls body(begin, count, bytes) for batches of the line at `from`; bytes that are not 0 are true.
+template <class F>
+void for_bytes(const char* from, DType dtype, int64_t step, int64_t count, F&& body) {
+  const RowFunctions load = row_functions(DType::bool_, dtype);
+  const bool as_they_are = step == 1 && size_of(dtype) == 1;
+  char bytes[kBatch];
+  for (int64_t begin = 0; begin < count; begin += kBatch) {
+    const int64_t now = std::min(kBatch, count - begin);
+    if (as_they_are) {
+      body(begin, now, from + begin);
+      continue;
+    }
+    (step == 1 ? load.contiguous : load.strided)(
+        bytes, 1, from + begin * step * static_cast<int64_t>(size_of(dtype)), step, now);
+    body(begin, now, bytes);
+  }
+}
+
+int64_t count_plain(const char* bytes, int64_t count) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += bytes[i] != 0;
+  return sum;
+}
+
+// Without branches, whose outcome nobody could predict.
+int64_t find_plain(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    which[found] = begin + i;
+    found += bytes[i] != 0;
+  }
+  return found;
+}
+
+}  // namespace
+
+#ifdef WEFT_X86
+WEFT_AVX512_BEGIN
+namespace {
+
+constexpr int64_t kLanes = 64;
+
+uint64_t bits_of(const char* bytes, int64_t count) {
+  const uint64_t valid =
+      count >= kLanes ? ~uint64_t{0} : _bzhi_u64(~uint64_t{0}, static_cast<unsigned>(count));
+  const __m512i items = _mm512_maskz_loadu_epi8(valid, bytes);
+  return _mm512_test_epi8_mask(items, items);
+}
+
+int64_t count_wide(const char* bytes, int64_t count) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < count; i += kLanes) sum += __builtin_popcountll(bits_of(bytes + i, count - i));
+  return sum;
+}
+
+int64_t find_wide(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
+  const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    uint64_t bits = bits_of(bytes + i, count - i);
+    for (int64_t at = begin + i; bits; at += 8, bits >>= 8) {
+      const auto eight = static_cast<__mmask8>(bits);
+      const __m512i places = _mm512_add_epi64(lanes, _mm512_set1_epi64(at));
+      _mm512_storeu_si512(which + found, _mm512_maskz_compress_epi64(eight, places));
+      found += __builtin_popcount(eight);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+WEFT_AVX512_END
+#endif
+
+namespace {
+
+int64_t count_true(const char* bytes, int64_t count) {
+#ifdef WEFT_X86
+  if (has_avx512()) return count_wide(bytes, count);
+#endif
+  return count_plain(bytes, count);
+}
+
+// The true ones among `count` bytes, whose numbers begin at `begin`; `which` has room for 8 more than those.
+int64_t find_true(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
+#ifdef WEFT_X86
+  if (has_avx512()) return find_wide(bytes, begin, count, which);
+#endif
+  return find_plain(bytes, begin, count, which);
+}
+
+// The numbers of true elements before each piece of the mask, and in all of it at the end.
+template <size_t N>
+std::vector<int64_t> starts_of(const Flat<N>& flat, size_t mask, DType dtype) {
+  const int64_t pieces = (flat.count + kPiece - 1) / kPiece;
+  std::vector<int64_t> starts(static_cast<size_t>(pieces) + 1);
+  parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      int64_t sum = 0;
+      flat.for_runs(piece * kPiece, std::min((piece + 1) * kPiece, flat.count),
+                    [&](const auto& places, int64_t, int64_t count) {
+                      for_bytes(
+                          places[mask], dtype, flat.step(mask), count,
+                          [&](int64_t, int64_t now, const char* bytes) { sum += count_true(bytes, now); });
+                    });
+      starts[static_cast<size_t>(piece) + 1] = sum;
+    }
+  });
+  std::partial_sum(starts.begin(), starts.end(), starts.begin());
+  return starts;
+}
+
+// Calls body(places of the line, number of its first element, which of its elements are true, how many, the
+// number of true ones before) for pieces of lines.
+template <size_t N, class F>
+void for_true(const Flat<N>& flat, size_t mask, DType dtype, const std::vector<int64_t>& starts, F&& body) {
+  parallel_for(static_cast<int64_t>(starts.size()) - 1, 1, [&](int64_t first, int64_t last) {
+    int64_t which[kBatch + 8];
+    for (int64_t piece = first; piece < last; ++piece) {
+      int64_t before = starts[static_cast<size_t>(piece)];
+      flat.for_runs(piece * kPiece, std::min((piece + 1) * kPiece, flat.count),
+                    [&](const auto& places, int64_t at, int64_t count) {
+                      for_bytes(places[mask], dtype, flat.step(mask), count,
+                                [&](int64_t begin, int64_t now, const char* bytes) {
+                                  const int64_t found = find_true(bytes, begin, now, which);
+                                  if (found) body(places, at, which, found, before);
+                                  before += found;
+                                });
+                    });
+    }
+  });
+}
+
+void check_count(int64_t there, int64_t given, const char* function) {
+  if (there == given) return;
+  throw ValueError(std::string(function) + ": the mask has " + std::to_string(there) +
+                   " true elements, the other operand " + std::to_string(given));
+}
+
+class CountNonzero final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const Flat<1> flat({&call.operands[0]});
+    store(call.operands[1].data, call.operands[1].dtype,
+          {Scalar::Kind::integer, {.integer = starts_of(flat, 0, call.operands[0].dtype).back()}});
+  }
+};
+
+class Nonzero final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const View &x = call.operands[0], &y = call.operands[1];
+    const Flat<1> flat({&x});
+    const std::vector<int64_t> starts = starts_of(flat, 0, x.dtype);
+    check_count(starts.back(), y.shape[0], "nonzero");
+    auto* const to = reinterpret_cast<int64_t*>(y.data);
+    for_true(flat, 0, x.dtype, starts,
+             [&](const auto&, int64_t at, const int64_t* which, int64_t found, int64_t before) {
+               if (x.ndim == 1) {
+                 for (int64_t i = 0; i < found; ++i) to[(before + i) * y.strides[0]] = at + which[i];
+                 return;
+               }
+               for (int64_t i = 0; i < found; ++i) {
+                 int64_t rest = at + which[i];
+                 for (int d = x.ndim - 1; d >= 0; --d) {
+                   const int64_t size = x.shape[d];
+                   to[(before + i) * y.strides[0] + d * y.strides[1]] = d ? rest % size : rest;
+                   if (d) rest /= size;
+                 }
+               }
+             });
+  }
+};
+
+// Elements of one size, whatever their type.
+template <class Word>
+void select(const char* from, int64_t step, const int64_t* which, int64_t count, char* to, int64_t to_step) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
+  for (int64_t i = 0; i < count; ++i)
+    store_as(to + i * to_step * kSize, load_as<Word>(from + which[i] * step * kSize));
+}
+template <class Word>
+void assign(char* to, int64_t step, const int64_t* which, int64_t count, const char* from,
+            int64_t from_step) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
+  for (int64_t i = 0; i < count; ++i)
+    store_as(to + which[i] * step * kSize, load_as<Word>(from + i * from_step * kSize));
+}
+
+class MaskedSelect final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const View &x = call.operands[0], &mask = call.operands[1], &y = call.operands[2];
+    const Flat<2> flat({&x, &mask});
+    const std::vector<int64_t> starts = starts_of(flat, 1, mask.dtype);
+    check_count(starts.back(), y.shape[0], "masked_select");
+    const auto size = static_cast<int64_t>(size_of(y.dtype));
+    with_word(x.dtype, [&]<class Word>(Word) {
+      for_true(flat, 1, mask.dtype, starts,
+               [&](const auto& places, int64_t, const int64_t* which, int64_t found, int64_t before) {
+                 select<Word>(places[0], flat.step(0), which, found, y.data + before * y.strides[0] * size,
+                              y.strides[0]);
+               });
+    });
+  }
+};
+
+class MaskedAssign final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const View &x = call.operands[0], &mask = call.operands[1], &values = call.operands[2],
+               &y = call.operands[3];
+    const Flat<2> flat({&y, &mask});
+    const std::vector<int64_t> starts = starts_of(flat, 1, mask.dtype);
+    check_count(starts.back(), values.shape[0], "masked_assign");
+    copy(y, x);
+    const auto size = static_cast<int64_t>(size_of(y.dtype));
+    with_word(y.dtype, [&]<class Word>(Word) {
+      for_true(flat, 1, mask.dtype, starts,
+               [&](const auto& places, int64_t, const int64_t* which, int64_t found, int64_t before) {
+                 assign<Word>(places[0], flat.step(0), which, found,
+                              values.data + before * values.strides[0] * size, values.strides[0]);
+               });
+    });
+  }
+};
+
+}  // namespace
+
+Ref<Kernel> make_count_nonzero() { return Ref<Kernel>(new CountNonzero); }
+Ref<Kernel> make_nonzero() { return Ref<Kernel>(new Nonzero); }
+Ref<Kernel> make_masked_select() { return Ref<Kernel>(new MaskedSelect); }
+Ref<Kernel> make_masked_assign() { return Ref<Kernel>(new MaskedAssign); }
+
+}  // namespace weft

@@ -1,0 +1,366 @@
+// scatter.cpp: writing at computed places: along an axis, and by general advanced indexing; what meets in one
+// element is combined in the order of the updates.
+//
+// Every element of the destination belongs to one thread, which applies all of its updates in their order: so
+// the result does not depend on the number of threads, to the last bit. Threads share the destination by
+// lanes that do not meet, by columns, or, where there are neither, by ranges of places: then each looks at
+// all indices and takes its own.
+#include <limits>
+
+#include "engine/team.h"
+#include "kernels/indices.h"
+#include "kernels/kernels.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kParallelElements = 16 << 10;  // less is done on the calling thread
+constexpr int kThreadsForOwning = 4;
+constexpr int64_t kColumns = 64;  // a thread's share of columns at least
+
+template <class T, Combine mode>
+[[gnu::always_inline]] inline T combined(T old, T update) {
+  if constexpr (mode == Combine::set) {
+    return update;
+  } else {
+    const auto a = detail::decode(old), b = detail::decode(update);
+    if constexpr (mode == Combine::max) return b > a || b != b ? update : old;
+    if constexpr (mode == Combine::min) return b < a || b != b ? update : old;
+    if constexpr (std::integral<T>) {
+      using Unsigned = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
+    } else if constexpr (std::same_as<T, Bool>) {
+      return {static_cast<uint8_t>(a | b)};
+    } else {
+      return convert<T>(a + b);
+    }
+  }
+}
+
+template <class T, Combine mode>
+[[gnu::always_inline]] inline void combine_at(char* to, const char* update) {
+  store_as(to, combined<T, mode>(load_as<T>(to), load_as<T>(update)));
+}
+
+// to[k * step + places[k]] with updates[k] (steps and places in bytes).
+template <class T, Combine mode>
+void scatter_line(char* to, int64_t step, const int64_t* places, const char* updates, int64_t update_step,
+                  int64_t count) {
+  for (int64_t k = 0; k < count; ++k)
+    combine_at<T, mode>(to + k * step + places[k], updates + k * update_step);
+}
+
+// to[places[i]] with updates[which[i]].
+template <class T, Combine mode>
+void scatter_some(char* to, const int64_t* places, const int64_t* which, const char* updates,
+                  int64_t update_step, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) combine_at<T, mode>(to + places[i], updates + which[i] * update_step);
+}
+
+// to[k * step] with updates[k].
+template <class T, Combine mode>
+void combine_line(char* to, int64_t step, const char* updates, int64_t update_step, int64_t count) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  if (step == kSize && update_step == kSize) {
+    for (int64_t k = 0; k < count; ++k) combine_at<T, mode>(to + k * kSize, updates + k * kSize);
+  } else {
+    for (int64_t k = 0; k < count; ++k) combine_at<T, mode>(to + k * step, updates + k * update_step);
+  }
+}
+
+struct Functions {
+  void (*scatter)(char*, int64_t, const int64_t*, const char*, int64_t, int64_t);
+  void (*scatter_some)(char*, const int64_t*, const int64_t*, const char*, int64_t, int64_t);
+  void (*combine)(char*, int64_t, const char*, int64_t, int64_t);
+};
+
+template <class T, Combine mode>
+constexpr Functions kFunctions{scatter_line<T, mode>, scatter_some<T, mode>, combine_line<T, mode>};
+
+template <class T>
+Functions functions_for(Combine mode) {
+  switch (mode) {
+    case Combine::add:
+      return kFunctions<T, Combine::add>;
+    case Combine::max:
+      return kFunctions<T, Combine::max>;
+    case Combine::min:
+      return kFunctions<T, Combine::min>;
+    default:
+      return kFunctions<T, Combine::set>;
+  }
+}
+
+Functions functions_of(DType dtype, Combine mode) {
+  return with_element(dtype, [mode]<class T>(std::type_identity<T>) { return functions_for<T>(mode); });
+}
+
+// The updates as elements of the destination's type, at most kIndexChunk at a time.
+class Updates {
+ public:
+  Updates(DType to, DType from)
+      : convert_(to == from ? nullptr : row_functions(to, from).strided),
+        to_size_(static_cast<int64_t>(size_of(to))),
+        from_size_(static_cast<int64_t>(size_of(from))) {}
+
+  // Where they are; `step` in bytes becomes the step there.
+  const char* get(const char* from, int64_t& step, int64_t count) {
+    if (!convert_) return from;
+    convert_(buffer_, 1, from, step / from_size_, count);
+    step = to_size_;
+    return buffer_;
+  }
+
+ private:
+  const RowFunction convert_;
+  const int64_t to_size_, from_size_;
+  char buffer_[kIndexChunk * 8];
+};
+
+// The places that a thread owns: [low, high).
+struct Owned {
+  int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
+  bool all() const { return low == Owned{}.low && high == Owned{}.high; }
+  bool has(int64_t place) const { return place >= low && place < high; }
+};
+
+// At most kIndexChunk updates of one line that meet each other: those that are owned. Without branches, whose
+// outcome nobody could predict.
+void scatter_owned(const Functions& functions, const Owned& owned, char* to, const int64_t* places,
+                   const char* updates, int64_t update_step, int64_t count) {
+  if (owned.all()) return functions.scatter(to, 0, places, updates, update_step, count);
+  int64_t mine[kIndexChunk], which[kIndexChunk];
+  int64_t found = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    mine[found] = places[k];
+    which[found] = k;
+    found += owned.has(places[k]);
+  }
+  functions.scatter_some(to, mine, which, updates, update_step, found);
+}
+
+// Part i of n of a range of places.
+Owned part_of(int64_t low, int64_t high, int64_t i, int64_t n) {
+  const auto edge = [=](int64_t k) {
+    return low + static_cast<int64_t>(static_cast<double>(high - low) * static_cast<double>(k) /
+                                      static_cast<double>(n));
+  };
+  Owned owned;
+  if (i > 0) owned.low = edge(i);
+  if (i < n - 1) owned.high = edge(i + 1);
+  return owned;
+}
+
+// Parts for the team, of columns or of owned places. Looking at all indices for one's own is as much work as
+// a plain update, so that pays only for several threads.
+int64_t parts_for(int64_t elements, int64_t units, bool by_columns) {
+  const int threads = team_size();
+  if (elements < kParallelElements || units >= 2 * threads) return 1;
+  return by_columns || threads >= kThreadsForOwning ? threads : 1;
+}
+
+class Scatter final : public Kernel {
+ public:
+  Scatter(int axis, Combine mode) : axis_(axis), mode_(mode) {}
+
+  void run(const Call& call) const override {
+    const View &x = call.operands[0], &indices = call.operands[1], &updates = call.operands[2],
+               &y = call.operands[3];
+    const int axis = axis_of(y, axis_);
+    const int64_t size = size_along(y, axis);
+    check_indices(indices, size, axis, "scatter");
+    copy(y, x);
+    const int64_t elements = count_of(indices);
+    if (elements == 0) return;
+    const auto y_size = static_cast<int64_t>(size_of(y.dtype));
+    Plan plan(indices, updates, y, axis);
+    plan.size = size;
+    plan.stride = stride_along(y, axis) * y_size;
+    plan.functions = functions_of(y.dtype, mode_);
+    const int64_t parts = parts_for(elements, plan.lanes.count, !plan.meet);
+    parallel_for(plan.lanes.count * parts, lines_per_piece(plan.rows.size * plan.columns.size / parts),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t unit = begin; unit < end; ++unit)
+                     run_lane(plan, unit / parts, unit % parts, parts);
+                 });
+  }
+
+ private:
+  // One loop of the two inside of a lane; steps in bytes, of indices, updates and y.
+  struct Loop {
+    int64_t size = 1, index = 0, update = 0, y = 0;
+  };
+
+  static Loop loop_along(const View& indices, const View& updates, const View& y, int d, bool moves_y) {
+    if (indices.ndim == 0) return {};
+    const auto bytes = [d](const View& view) {
+      return view.strides[d] * static_cast<int64_t>(size_of(view.dtype));
+    };
+    return {indices.shape[d], bytes(indices), bytes(updates), moves_y ? bytes(y) : 0};
+  }
+
+  // The inner loop is the last dimension. Where that is not the axis, the axis is the loop around it, and
+  // columns do not meet.
+  struct Plan {
+    Plan(const View& indices, const View& updates, const View& y, int axis)
+        : index_type(indices.dtype),
+          update_type(updates.dtype),
+          y_type(y.dtype),
+          meet(indices.ndim == 0 || axis == indices.ndim - 1),
+          lanes(lanes_of(indices, updates, y, axis)) {
+      const int last = std::max(indices.ndim - 1, 0);
+      columns = loop_along(indices, updates, y, last, !meet);
+      if (!meet) rows = loop_along(indices, updates, y, axis, false);
+    }
+
+    static Lines<3> lanes_of(const View& indices, const View& updates, const View& y, int axis) {
+      OwnView own[3] = {OwnView(indices), OwnView(updates), OwnView(y)};
+      for (OwnView& view : own) {
+        std::copy_n(indices.shape, indices.ndim, view.shape);
+        if (view.ndim) view.shape[view.ndim - 1] = 1;
+      }
+      const View views[3] = {own[0].view(), own[1].view(), own[2].view()};
+      return Lines<3>({&views[0], &views[1], &views[2]}, axis);
+    }
+
+    DType index_type, update_type, y_type;
+    bool meet;
+    Lines<3> lanes;
+    Loop rows, columns;
+    int64_t size = 0, stride = 0;
+    Functions functions{};
+  };
+
+  static void run_lane(const Plan& plan, int64_t lane, int64_t part, int64_t parts) {
+    const auto [index, update, to] = plan.lanes.at(lane);
+    const int64_t reach = (plan.size - 1) * plan.stride;
+    const Owned owned =
+        plan.meet ? part_of(std::min<int64_t>(reach, 0), std::max<int64_t>(reach, 0) + 1, part, parts)
+                  : Owned{};
+    const int64_t first = plan.meet ? 0 : plan.columns.size * part / parts;
+    const int64_t last = plan.meet ? plan.columns.size : plan.columns.size * (part + 1) / parts;
+    const auto item = static_cast<int64_t>(size_of(plan.index_type));
+    Updates updates(plan.y_type, plan.update_type);
+    int64_t places[kIndexChunk];
+    for (int64_t start = first; start < last; start += kIndexChunk) {
+      const int64_t count = std::min(kIndexChunk, last - start);
+      for (int64_t row = 0; row < plan.rows.size; ++row) {
+        load_indices(index + row * plan.rows.index + start * plan.columns.index, plan.index_type,
+                     plan.columns.index / item, count, plan.size, places);
+        for (int64_t k = 0; k < count; ++k) places[k] *= plan.stride;
+        int64_t step = plan.columns.update;
+        const char* from = updates.get(update + row * plan.rows.update + start * step, step, count);
+        if (plan.meet)
+          scatter_owned(plan.functions, owned, to, places, from, step, count);
+        else
+          plan.functions.scatter(to + start * plan.columns.y, plan.columns.y, places, from, step, count);
+      }
+    }
+  }
+
+  const int axis_;
+  const Combine mode_;
+};
+
+class IndexPut final : public Kernel {
+ public:
+  IndexPut(std::vector<int> dims, int position, Combine mode)
+      : dims_(std::move(dims)), position_(position), mode_(mode) {}
+
+  size_t scratch_bytes(const View* operands) const override {
+    return Indexed::scratch_bytes(operands + 1, dims_.size());
+  }
+
+  void run(const Call& call) const override {
+    const View &x = call.operands[0], *indices = call.operands + 1;
+    const View &values = call.operands[1 + dims_.size()], &y = call.operands[2 + dims_.size()];
+    check_indexed(y, indices, dims_, "index_put");
+    copy(y, x);
+    if (count_of(values) == 0) return;
+    Indexed plan(y, indices, dims_, position_, values);
+    const int64_t* offsets = plan.offsets(y, indices, dims_, call.scratch);
+    put(plan, offsets, values, y);
+  }
+
+ private:
+  void put(Indexed& plan, const int64_t* offsets, const View& values, const View& y) const {
+    const Pair::Dim inner = plan.after.take_last();
+    const int64_t units = plan.before.count();
+    const bool by_columns = inner.size >= team_size() * kColumns;
+    const int64_t parts = parts_for(count_of(values), units, by_columns);
+    const auto [least, most] = std::minmax_element(offsets, offsets + plan.points);
+    const Pair::Dim along = plan.point_dims.take_last();
+    const Functions functions = functions_of(y.dtype, mode_);
+    parallel_for(units * parts, 1, [&, low = *least, high = *most + 1](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t part = unit % parts;
+        Pair::Dim columns = inner;
+        auto [y_base, v_base] = plan.before.at(unit / parts);
+        Owned owned;
+        if (by_columns) {
+          const int64_t first = inner.size * part / parts;
+          columns.size = inner.size * (part + 1) / parts - first;
+          y_base += first * inner.first;
+          v_base += first * inner.second;
+        } else {
+          owned = part_of(low, high, part, parts);
+        }
+        put_part(plan, along, columns, owned, offsets, functions, values.data + v_base, values.dtype,
+                 y.data + y_base, y.dtype);
+      }
+    });
+  }
+
+  static void put_part(const Indexed& plan, const Pair::Dim& along, const Pair::Dim& columns,
+                       const Owned& owned, const int64_t* offsets, const Functions& functions,
+                       const char* values, DType value_type, char* y, DType y_type) {
+    Updates updates(y_type, value_type);
+    const int64_t rows = plan.after.count();
+    const auto* bytes = reinterpret_cast<const char*>(offsets);
+    for (int64_t line = 0; line < plan.point_dims.count(); ++line) {
+      const auto [first, v_line] = plan.point_dims.at(line);
+      const auto* places = reinterpret_cast<const int64_t*>(bytes + first);
+      if (rows == 1 && columns.size == 1) {
+        for (int64_t start = 0; start < along.size; start += kIndexChunk) {
+          const int64_t count = std::min(kIndexChunk, along.size - start);
+          int64_t step = along.second;
+          const char* from = updates.get(values + v_line + start * step, step, count);
+          scatter_owned(functions, owned, y, places + start, from, step, count);
+        }
+        continue;
+      }
+      for (int64_t p = 0; p < along.size; ++p) {
+        if (!owned.has(places[p])) continue;
+        for (int64_t row = 0; row < rows; ++row) {
+          const auto [y_row, v_row] = plan.after.at(row);
+          put_run(updates, columns, functions, values + v_line + p * along.second + v_row,
+                  y + places[p] + y_row);
+        }
+      }
+    }
+  }
+
+  static void put_run(Updates& updates, const Pair::Dim& columns, const Functions& functions,
+                      const char* values, char* y) {
+    for (int64_t start = 0; start < columns.size; start += kIndexChunk) {
+      const int64_t count = std::min(kIndexChunk, columns.size - start);
+      int64_t step = columns.second;
+      const char* from = updates.get(values + start * step, step, count);
+      functions.combine(y + start * columns.first, columns.first, from, step, count);
+    }
+  }
+
+  const std::vector<int> dims_;
+  const int position_;
+  const Combine mode_;
+};
+
+}  // namespace
+
+Ref<Kernel> make_scatter(int axis, Combine mode) { return Ref<Kernel>(new Scatter(axis, mode)); }
+Ref<Kernel> make_index_put(std::vector<int> dims, int position, Combine mode) {
+  if (dims.empty()) throw ValueError("index_put: no dimension is indexed");
+  return Ref<Kernel>(new IndexPut(std::move(dims), position, mode));
+}
+
+}  // namespace weft

@@ -1,0 +1,112 @@
+// search.cpp: places in sorted lines, and the different elements of an array. Elements are compared as words
+// (keys.h): NaN equals NaN and is the largest, -0 equals 0.
+#include <memory>
+
+#include "engine/team.h"
+#include "kernels/kernels.h"
+#include "kernels/rows.h"
+#include "kernels/sort_rows.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kPiece = 4 << 10;
+
+class SearchSorted final : public Kernel {
+ public:
+  explicit SearchSorted(bool right) : right_(right) {}
+
+  void run(const Call& call) const override {
+    const View &sorted = call.operands[0], &values = call.operands[1], &y = call.operands[2];
+    if (count_of(y) == 0) return;
+    const Lines<3> lines({&y, &values, &sorted}, std::max(y.ndim - 1, 0));
+    with_element(values.dtype, [&]<class T>(std::type_identity<T>) { search<T>(lines); });
+  }
+
+ private:
+  template <class T>
+  void search(const Lines<3>& lines) const {
+    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+    const int64_t pieces = (lines.length[0] + kPiece - 1) / kPiece;
+    const auto order = Order<WordOf<T>>::make(false, true, true);
+    parallel_for(lines.count * pieces, lines_per_piece(std::min(lines.length[0], kPiece), kPiece),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t unit = begin; unit < end; ++unit) {
+                     const auto [to, from, sorted] = lines.at(unit / pieces);
+                     const int64_t first = unit % pieces * kPiece;
+                     const int64_t last = std::min(first + kPiece, lines.length[0]);
+                     for (int64_t i = first; i < last; ++i) {
+                       const auto word = detail::encode<T>(from + i * lines.step[1] * kSize, order);
+                       store_as(to + i * lines.step[0] * 8,
+                                place_of<T>(sorted, lines.step[2] * kSize, lines.length[2], word, order));
+                     }
+                   }
+                 });
+  }
+
+  // How many elements are smaller than the word; or, from the right, not larger.
+  template <class T>
+  int64_t place_of(const char* sorted, int64_t step, int64_t count, WordOf<T> word,
+                   const Order<WordOf<T>>& order) const {
+    int64_t place = 0;
+    while (count > 0) {
+      const int64_t half = count / 2;
+      const auto middle = detail::encode<T>(sorted + (place + half) * step, order);
+      const bool behind = right_ ? middle <= word : middle < word;
+      place += behind ? half + 1 : 0;
+      count = behind ? count - half - 1 : half;
+    }
+    return place;
+  }
+
+  const bool right_;
+};
+
+struct Outputs {
+  explicit Outputs(const View* views)
+      : values(views[0]), first(views[1]), inverse(views[2]), counts(views[3]) {}
+  static void put(const View& view, int64_t i, int64_t number) {
+    store_as(view.data + i * view.strides[0] * 8, number);
+  }
+  const View &values, &first, &inverse, &counts;
+};
+
+class Unique final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const View& x = call.operands[0];
+    const int64_t found = with_element(
+        x.dtype, [&]<class T>(std::type_identity<T>) { return find<T>(x, Outputs(call.operands + 1)); });
+    store(call.operands[5].data, call.operands[5].dtype, {Scalar::Kind::integer, {.integer = found}});
+  }
+
+ private:
+  template <class T>
+  static int64_t find(const View& x, const Outputs& to) {
+    using Word = WordOf<T>;
+    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+    const int64_t count = x.shape[0];
+    const auto words = std::make_unique_for_overwrite<Word[]>(static_cast<size_t>(count));
+    const auto places = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(count));
+    encode_line<T>(x.data, x.strides[0], count, Order<Word>::make(false, true, true), words.get());
+    argsort_words(words.get(), count, places.get());
+    int64_t found = 0;
+    for (int64_t begin = 0, end; begin < count; begin = end, ++found) {
+      const int64_t first = places[begin];  // the order is stable
+      for (end = begin; end < count && words[places[end]] == words[first]; ++end)
+        Outputs::put(to.inverse, places[end], found);
+      Outputs::put(to.first, found, first);
+      Outputs::put(to.counts, found, end - begin);
+      store_as(to.values.data + found * to.values.strides[0] * kSize,
+               load_as<Word>(x.data + first * x.strides[0] * kSize));
+    }
+    return found;
+  }
+};
+
+}  // namespace
+
+Ref<Kernel> make_searchsorted(bool right) { return Ref<Kernel>(new SearchSorted(right)); }
+Ref<Kernel> make_unique_kernel() { return Ref<Kernel>(new Unique); }
+
+}  // namespace weft
