@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from weft.graph.graph import Graph
+from weft.graph.graph import Graph, _sorted
 from weft.ops import functions as F
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
@@ -76,6 +76,8 @@ class _Recomputed:
 def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[Value | None]:
     """The gradients of a node's inputs by its operator's vjp, which is given what its parameters name."""
     op = node.bound()
+    if op.by_parts():
+        return _gradient_by_parts(op, node, slopes, read)
     arguments: dict[str, Any] = {}
     variadic: list[Any] | None = None
     names = [spec.name for spec in op.inputs]
@@ -108,6 +110,30 @@ def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[V
         if value is not None and slope is not None and slope.shape != value.shape:
             raise TypeError(f"{op.name}: the gradient of {value.type} came out as {slope.type}")
     return listed
+
+
+def _gradient_by_parts(op: Op, node: Node, slopes: dict[int, Value], read: Any) -> Sequence[Value | None]:
+    """The gradients of what the operator decomposes into."""
+    inputs = [read(v) for v in node.inputs]
+    made = op.decompose(*inputs)
+    given = [(value, slopes.get(id(old))) for value, old in zip(_listed(made), node.outputs, strict=True)]
+    inner: dict[int, Value] = {}
+    for value, slope in given:
+        if slope is not None:
+            _add(inner, value, slope)
+    stop = {id(v.node) for v in inputs if v is not None}
+    order = _sorted([value for value, slope in given if slope is not None], stop)
+    for part in reversed(order):
+        if part.op is None or id(part) in stop or not any(id(v) in inner for v in part.outputs):
+            continue
+        for value, slope in zip(part.inputs, node_gradient(part, inner, lambda v: v), strict=True):
+            if value is not None and slope is not None:
+                _add(inner, value, slope)
+    return [None if v is None or v.dtype.kind != "float" else inner.pop(id(v), None) for v in inputs]
+
+
+def _listed(made: Any) -> list[Value]:
+    return [made] if isinstance(made, Value) else list(made)
 
 
 def _add(slopes: dict[int, Value], value: Value, slope: Value) -> None:

@@ -13,7 +13,7 @@ graph(x0: f32[2]@cpu:0)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from weft.ops.node import Node, Value, input_value
@@ -58,8 +58,8 @@ class Graph:
         return "\n".join([*lines, f"  return {', '.join(map(name, self.outputs))}"])
 
 
-def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
-    """The nodes that outputs need, each after those it reads."""
+def _sorted(outputs: Sequence[Value | None], stop: Collection[int] = ()) -> tuple[Node, ...]:
+    """The nodes that outputs need, each after those it reads; not beyond those whose ids are in stop."""
     done: dict[int, Node] = {}
     stack = [(value.node, False) for value in reversed(outputs) if value is not None]
     while stack:
@@ -70,6 +70,8 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
             done[id(node)] = node
             continue
         stack.append((node, True))
+        if id(node) in stop:
+            continue
         reads = [*node.inputs, *node.runtime.values()]
         stack.extend((v.node, False) for v in reversed(reads) if v is not None and id(v.node) not in done)
     return tuple(done.values())
@@ -114,6 +116,10 @@ def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
 
     if type(op).reference is not Base.reference:
         made = op.reference(*arrays)
+    elif type(op).decompose is not Base.decompose and "scalar" not in dir(op):
+        given = [v for v in node.inputs if v is not None]
+        parts = graph_of(op.decompose, [None if v is None else v.type for v in node.inputs])
+        made = tuple(interpret(parts, [a for a in arrays if a is not None][: len(given)]))
     else:
         made = _by_loop(op, node, arrays)
     return made if isinstance(made, tuple) else (made,)

@@ -169,12 +169,15 @@ def constant(value: bool | int | float, dtype: DType | None = None) -> Value:
 def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """A call's arguments as the inputs and the attributes of an operator.
 
-    Positional arguments are the inputs in order, then the attributes of cls.positional. Inputs may be named, too.
+    Positional arguments are cls.leading if there is one, the inputs in order, then the attributes of cls.positional.
+    Inputs may be named, too.
     Raises TypeError where they do not fit.
     """
     inputs: list[Any] = []
     rest = list(args)
     named = dict(kwargs)
+    if cls.leading and cls.leading not in named and rest:
+        named[cls.leading] = rest.pop(0)
     for spec in cls.inputs:
         if spec.variadic:
             given = rest[0] if len(rest) == 1 and isinstance(rest[0], list | tuple) else rest
