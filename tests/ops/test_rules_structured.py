@@ -16,7 +16,7 @@ from weft.ops.op import Op, differentiable
 from weft.ops.samples import Array
 from weft.ops.types import TensorType
 
-MODULES = ["matrix", "window", "convolution"]
+MODULES = ["matrix", "window", "convolution", "indexing", "pooling"]
 
 
 def operators():
@@ -120,8 +120,12 @@ def test_decomposition_against_reference(cls, sample):
     (node,) = {id(v.node): v.node for v in graph.outputs}.values()
     inputs = [arrays_of(v, graph, arrays) for v in node.inputs]
     made = node.op.reference(*inputs)
+    try:
+        parts = by_parts(node, inputs)
+    except NotImplementedError:
+        pytest.skip("has a native kernel for all such operands, and no decomposition")
     for value, one, other in zip(
-        node.outputs, made if isinstance(made, tuple) else (made,), by_parts(node, inputs), strict=True
+        node.outputs, made if isinstance(made, tuple) else (made,), parts, strict=True
     ):
         assert np.shape(one) == np.shape(other) == value.shape
         np.testing.assert_allclose(np.asarray(other, float), np.asarray(one, float), rtol=1e-6, atol=1e-6)
