@@ -15,9 +15,15 @@ from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
-__all__ = ["Loop", "Native", "Parts", "Row", "View", "pointwise_loop", "reducible"]
+__all__ = ["Loop", "Native", "Parts", "Row", "Several", "View", "pointwise_loop", "reducible"]
 
 Scalar = e.Scalar
+
+ROW_MAJOR, CHANNELS_LAST, LIKE_INPUT = "row_major", "channels_last", "like_input"
+
+# Numbers of a random operator's kernel: the seed, the device's stream, the first position reserved; uint64.
+KEY, STREAM, OFFSET = "key", "stream", "offset"
+RESERVATION = ((KEY, "uint64"), (STREAM, "uint64"), (OFFSET, "uint64"))
 
 
 See = Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[tuple[Any, ...], tuple[Any, ...], Any] | None]
@@ -44,10 +50,18 @@ class Loop:
 class Native:
     """A kernel of the native core. make(inputs, outputs) gives a _core.Kernel, or None if it cannot take these.
 
-    It is called with (dtype name, shape, strides in elements) for every operand. exact: made for exact sizes.
+    It is called with (dtype name, shape, strides in elements) for every operand, None for an input that is missing and
+    may be None for a hidden output that nobody reads. exact: made for exact sizes.
     order: operand numbers, outputs after inputs, in the order that the kernel wants; None: all, as they come.
     numbers: Values or numbers that become its parameters, as (value, dtype name).
-    row_major: inputs that it wants contiguous. scratch outputs: none; kernels ask for scratch by themselves.
+    KEY, STREAM and OFFSET among them stand for what was reserved for a random operator.
+    contiguous: inputs that it wants row-major. Kernels ask for scratch memory by themselves.
+    layouts: how the outputs should lie, for the planner to choose their strides before it calls make:
+    ROW_MAJOR (also where nothing is said), CHANNELS_LAST, or LIKE_INPUT: channels last if the first input's elements
+    lie so. A view or a place that somebody else prescribes comes as it is.
+    in_place: (input, output) pairs that may be the same memory.
+    options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
+    result before it is written, as _core.onednn_matmul's; their operands are more inputs).
     """
 
     make: Callable[[Sequence[Any], Sequence[Any]], Any]
@@ -55,6 +69,19 @@ class Native:
     order: tuple[int, ...] | None = None
     numbers: tuple[tuple[Any, str], ...] = ()
     contiguous: tuple[int, ...] = ()
+    layouts: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    in_place: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Several:
+    """Choices for parts of the operands, all of which run, in any order: (choice, input numbers, output numbers) each.
+
+    One program, one push. A part's operands are its inputs and outputs, counted from 0 as if there were no others.
+    """
+
+    parts: tuple[tuple[Loop | Native, tuple[int, ...], tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -169,8 +169,8 @@ def constant(value: bool | int | float, dtype: DType | None = None) -> Value:
 def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """A call's arguments as the inputs and the attributes of an operator.
 
-    Positional arguments are the inputs in order, then the attributes of cls.positional, or just cls.positional where it
-    names inputs, too. Inputs may be named.
+    Positional arguments are cls.leading if there is one, the inputs in order, then the attributes of cls.positional; or
+    just cls.positional where it names inputs, too. Inputs may be named.
     Raises TypeError where they do not fit.
     """
     inputs: list[Any] = []
@@ -185,6 +185,8 @@ def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
                 raise TypeError(f"{cls.name}: {name} is given twice")
             named[name] = value
         rest, attributes = [], ()
+    if cls.leading and cls.leading not in named and rest:
+        named[cls.leading] = rest.pop(0)
     for spec in cls.inputs:
         if spec.variadic:
             given = rest[0] if len(rest) == 1 and isinstance(rest[0], list | tuple) else rest

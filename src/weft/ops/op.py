@@ -128,6 +128,10 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "int | tuple[int, ...]": _either(_integer, _several(_integer)),
     "int | str | tuple[int, ...]": _either(_integer, _either(_exactly(str), _several(_integer))),
     "str | tuple[int, ...]": _either(_exactly(str), _several(_integer)),
+    "int | str | tuple[int, ...] | tuple[tuple[int, ...], ...]": _either(
+        _integer, _either(_exactly(str), _either(_several(_integer), _several(_several(_integer))))
+    ),
+    "int | tuple[tuple[int, ...], ...]": _either(_integer, _several(_several(_integer))),
     "bool | int | float": lambda value: value if isinstance(value, bool) else _number(value),
     "object": lambda value: value,
 }
@@ -143,9 +147,10 @@ class Op:
     stands for any number, as many as infer says; callers get a tuple, and a vjp lists, with None for gradients that are
     zero. Ask the operator for them, not its class: they may depend on attributes.
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
-    learnable: inputs that a symbol makes by itself, as variables to be trained. writes: inputs that the operator
-    writes, with the output that has their new content (running statistics). random: it draws random numbers.
-    method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
+    leading: the attribute given before the inputs (einsum's equation). learnable: inputs that a symbol makes by itself,
+    as variables to be trained. writes: inputs that the operator writes, with the output that has their new content
+    (running statistics). random: it draws random numbers, as draws() says. method: it is also a method of arrays.
+    public: users see it; the others are what gradients and plans are made of.
     """
 
     name: ClassVar[str] = ""
@@ -153,6 +158,7 @@ class Op:
     outputs: ClassVar[tuple[str, ...]] = ("y",)
     hidden: ClassVar[int] = 0
     positional: ClassVar[tuple[str, ...]] = ()
+    leading: ClassVar[str | None] = None
     learnable: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
@@ -288,12 +294,29 @@ class Op:
         return iter(())
 
     def decompose(self, *inputs: Any) -> Any:
-        """The same in other operators."""
+        """The same in other operators. Without a vjp it also gives the gradient."""
         raise NotImplementedError(f"{self.name}: no kernel for these operands, and no decomposition")
 
     def reference(self, *inputs: Any) -> Any:
         """The same in NumPy."""
         raise NotImplementedError(f"{self.name}: no reference")
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        """The types of the learnable inputs, as far as the others and the attributes say; for symbols that make them."""
+        return {}
+
+    def written(self, count: int) -> dict[int, int]:
+        """Number of each input that is written -> number of the output with its new content; count: of inputs."""
+        names = [spec.name for spec in self.inputs]
+        return {names.index(name): self.outputs.index(output) for name, output in self.writes.items()}
+
+    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+        """For random operators: the numbers of one run, as (kind, dtype, count), kind as native/storage/random.h's Draw.
+
+        The planner reserves that much of the device's stream for each run; a kernel finds the reservation in its
+        parameters, in the place of weft.ops.kernels.KEY, STREAM and OFFSET among its numbers.
+        """
+        raise NotImplementedError(f"{self.name}: is random, and does not say how much it draws")
 
     @classmethod
     def samples(cls) -> Iterator[Any]:

@@ -1,0 +1,646 @@
+"""Convolutions over one to three spatial dimensions, their transposes, and their gradients, which are operators, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft import _core
+from weft.base.errors import DTypeError, ShapeError
+from weft.ops import functions as F
+from weft.ops.kernels import CHANNELS_LAST, ROW_MAJOR, Native
+from weft.ops.matrix import native_float
+from weft.ops.op import Op, op
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType, promote
+from weft.ops.window import Windows, each, window_places, windows_of, windows_reference
+
+
+class Convolving(Op):
+    """Base of all operators here, of which each computes one of x, w, y from the other two.
+
+    Their relation: y[n, o, p] = sum over c, k of w[o, c, k] x[n, c, p * stride + k * dilation - low], in groups.
+    """
+
+    family: ClassVar[str] = "convolution"
+    method: ClassVar[bool] = False
+
+    def native_windows(self, windows: Windows, groups: int) -> dict[str, Any]:
+        """Keywords of the native core."""
+        return {
+            "stride": list(windows.stride),
+            "padding": windows.padding,
+            "dilation": list(windows.dilation),
+            "groups": groups,
+        }
+
+
+class Convolution(Convolving):
+    """Base of conv1d, conv2d, conv3d."""
+
+    spatial: ClassVar[int]
+    learnable = ("weight", "bias")
+    positional = ("stride", "padding", "dilation", "groups")
+    stride: int | tuple[int, ...] = 1
+    padding: int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] = 0
+    dilation: int | tuple[int, ...] = 1
+    groups: int = 1
+    out_channels: int | None = None
+    kernel_size: int | tuple[int, ...] | None = None
+
+    def check(self) -> None:
+        for what in ("stride", "dilation"):
+            self.set(what, each(self.name, what, getattr(self, what), self.spatial, least=1))
+        if self.groups < 1:
+            raise ValueError(f"{self.name}: groups must be at least 1, got {self.groups}")
+        if isinstance(self.padding, str):
+            if self.padding not in ("same", "valid"):
+                raise ValueError(f"{self.name}: padding must be numbers, 'same' or 'valid': {self.padding!r}")
+            if self.padding == "same" and set(self.stride) != {1}:  # type: ignore[arg-type]
+                raise ValueError(f"{self.name}: padding 'same' needs a stride of 1, got {self.stride}")
+        elif isinstance(self.padding, int) or all(isinstance(n, int) for n in self.padding):
+            self.set("padding", each(self.name, "padding", self.padding, self.spatial, least=0))  # type: ignore[arg-type]
+        elif len(self.padding) != self.spatial or any(len(pair) != 2 for pair in self.padding):  # type: ignore[arg-type]
+            raise ValueError(f"{self.name}: padding needs {self.spatial} pairs, got {self.padding}")
+        if self.kernel_size is not None:
+            self.set("kernel_size", each(self.name, "kernel_size", self.kernel_size, self.spatial, least=1))
+
+    def windows(self, weight: Any) -> Windows:
+        """For a weight (a type, Value or array) [o, c, *size]."""
+        size: Any = weight.shape[2:]
+        padding: Any = self.padding
+        stride: Any = self.stride
+        dilation: Any = self.dilation
+        if padding == "valid":
+            padding = (0,) * self.spatial
+        elif padding == "same":
+            total = [(k - 1) * d for k, d in zip(size, dilation, strict=True)]
+            padding = tuple((n // 2, n - n // 2) for n in total)
+        pairs = [(p, p) if isinstance(p, int) else p for p in padding]
+        return Windows(size, stride, tuple(p for p, _ in pairs), tuple(q for _, q in pairs), dilation)
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        x = inputs[0]
+        if x is None or self.out_channels is None or self.kernel_size is None:
+            return {}
+        size: Any = self.kernel_size
+        return {
+            "weight": x.like((self.out_channels, x.shape[1] // self.groups, *size)),
+            "bias": x.like((self.out_channels,)),
+        }
+
+    def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
+        given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        rank = self.spatial + 2
+        common = promote(*given.values())
+        if common.kind == "bool":
+            raise self.fail(DTypeError, "takes numbers", **given)
+        if x.ndim != rank or weight.ndim != rank:
+            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **given)
+        check_channels(self, x.shape[1], weight, self.groups, given)
+        if bias is not None and bias.shape != (weight.shape[0],):
+            raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **given)
+        for what, wanted, found in (
+            ("out_channels", self.out_channels, weight.shape[0]),
+            ("kernel_size", self.kernel_size, weight.shape[2:]),
+        ):
+            if wanted is not None and wanted != found:
+                raise self.fail(ShapeError, f"{what} is {wanted}, not {found}", **given)
+        count = self.windows(weight).count(x.shape[2:])
+        if any(isinstance(n, int) and n < 1 for n in count):
+            raise self.fail(
+                ShapeError,
+                f"a window of {self.windows(weight).extents} does not fit x with its padding",
+                **given,
+            )
+        return x.like((x.shape[0], weight.shape[0], *count), common)
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, weight: TensorType, bias: TensorType | None = None
+    ) -> Iterator[Native]:
+        if not native_float(x, weight, bias):
+            return
+        keywords = self.native_windows(self.windows(weight), self.groups)
+
+        def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
+            given = inputs[2] if bias is not None else None
+            return _core.onednn_convolution(
+                inputs[0], inputs[1], outputs[0], bias=given, **keywords, **options
+            )
+
+        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate", "post_ops"))
+
+    def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        windows = self.windows(weight)
+        count = windows.count(x.shape[2:])
+        n, channels = x.shape[:2]
+        g, dims = self.groups, self.spatial
+        patches = windows_of(F.reshape(x, shape=(n, g, 1, channels // g, *x.shape[2:])), windows, count)
+        kernels = F.reshape(
+            weight, shape=(g, weight.shape[0] // g, channels // g, *(1,) * dims, *windows.size)
+        )
+        axes = (3, *range(4 + dims, 4 + 2 * dims))
+        y = F.reshape(F.sum_of_products(patches, kernels, axis=axes), shape=(n, weight.shape[0], *count))
+        return y if bias is None else y + F.reshape(bias, shape=(-1, *(1,) * dims))
+
+    def vjp(self, x: Any, weight: Any, bias: Any, dy: Any) -> Any:
+        keywords = gradient_attributes(self.windows(weight), self.groups)
+        dx = dw = db = None
+        if x.dtype.kind == "float":
+            dx = F.convolution_input_gradient(dy, weight, spatial_size=x.shape[2:], **keywords)
+            dx = F.cast(dx, dtype=x.dtype)
+        if weight.dtype.kind == "float":
+            dw = F.convolution_weight_gradient(x, dy, kernel_size=weight.shape[2:], **keywords)
+            dw = F.cast(dw, dtype=weight.dtype)
+        if bias is not None and bias.dtype.kind == "float":
+            db = F.cast(F.sum(dy, axis=(0, *range(2, dy.ndim))), dtype=bias.dtype)
+        return dx, dw, db
+
+    def reference(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        windows = self.windows(weight)
+        y = convolve_reference(x, weight, windows, windows.count(x.shape[2:]), self.groups)
+        return y if bias is None else y + bias.reshape(-1, *(1,) * self.spatial)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        n = cls.spatial
+        image, window = (5, 4, 3)[:n], (3, 2, 2)[:n]
+        small, ones = (2,) * n, (1,) * n
+        weight = arrays((4, 2, *window))
+        yield Sample(arrays((2, 2, *image)), weight, arrays((4,)))
+        yield Sample(arrays((2, 2, *image)), weight, stride=2, padding=1)
+        yield Sample(arrays((1, 2, *image)), weight, padding="same")
+        yield Sample(arrays((1, 2, *image)), weight, padding="valid", dilation=(2, 2, 1)[:n])
+        yield Sample(arrays((1, 4, *image)), weight, arrays((4,)), groups=2, padding=ones)
+        yield Sample(arrays((1, 2, *image)), arrays((2, 1, *small)), groups=2, stride=2)
+        yield Sample(arrays((1, 1, *image)), arrays((1, 1, *window)), padding=((1, 2),) * n, stride=2)
+        yield Sample(arrays((0, 2, *image)), weight)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        n = cls.spatial
+        x = arrays((1, 3, *(4,) * n))
+        yield ShapeError, "3 channels in groups of 2", Sample(x, arrays((4, 2, *(2,) * n)))
+        yield ShapeError, f"need {n + 2} dimensions", Sample(arrays((3, 4)), arrays((4, 3)))
+        yield ShapeError, "does not fit x", Sample(x, arrays((4, 3, *(5,) * n)))
+        yield ShapeError, "bias needs the shape (4,)", Sample(x, arrays((4, 3, *(2,) * n)), arrays((3,)))
+        yield ValueError, "padding must be", Sample(x, arrays((4, 3, *(2,) * n)), padding="full")
+        yield ValueError, "stride must be", Sample(x, arrays((4, 3, *(2,) * n)), stride=0)
+
+
+def check_channels(op: Op, channels: Any, weight: TensorType, groups: int, given: Any) -> None:
+    """Raises ShapeError unless x's channels and the outputs fit the weight [o, c, ...] and the groups."""
+    if channels != weight.shape[1] * groups:
+        fact = f"{channels} channels in groups of {weight.shape[1]}, but groups={groups}"
+        raise op.fail(ShapeError, fact, **given)
+    if groups != 1 and weight.shape[0] % groups:
+        raise op.fail(ShapeError, f"{weight.shape[0]} outputs do not divide into {groups} groups", **given)
+
+
+def gradient_attributes(windows: Windows, groups: int) -> dict[str, Any]:
+    """The attributes of the gradients' operators."""
+    return {
+        "stride": windows.stride,
+        "low": windows.low,
+        "high": windows.high,
+        "dilation": windows.dilation,
+        "groups": groups,
+    }
+
+
+def convolve_reference(x: Any, w: Any, windows: Windows, count: Sequence[int], groups: int) -> Any:
+    patches = windows_reference(x, windows, count)
+    shape = patches.shape
+    patches = patches.reshape(shape[0], groups, shape[1] // groups, math.prod(count), math.prod(windows.size))
+    kernels = w.reshape(groups, w.shape[0] // groups, w.shape[1], math.prod(windows.size))
+    y = np.einsum("ngcpk,gock->ngop", patches, kernels)
+    return y.reshape(x.shape[0], w.shape[0], *count)
+
+
+class ConvolutionGradient(Convolving):
+    """Base of the gradients: the windows as numbers, nothing left to derive."""
+
+    public: ClassVar[bool] = False
+    stride: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    def windows_of_size(self, size: tuple[Any, ...]) -> Windows:
+        return Windows(size, self.stride, self.low, self.high, self.dilation)
+
+    def again(self, x: Any, weight: Any) -> Any:
+        """The convolution whose gradient this is."""
+        return getattr(F, f"conv{len(self.stride)}d")(
+            x,
+            weight,
+            stride=self.stride,
+            padding=tuple(zip(self.low, self.high, strict=True)),
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+
+    def windows_given(self) -> dict[str, Any]:
+        """The attributes that all the gradients of one convolution share."""
+        return gradient_attributes(self.windows_of_size(()), self.groups)
+
+
+@op
+class ConvolutionInputGradient(ConvolutionGradient):
+    """dx of a convolution from dy and w. dy: [n, o, *windows]; weight: [o, c, *size]. Returns [n, groups * c, *spatial].
+
+    spatial_size: x's, which does not follow from the rest if the stride is not 1.
+    """
+
+    outputs = ("dx",)
+    spatial_size: tuple[int, ...]
+
+    def infer(self, dy: TensorType, weight: TensorType) -> TensorType:
+        count = self.windows_of_size(weight.shape[2:]).count(self.spatial_size)
+        if dy.shape[1:] != (weight.shape[0], *count):
+            fact = f"dy needs the sizes {(weight.shape[0], *count)} after the first"
+            raise self.fail(ShapeError, fact, dy=dy, weight=weight)
+        channels = weight.shape[1] * self.groups
+        return dy.like((dy.shape[0], channels, *self.spatial_size), promote(dy, weight))
+
+    def kernels(self, dy: TensorType, weight: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        if not native_float(dy, weight):
+            return
+        keywords = self.native_windows(self.windows_of_size(weight.shape[2:]), self.groups)
+
+        def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
+            return _core.onednn_convolution_backward_data(*inputs, *outputs, **keywords, **options)
+
+        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate",))
+
+    def decompose(self, dy: Any, weight: Any) -> Any:
+        """Windows that count backwards over dy, spread by the stride."""
+        windows = self.windows_of_size(weight.shape[2:])
+        n, g, dims = dy.shape[0], self.groups, len(self.stride)
+        outputs, channels = weight.shape[0] // g, weight.shape[1]
+        low = tuple(max(n - 1 - p, 0) for n, p in zip(windows.extents, self.low, strict=True))
+        start = tuple(more + p for more, p in zip(low, self.low, strict=True))
+        reach = tuple(
+            first + size - 1 - more - (count - 1) * step
+            for first, size, more, count, step in zip(
+                start, self.spatial_size, low, dy.shape[2:], self.stride, strict=True
+            )
+        )
+        grouped = F.reshape(dy, shape=(n, g, outputs, 1, *dy.shape[2:]))
+        slopes = F.spread(grouped, low=low, high=tuple(max(r, 0) for r in reach), step=self.stride, value=0)
+        patches = F.sliding_windows(
+            slopes,
+            start=start,
+            count=self.spatial_size,
+            size=windows.size,
+            stride=(1,) * dims,
+            dilation=tuple(-d for d in self.dilation),
+        )
+        kernels = F.reshape(weight, shape=(g, outputs, channels, *(1,) * dims, *windows.size))
+        dx = F.sum_of_products(patches, kernels, axis=(2, *range(4 + dims, 4 + 2 * dims)))
+        return F.reshape(dx, shape=(n, g * channels, *self.spatial_size))
+
+    def vjp(self, dy: Any, weight: Any, ddx: Any) -> Any:
+        dw = F.convolution_weight_gradient(ddx, dy, kernel_size=weight.shape[2:], **self.windows_given())
+        return F.cast(self.again(ddx, weight), dtype=dy.dtype), F.cast(dw, dtype=weight.dtype)
+
+    def reference(self, dy: Any, weight: Any) -> Any:
+        windows = self.windows_of_size(weight.shape[2:])
+        g = self.groups
+        sizes = [
+            max(n + low + high, extent + (count - 1) * step)
+            for n, low, high, extent, count, step in zip(
+                self.spatial_size,
+                self.low,
+                self.high,
+                windows.extents,
+                dy.shape[2:],
+                self.stride,
+                strict=True,
+            )
+        ]
+        padded = np.zeros((dy.shape[0], g * weight.shape[1], *sizes), np.result_type(dy, weight))
+        slopes = dy.reshape(dy.shape[0], g, dy.shape[1] // g, math.prod(dy.shape[2:]))
+        kernels = weight.reshape(g, -1, *weight.shape[1:])
+        for place in np.ndindex(windows.size):
+            part = np.einsum("ngop,goc->ngcp", slopes, kernels[(..., *place)])
+            here = (..., *window_places(windows, place, dy.shape[2:]))
+            padded[here] += part.reshape(padded[here].shape)
+        inner = (slice(low, low + n) for low, n in zip(self.low, self.spatial_size, strict=True))
+        return padded[(..., *inner)]
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for stride, dilation, groups, low, high in GRADIENT_CASES:
+            yield Sample(
+                arrays((2, 2, *_count(stride, dilation, low, high))),
+                arrays((2, 2 // groups, 3, 2)),
+                stride=stride,
+                dilation=dilation,
+                groups=groups,
+                low=low,
+                high=high,
+                spatial_size=(6, 5),
+            )
+
+
+def _count(stride: Any, dilation: Any, low: Any, high: Any) -> tuple[Any, ...]:
+    return Windows((3, 2), stride, low, high, dilation).count((6, 5))
+
+
+GRADIENT_CASES: tuple[Any, ...] = (
+    ((1, 1), (1, 1), 1, (0, 0), (0, 0)),
+    ((2, 1), (1, 2), 1, (1, 0), (1, 1)),
+    ((2, 3), (1, 1), 2, (2, 1), (0, 1)),
+    ((1, 1), (1, 1), 1, (4, 3), (3, 3)),
+)
+
+
+@op
+class ConvolutionWeightGradient(ConvolutionGradient):
+    """dw of a convolution from x and dy. x: [n, groups * c, *spatial]; dy: [n, o, *windows]. Returns [o, c, *size].
+
+    kernel_size: the weight's, which does not follow from the rest if the stride is not 1.
+    """
+
+    outputs = ("dw",)
+    kernel_size: tuple[int, ...]
+
+    def infer(self, x: TensorType, dy: TensorType) -> TensorType:
+        count = self.windows_of_size(self.kernel_size).count(x.shape[2:])
+        if (dy.shape[0], *dy.shape[2:]) != (x.shape[0], *count):
+            raise self.fail(ShapeError, f"dy needs the sizes {count} after the second", x=x, dy=dy)
+        return x.like((dy.shape[1], x.shape[1] // self.groups, *self.kernel_size), promote(x, dy))
+
+    def kernels(self, x: TensorType, dy: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        if not native_float(x, dy):
+            return
+        keywords = self.native_windows(self.windows_of_size(self.kernel_size), self.groups)
+
+        def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
+            return _core.onednn_convolution_backward_weights(*inputs, *outputs, **keywords, **options)
+
+        yield Native(make, layouts=(ROW_MAJOR,), options=("accumulate",))
+
+    def decompose(self, x: Any, dy: Any) -> Any:
+        windows = self.windows_of_size(self.kernel_size)
+        n, g, dims = x.shape[0], self.groups, len(self.stride)
+        outputs, channels = dy.shape[1] // g, x.shape[1] // g
+        count = dy.shape[2:]
+        patches = windows_of(F.reshape(x, shape=(n, g, 1, channels, *x.shape[2:])), windows, count)
+        slopes = F.reshape(dy, shape=(n, g, outputs, 1, *count, *(1,) * dims))
+        dw = F.sum_of_products(patches, slopes, axis=(0, *range(4, 4 + dims)))
+        return F.reshape(dw, shape=(g * outputs, channels, *self.kernel_size))
+
+    def vjp(self, x: Any, dy: Any, ddw: Any) -> Any:
+        dx = F.convolution_input_gradient(dy, ddw, spatial_size=x.shape[2:], **self.windows_given())
+        return F.cast(dx, dtype=x.dtype), F.cast(self.again(x, ddw), dtype=dy.dtype)
+
+    def reference(self, x: Any, dy: Any) -> Any:
+        windows = self.windows_of_size(self.kernel_size)
+        g, count = self.groups, dy.shape[2:]
+        patches = windows_reference(x, windows, count)
+        patches = patches.reshape(
+            x.shape[0], g, x.shape[1] // g, math.prod(count), math.prod(self.kernel_size)
+        )
+        slopes = dy.reshape(x.shape[0], g, dy.shape[1] // g, math.prod(count))
+        dw = np.einsum("ngcpk,ngop->gock", patches, slopes)
+        return dw.reshape(dy.shape[1], x.shape[1] // g, *self.kernel_size)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for stride, dilation, groups, low, high in GRADIENT_CASES:
+            yield Sample(
+                arrays((2, 2, 6, 5)),
+                arrays((2, 2, *_count(stride, dilation, low, high))),
+                stride=stride,
+                dilation=dilation,
+                groups=groups,
+                low=low,
+                high=high,
+                kernel_size=(3, 2),
+            )
+
+
+@op
+class Conv1d(Convolution):
+    """The convolution (in fact the cross-correlation) of sequences, in groups of channels.
+
+    x: numbers [n, c, l]; weight: [o, c / groups, kl]; bias: [o] or None. stride, dilation: an int; padding:
+    zeros at both ends, an int, "same" (the output's sizes are x's; stride 1), "valid" (none) or (low, high)
+    pairs. Returns the promoted type [n, o, (l + low + high - (k - 1) dilation - 1) // stride + 1], channels last in memory.
+    out_channels, kernel_size: o and kl, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv1d(wf.ones((1, 1, 5)), wf.ones((2, 1, 3)), padding=1).shape
+    (1, 2, 5)
+    """
+
+    spatial = 1
+
+
+@op
+class Conv2d(Convolution):
+    """The convolution (in fact the cross-correlation) of images, in groups of channels.
+
+    x: numbers [n, c, h, w]; weight: [o, c / groups, kh, kw]; bias: [o] or None. stride, dilation: an int or 2 of them; padding:
+    zeros at both ends, an int or 2 of them, "same" (the output's sizes are x's; stride 1), "valid" (none) or (low, high)
+    pairs. Returns the promoted type [n, o, (h + low + high - (k - 1) dilation - 1) // stride + 1, ...], channels last in memory.
+    out_channels, kernel_size: o and kh, kw, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv2d(wf.ones((1, 1, 5, 5)), wf.ones((2, 1, 3, 3)), padding=1).shape
+    (1, 2, 5, 5)
+    """
+
+    spatial = 2
+
+
+@op
+class Conv3d(Convolution):
+    """The convolution (in fact the cross-correlation) of volumes, in groups of channels.
+
+    x: numbers [n, c, d, h, w]; weight: [o, c / groups, kd, kh, kw]; bias: [o] or None. stride, dilation: an int or 3 of them; padding:
+    zeros at both ends, an int or 3 of them, "same" (the output's sizes are x's; stride 1), "valid" (none) or (low, high)
+    pairs. Returns the promoted type [n, o, (d + low + high - (k - 1) dilation - 1) // stride + 1, ...], channels last in memory.
+    out_channels, kernel_size: o and kd, kh, kw, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv3d(wf.ones((1, 1, 4, 5, 5)), wf.ones((2, 1, 3, 3, 3)), padding=1).shape
+    (1, 2, 4, 5, 5)
+    """
+
+    spatial = 3
+
+
+class TransposedConvolution(Convolving):
+    """Base of conv_transpose1d, conv_transpose2d, conv_transpose3d: the gradient of a convolution with respect to x."""
+
+    spatial: ClassVar[int]
+    learnable = ("weight", "bias")
+    positional = ("stride", "padding", "output_padding", "groups", "dilation")
+    stride: int | tuple[int, ...] = 1
+    padding: int | tuple[int, ...] = 0
+    output_padding: int | tuple[int, ...] = 0
+    groups: int = 1
+    dilation: int | tuple[int, ...] = 1
+    out_channels: int | None = None
+    kernel_size: int | tuple[int, ...] | None = None
+
+    def check(self) -> None:
+        for what, least in (("stride", 1), ("dilation", 1), ("padding", 0), ("output_padding", 0)):
+            self.set(what, each(self.name, what, getattr(self, what), self.spatial, least))
+        if self.kernel_size is not None:
+            self.set("kernel_size", each(self.name, "kernel_size", self.kernel_size, self.spatial, least=1))
+        if self.groups < 1:
+            raise ValueError(f"{self.name}: groups must be at least 1, got {self.groups}")
+
+    def windows(self, weight: Any) -> Windows:
+        given: Any = self
+        return Windows(weight.shape[2:], given.stride, given.padding, given.padding, given.dilation)
+
+    def sizes(self, x: Any, weight: Any) -> tuple[Any, ...]:
+        """The result's spatial sizes."""
+        windows = self.windows(weight)
+        more: Any = self.output_padding
+        return tuple(
+            (n - 1) * step - low - high + extent + extra
+            for n, step, low, high, extent, extra in zip(
+                x.shape[2:], windows.stride, windows.low, windows.high, windows.extents, more, strict=True
+            )
+        )
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        x = inputs[0]
+        if x is None or self.out_channels is None or self.kernel_size is None:
+            return {}
+        size: Any = self.kernel_size
+        return {
+            "weight": x.like((x.shape[1], self.out_channels // self.groups, *size)),
+            "bias": x.like((self.out_channels,)),
+        }
+
+    def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
+        given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        rank = self.spatial + 2
+        if promote(*given.values()).kind == "bool":
+            raise self.fail(DTypeError, "takes numbers", **given)
+        if x.ndim != rank or weight.ndim != rank:
+            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **given)
+        if x.shape[1] != weight.shape[0]:
+            raise self.fail(ShapeError, f"channels differ, {x.shape[1]} != {weight.shape[0]}", **given)
+        if self.groups != 1 and x.shape[1] % self.groups:
+            fact = f"{x.shape[1]} channels do not divide into {self.groups} groups"
+            raise self.fail(ShapeError, fact, **given)
+        channels = weight.shape[1] * self.groups
+        if bias is not None and bias.shape != (channels,):
+            raise self.fail(ShapeError, f"bias needs the shape ({channels},)", **given)
+        windows, more = self.windows(weight), self.output_padding
+        limits = zip(more, windows.stride, windows.dilation, strict=True)  # type: ignore[arg-type]
+        if any(n >= max(step, apart) for n, step, apart in limits):
+            raise self.fail(
+                ValueError, f"output_padding {more} must be below the stride or the dilation", **given
+            )
+        sizes = self.sizes(x, weight)
+        if any(isinstance(n, int) and n < 1 for n in sizes):
+            raise self.fail(ShapeError, f"the padding leaves the sizes {sizes}", **given)
+        return x.like((x.shape[0], channels, *sizes), promote(*given.values()))
+
+    def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        y = F.convolution_input_gradient(
+            x,
+            weight,
+            spatial_size=self.sizes(x, weight),
+            **gradient_attributes(self.windows(weight), self.groups),
+        )
+        return y if bias is None else y + F.reshape(bias, shape=(-1, *(1,) * self.spatial))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        n = cls.spatial
+        image, window = (3, 2, 3)[:n], (3, 2, 2)[:n]
+        x = arrays((2, 2, *image))
+        yield Sample(x, arrays((2, 3, *window)), arrays((3,)))
+        yield Sample(x, arrays((2, 3, *window)), stride=2, padding=1, output_padding=1)
+        yield Sample(x, arrays((2, 1, *window)), arrays((2,)), groups=2, dilation=2, stride=2)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        n = cls.spatial
+        x = arrays((1, 3, *(4,) * n))
+        yield ShapeError, "channels differ, 3 != 2", Sample(x, arrays((2, 3, *(2,) * n)))
+        yield ShapeError, f"need {n + 2} dimensions", Sample(arrays((3, 4)), arrays((3, 4)))
+        yield ValueError, "output_padding", Sample(x, arrays((3, 3, *(2,) * n)), output_padding=1)
+
+
+@op
+class ConvTranspose1d(TransposedConvolution):
+    """The transpose of conv1d: the gradient of its x, for upsampling sequences.
+
+    x: numbers [n, c, l]; weight: [c, o / groups, kl]; bias: [o] or None. stride, dilation, padding: those of the
+    convolution; output_padding: added at the end of the result. Returns the promoted type
+    [n, o, (l - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1].
+    out_channels, kernel_size: o and kl, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: Zeiler et al. 2010, Deconvolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv_transpose1d(wf.ones((1, 1, 5)), wf.ones((1, 2, 2)), stride=2).shape
+    (1, 2, 10)
+    """
+
+    spatial = 1
+
+
+@op
+class ConvTranspose2d(TransposedConvolution):
+    """The transpose of conv2d: the gradient of its x, for upsampling images.
+
+    x: numbers [n, c, h, w]; weight: [c, o / groups, kh, kw]; bias: [o] or None. stride, dilation, padding: those of the
+    convolution; output_padding: added at the end of the result. Returns the promoted type
+    [n, o, (h - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
+    out_channels, kernel_size: o and kh, kw, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: Zeiler et al. 2010, Deconvolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv_transpose2d(wf.ones((1, 1, 5, 5)), wf.ones((1, 2, 2, 2)), stride=2).shape
+    (1, 2, 10, 10)
+    """
+
+    spatial = 2
+
+
+@op
+class ConvTranspose3d(TransposedConvolution):
+    """The transpose of conv3d: the gradient of its x, for upsampling volumes.
+
+    x: numbers [n, c, d, h, w]; weight: [c, o / groups, kd, kh, kw]; bias: [o] or None. stride, dilation, padding: those of the
+    convolution; output_padding: added at the end of the result. Returns the promoted type
+    [n, o, (d - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
+    out_channels, kernel_size: o and kd, kh, kw, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: Zeiler et al. 2010, Deconvolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv_transpose3d(wf.ones((1, 1, 4, 5, 5)), wf.ones((1, 2, 2, 2, 2)), stride=2).shape
+    (1, 2, 8, 10, 10)
+    """
+
+    spatial = 3

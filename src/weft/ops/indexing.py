@@ -1,0 +1,686 @@
+"""Elements chosen by indices: taking, putting, tables of rows; and the views that basic keys mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft import _core
+from weft.base.dtype import DType, float32, int64
+from weft.base.errors import DTypeError, ShapeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import Native
+from weft.ops.node import constant
+from weft.ops.op import Op, Runtime, op
+from weft.ops.pointwise import Pointwise, unbroadcast
+from weft.ops.samples import Sample, arrays
+from weft.ops.shape import Viewing
+from weft.ops.types import TensorType, broadcast_shapes, normalize_axes
+
+MODES = ("set", "add", "max", "min")
+
+
+def zeros_like(x: Any) -> Any:
+    """Zeros in x's shape and type, as a view of one number."""
+    return F.broadcast_like(constant(0, x.dtype), x)
+
+
+def broadcast_all(values: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
+    return [v if v.shape == tuple(shape) else F.broadcast_to(v, shape=tuple(shape)) for v in values]
+
+
+class Indexing(Op):
+    """Base: indices are integers, below 0 from the end."""
+
+    family: ClassVar[str] = "indexing"
+
+    def require_indices(self, *indices: TensorType) -> None:
+        for k, t in enumerate(indices):
+            if t.dtype.kind not in ("int", "uint"):
+                raise self.fail(DTypeError, "indices must be integers", **{f"indices{k or ''}": t})
+
+
+class Putting(Indexing):
+    """Base of those that write: mode says what becomes of an element that an index meets."""
+
+    mode: str = "set"
+
+    def check(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"{self.name}: mode must be one of {', '.join(MODES)}, got {self.mode!r}")
+
+    def put_reference(self, y: Any, places: Any, updates: Any) -> Any:
+        if self.mode == "set":
+            y[places] = updates
+        else:
+            {"add": np.add, "max": np.maximum, "min": np.minimum}[self.mode].at(y, places, updates)
+        return y
+
+    def require_gradient(self) -> None:
+        if self.mode in ("max", "min"):
+            raise NotImplementedError(f"{self.name}: mode={self.mode!r} has no gradient")
+
+
+@op
+class Take(Indexing):
+    """The slices of x at these indices along an axis.
+
+    x: [..., n, ...]; indices: integers in -n ... n-1, [*i]; axis: which n; it may be left out if x has one dimension.
+    Returns x's dtype, the shape of the indices in place of n. Raises IndexError for an axis or an index out of range.
+    Source: array API 2024.12, take.
+
+    >>> import weft as wf
+    >>> wf.take(wf.tensor([10, 20, 30]), wf.tensor([2, 0, -1]))
+    tensor([30, 10, 30], dtype=int64, device=cpu:0)
+    """
+
+    positional = ("axis",)
+    axis: int | None = None
+
+    def place(self, x: TensorType) -> int:
+        if self.axis is None and x.ndim != 1:
+            raise self.fail(ValueError, "axis must be given unless x has one dimension", x=x)
+        return normalize_axes(self.name, self.axis or 0, x.ndim)[0]
+
+    def infer(self, x: TensorType, indices: TensorType) -> TensorType:
+        self.require_indices(indices)
+        axis = self.place(x)
+        return x.like((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+
+    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        axis = self.place(x)
+        yield Native(lambda _, __: _core.kernel_index_get([axis], axis), exact=False)
+
+    def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
+        axis = self.place(x.type)
+        return F.index_put(zeros_like(x), dy, indices, axes=(axis,), position=axis, mode="add"), None
+
+    def reference(self, x: Any, indices: Any) -> Any:
+        return np.take(x, indices, axis=self.axis)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((4,)), indices((3,), 4))
+        yield Sample(arrays((2, 4, 3)), indices((2, 5), 4), axis=1)
+        yield Sample(arrays((2, 4)), indices((), 4), axis=-1)
+        yield Sample(arrays((2, 4)), indices((0,), 4), axis=0)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield DTypeError, "indices must be integers", Sample(arrays((4,)), arrays((3,)))
+        yield ValueError, "axis must be given", Sample(arrays((4, 4)), indices((3,), 4))
+        yield IndexError, "axis 2 is out of range", Sample(arrays((4, 4)), indices((3,), 4), axis=2)
+
+
+def indices(shape: tuple[int, ...], size: int, dtype: str = "int64") -> Any:
+    """A sample's indices into a dimension of this size."""
+    return arrays(shape, low=-size, high=size - 0.001, dtype=dtype)
+
+
+@op
+class TakeAlongAxis(Indexing):
+    """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, at each place others.
+
+    x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes fit by broadcasting. Returns
+    x's dtype. Raises ShapeError if the shapes do not fit, IndexError for an axis or an index out of range.
+    Source: array API 2024.12, take_along_axis.
+
+    >>> import weft as wf
+    >>> wf.take_along_axis(wf.tensor([[10, 20], [30, 40]]), wf.tensor([[1], [0]]))
+    tensor([[20],
+            [30]], dtype=int64, device=cpu:0)
+    """
+
+    positional = ("axis",)
+    axis: int = -1
+
+    def shapes(self, x: TensorType, indices: TensorType) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
+        """The axis, the result's shape, and the shape to which x is repeated."""
+        self.require_indices(indices)
+        if x.ndim != indices.ndim:
+            raise self.fail(ShapeError, "x and indices need as many dimensions", x=x, indices=indices)
+        axis = normalize_axes(self.name, self.axis, x.ndim)[0]
+
+        def around(t: TensorType) -> tuple[Any, ...]:
+            return t.shape[:axis] + t.shape[axis + 1 :]
+
+        if around(x) == around(indices):
+            return axis, indices.shape, x.shape
+        try:
+            shape = broadcast_shapes(self.name, {"x": x.like(around(x)), "i": x.like(around(indices))})
+        except ShapeError:
+            raise self.fail(ShapeError, f"sizes but for axis {axis} differ", x=x, indices=indices) from None
+        first, last = shape[:axis], shape[axis:]
+        return axis, (*first, indices.shape[axis], *last), (*first, x.shape[axis], *last)
+
+    def infer(self, x: TensorType, indices: TensorType) -> TensorType:
+        return x.like(self.shapes(x, indices)[1])
+
+    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        axis, shape, repeated = self.shapes(x, indices)
+        if (x.shape, indices.shape) == (repeated, shape):
+            yield Native(lambda _, __: _core.kernel_take_along_axis(axis), exact=False)
+
+    def decompose(self, x: Any, indices: Any) -> Any:
+        axis, shape, repeated = self.shapes(x.type, indices.type)
+        if (x.shape, indices.shape) == (repeated, shape):
+            raise NotImplementedError(f"{self.name}: has no decomposition but of broadcasting")
+        (x,), (indices,) = broadcast_all((x,), repeated), broadcast_all((indices,), shape)
+        return F.take_along_axis(x, indices, axis=axis)
+
+    def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
+        axis, shape, repeated = self.shapes(x.type, indices.type)
+        (full,), (indices,) = broadcast_all((x,), repeated), broadcast_all((indices,), shape)
+        dx = F.put_along_axis(zeros_like(full), indices, dy, axis=axis, mode="add")
+        return unbroadcast(dx, x), None
+
+    def reference(self, x: Any, indices: Any) -> Any:
+        axis, shape, repeated = self.shapes(TensorType(x.shape, int64), TensorType(indices.shape, int64))
+        return np.take_along_axis(np.broadcast_to(x, repeated), np.broadcast_to(indices, shape), axis)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 4)), indices((2, 3), 4))
+        yield Sample(arrays((4, 3)), indices((6, 3), 4), axis=0)
+        yield Sample(arrays((2, 4, 3)), indices((2, 5, 3), 4, "int32"), axis=1)
+        yield Sample(arrays((1, 4)), indices((3, 2), 4))
+        yield Sample(arrays((3, 4)), indices((1, 2), 4))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "as many dimensions", Sample(arrays((2, 4)), indices((3,), 4))
+        yield ShapeError, "sizes but for axis 1 differ", Sample(arrays((2, 4)), indices((3, 4), 4))
+
+
+@op
+class PutAlongAxis(Putting):
+    """x, but y[..., indices[..., j, ...], ...] is combined with updates[..., j, ...], in the order of j.
+
+    x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes at most x's; updates: a
+    number, or of the indices' shape or one that fits it. mode: "set", "add", "max" or "min". Returns x's type.
+    Where an index is repeated, the last update stays with "set"; the gradient then goes to all of them. "max" and
+    "min" have no gradient. Raises ShapeError if the shapes do not fit, IndexError for an axis or index out of range.
+    Source: NumPy's put_along_axis; PyTorch's scatter.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.put_along_axis(wf.zeros(3), wf.tensor([2, 0, 2]), wf.ones(3), mode="add")
+    tensor([1., 0., 2.], dtype=float32, device=cpu:0)
+    """
+
+    positional = ("axis", "mode")
+    axis: int = -1
+
+    def infer(self, x: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
+        self.require_indices(indices)
+        axis = normalize_axes(self.name, self.axis, x.ndim)[0]
+        sizes = zip(x.shape, indices.shape, strict=False)
+        if x.ndim != indices.ndim or any(m is not n and m > n for d, (n, m) in enumerate(sizes) if d != axis):
+            fact = f"indices must have {x.ndim} dimensions, with sizes up to x's but for axis {axis}"
+            raise self.fail(ShapeError, fact, x=x, indices=indices)
+        if broadcast_shapes(self.name, {"indices": indices, "updates": updates}) != indices.shape:
+            raise self.fail(ShapeError, "updates do not fit the indices", indices=indices, updates=updates)
+        return x.like()
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, indices: TensorType, updates: TensorType
+    ) -> Iterator[Native]:
+        if updates.shape == indices.shape and updates.dtype is x.dtype:
+            axis = normalize_axes(self.name, self.axis, x.ndim)[0]
+            yield Native(lambda _, __: _core.kernel_scatter(axis, self.mode), exact=False, in_place=((0, 0),))
+
+    def decompose(self, x: Any, indices: Any, updates: Any) -> Any:
+        if updates.shape == indices.shape and updates.dtype is x.dtype:
+            raise NotImplementedError(f"{self.name}: has no decomposition but of broadcasting")
+        (updates,) = broadcast_all((F.cast(updates, dtype=x.dtype),), indices.shape)
+        return F.put_along_axis(x, indices, updates, axis=self.axis, mode=self.mode)
+
+    def vjp(self, x: Any, indices: Any, updates: Any, dy: Any) -> Any:
+        self.require_gradient()
+        taken = F.take_along_axis(_part(dy, indices, self.axis), indices, axis=self.axis)
+        dx = dy if self.mode == "add" else F.put_along_axis(dy, indices, 0, axis=self.axis)
+        return dx, None, F.cast(unbroadcast(taken, updates), dtype=updates.dtype) if _float(updates) else None
+
+    def reference(self, x: Any, indices: Any, updates: Any) -> Any:
+        y = np.array(x)
+        axis = self.axis % y.ndim
+        places = list(np.indices(indices.shape))
+        places[axis] = indices
+        return self.put_reference(y, tuple(places), np.broadcast_to(updates, indices.shape))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for mode in MODES:
+            yield Sample(
+                arrays((2, 4), distinct=True),
+                arrays((2, 3), values=[[0, -1, 1], [3, 2, 0]], dtype="int64"),
+                arrays((2, 3)),
+                mode=mode,
+                gradient=mode in ("set", "add"),
+            )
+        yield Sample(arrays((4, 3)), indices((6, 2), 4), arrays((6, 2)), axis=0, mode="add")
+        yield Sample(arrays((4, 3)), indices((2, 3), 4), 2.0, axis=0)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield (
+            ValueError,
+            "mode must be one of",
+            Sample(arrays((4,)), indices((2,), 4), arrays((2,)), mode="mul"),
+        )
+        yield (
+            ShapeError,
+            "indices must have 1 dimensions",
+            Sample(arrays((4,)), indices((2, 2), 4), arrays((2,))),
+        )
+        yield ShapeError, "updates do not fit", Sample(arrays((4,)), indices((1,), 4), arrays((2,)))
+
+
+def _float(value: Any) -> bool:
+    return value.dtype.kind == "float" and not value.type.weak
+
+
+def _part(x: Any, indices: Any, axis: int) -> Any:
+    """x without what lies beyond the indices in dimensions other than the axis."""
+    place = axis % x.ndim
+    if all(
+        n is m or n == m for d, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True)) if d != place
+    ):
+        return x
+    items = tuple(
+        (0, n if d == place else m, 1) for d, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True))
+    )
+    return F.basic_index(x, items=items)
+
+
+def split_shape(
+    op: Indexing, x: TensorType, indices: Sequence[TensorType], axes: tuple[int, ...], position: int
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The indices' common shape, and the shape of x[indices]."""
+    op.require_indices(*indices)
+    if len(indices) != len(axes) or not axes:
+        raise op.fail(ValueError, f"{len(indices)} index arrays for the axes {axes}", x=x)
+    points = broadcast_shapes(op.name, {f"indices{k}": t for k, t in enumerate(indices)})
+    kept = [n for d, n in enumerate(x.shape) if d not in normalize_axes(op.name, axes, x.ndim)]
+    if not 0 <= position <= len(kept):
+        raise op.fail(ValueError, f"position must be in 0..{len(kept)}, got {position}", x=x)
+    return points, (*kept[:position], *points, *kept[position:])
+
+
+def reference_places(x: Any, axes: tuple[int, ...], indices: Sequence[Any]) -> tuple[Any, ...]:
+    """x with the indexed axes first, and the tuple that indexes them."""
+    return np.moveaxis(x, axes, range(len(axes))), tuple(np.broadcast_arrays(*indices))
+
+
+@op
+class IndexGet(Indexing):
+    """Elements or slices at indices for several axes: what x[i, :, j] with arrays i, j means.
+
+    x: [...]; indices: integers, their shapes fit by broadcasting, one for each of axes; position: where the dimensions
+    of the indices are among the other ones of x. Raises IndexError for an index out of range.
+    Source: NumPy's advanced indexing.
+
+    >>> import weft as wf
+    >>> x = wf.reshape(wf.arange(6), (2, 3))
+    >>> wf.functional.index_get(x, wf.tensor([0, 1]), wf.tensor([2, 0]), axes=(0, 1), position=0)
+    tensor([2, 3], dtype=int64, device=cpu:0)
+    """
+
+    method: ClassVar[bool] = False
+    axes: tuple[int, ...]
+    position: int = 0
+
+    def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
+        return x.like(split_shape(self, x, indices, self.axes, self.position)[1])
+
+    def kernels(self, x: TensorType, *indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        if all(t.shape == indices[0].shape for t in indices):
+            axes = [a % x.ndim for a in self.axes]
+            yield Native(lambda _, __: _core.kernel_index_get(axes, self.position), exact=False)
+
+    def decompose(self, x: Any, *indices: Any) -> Any:
+        points = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)[0]
+        if all(v.shape == points for v in indices):
+            raise NotImplementedError(f"{self.name}: has no decomposition but of broadcasting")
+        return F.index_get(x, *broadcast_all(indices, points), **self.values())
+
+    def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
+        dx = F.index_put(zeros_like(x), dy, *indices, **self.values(), mode="add")
+        return (dx, *(None for _ in indices))
+
+    def reference(self, x: Any, *indices: Any) -> Any:
+        moved, places = reference_places(x, self.axes, indices)
+        y = moved[places]
+        rank = places[0].ndim
+        return np.moveaxis(y, range(rank), range(self.position, self.position + rank))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((4, 3)), indices((5,), 4), indices((5,), 3), axes=(0, 1))
+        yield Sample(arrays((4, 2, 3)), indices((2, 1), 4), indices((5,), 3), axes=(0, 2), position=1)
+        yield Sample(arrays((4, 2, 3)), indices((2, 2), 2), axes=(1,), position=2)
+        yield Sample(arrays((4, 3)), indices((0,), 4), axes=(0,))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield (
+            ValueError,
+            "1 index arrays for the axes (0, 1)",
+            Sample(arrays((4, 3)), indices((2,), 3), axes=(0, 1)),
+        )
+        yield (
+            ValueError,
+            "position must be in 0..1",
+            Sample(arrays((4, 3)), indices((2,), 3), axes=(0,), position=2),
+        )
+
+
+@op
+class IndexPut(Putting):
+    """x, but the elements that index_get would read are combined with updates, in row-major order of the indices.
+
+    x: [...]; updates: fit index_get's result by broadcasting; indices, axes, position: as index_get's; mode: "set",
+    "add", "max" or "min". Returns x's type. Where indices are repeated, the last update stays with "set"; the gradient
+    then goes to all of them. "max" and "min" have no gradient. Raises IndexError for an index out of range.
+    Source: NumPy's advanced indexing.
+
+    >>> import weft as wf
+    >>> wf.functional.index_put(wf.zeros(3), wf.ones(2), wf.tensor([2, 2]), axes=(0,), mode="add")
+    tensor([0., 0., 2.], dtype=float32, device=cpu:0)
+    """
+
+    method: ClassVar[bool] = False
+    axes: tuple[int, ...]
+    position: int = 0
+
+    def infer(self, x: TensorType, updates: TensorType, *indices: TensorType) -> TensorType:
+        shape = split_shape(self, x, indices, self.axes, self.position)[1]
+        if broadcast_shapes(self.name, {"x[indices]": x.like(shape), "updates": updates}) != shape:
+            raise self.fail(ShapeError, f"updates do not fit the shape {shape}", x=x, updates=updates)
+        return x.like()
+
+    def _plain(self, x: Any, updates: Any, indices: Sequence[Any], shape: Any) -> bool:
+        same = all(t.shape == indices[0].shape for t in indices)
+        return bool(same and updates.shape == shape and updates.dtype is x.dtype)
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, updates: TensorType, *indices: TensorType
+    ) -> Iterator[Native]:
+        shape = split_shape(self, x, indices, self.axes, self.position)[1]
+        if self._plain(x, updates, indices, shape):
+            axes = [a % x.ndim for a in self.axes]
+            last = 2 + len(indices)
+            yield Native(
+                lambda _, __: _core.kernel_index_put(axes, self.position, self.mode),
+                exact=False,
+                order=(0, *range(2, last), 1, last),
+                in_place=((0, 0),),
+            )
+
+    def decompose(self, x: Any, updates: Any, *indices: Any) -> Any:
+        points, shape = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)
+        if self._plain(x, updates, indices, shape):
+            raise NotImplementedError(f"{self.name}: has no decomposition but of broadcasting")
+        (updates,) = broadcast_all((F.cast(updates, dtype=x.dtype),), shape)
+        return F.index_put(x, updates, *broadcast_all(indices, points), **self.values())
+
+    def vjp(self, x: Any, updates: Any, indices: Any, dy: Any) -> Any:
+        self.require_gradient()
+        where = {"axes": self.axes, "position": self.position}
+        dx = dy if self.mode == "add" else F.index_put(dy, 0, *indices, **where)
+        du = None
+        if _float(updates):
+            du = F.cast(unbroadcast(F.index_get(dy, *indices, **where), updates), dtype=updates.dtype)
+        return (dx, du, *(None for _ in indices))
+
+    def reference(self, x: Any, updates: Any, *indices: Any) -> Any:
+        y = np.array(x)
+        moved, places = reference_places(y, self.axes, indices)
+        rank = places[0].ndim
+        shape = np.moveaxis(moved[places], range(rank), range(self.position, self.position + rank)).shape
+        full = np.broadcast_to(updates, shape)
+        self.put_reference(
+            moved, places, np.moveaxis(full, range(self.position, self.position + rank), range(rank))
+        )
+        return y
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        row = arrays((3,), values=[0, 2, -1], dtype="int64")
+        for mode in MODES:
+            yield Sample(
+                arrays((4, 3), distinct=True),
+                arrays((3, 3)),
+                row,
+                axes=(0,),
+                mode=mode,
+                gradient=mode in ("set", "add"),
+            )
+        yield Sample(
+            arrays((4, 2, 3)),
+            arrays((2, 2, 5)),
+            indices((2, 1), 4),
+            indices((5,), 3),
+            axes=(0, 2),
+            position=1,
+            mode="add",
+        )
+        yield Sample(arrays((4, 3)), 1.5, row, axes=(0,))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield (
+            ShapeError,
+            "updates do not fit the shape (2, 3)",
+            Sample(arrays((4, 3)), arrays((4, 2, 3)), indices((2,), 4), axes=(0,)),
+        )
+
+
+@op
+class Embedding(Indexing):
+    """Rows of a table: y[..., :] = table[indices[...], :].
+
+    indices: integers in -n ... n-1, [...]; table: [n, d]; padding_idx: a row whose gradient is zero. Returns [..., d] of
+    the table's dtype. num_embeddings, embedding_dim: n and d, for symbols, which make the table themselves.
+    Raises DTypeError unless indices are integers, IndexError for an index out of range.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.embedding(wf.tensor([1, 0]), wf.tensor([[1., 2.], [3., 4.]]))
+    tensor([[3., 4.],
+            [1., 2.]], dtype=float32, device=cpu:0)
+    """
+
+    method: ClassVar[bool] = False
+    learnable = ("table",)
+    positional = ("padding_idx",)
+    padding_idx: int | None = None
+    num_embeddings: int | None = None
+    embedding_dim: int | None = None
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        if self.num_embeddings is None or self.embedding_dim is None:
+            return {}
+        return {"table": TensorType((self.num_embeddings, self.embedding_dim), float32)}
+
+    def infer(self, indices: TensorType, table: TensorType) -> TensorType:
+        self.require_indices(indices)
+        if table.ndim != 2:
+            raise self.fail(ShapeError, "table needs 2 dimensions", indices=indices, table=table)
+        if self.padding_idx is not None:
+            normalize_axes(f"{self.name}: padding_idx as", self.padding_idx, int(table.shape[0]))
+        return table.like((*indices.shape, table.shape[1]))
+
+    def kernels(self, indices: TensorType, table: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        yield Native(lambda _, __: _core.kernel_index_get([0], 0), exact=False, order=(1, 0, 2))
+
+    def vjp(self, indices: Any, table: Any, dy: Any) -> Any:
+        if self.padding_idx is not None:
+            row = self.padding_idx % table.shape[0]
+            other = F.expand_dims(F.not_equal(F.remainder(indices, table.shape[0]), row), axis=-1)
+            dy = F.where(other, dy, 0)
+        return None, F.index_put(zeros_like(table), dy, indices, axes=(0,), mode="add")
+
+    def reference(self, indices: Any, table: Any) -> Any:
+        return table[indices]
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(indices((3,), 4), arrays((4, 2)))
+        yield Sample(indices((2, 5), 4, "int32"), arrays((4, 3)))
+        yield Sample(indices((), 4), arrays((4, 3)), padding_idx=-1, gradient=False)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield DTypeError, "indices must be integers", Sample(arrays((3,)), arrays((4, 2)))
+        yield ShapeError, "table needs 2 dimensions", Sample(indices((3,), 4), arrays((4,)))
+
+
+@op
+class MaskedFill(Pointwise):
+    """x with value where the mask is true.
+
+    x: any dtype [...]; mask: booleans, whose shape fits x's by broadcasting; value: a number, converted to x's dtype.
+    Returns x's dtype. Raises DTypeError unless the mask is boolean.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.masked_fill(wf.tensor([1., 2.]), wf.tensor([True, False]), 0)
+    tensor([0., 2.], dtype=float32, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "indexing"
+    positional = ("value",)
+    value: Runtime[float]
+
+    def compute_dtype(self, *inputs: TensorType) -> DType:
+        return inputs[0].dtype
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        if inputs[1].dtype.kind != "bool":
+            raise self.fail(DTypeError, "mask must be boolean", x=inputs[0], mask=inputs[1])
+        return super().infer(*inputs)
+
+    def scalar(self, x: e.Scalar, mask: e.Scalar) -> e.Scalar:
+        value: Any = self.value
+        chosen = mask if mask.dtype == "bool" else mask != 0
+        return e.where(chosen, value if isinstance(value, e.Scalar) else e.constant(value, x.dtype), x)
+
+    def reference(self, x: Any, mask: Any) -> Any:
+        return np.where(mask, np.asarray(self.value, x.dtype), x)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3)), arrays((2, 3), dtype="bool"), value=1.5)
+        yield Sample(arrays((2, 3)), arrays((3,), dtype="bool"), value=-1e9, gradient=False)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield DTypeError, "mask must be boolean", Sample(arrays((3,)), arrays((3,)), value=0.0)
+
+
+Items = tuple[Any, ...]
+
+
+def see_items(
+    items: Items, shape: tuple[Any, ...], strides: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
+    """The geometry of a view: for every dimension an int, or (start, count, step); None: a new one of size 1."""
+    sizes: list[Any] = []
+    steps: list[Any] = []
+    offset: Any = 0
+    rest = iter(zip(shape, strides, strict=True))
+    for item in items:
+        if item is None:
+            sizes.append(1)
+            steps.append(0)
+            continue
+        _, stride = next(rest)
+        if isinstance(item, tuple):
+            start, count, step = item
+            offset = offset + stride * start
+            sizes.append(count)
+            steps.append(stride * step)
+        else:
+            offset = offset + stride * item
+    return tuple(sizes), tuple(steps), offset
+
+
+@op
+class BasicIndex(Viewing):
+    """The view that a basic key means. items: for every dimension an int >= 0 or (start, count, step); None: a new one."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    items: object
+
+    def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+        items: Any = self.items
+        return see_items(items, shape, strides)
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        return F.basic_spread(dy, x, items=self.items)
+
+    def reference(self, x: Any) -> Any:
+        return x[_key(self.items)]
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((4, 3)), items=(1, (0, 3, 1)))
+        yield Sample(arrays((4, 3)), items=((3, 2, -2), None, (1, 2, 1)))
+
+
+def _key(items: Any) -> tuple[Any, ...]:
+    def one(item: Any) -> Any:
+        if not isinstance(item, tuple):
+            return item
+        start, count, step = item
+        stop = start + count * step
+        return slice(start, stop if stop >= 0 else None, step) if count else slice(0, 0)
+
+    return tuple(one(item) for item in items)
+
+
+@op
+class BasicSpread(Op):
+    """Zeros in the shape of x, of which nothing else is read, with dy at the view that the items mean."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    items: object
+
+    outputs = ("dx",)
+
+    def infer(self, dy: TensorType, x: TensorType) -> TensorType:
+        return x.like(dtype=dy.dtype)
+
+    def kernels(self, dy: TensorType, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+        from weft.ops.kernels import Parts
+
+        items: Any = self.items
+        yield Parts(((0, lambda shape, strides: see_items(items, shape, strides)),), fill=0)
+
+    def vjp(self, ddx: Any) -> Any:
+        return F.basic_index(ddx, items=self.items), None
+
+    def reference(self, dy: Any, x: Any) -> Any:
+        y = np.zeros(x.shape, dy.dtype)
+        y[_key(self.items)] = dy
+        return y
+
+
+__all__ = [
+    "BasicIndex",
+    "Embedding",
+    "IndexGet",
+    "IndexPut",
+    "MaskedFill",
+    "PutAlongAxis",
+    "Take",
+    "TakeAlongAxis",
+    "broadcast_all",
+    "zeros_like",
+]

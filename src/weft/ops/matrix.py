@@ -1,0 +1,682 @@
+"""Products of matrices and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft import _core
+from weft.base.errors import DTypeError, ShapeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import Loop, Native, Row, reducible
+from weft.ops.op import Op, op
+from weft.ops.pointwise import unbroadcast
+from weft.ops.samples import Sample, arrays
+from weft.ops.shape import Viewing
+from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
+
+NUMBERS = ("int", "uint", "float")
+
+
+def native_float(*types: TensorType | None) -> bool:
+    """Whether oneDNN may compute with these: all of one type, a float of at most 32 bits.
+
+    >>> from weft.base.dtype import float32, float64
+    >>> native_float(TensorType((), float32), None), native_float(TensorType((), float64))
+    (True, False)
+    """
+    names = {t.dtype.name for t in types if t is not None}
+    return len(names) == 1 and names <= {"float16", "bfloat16", "float32"}
+
+
+def cast_all(values: Sequence[Any]) -> list[Any]:
+    """Values converted to the type they are promoted to; None stays."""
+    common = promote(*(v.type for v in values if v is not None))
+    return [v if v is None or v.dtype is common else F.cast(v, dtype=common) for v in values]
+
+
+class Product(Op):
+    """Base of operators on numbers whose operands are promoted."""
+
+    family: ClassVar[str] = "matrix"
+
+    def promoted(self, **operands: TensorType) -> TensorType:
+        """A type with the result's dtype and device. Raises DTypeError for booleans."""
+        common = promote(*operands.values())
+        if common.kind not in NUMBERS:
+            raise self.fail(DTypeError, "takes numbers", **operands)
+        return next(iter(operands.values())).like(dtype=common)
+
+
+class Dot(Product):
+    """Base: the sum of products over axes of the broadcast operands, which the result does not have.
+
+    Floats of 16 bits are summed in float32, float32 in blocks joined in float64; integers wrap.
+    """
+
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        full = broadcast_shapes(self.name, {"x1": x1, "x2": x2})
+        axes = self.axes(len(full))
+        return self.promoted(x1=x1, x2=x2).like([n for d, n in enumerate(full) if d not in axes])
+
+    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        common = promote(x1, x2).name
+        row = Row(inputs=2)
+        a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
+        row.once(0, e.cast(row.sum(a * b), common))
+        yield row.loop(self.axes(max(x1.ndim, x2.ndim)))
+
+    def vjp(self, x1: Any, x2: Any, dy: Any) -> Any:
+        dy = F.expand_dims(dy, axis=self.axes(max(x1.ndim, x2.ndim)))
+        return tuple(
+            F.cast(unbroadcast(dy * other, x), dtype=x.dtype) if x.dtype.kind == "float" else None
+            for x, other in ((x1, x2), (x2, x1))
+        )
+
+    def reference(self, x1: Any, x2: Any) -> Any:
+        product = x1 * x2
+        return np.sum(product, axis=self.axes(np.ndim(product)), dtype=product.dtype)
+
+
+@op
+class Vecdot(Dot):
+    """The dot products of vectors along an axis; nothing is conjugated.
+
+    x1, x2: numbers, their shapes fit by broadcasting; axis: negative, so that it is the same for both. Returns the
+    promoted type, without the axis. Integers wrap.
+    Raises ShapeError if sizes differ (also along the axis), IndexError unless both have the axis.
+    Source: array API 2024.12, vecdot.
+
+    >>> import weft as wf
+    >>> wf.vecdot(wf.tensor([1., 2.]), wf.tensor([3., 4.])).item()
+    11.0
+    """
+
+    axis: int = -1
+
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        return (ndim + self.axis,)
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        if not -min(x1.ndim, x2.ndim) <= self.axis < 0:
+            raise self.fail(IndexError, f"both need axis {self.axis}, a negative number", x1=x1, x2=x2)
+        if x1.shape[self.axis] != x2.shape[self.axis]:
+            fact = f"sizes differ, {x1.shape[self.axis]} != {x2.shape[self.axis]}"
+            raise self.fail(ShapeError, fact, x1=x1, x2=x2)
+        return super().infer(x1, x2)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((3,)), arrays((3,)))
+        yield Sample(arrays((2, 3)), arrays((3,)))
+        yield Sample(arrays((2, 1, 3)), arrays((4, 3)))
+        yield Sample(arrays((3, 2)), arrays((3, 2)), axis=-2)
+        yield Sample(arrays((2, 0)), arrays((2, 0)))
+        yield Sample(arrays((4,), dtype="int32"), arrays((4,), dtype="int64"))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "vecdot: sizes differ, 3 != 4", Sample(arrays((3,)), arrays((4,)))
+        yield IndexError, "vecdot: both need axis 0", Sample(arrays((3,)), arrays((3,)), axis=0)
+
+
+@op
+class SumOfProducts(Dot):
+    """The sum of x1 * x2 over several axes of their broadcast shape; what products of other types are made of."""
+
+    public: ClassVar[bool] = False
+    axis: tuple[int, ...]
+
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        return normalize_axes(self.name, self.axis, ndim)
+
+
+@op
+class MatrixTranspose(Viewing):
+    """A view with the last two dimensions swapped.
+
+    x: [..., m, n]. Raises ShapeError if x has fewer than two dimensions.
+    Source: array API 2024.12, matrix_transpose.
+
+    >>> import weft as wf
+    >>> wf.matrix_transpose(wf.zeros((2, 3))).shape
+    (3, 2)
+    """
+
+    def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+        if len(shape) < 2:
+            raise ShapeError(f"{self.name}: needs at least 2 dimensions: x has shape {shape}")
+        return (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]), 0
+
+    def vjp(self, dy: Any) -> Any:
+        return F.matrix_transpose(dy)
+
+    def reference(self, x: Any) -> Any:
+        return np.swapaxes(x, -1, -2)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3)))
+        yield Sample(arrays((4, 0, 3)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "at least 2 dimensions", Sample(arrays((3,)))
+
+
+@op
+class Matmul(Product):
+    """The product of matrices: y[..., i, j] = sum over k of a[..., i, k] b[..., k, j].
+
+    a: numbers [..., m, k] or [k]; b: [..., k, n] or [k]; the leading sizes fit by broadcasting. Returns the promoted
+    type [..., m, n], without m or n where a or b is a vector. Floats of at most 32 bits are summed in float32; integers
+    wrap; with k = 0 all is 0. Raises ShapeError if the inner or leading sizes differ or one has no dimensions, DTypeError
+    for booleans.
+    Source: array API 2024.12, matmul.
+
+    >>> import weft as wf
+    >>> wf.matmul(wf.tensor([[1., 2.], [3., 4.]]), wf.tensor([1., 1.]))
+    tensor([3., 7.], dtype=float32, device=cpu:0)
+    """
+
+    def infer(self, a: TensorType, b: TensorType) -> TensorType:
+        if a.ndim == 0 or b.ndim == 0:
+            raise self.fail(ShapeError, "needs at least 1 dimension", a=a, b=b)
+        inner_a, inner_b = a.shape[-1], b.shape[-min(b.ndim, 2)]
+        if inner_a != inner_b:
+            raise self.fail(ShapeError, f"inner sizes differ, {inner_a} != {inner_b}", a=a, b=b)
+        result = self.promoted(a=a, b=b)
+        if len(a.shape) <= 2 or len(b.shape) <= 2:
+            lead = a.shape[:-2] or b.shape[:-2]
+        else:
+            lead = self._lead(a, b)
+        return result.like((*lead, *a.shape[-2:-1], *(b.shape[-1:] if b.ndim > 1 else ())))
+
+    def _lead(self, a: TensorType, b: TensorType) -> tuple[Any, ...]:
+        try:
+            return broadcast_shapes(self.name, {"a": a.like(a.shape[:-2]), "b": b.like(b.shape[:-2])})
+        except ShapeError:
+            fact = f"leading sizes {a.shape[:-2]} and {b.shape[:-2]} do not fit"
+            raise self.fail(ShapeError, fact, a=a, b=b) from None
+
+    def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        if native_float(a, b):
+            yield Native(make_matmul, options=("accumulate", "post_ops"))
+
+    def decompose(self, a: Any, b: Any) -> Any:
+        a, b = cast_all((a, b))
+        columns = F.matrix_transpose(b) if b.ndim > 1 else b
+        if a.ndim == 1 or b.ndim == 1:
+            return F.vecdot(a, columns)
+        return F.vecdot(F.expand_dims(a, axis=-2), F.expand_dims(columns, axis=-3))
+
+    def vjp(self, a: Any, b: Any, dy: Any) -> Any:
+        rows = F.expand_dims(a, axis=0) if a.ndim == 1 else a
+        columns = F.expand_dims(b, axis=1) if b.ndim == 1 else b
+        if b.ndim == 1:
+            dy = F.expand_dims(dy, axis=-1)
+        if a.ndim == 1:
+            dy = F.expand_dims(dy, axis=-2)
+        da = db = None
+        if a.dtype.kind == "float":
+            da = unbroadcast(F.matmul(dy, F.matrix_transpose(columns)), rows)
+            da = F.cast(F.squeeze(da, axis=0) if a.ndim == 1 else da, dtype=a.dtype)
+        if b.dtype.kind == "float":
+            if columns.ndim == 2 and rows.ndim > 2:  # one product instead of one for each leading index
+                rows, dy = flat_rows(rows), flat_rows(dy)
+            db = unbroadcast(F.matmul(F.matrix_transpose(rows), dy), columns)
+            db = F.cast(F.squeeze(db, axis=1) if b.ndim == 1 else db, dtype=b.dtype)
+        return da, db
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.matmul(a, b)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for a, b in (
+            ((2, 3), (3, 4)),
+            ((3,), (3,)),
+            ((3,), (3, 2)),
+            ((2, 3), (3,)),
+            ((5, 2, 3), (3, 2)),
+            ((2, 3), (5, 3, 2)),
+            ((5, 1, 2, 3), (4, 3, 1)),
+            ((3,), (2, 3, 4)),
+            ((2, 4, 3), (3,)),
+            ((2, 0), (0, 3)),
+            ((0, 2), (2, 3)),
+        ):
+            yield Sample(arrays(a), arrays(b))
+        yield Sample(arrays((2, 3), dtype="int8"), arrays((3, 2), dtype="int32"))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield (
+            ShapeError,
+            "matmul: inner sizes differ, 3 != 4: a is f32[2,3]",
+            Sample(arrays((2, 3)), arrays((4, 2))),
+        )
+        yield ShapeError, "leading sizes (2,) and (3,)", Sample(arrays((2, 3, 3)), arrays((3, 3, 2)))
+        yield ShapeError, "at least 1 dimension", Sample(arrays(()), arrays((2,)))
+        yield DTypeError, "takes numbers", Sample(arrays((2,), dtype="bool"), arrays((2,), dtype="bool"))
+
+
+def flat_rows(x: Any) -> Any:
+    """[..., m, n] as one matrix [... * m, n]."""
+    return F.reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+
+def merged_rows(*operands: Geometry) -> list[Geometry] | None:
+    """The operands [..., m, n] as matrices, all leading dimensions merged into the rows; None if strides forbid it.
+
+    >>> merged_rows(("float32", (2, 3, 4), (12, 4, 1)))
+    [('float32', (6, 4), (4, 1))]
+    >>> merged_rows(("float32", (2, 3, 4), (4, 8, 1)))
+    """
+    found = []
+    for dtype, shape, strides in operands:
+        rows, step = 1, strides[-2] if len(shape) > 1 else 0
+        for n, s in zip(shape[-2::-1], strides[-2::-1], strict=True):
+            if n != 1 and rows != 1 and s != rows * step:
+                return None
+            step = s if rows == 1 and n != 1 else step
+            rows *= n
+        found.append((dtype, (rows, shape[-1]), (step, strides[-1])))
+    return found
+
+
+def make_matmul(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
+    """oneDNN's product: vectors as matrices of one row or column, a batch times one matrix as one product."""
+    (dtype, a, sa), (_, b, sb) = inputs[:2]
+    _, c, sc = outputs[0]
+    if len(b) == 1:
+        b, sb, c, sc = (*b, 1), (*sb, 1), (*c, 1), (*sc, 1)
+    if len(a) == 1:
+        a, sa, c, sc = (1, *a), (a[0], *sa), (*c[:-1], 1, c[-1]), (*sc[:-1], c[-1], sc[-1])
+    given: list[Geometry] = [(dtype, a, sa), (dtype, c, sc)]
+    if len(b) == 2 and not options.get("post_ops"):
+        given = merged_rows(*given) or given
+    rank = max(len(given[0][1]), len(b))
+    first, second, result = (_with_rank(g, rank) for g in (given[0], (dtype, b, sb), given[1]))
+    return _core.onednn_matmul(first, second, result, **options)
+
+
+def _with_rank(x: Geometry, rank: int) -> Geometry:
+    """With leading dimensions of 1."""
+    dtype, shape, strides = x
+    more = rank - len(shape)
+    return dtype, (1,) * more + shape, (math.prod(shape),) * more + strides
+
+
+@op
+class Linear(Product):
+    """x W^T + b: a layer whose outputs are linear in its inputs.
+
+    x: float[..., k]; weight: float[n, k]; bias: float[n] or None. Returns the promoted type, [..., n].
+    out_features: n, for symbols, which make the weight and the bias themselves. Raises ShapeError if sizes differ.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.linear(wf.tensor([1., 2.]), wf.tensor([[3., 4.]]), wf.tensor([0.5]))
+    tensor([11.5], dtype=float32, device=cpu:0)
+    """
+
+    method: ClassVar[bool] = False
+    learnable = ("weight", "bias")
+    out_features: int | None = None
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        x = inputs[0]
+        if x is None or self.out_features is None:
+            return {}
+        return {
+            "weight": x.like((self.out_features, x.shape[-1])),
+            "bias": x.like((self.out_features,)),
+        }
+
+    def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
+        given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        self.require_floats(**given)
+        if x.ndim == 0 or weight.ndim != 2:
+            raise self.fail(ShapeError, "needs x [..., k] and weight [n, k]", **given)
+        if x.shape[-1] != weight.shape[1]:
+            raise self.fail(ShapeError, f"inner sizes differ, {x.shape[-1]} != {weight.shape[1]}", **given)
+        if bias is not None and bias.shape != (weight.shape[0],):
+            raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **given)
+        if self.out_features is not None and self.out_features != weight.shape[0]:
+            raise self.fail(
+                ShapeError, f"out_features is {self.out_features}, not {weight.shape[0]}", **given
+            )
+        return self.promoted(**given).like((*x.shape[:-1], weight.shape[0]))
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, weight: TensorType, bias: TensorType | None = None
+    ) -> Iterator[Native]:
+        if native_float(x, weight, bias):
+            yield Native(make_linear, options=("accumulate", "post_ops"))
+
+    def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        y = F.matmul(x, F.matrix_transpose(weight))
+        return y if bias is None else y + bias
+
+    def vjp(self, x: Any, weight: Any, bias: Any, dy: Any) -> Any:
+        rows, slopes = flat_rows(x), flat_rows(dy)
+        db = None if bias is None else F.cast(F.sum(slopes, axis=0), dtype=bias.dtype)
+        return (
+            F.cast(F.matmul(dy, weight), dtype=x.dtype),
+            F.cast(F.matmul(F.matrix_transpose(slopes), rows), dtype=weight.dtype),
+            db,
+        )
+
+    def reference(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        y = np.matmul(x, weight.T)
+        return y if bias is None else y + bias
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3)), arrays((4, 3)), arrays((4,)))
+        yield Sample(arrays((2, 3)), arrays((4, 3)))
+        yield Sample(arrays((5, 2, 3)), arrays((4, 3)), arrays((4,)))
+        yield Sample(arrays((3,)), arrays((4, 3)), arrays((4,)))
+        yield Sample(arrays((0, 3)), arrays((4, 3)), arrays((4,)), out_features=4)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "linear: inner sizes differ, 3 != 2", Sample(arrays((2, 3)), arrays((4, 2)))
+        yield ShapeError, "bias needs the shape (4,)", Sample(arrays((2, 3)), arrays((4, 3)), arrays((3,)))
+        yield ShapeError, "out_features is 5, not 4", Sample(arrays((2, 3)), arrays((4, 3)), out_features=5)
+
+
+def make_linear(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
+    """oneDNN's product with the weight transposed, and the bias added in the same pass."""
+    x, (dtype, w, sw) = inputs[:2]
+    bias = inputs[2] if len(inputs) > 2 and inputs[2] is not None else None
+    y = outputs[0]
+    weight = (dtype, (w[1], w[0]), (sw[1], sw[0]))
+    if len(x[1]) == 1:
+        x, y = ((t[0], (1, *t[1]), (t[1][0], *t[2])) for t in (x, y))
+    given = (None if options.get("post_ops") else merged_rows(x, y)) or [x, y]
+    second = _with_rank(weight, len(given[0][1]))
+    return _core.onednn_matmul(given[0], second, given[1], bias=bias, **options)
+
+
+@op
+class Outer(Product):
+    """The products of all pairs: y[i, j] = x1[i] x2[j].
+
+    x1: numbers [m]; x2: numbers [n]. Returns the promoted type [m, n]. Raises ShapeError unless both are vectors.
+    Source: array API 2024.12, linalg.outer.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.outer(wf.tensor([1, 2]), wf.tensor([3, 4]))
+    tensor([[3, 4],
+            [6, 8]], dtype=int64, device=cpu:0)
+    """
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        if x1.ndim != 1 or x2.ndim != 1:
+            raise self.fail(ShapeError, "takes vectors", x1=x1, x2=x2)
+        return self.promoted(x1=x1, x2=x2).like((*x1.shape, *x2.shape))
+
+    def decompose(self, x1: Any, x2: Any) -> Any:
+        return F.expand_dims(x1, axis=1) * x2
+
+    def reference(self, x1: Any, x2: Any) -> Any:
+        return np.multiply.outer(x1, x2)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2,)), arrays((3,)))
+        yield Sample(arrays((0,)), arrays((3,)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "outer: takes vectors", Sample(arrays((2, 1)), arrays((3,)))
+
+
+@op
+class Tensordot(Product):
+    """The sum of products over several axes of both: those of a that are left, then those of b that are left.
+
+    x1, x2: numbers; axes: how many of x1's last and x2's first dimensions, or two tuples that pair them. Returns the
+    promoted type. Raises ShapeError if paired sizes differ, IndexError if an axis is out of range.
+    Source: array API 2024.12, tensordot.
+
+    >>> import weft as wf
+    >>> wf.tensordot(wf.ones((2, 3, 4)), wf.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
+    (2, 5)
+    """
+
+    axes: int | tuple[tuple[int, ...], ...] = 2
+
+    def check(self) -> None:
+        if isinstance(self.axes, int):
+            if self.axes < 0:
+                raise ValueError(f"{self.name}: axes must be at least 0, got {self.axes}")
+        elif len(self.axes) != 2 or len(self.axes[0]) != len(self.axes[1]):
+            raise ValueError(f"{self.name}: axes must be two tuples of equal length, got {self.axes}")
+
+    def _pairs(self, x1: TensorType, x2: TensorType) -> tuple[list[int], list[int]]:
+        if isinstance(self.axes, int):
+            given = (tuple(range(-self.axes, 0)), tuple(range(self.axes)))
+        else:
+            given = (self.axes[0], self.axes[1])
+        first, second = (
+            [normalize_axes(self.name, a, t.ndim)[0] for a in axes]
+            for axes, t in zip(given, (x1, x2), strict=True)
+        )
+        if len(set(first)) != len(first) or len(set(second)) != len(second):
+            raise self.fail(ValueError, f"an axis is named twice in {self.axes}", x1=x1, x2=x2)
+        for i, j in zip(first, second, strict=True):
+            if x1.shape[i] != x2.shape[j]:
+                fact = f"sizes differ, {x1.shape[i]} of axis {i} != {x2.shape[j]} of axis {j}"
+                raise self.fail(ShapeError, fact, x1=x1, x2=x2)
+        return first, second
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        first, second = self._pairs(x1, x2)
+        left = [n for d, n in enumerate(x1.shape) if d not in first]
+        right = [n for d, n in enumerate(x2.shape) if d not in second]
+        return self.promoted(x1=x1, x2=x2).like((*left, *right))
+
+    def decompose(self, x1: Any, x2: Any) -> Any:
+        first, second = self._pairs(x1.type, x2.type)
+        left = [d for d in range(x1.ndim) if d not in first]
+        right = [d for d in range(x2.ndim) if d not in second]
+        m, k = (math.prod(x1.shape[d] for d in dims) for dims in (left, first))
+        n = math.prod(x2.shape[d] for d in right)
+        a = F.reshape(F.permute_dims(x1, axes=(*left, *first)), shape=(m, k))
+        b = F.reshape(F.permute_dims(x2, axes=(*second, *right)), shape=(k, n))
+        shape = (*(x1.shape[d] for d in left), *(x2.shape[d] for d in right))
+        return F.reshape(F.matmul(a, b), shape=shape)
+
+    def reference(self, x1: Any, x2: Any) -> Any:
+        return np.tensordot(x1, x2, self.axes)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3, 4)), arrays((3, 4, 5)))
+        yield Sample(arrays((2, 3)), arrays((4,)), axes=0)
+        yield Sample(arrays((2, 3, 4)), arrays((4, 3, 5)), axes=((1, -1), (1, 0)))
+        yield Sample(arrays((2, 3)), arrays((2, 3)), axes=2)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield (
+            ShapeError,
+            "sizes differ, 3 of axis 1 != 2 of axis 0",
+            Sample(arrays((2, 3)), arrays((2, 3)), axes=1),
+        )
+        yield ValueError, "two tuples", Sample(arrays((2, 3)), arrays((2, 3)), axes=((0,), (0, 1)))
+
+
+@op
+class Einsum(Product):
+    """Sums of products by Einstein's convention: einsum("ij,jk->ik", a, b) is the product of matrices.
+
+    equation: a letter for each dimension, the operands separated by commas; "..." stands for leading dimensions that fit
+    by broadcasting. Letters not in the result are summed; without "->" the result has those that occur once, sorted.
+    x: numbers. Returns the promoted type. Operands are joined from left to right, two at a time.
+    Raises ValueError for an equation that says nothing or repeats a letter within one operand, ShapeError if sizes of one
+    letter differ.
+    Source: Einstein 1916; NumPy's einsum.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.einsum("ij,j->i", wf.tensor([[1., 2.], [3., 4.]]), wf.tensor([1., 1.]))
+    tensor([3., 7.], dtype=float32, device=cpu:0)
+    """
+
+    method: ClassVar[bool] = False
+    leading = "equation"
+    equation: str
+
+    def check(self) -> None:
+        self.set("equation", self.equation.replace(" ", ""))
+        plain = self.equation.replace("...", "").replace("->", "").replace(",", "")
+        if not all(c.isascii() and c.isalpha() for c in plain) or self.equation.count("->") > 1:
+            raise ValueError(
+                f"{self.name}: no equation of letters, commas, '...' and '->': {self.equation!r}"
+            )
+
+    def _parse(self, x: Sequence[TensorType]) -> tuple[list[str], str, dict[str, Any]]:
+        """Letters of each operand and of the result, and the sizes; dimensions of "..." get digits."""
+        left, arrow, right = self.equation.partition("->")
+        terms = left.split(",")
+        if len(terms) != len(x):
+            raise ValueError(
+                f"{self.name}: {len(x)} operands for {len(terms)} of the equation {self.equation!r}"
+            )
+        named = {f"x{k}": t for k, t in enumerate(x)}
+        letters, extra = [], 0
+        for term, t in zip(terms, x, strict=True):
+            more = t.ndim - len(term.replace("...", ""))
+            if more < 0 or (more and "..." not in term):
+                raise self.fail(ShapeError, f"{term!r} does not fit {t.ndim} dimensions", **named)
+            extra = max(extra, more)
+            letters.append(term.replace("...", "".join(chr(0x100 + d) for d in range(more - 1, -1, -1))))
+        rest = "".join(chr(0x100 + d) for d in range(extra - 1, -1, -1))
+        if not arrow:
+            once = [c for c in sorted(set("".join(terms)) - {"."}) if left.count(c) == 1]
+            right = "..." * bool(rest) + "".join(once)
+        result = right.replace("...", rest)
+        sizes: dict[str, Any] = {}
+        for term, t in zip(letters, x, strict=True):
+            if len(set(term)) != len(term):
+                raise ValueError(f"{self.name}: a letter repeated within one operand, {term!r}")
+            for c, n in zip(term, t.shape, strict=True):
+                known = sizes.setdefault(c, n)
+                if known != n:
+                    if ord(c) < 0x100 or (known != 1 and n != 1):
+                        what = f"of {c!r} " if ord(c) < 0x100 else ""
+                        raise self.fail(ShapeError, f"sizes {what}differ, {known} != {n}", **named)
+                    sizes[c] = n if known == 1 else known
+        if len(set(result)) != len(result) or not set(result) <= set(sizes):
+            raise ValueError(
+                f"{self.name}: the result of {self.equation!r} repeats a letter or has a new one"
+            )
+        return letters, result, sizes
+
+    def infer(self, *x: TensorType) -> TensorType:
+        _, result, sizes = self._parse(x)
+        named = {f"x{k}": t for k, t in enumerate(x)}
+        return self.promoted(**named).like([sizes[c] for c in result])
+
+    def decompose(self, *x: Any) -> Any:
+        letters, result, _ = self._parse([v.type for v in x])
+        values = cast_all(x)
+        value, term = values[0], letters[0]
+        for k in range(1, len(values)):
+            keep = set(result).union(*letters[k + 1 :])
+            value, term = _join(value, term, values[k], letters[k], keep)
+        value, term = _summed(value, term, set(result))
+        return F.permute_dims(value, axes=tuple(term.index(c) for c in result))
+
+    def reference(self, *x: Any) -> Any:
+        return np.einsum(self.equation, *x)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3)), arrays((3, 4)), equation="ij,jk->ik")
+        yield Sample(arrays((2, 3)), arrays((3, 4)), equation="ij, jk")
+        yield Sample(arrays((2, 3)), equation="ij->ji")
+        yield Sample(arrays((2, 3)), equation="ij->")
+        yield Sample(arrays((2, 3)), arrays((4,)), equation="ij,k->kji")
+        yield Sample(arrays((5, 2, 3)), arrays((5, 3, 4)), equation="bij,bjk->bik")
+        yield Sample(arrays((5, 2, 3)), arrays((3, 4)), equation="...ij,...jk->...ik")
+        yield Sample(arrays((2, 3)), arrays((3, 4)), arrays((4, 2)), equation="ij,jk,kl->il")
+        yield Sample(arrays((2, 3, 4)), arrays((2, 4)), equation="abc,ac->b")
+        yield Sample(arrays((2, 3)), arrays((2, 3)), equation="ij,ij->i")
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield (
+            ShapeError,
+            "sizes of 'j' differ, 3 != 4",
+            Sample(arrays((2, 3)), arrays((4, 2)), equation="ij,jk->ik"),
+        )
+        yield ValueError, "1 operands for 2", Sample(arrays((2, 3)), equation="ij,jk->ik")
+        yield ValueError, "no equation", Sample(arrays((2, 3)), equation="i1->i")
+        yield ValueError, "has a new one", Sample(arrays((2, 3)), equation="ij->k")
+
+
+def _summed(value: Any, term: str, keep: set[str]) -> tuple[Any, str]:
+    """Without the letters that nobody needs."""
+    axes = tuple(d for d, c in enumerate(term) if c not in keep)
+    if not axes:
+        return value, term
+    return F.sum(value, axis=axes, dtype=value.dtype), "".join(c for c in term if c in keep)
+
+
+def _join(a: Any, first: str, b: Any, second: str, keep: set[str]) -> tuple[Any, str]:
+    """The product of two operands, summed over the letters that nobody else needs."""
+    a, first = _summed(a, first, keep | set(second))
+    b, second = _summed(b, second, keep | set(first))
+    shared = [c for c in first if c in second]
+    inner = [c for c in shared if c not in keep and _size(a, first, c) == _size(b, second, c)]
+    batch = [c for c in shared if c not in inner]
+    left, right = [c for c in first if c not in shared], [c for c in second if c not in shared]
+    x = F.permute_dims(a, axes=tuple(first.index(c) for c in (*batch, *left, *inner)))
+    y = F.permute_dims(b, axes=tuple(second.index(c) for c in (*batch, *inner, *right)))
+    m, k, n = (
+        math.prod(_size(v, term, c) for c in part)
+        for v, term, part in ((a, first, left), (a, first, inner), (b, second, right))
+    )
+    lead = [(_size(a, first, c), _size(b, second, c)) for c in batch]
+    x = F.reshape(x, shape=(*(p for p, _ in lead), m, k))
+    y = F.reshape(y, shape=(*(q for _, q in lead), k, n))
+    sizes = [
+        *(q if p == 1 else p for p, q in lead),
+        *(_size(a, first, c) for c in left),
+        *(_size(b, second, c) for c in right),
+    ]
+    joined = F.reshape(F.matmul(x, y), shape=tuple(sizes))
+    return _summed(joined, "".join((*batch, *left, *right)), keep)
+
+
+def _size(value: Any, term: str, c: str) -> Any:
+    return value.shape[term.index(c)]
+
+
+__all__ = [
+    "Dot",
+    "Einsum",
+    "Linear",
+    "MatrixTranspose",
+    "Matmul",
+    "Outer",
+    "SumOfProducts",
+    "Tensordot",
+    "Vecdot",
+]

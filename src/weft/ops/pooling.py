@@ -1,0 +1,689 @@
+"""Maxima and averages over windows of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft import _core
+from weft.base.dtype import DType, int32, uint8
+from weft.base.errors import DTypeError, ShapeError
+from weft.ops import functions as F
+from weft.ops.kernels import LIKE_INPUT, Native, lowest
+from weft.ops.matrix import native_float
+from weft.ops.node import constant
+from weft.ops.op import Op, op
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType
+from weft.ops.window import Windows, each, window_places, windows_of, windows_reference
+
+Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+
+def dense(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
+    """The strides of an image [n, c, *spatial] without gaps.
+
+    >>> dense((2, 3, 4, 5), False), dense((2, 3, 4, 5), True)
+    ((60, 20, 5, 1), (60, 1, 15, 3))
+    """
+    order = [0, *range(2, len(shape)), 1] if channels_last else list(range(len(shape)))
+    strides = [0] * len(shape)
+    step = 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= shape[d]
+    return tuple(strides)
+
+
+def lies(x: Geometry, channels_last: bool) -> bool:
+    """Whether x has no gaps and lies so."""
+    wanted = dense(x[1], channels_last)
+    return all(n == 1 or s == w for n, s, w in zip(x[1], x[2], wanted, strict=True))
+
+
+class Pooling(Op):
+    """Base: windows over the last `spatial` dimensions of x [n, c, *spatial]."""
+
+    family: ClassVar[str] = "pooling"
+    method: ClassVar[bool] = False
+    positional = ("kernel_size", "stride", "padding")
+    spatial: ClassVar[int]
+    kernel_size: int | tuple[int, ...]
+    stride: int | tuple[int, ...] | None = None
+    padding: int | tuple[int, ...] = 0
+    ceil_mode: bool = False
+    dilation: int | tuple[int, ...] = 1
+
+    def check(self) -> None:
+        if self.stride is None:
+            self.set("stride", self.kernel_size)
+        for what, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
+            self.set(what, each(self.name, what, getattr(self, what), self.spatial, least))
+        size: Any = self.kernel_size
+        padding: Any = self.padding
+        if any(2 * p > k for p, k in zip(padding, size, strict=True)):
+            raise ValueError(f"{self.name}: padding must be at most half of kernel_size, got {padding}")
+
+    def windows(self, spatial: Sequence[int]) -> Windows:
+        """The padding at the end is made to fit the last window of ceil_mode."""
+        given: Any = self
+        found = Windows(given.kernel_size, given.stride, given.padding, given.padding, given.dilation)
+        if not self.ceil_mode:
+            return found
+        high = []
+        for n, step, low, extent in zip(spatial, found.stride, found.low, found.extents, strict=True):
+            count = -((extent - n - 2 * low) // step) + 1
+            if (count - 1) * step >= n + low:  # it would begin in the padding
+                count -= 1
+            high.append((count - 1) * step + extent - n - low)
+        return found._replace(high=tuple(high))
+
+    def infer_one(self, x: TensorType) -> TensorType:
+        if x.dtype.kind == "bool":
+            raise self.fail(DTypeError, "takes numbers", x=x)
+        if x.ndim != self.spatial + 2:
+            raise self.fail(ShapeError, f"x needs {self.spatial + 2} dimensions", x=x)
+        windows = self.windows(x.shape[2:])
+        count = windows.count(x.shape[2:])
+        if any(isinstance(n, int) and n < 1 for n in count):
+            raise self.fail(ShapeError, f"a window of {windows.extents} does not fit x with its padding", x=x)
+        return x.like((*x.shape[:2], *count))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        n = cls.spatial
+        x = arrays((2, 2, *(6, 5, 4)[:n]), distinct=True)
+        yield Sample(x, kernel_size=2)
+        yield Sample(x, kernel_size=(3, 2, 2)[:n], stride=(2, 1, 2)[:n], padding=1)
+        yield Sample(x, kernel_size=3, stride=2, ceil_mode=True, padding=1)
+        yield Sample(arrays((0, 2, *(3,) * n), distinct=True), kernel_size=2, stride=1)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        n = cls.spatial
+        x = arrays((1, 2, *(4,) * n))
+        yield ShapeError, f"x needs {n + 2} dimensions", Sample(arrays((4,)), kernel_size=2)
+        yield ShapeError, "does not fit x", Sample(x, kernel_size=5)
+        yield ValueError, "at most half of kernel_size", Sample(x, kernel_size=2, padding=2)
+        yield ValueError, "kernel_size must be", Sample(x, kernel_size=0)
+
+
+def attributes_of(windows: Windows, spatial: Sequence[int]) -> dict[str, Any]:
+    """The attributes of the gradients' operators."""
+    return {"spatial_size": tuple(spatial), **windows._asdict()}
+
+
+def index_type(size: Sequence[int]) -> DType:
+    """The type that holds the number of a window's element; oneDNN's choice."""
+    return uint8 if math.prod(size) <= 255 else int32
+
+
+class MaxPooling(Pooling):
+    """Base of max_pool1d, max_pool2d, max_pool3d; a hidden output says which of its window's elements is y.
+
+    The native kernel puts there what its gradient's kernel reads, in y's layout.
+    """
+
+    outputs = ("y", "indices")
+    hidden = 1
+
+    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+        y = self.infer_one(x)
+        size: Any = self.kernel_size
+        return y, y.like(dtype=index_type(size))
+
+    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        if not native_float(x):
+            return
+        windows = self.windows(x.shape[2:])
+
+        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry | None]) -> Any:
+            y, indices = outputs
+            order = next((k for k in (True, False) if indices and lies(indices, k)), None)
+            if indices and (order is None or y is None or not lies(inputs[0], order) or not lies(y, order)):
+                return None
+            return _core.onednn_pooling(
+                inputs[0], y, training=indices is not None, **native_attributes("max", windows)
+            )
+
+        yield Native(make, layouts=(LIKE_INPUT, LIKE_INPUT))
+        yield Native(make, contiguous=(0,))
+
+    def decompose(self, x: Any) -> tuple[Any, Any]:
+        windows = self.windows(x.shape[2:])
+        count = windows.count(x.shape[2:])
+        patches = windows_of(x, windows, count, lowest(x.dtype.name))
+        flat = F.reshape(patches, shape=(*x.shape[:2], *count, math.prod(windows.size)))
+        indices = F.cast(F.argmax(flat, axis=-1), dtype=index_type(windows.size))
+        return F.max(flat, axis=-1), indices
+
+    def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
+        windows = self.windows(x.shape[2:])
+        return F.max_pool_gradient(dy, indices, **attributes_of(windows, x.shape[2:]))
+
+    def reference(self, x: Any) -> tuple[Any, Any]:
+        windows = self.windows(x.shape[2:])
+        count = windows.count(x.shape[2:])
+        least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        patches = windows_reference(x, windows, count, least)
+        flat = patches.reshape(*x.shape[:2], *count, math.prod(windows.size))
+        return flat.max(axis=-1), flat.argmax(axis=-1).astype(index_type(windows.size).numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        n = cls.spatial
+        yield Sample(
+            arrays((1, 2, *(6, 5, 4)[:n]), distinct=True), kernel_size=2, stride=1, dilation=(2, 1, 2)[:n]
+        )
+
+
+def native_attributes(kind: str, windows: Windows) -> dict[str, Any]:
+    """Keywords of the native core."""
+    return {
+        "kind": kind,
+        "window": list(windows.size),
+        "stride": list(windows.stride),
+        "padding": windows.padding,
+        "dilation": list(windows.dilation),
+    }
+
+
+class PoolingGradient(Op):
+    """Base of the gradients: the windows as numbers."""
+
+    family: ClassVar[str] = "pooling"
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    outputs = ("dx",)
+    spatial_size: tuple[int, ...]
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    def windows(self) -> Windows:
+        return Windows(self.size, self.stride, self.low, self.high, self.dilation)
+
+    def infer_one(self, dy: TensorType) -> TensorType:
+        count = self.windows().count(self.spatial_size)
+        if dy.shape[2:] != count:
+            raise self.fail(ShapeError, f"dy needs the sizes {count} after the second", dy=dy)
+        return dy.like((*dy.shape[:2], *self.spatial_size))
+
+    def gathered(self, parts: Iterator[Any]) -> Any:
+        """The sum of the window's elements' gradients, each spread to where the elements were."""
+        windows = self.windows()
+        count = windows.count(self.spatial_size)
+        lead: tuple[Any, ...] = ()
+        total: Any = None
+        sizes = [
+            max(n + low, (k - 1) * step + extent)
+            for n, low, k, step, extent in zip(
+                self.spatial_size, self.low, count, self.stride, windows.extents, strict=True
+            )
+        ]
+        for place, part in zip(np.ndindex(windows.size), parts, strict=True):
+            lead = part.shape[:2]
+            low = tuple(p * d for p, d in zip(place, self.dilation, strict=True))
+            high = tuple(
+                n - first - (k - 1) * step - 1
+                for n, first, k, step in zip(sizes, low, count, self.stride, strict=True)
+            )
+            spread = F.spread(part, low=low, high=high, step=self.stride, value=0)
+            total = spread if total is None else total + spread
+        spatial = tuple((low, n, 1) for low, n in zip(self.low, self.spatial_size, strict=True))
+        return F.basic_index(total, items=((0, lead[0], 1), (0, lead[1], 1), *spatial))
+
+    def gathered_reference(self, dy: Any, chosen: Any) -> Any:
+        """chosen(k): what of dy goes to element k of the windows."""
+        windows = self.windows()
+        count = dy.shape[2:]
+        sizes = [
+            max(n + low, (k - 1) * step + extent)
+            for n, low, k, step, extent in zip(
+                self.spatial_size, self.low, count, self.stride, windows.extents, strict=True
+            )
+        ]
+        padded = np.zeros((*dy.shape[:2], *sizes), dy.dtype)
+        for k, place in enumerate(np.ndindex(windows.size)):
+            padded[(..., *window_places(windows, place, count))] += chosen(k)
+        inner = (slice(low, low + n) for low, n in zip(self.low, self.spatial_size, strict=True))
+        return padded[(..., *inner)]
+
+
+@op
+class MaxPoolGradient(PoolingGradient):
+    """dx of a max_pool from dy and its hidden indices. Returns [n, c, *spatial_size]."""
+
+    def infer(self, dy: TensorType, indices: TensorType) -> TensorType:
+        if indices.shape != dy.shape:
+            raise self.fail(ShapeError, "shapes differ", dy=dy, indices=indices)
+        return self.infer_one(dy)
+
+    def kernels(self, dy: TensorType, indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        if not native_float(dy):
+            return
+        windows = self.windows()
+
+        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
+            slope, found = inputs
+            order = next((k for k in (True, False) if lies(found, k)), None)
+            if order is None:
+                return None
+            shape = outputs[0][1]
+            return _core.onednn_pooling_backward(
+                (slope[0], shape, dense(shape, order)),
+                (slope[0], found[1], found[2]),
+                slope,
+                outputs[0],
+                **native_attributes("max", windows),
+            )
+
+        yield Native(make, layouts=(LIKE_INPUT,))
+
+    def decompose(self, dy: Any, indices: Any) -> Any:
+        zero = constant(0, dy.dtype)
+        chosen = (F.where(F.equal(indices, k), dy, zero) for k in range(math.prod(self.size)))
+        return self.gathered(chosen)
+
+    def vjp(self, indices: Any, ddx: Any) -> Any:
+        windows = self.windows()
+        count = windows.count(self.spatial_size)
+        patches = windows_of(ddx, windows, count)
+        flat = F.reshape(patches, shape=(*ddx.shape[:2], *count, math.prod(self.size)))
+        places = F.cast(F.expand_dims(indices, axis=-1), dtype=int32)
+        return F.squeeze(F.take_along_axis(flat, places), axis=-1), None
+
+    def reference(self, dy: Any, indices: Any) -> Any:
+        return self.gathered_reference(dy, lambda k: np.where(indices == k, dy, 0))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        indices = arrays((2, 2, 3, 4), low=0, high=5.99, dtype="uint8")
+        yield Sample(
+            arrays((2, 2, 3, 4)),
+            indices,
+            spatial_size=(6, 5),
+            size=(3, 2),
+            stride=(2, 1),
+            low=(1, 0),
+            high=(0, 0),
+            dilation=(1, 1),
+        )
+
+
+class AveragePooling(Pooling):
+    """Base of avg_pool1d, avg_pool2d, avg_pool3d."""
+
+    count_include_pad: bool = True
+
+    def check(self) -> None:
+        super().check()
+        if self.dilation != (1,) * self.spatial:
+            raise ValueError(f"{self.name}: dilation must be 1, got {self.dilation}")
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_floats(x=x)
+        return self.infer_one(x)
+
+    def divisor(self, spatial: Sequence[int]) -> str:
+        """What the sums are divided by: "window", "inside" (the elements that are x's), "padded" (and the padding's)."""
+        windows = self.windows(spatial)
+        padding: Any = self.padding
+        beyond = any(high > p for high, p in zip(windows.high, padding, strict=True))
+        if not self.count_include_pad and (beyond or any(padding)):
+            return "inside"
+        return "padded" if beyond else "window"
+
+    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        kind = NATIVE_AVERAGE.get(self.divisor(x.shape[2:]))
+        if not native_float(x) or kind is None:
+            return
+        keywords = native_attributes(kind, self.windows(x.shape[2:]))
+
+        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
+            return _core.onednn_pooling(inputs[0], outputs[0], **keywords)
+
+        yield Native(make, layouts=(LIKE_INPUT,))
+
+    def decompose(self, x: Any) -> Any:
+        windows = self.windows(x.shape[2:])
+        count = windows.count(x.shape[2:])
+        axes = tuple(range(2 + self.spatial, 2 + 2 * self.spatial))
+        total = F.sum(windows_of(x, windows, count), axis=axes)
+        return divide(total, self.divisor(x.shape[2:]), windows, x.shape[2:], self.padding)
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        windows = self.windows(x.shape[2:])
+        return F.avg_pool_gradient(
+            dy,
+            divisor=self.divisor(x.shape[2:]),
+            padding=self.padding,
+            **attributes_of(windows, x.shape[2:]),
+        )
+
+    def reference(self, x: Any) -> Any:
+        windows = self.windows(x.shape[2:])
+        count = windows.count(x.shape[2:])
+        axes = tuple(range(-self.spatial, 0))
+        total = windows_reference(x, windows, count).sum(axis=axes)
+        return total / counts_reference(self.divisor(x.shape[2:]), windows, x.shape[2:], self.padding)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        n = cls.spatial
+        x = arrays((1, 2, *(6, 5, 4)[:n]))
+        yield Sample(x, kernel_size=3, stride=2, padding=1, count_include_pad=False)
+        yield Sample(x, kernel_size=3, stride=2, padding=1, count_include_pad=False, ceil_mode=True)
+
+
+NATIVE_AVERAGE = {"window": "average_with_padding", "inside": "average"}
+
+
+def divide(total: Any, divisor: str, windows: Windows, spatial: Sequence[int], padding: Any) -> Any:
+    """Sums over windows divided by what they count."""
+    if divisor == "window":
+        return total * constant(1 / math.prod(windows.size), total.dtype)
+    ones = F.broadcast_to(constant(1, total.dtype), shape=(1, 1, *spatial))
+    if divisor == "padded":
+        step = (1,) * len(padding)
+        ones = F.spread(ones, low=padding, high=padding, step=step, value=1)
+        windows = windows._replace(low=(0,) * len(padding))
+    count = total.shape[2:]
+    axes = tuple(range(2 + len(count), 2 + 2 * len(count)))
+    return F.divide(total, F.sum(windows_of(ones, windows, count), axis=axes))
+
+
+def counts_reference(divisor: str, windows: Windows, spatial: Sequence[int], padding: Any) -> Any:
+    if divisor == "window":
+        return math.prod(windows.size)
+    count = windows.count(spatial)
+    ones = np.ones(spatial)
+    if divisor == "padded":
+        ones = np.pad(ones, [(p, p) for p in padding], constant_values=1)
+        windows = windows._replace(low=(0,) * len(padding))
+    return windows_reference(ones, windows, count).sum(axis=tuple(range(-len(count), 0)))
+
+
+@op
+class AvgPoolGradient(PoolingGradient):
+    """dx of an avg_pool from dy. divisor: see AveragePooling. Returns [n, c, *spatial_size]."""
+
+    divisor: str
+    padding: tuple[int, ...]
+
+    def infer(self, dy: TensorType) -> TensorType:
+        return self.infer_one(dy)
+
+    def kernels(self, dy: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        kind = NATIVE_AVERAGE.get(self.divisor)
+        if not native_float(dy) or kind is None:
+            return
+        keywords = native_attributes(kind, self.windows())
+
+        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
+            return _core.onednn_pooling_backward(outputs[0], inputs[0], inputs[0], outputs[0], **keywords)
+
+        yield Native(make, layouts=(LIKE_INPUT,))
+
+    def decompose(self, dy: Any) -> Any:
+        part = divide(dy, self.divisor, self.windows(), self.spatial_size, self.padding)
+        return self.gathered(part for _ in range(math.prod(self.size)))
+
+    def vjp(self, ddx: Any) -> Any:
+        windows = self.windows()
+        count = windows.count(self.spatial_size)
+        dims = len(count)
+        total = F.sum(windows_of(ddx, windows, count), axis=tuple(range(2 + dims, 2 + 2 * dims)))
+        return divide(total, self.divisor, windows, self.spatial_size, self.padding)
+
+    def reference(self, dy: Any) -> Any:
+        part = dy / counts_reference(self.divisor, self.windows(), self.spatial_size, self.padding)
+        return self.gathered_reference(dy, lambda _: part)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for divisor in ("window", "inside", "padded"):
+            yield Sample(
+                arrays((2, 2, 4, 6)),
+                spatial_size=(6, 5),
+                size=(3, 2),
+                stride=(2, 1),
+                low=(1, 1),
+                high=(2, 1),
+                dilation=(1, 1),
+                divisor=divisor,
+                padding=(1, 1),
+            )
+
+
+class AdaptivePooling(Op):
+    """Base: windows over an image's last two dimensions, chosen so that the result has output_size."""
+
+    family: ClassVar[str] = "pooling"
+    method: ClassVar[bool] = False
+    positional = ("output_size",)
+    output_size: int | tuple[int, ...]
+
+    def check(self) -> None:
+        self.set("output_size", each(self.name, "output_size", self.output_size, 2, least=1))
+
+    def combine(self, x: Any, axis: int) -> Any:
+        """Along one axis, which stays with size 1."""
+        raise NotImplementedError
+
+    def regular(self, x: Any, size: tuple[int, ...]) -> Any:
+        """Windows of one size side by side."""
+        raise NotImplementedError
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_floats(x=x)
+        if x.ndim != 4 or any(isinstance(n, int) and n < 1 for n in x.shape[2:]):
+            raise self.fail(ShapeError, "x needs 4 dimensions, the last two not empty", x=x)
+        size: Any = self.output_size
+        return x.like((*x.shape[:2], *size))
+
+    def decompose(self, x: Any) -> Any:
+        size: Any = self.output_size
+        if all(n % m == 0 for n, m in zip(x.shape[2:], size, strict=True)):
+            return self.regular(x, tuple(n // m for n, m in zip(x.shape[2:], size, strict=True)))
+        for axis, m in zip((2, 3), size, strict=True):
+            n = x.shape[axis]
+            parts = []
+            for start, stop in adaptive_windows(n, m):
+                items = tuple(
+                    (start, stop - start, 1) if d == axis else (0, k, 1) for d, k in enumerate(x.shape)
+                )
+                parts.append(self.combine(F.basic_index(x, items=items), axis))
+            x = F.concat(parts, axis=axis)
+        return x
+
+    def reference(self, x: Any) -> Any:
+        size: Any = self.output_size
+        fold = np.mean if "avg" in self.name else np.max
+        y = np.zeros((*x.shape[:2], *size), x.dtype)
+        for i, (a, b) in enumerate(adaptive_windows(x.shape[2], size[0])):
+            for j, (c, d) in enumerate(adaptive_windows(x.shape[3], size[1])):
+                y[:, :, i, j] = fold(x[:, :, a:b, c:d], axis=(2, 3))
+        return y
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x = arrays((2, 2, 6, 5), distinct=True)
+        yield Sample(x, output_size=(3, 5))
+        yield Sample(x, output_size=1)
+        yield Sample(x, output_size=(4, 3))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "x needs 4 dimensions", Sample(arrays((2, 3)), output_size=2)
+        yield ValueError, "output_size must be", Sample(arrays((1, 2, 3, 3)), output_size=0)
+
+
+def adaptive_windows(n: int, m: int) -> list[tuple[int, int]]:
+    """Beginnings and ends of m windows that cover n elements.
+
+    >>> adaptive_windows(5, 3)
+    [(0, 2), (1, 4), (3, 5)]
+    """
+    return [(k * n // m, -(-(k + 1) * n // m)) for k in range(m)]
+
+
+@op
+class AdaptiveAvgPool2d(AdaptivePooling):
+    """Averages over windows that are chosen so that the result has these sizes.
+
+    x: float[n, c, h, w]; output_size: an int or (h', w'). Window i of m over size s is floor(i s / m) ...
+    ceil((i + 1) s / m) - 1. Returns [n, c, h', w']. Raises ShapeError unless x has 4 dimensions.
+    Source: PyTorch's adaptive_avg_pool2d; with output_size=1 Lin et al. 2013, Network in network.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.adaptive_avg_pool2d(wf.ones((1, 3, 7, 7)), 1).shape
+    (1, 3, 1, 1)
+    """
+
+    def combine(self, x: Any, axis: int) -> Any:
+        return F.mean(x, axis=axis, keepdims=True)
+
+    def regular(self, x: Any, size: tuple[int, ...]) -> Any:
+        return (
+            F.mean(x, axis=(2, 3), keepdims=True)
+            if size == x.shape[2:]
+            else F.avg_pool2d(x, kernel_size=size)
+        )
+
+
+@op
+class AdaptiveMaxPool2d(AdaptivePooling):
+    """Maxima over windows that are chosen so that the result has these sizes.
+
+    x: float[n, c, h, w]; output_size: an int or (h', w'). Window i of m over size s is floor(i s / m) ...
+    ceil((i + 1) s / m) - 1. Returns [n, c, h', w']. Raises ShapeError unless x has 4 dimensions.
+    Source: PyTorch's adaptive_max_pool2d.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.adaptive_max_pool2d(wf.ones((1, 3, 7, 7)), (2, 3)).shape
+    (1, 3, 2, 3)
+    """
+
+    def combine(self, x: Any, axis: int) -> Any:
+        return F.max(x, axis=axis, keepdims=True)
+
+    def regular(self, x: Any, size: tuple[int, ...]) -> Any:
+        return F.max_pool2d(x, kernel_size=size)
+
+
+@op
+class MaxPool1d(MaxPooling):
+    """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
+
+    x: numbers [n, c, l]; kernel_size, stride (default: kernel_size), padding, dilation: an int;
+    ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
+    [n, c, (l + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1].
+    Raises ShapeError if no window fits, ValueError for attributes out of range.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.max_pool1d(wf.ones((1, 1, 4)), 2).shape
+    (1, 1, 2)
+    """
+
+    spatial = 1
+
+
+@op
+class AvgPool1d(AveragePooling):
+    """The average of every window.
+
+    x: float[n, c, l]; kernel_size, stride (default: kernel_size), padding: an int; ceil_mode: a last
+    window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
+    Returns x's dtype, [n, c, (l + 2 padding - kernel_size) // stride + 1].
+    Raises ShapeError if no window fits, ValueError for attributes out of range.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.avg_pool1d(wf.ones((1, 1, 4)), 2).shape
+    (1, 1, 2)
+    """
+
+    spatial = 1
+
+
+@op
+class MaxPool2d(MaxPooling):
+    """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
+
+    x: numbers [n, c, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 2 of them;
+    ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
+    [n, c, (h + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1, ...].
+    Raises ShapeError if no window fits, ValueError for attributes out of range.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.max_pool2d(wf.ones((1, 1, 4, 4)), 2).shape
+    (1, 1, 2, 2)
+    """
+
+    spatial = 2
+
+
+@op
+class AvgPool2d(AveragePooling):
+    """The average of every window.
+
+    x: float[n, c, h, w]; kernel_size, stride (default: kernel_size), padding: an int or 2 of them; ceil_mode: a last
+    window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
+    Returns x's dtype, [n, c, (h + 2 padding - kernel_size) // stride + 1, ...].
+    Raises ShapeError if no window fits, ValueError for attributes out of range.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.avg_pool2d(wf.ones((1, 1, 4, 4)), 2).shape
+    (1, 1, 2, 2)
+    """
+
+    spatial = 2
+
+
+@op
+class MaxPool3d(MaxPooling):
+    """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
+
+    x: numbers [n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 3 of them;
+    ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
+    [n, c, (d + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1, ...].
+    Raises ShapeError if no window fits, ValueError for attributes out of range.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.max_pool3d(wf.ones((1, 1, 4, 4, 4)), 2).shape
+    (1, 1, 2, 2, 2)
+    """
+
+    spatial = 3
+
+
+@op
+class AvgPool3d(AveragePooling):
+    """The average of every window.
+
+    x: float[n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding: an int or 3 of them; ceil_mode: a last
+    window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
+    Returns x's dtype, [n, c, (d + 2 padding - kernel_size) // stride + 1, ...].
+    Raises ShapeError if no window fits, ValueError for attributes out of range.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.avg_pool3d(wf.ones((1, 1, 4, 4, 4)), 2).shape
+    (1, 1, 2, 2, 2)
+    """
+
+    spatial = 3

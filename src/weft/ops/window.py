@@ -1,0 +1,213 @@
+"""Windows that move over images: what convolutions and pooling have in common, and both in terms of views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from weft.base.dtype import float32
+from weft.ops import functions as F
+from weft.ops.op import Op, op
+from weft.ops.samples import Sample, arrays
+from weft.ops.shape import Viewing
+from weft.ops.types import TensorType
+
+__all__ = ["SlidingWindows", "Spread", "Windows", "each", "windows_of", "windows_reference"]
+
+
+class Windows(NamedTuple):
+    """Of every spatial dimension: the window's size, its step, the padding at both ends, its elements' distance."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def padding(self) -> list[tuple[int, int]]:
+        """As the native core takes it."""
+        return list(zip(self.low, self.high, strict=True))
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """What a window covers, with its gaps."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.size, self.dilation, strict=True))
+
+    def count(self, spatial: Sequence[Any]) -> tuple[Any, ...]:
+        """How many windows there are along each dimension; below 1 where none fits.
+
+        >>> Windows((3,), (2,), (1,), (1,), (1,)).count((5,))
+        (3,)
+        """
+        sizes = zip(spatial, self.low, self.high, self.extents, self.stride, strict=True)
+        return tuple((n + low + high - extent) // step + 1 for n, low, high, extent, step in sizes)
+
+
+def each(name: str, what: str, value: int | tuple[int, ...], spatial: int, least: int) -> tuple[int, ...]:
+    """A number or one for each spatial dimension as a tuple. Raises ValueError for another length or too small ones.
+
+    >>> each("conv2d", "stride", 2, 2, least=1)
+    (2, 2)
+    """
+    found = (value,) * spatial if isinstance(value, int) else tuple(value)
+    if len(found) != spatial or any(n < least for n in found):
+        raise ValueError(f"{name}: {what} must be an int or {spatial} of them, at least {least}: got {value}")
+    return found
+
+
+@op
+class SlidingWindows(Viewing):
+    """A view with the elements of windows in new last dimensions; windows may overlap.
+
+    x: [..., *spatial]; start: the first element of the first window; count: of windows; size, stride, dilation: theirs;
+    a dilation below 0 counts backwards. All must lie inside x. Returns [..., *count, *size].
+    """
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    start: tuple[int, ...]
+    count: tuple[int, ...]
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+        lead = len(shape) - len(self.size)
+        outer = tuple(s * step for s, step in zip(strides[lead:], self.stride, strict=True))
+        inner = tuple(s * d for s, d in zip(strides[lead:], self.dilation, strict=True))
+        offset = sum(s * n for s, n in zip(strides[lead:], self.start, strict=True))
+        return (*shape[:lead], *self.count, *self.size), (*strides[:lead], *outer, *inner), offset
+
+    def reference(self, x: Any) -> Any:
+        flat = np.ascontiguousarray(x)
+        shape, strides, offset = self.see(x.shape, tuple(s // x.itemsize for s in flat.strides))
+        if 0 in shape:
+            return np.zeros(shape, x.dtype)
+        places = sum(
+            (
+                np.arange(n).reshape((n,) + (1,) * (len(shape) - 1 - d)) * s
+                for d, (n, s) in enumerate(zip(shape, strides, strict=True))
+            ),
+            start=np.asarray(offset),
+        )
+        return flat.reshape(-1)[places]
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(
+            arrays((2, 7)), start=(1,), count=(2,), size=(3,), stride=(2,), dilation=(1,), gradient=False
+        )
+        yield Sample(
+            arrays((2, 7)), start=(4,), count=(3,), size=(3,), stride=(1,), dilation=(-2,), gradient=False
+        )
+
+
+@op
+class Spread(Op):
+    """A larger array of `value` with x's elements at the places low + i * step of its last dimensions.
+
+    x: [..., *spatial]; low, high: how much is added at both ends. Returns [..., *(low + (n - 1) * step + 1 + high)].
+    Source: XLA's Pad.
+    """
+
+    family: ClassVar[str] = "window"
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    step: tuple[int, ...]
+    value: float = 0
+
+    def infer(self, x: TensorType) -> TensorType:
+        lead = x.ndim - len(self.low)
+        sizes = zip(x.shape[lead:], self.low, self.high, self.step, strict=True)
+        return x.like((*x.shape[:lead], *(low + (n - 1) * step + 1 + high for n, low, high, step in sizes)))
+
+    def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+        """Where x lies in the result."""
+        lead = len(shape) - len(self.low)
+        sizes = zip(shape[lead:], self.low, self.high, self.step, strict=True)
+        spatial = tuple((n - low - high - 1) // step + 1 for n, low, high, step in sizes)
+        steps = tuple(s * step for s, step in zip(strides[lead:], self.step, strict=True))
+        offset = sum(s * low for s, low in zip(strides[lead:], self.low, strict=True))
+        return (*shape[:lead], *spatial), (*strides[:lead], *steps), offset
+
+    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+        from weft.ops.kernels import Parts
+
+        yield Parts(((0, self.see),), fill=self.value)
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        spatial = x.shape[x.ndim - len(self.low) :]
+        ones = (1,) * len(self.low)
+        seen = F.sliding_windows(
+            dy, start=self.low, count=spatial, size=ones, stride=self.step, dilation=ones
+        )
+        return F.reshape(seen, shape=x.shape)
+
+    def reference(self, x: Any) -> Any:
+        shape = self.infer(TensorType(x.shape, float32)).shape
+        y = np.full(shape, self.value, x.dtype)
+        places = tuple(
+            slice(low, low + (n - 1) * step + 1, step)
+            for n, low, step in zip(x.shape[x.ndim - len(self.low) :], self.low, self.step, strict=True)
+        )
+        y[(..., *places)] = x
+        return y
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3, 4)), low=(1, 0), high=(2, 1), step=(2, 1), value=0)
+        yield Sample(arrays((2, 3)), low=(1,), high=(0,), step=(3,), value=1.5)
+
+
+def windows_of(x: Any, windows: Windows, count: Sequence[int], value: float = 0) -> Any:
+    """The windows of an image [..., *spatial] as [..., *count, *size]: a view of the padded image."""
+    spatial = len(windows.size)
+    lead = x.ndim - spatial
+    ends = [
+        start + (n - 1) * step + extent
+        for start, n, step, extent in zip(
+            (-low for low in windows.low), count, windows.stride, windows.extents, strict=True
+        )
+    ]
+    low = tuple(max(n, 0) for n in windows.low)
+    high = tuple(max(end - n, 0) for end, n in zip(ends, x.shape[lead:], strict=True))
+    if any(low) or any(high):
+        x = F.spread(x, low=low, high=high, step=(1,) * spatial, value=value)
+    return F.sliding_windows(
+        x,
+        start=tuple(more - given for more, given in zip(low, windows.low, strict=True)),
+        count=tuple(count),
+        size=windows.size,
+        stride=windows.stride,
+        dilation=windows.dilation,
+    )
+
+
+def windows_reference(x: Any, windows: Windows, count: Sequence[int], value: Any = 0) -> Any:
+    """The same in NumPy."""
+    spatial = len(windows.size)
+    lead = x.ndim - spatial
+    high = [
+        max((n - 1) * step + extent - low - size, 0)
+        for n, step, extent, low, size in zip(
+            count, windows.stride, windows.extents, windows.low, x.shape[lead:], strict=True
+        )
+    ]
+    padded = np.pad(x, [(0, 0)] * lead + list(zip(windows.low, high, strict=True)), constant_values=value)
+    found = np.empty((*x.shape[:lead], *count, *windows.size), x.dtype)
+    for place in np.ndindex(windows.size):
+        found[(..., *place)] = padded[(..., *window_places(windows, place, count))]
+    return found
+
+
+def window_places(windows: Windows, place: Sequence[int], count: Sequence[int]) -> tuple[slice, ...]:
+    """Where the padded image has one element of all windows."""
+    return tuple(
+        slice(p * d, p * d + (n - 1) * step + 1, step) if n else slice(0, 0)
+        for p, d, step, n in zip(place, windows.dilation, windows.stride, count, strict=True)
+    )
