@@ -25,7 +25,7 @@ class PythonCompiler {
   Loop::Code operator()(const LoopPattern& pattern) {
     const WithGil gil;
     std::string inner;
-    for (int k = 0; k < pattern.operands; ++k) inner += "uza"[pattern.inner[k]];
+    for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
     nb::object made =
         nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes, pattern.tile, inner);
     owners_.push_back(nb::object(made[1]).release().ptr());
@@ -111,16 +111,16 @@ void bind_program(nb::module_& m) {
       .def_prop_ro("name", [](const PyPlan& plan) { return plan.plan->program->name; });
   m.def(
       "make_loop",
-      [](int operands, int inputs, uint32_t row_axes, bool fixed, bool ordered, uint32_t gathered, nb::object compile) {
+      [](int operands, int inputs, uint32_t row_axes, bool fixed, bool ordered, nb::object compile) {
         if (operands > LoopPattern::kOperands)
           throw ValueError("loop: at most " + std::to_string(LoopPattern::kOperands) + " operands, got " +
                            std::to_string(operands));
-        Loop::Form form{operands, inputs, row_axes, fixed, ordered, true, gathered};
+        Loop::Form form{operands, inputs, row_axes, fixed, ordered};
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
         return PyKernel{Ref<Kernel>(new Loop(form, [compiler](const LoopPattern& p) { return (*compiler)(p); }))};
       },
       nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("fixed"), nb::arg("ordered"),
-      nb::arg("gathered"), nb::arg("compile"));
+      nb::arg("compile"));
   m.def(
       "make_plan",
       [](nb::dict spec, int visible, nb::object recipe, uint64_t gradients) {

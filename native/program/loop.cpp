@@ -56,6 +56,20 @@ struct Loop::Space {
     }
     return false;
   }
+  // Operands that jump in the innermost loop and lie one after the other in another one: these two run in tiles.
+  void find_tiles(const View* views) noexcept {
+    constexpr int64_t kWorthwhile = 8;
+    if (sizes[rank - 1] < kWorthwhile) return;
+    for (int k = 0; k < operands; ++k) {
+      if (pattern.inner[k] != LoopPattern::any) continue;
+      const auto item = static_cast<int64_t>(size_of(views[k].dtype));
+      for (int d = 0; d < rank - 1; ++d) {
+        if (strides[k][d] != item || sizes[d] < kWorthwhile || (pattern.tile >= 0 && d != pattern.tile)) continue;
+        pattern.tile = d;
+        pattern.inner[k] = LoopPattern::cross;
+      }
+    }
+  }
   // Joins loops of [begin, end) that are one for every operand; returns the new end.
   int join(int begin, int end) noexcept {
     for (int d = end - 1; d > begin; --d) {
@@ -75,8 +89,7 @@ bool Loop::arrange(const View* views, Space& space) const {
   const int operands = form_.operands;
   space.operands = operands;
   int ndim = 0;
-  for (int k = 0; k < operands; ++k)
-    if (!(form_.gathered >> k & 1)) ndim = std::max(ndim, views[k].ndim);
+  for (int k = 0; k < operands; ++k) ndim = std::max(ndim, views[k].ndim);
 
   // The space, loops of rows behind the others; what has size 1 is left out.
   bool rows_empty = false;
@@ -87,7 +100,7 @@ bool Loop::arrange(const View* views, Space& space) const {
       if ((row_axes >> d & 1) != row) continue;
       int64_t size = 1;
       for (int k = 0; k < operands && size == 1; ++k)
-        if (d < views[k].ndim && !(form_.gathered >> k & 1)) size = views[k].shape[views[k].ndim - 1 - d];
+        if (d < views[k].ndim) size = views[k].shape[views[k].ndim - 1 - d];
       if (size == 0) {
         if (!row) return false;
         rows_empty = true;
@@ -96,7 +109,7 @@ bool Loop::arrange(const View* views, Space& space) const {
       for (int k = 0; k < operands; ++k) {
         const View& view = views[k];
         const int at = view.ndim - 1 - d;
-        space.strides[k][space.rank] = at >= 0 && view.shape[at] != 1 && !(form_.gathered >> k & 1)
+        space.strides[k][space.rank] = at >= 0 && view.shape[at] != 1
                                            ? view.strides[at] * static_cast<int64_t>(size_of(view.dtype))
                                            : 0;
       }
@@ -149,6 +162,7 @@ bool Loop::arrange(const View* views, Space& space) const {
     if (space.sizes[vector_loop] == 1) stride = item;  // it does not matter: one pattern for all
     pattern.inner[k] = stride == item ? LoopPattern::unit : stride == 0 ? LoopPattern::zero : LoopPattern::any;
   }
+  if (!row_axes && !form_.fixed && space.rank > 1) space.find_tiles(views);
   return true;
 }
 

@@ -20,11 +20,11 @@ namespace weft {
 // What compiled code is made for; weft/expr/kernel.py has the meaning of the parts.
 struct LoopPattern {
   static constexpr int kOperands = 22;
-  enum Stride : uint8_t { unit, zero, any };
+  enum Stride : uint8_t { unit, zero, any, cross };
 
   int rank = 1, row_rank = 1;
   bool lanes = false;
-  int tile = -1;  // with tiles: the loop that is tiled together with the innermost one
+  int tile = -1;  // the loop that runs in tiles together with the innermost one; -1: none
   int operands = 0;
   Stride inner[kOperands];
 
@@ -44,8 +44,6 @@ class Loop final : public Kernel {
     uint32_t row_axes = 0;   // bit d: dimension d, counted from the last, is part of a row
     bool fixed = false;      // code asks for positions: dimensions keep their order and number
     bool ordered = false;    // positions within a row count: its dimensions keep their order
-    bool transposes = true;  // may be compiled with tiles
-    uint32_t gathered = 0;   // bit k: operand k is not moved along by the loops, see weft/expr/llvm.py
   };
   Loop(Form form, Compile compile) : form_(form), compile_(std::move(compile)) {}
 

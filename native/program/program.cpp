@@ -113,7 +113,7 @@ void Program::finish() {
   inputs_ = static_cast<int>(uses.size());
   if (steps.size() != 1 || outputs.size() != 1) return;
   const auto* loop = dynamic_cast<const Loop*>(steps[0].kernel.get());
-  pointwise_ = loop && loop->form().row_axes == 0 && !loop->form().fixed && !loop->form().gathered;
+  pointwise_ = loop && loop->form().row_axes == 0 && !loop->form().fixed;
 }
 
 void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* registers_) const {

@@ -6,14 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft import _core
-from weft.base.dtype import as_dtype
 from weft.expr import scalar as e
 from weft.expr.functions import expand
-from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Store
+from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value
-from weft.ops.sizes import Size
-from weft.ops.types import broadcast_shapes
 
 if TYPE_CHECKING:
     from weft.executor.planner import Place, _Lowering
@@ -24,10 +21,12 @@ Scalar = e.Scalar
 
 
 class LoopStep:
-    """One node's Loop, with the pointwise loops that only it reads."""
+    """A Loop on these inputs and outputs, with the pointwise loops that only it reads."""
 
-    def __init__(self, lowering: _Lowering, node: Node, loop: Loop) -> None:
-        self.lowering, self.node, self.loop = lowering, node, loop
+    def __init__(
+        self, lowering: _Lowering, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop, text: str
+    ) -> None:
+        self.lowering, self.inputs, self.outputs, self.loop, self.text = lowering, inputs, outputs, loop, text
 
     def expression(self, operands: Operands) -> Scalar:
         """The element of a pointwise step, on the operands of the step that reads it."""
@@ -40,13 +39,9 @@ class LoopStep:
 
         def replace(part: Scalar) -> Scalar:
             if part.op == "load":
-                value = self.node.inputs[part.value]
+                value = self.inputs[part.value]
                 assert value is not None
                 return operands.load(value, part.dtype)
-            if part.op == "load_at":
-                value = self.node.inputs[part.value]
-                assert value is not None
-                return operands.load_at(value, part)
             if part.op == "parameter":
                 return operands.parameter(self.loop.numbers[part.value], part.dtype)
             return part
@@ -55,47 +50,41 @@ class LoopStep:
 
     def emit(self, outputs: Sequence[Place] | None = None) -> None:
         """The step as an instruction of the program."""
-        lowering, node, loop = self.lowering, self.node, self.loop
-        operands = Operands(lowering, node, mergeable=not any(_gathers(s) for s in loop.stages))
+        lowering, loop = self.lowering, self.loop
+        operands = Operands(lowering, mergeable=not _positions(loop.stages))
         stages = [self.stage(stage, operands) for stage in loop.stages]
-        rank = max((v.ndim for v in node.inputs if v is not None), default=0)
+        rank = max((v.ndim for v in self.inputs if v is not None), default=0)
         if not loop.axes:
-            rank = max([rank, *(v.ndim for v in node.outputs)])
+            rank = max([rank, *(v.ndim for v in self.outputs)])
         row_axes = sum(1 << (rank - 1 - axis) for axis in loop.axes)
         inputs = len(operands.values)
-        for value in node.inputs:
+        for value in self.inputs:
             if value is not None and id(value) in lowering.places:
                 lowering.use(value, 1)
         made: list[int] = []
-        for j, value in enumerate(node.outputs):
+        for j, value in enumerate(self.outputs):
             place = outputs[j] if outputs else lowering.output(value, like=self.like(operands, value))
             made.append(self.kept(place, value, rank) if loop.axes else place.number)
         kernel = loop_kernel(
             lowering.name,
             rank,
-            [*operands.values_dtypes(), *(v.dtype.name for v in node.outputs)],
+            [*operands.values_dtypes(), *(v.dtype.name for v in self.outputs)],
             stages,
             inputs,
-            len(node.inputs),
             row_axes,
             loop.ordered,
-            operands.gathered,
         )
         first = lowering.add_slots(operands.numbers)
         numbers = [lowering.places[id(v)].number for v in operands.values]
         lowering.steps.append((kernel, [*numbers, *made], first))
-        lowering.texts.append(f"loop {node!r}")
+        lowering.texts.append(f"loop {self.text}")
 
     def like(self, operands: Operands, value: Value) -> int:
         """The input whose order in memory the output takes: the first one of its shape."""
-        for k, source in enumerate(operands.values):
+        for source in operands.values:
             place = self.lowering.places[id(source)]
-            if place.number < len(self.lowering.arrays) and source.ndim == value.ndim and source.shape is not None:
-                same = all(a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
-                           for a, b in zip(source.shape, value.shape, strict=True))
-                if same:
-                    del k
-                    return place.number
+            if place.number < len(self.lowering.arrays) and same_shape(source.shape, value.shape):
+                return place.number
         return -1
 
     def kept(self, place: Place, value: Value, rank: int) -> int:
@@ -111,27 +100,39 @@ class LoopStep:
 
     def stage(self, stage: Any, operands: Operands) -> Any:
         """A stage on the whole step's operands; stores keep their number relative to the outputs."""
-        count = len(self.node.inputs)
-        if isinstance(stage, Fold):
-            return Fold(
-                tuple(
-                    Reduction(r.number, r.op, self.rewrite(r.value, operands), r.start) for r in stage.reductions
-                )
-            )
-        made = [
-            Store(s.operand - count, self.rewrite(s.value, operands), s.add) for s in stage.stores
-        ]
-        return type(stage)(tuple(made))
+        count = len(self.inputs)
+        return with_parts(
+            stage,
+            lambda r: Reduction(r.number, r.op, self.rewrite(r.value, operands), r.start),
+            lambda s: Store(s.operand - count, self.rewrite(s.value, operands), s.add),
+        )
+
+
+def with_parts(
+    stage: Any, reduction: Callable[[Reduction], Reduction], store: Callable[[Store], Store]
+) -> Any:
+    """The stage with other reductions and stores."""
+    if isinstance(stage, Fold):
+        return Fold(tuple(map(reduction, stage.reductions)))
+    if isinstance(stage, Scan):
+        return Scan(tuple(map(reduction, stage.reductions)), tuple(map(store, stage.stores)), stage.reverse)
+    return type(stage)(tuple(map(store, stage.stores)))
+
+
+def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two shapes are known to be equal."""
+    return len(a) == len(b) and all(
+        n is m or (isinstance(n, int) and isinstance(m, int) and n == m) for n, m in zip(a, b, strict=True)
+    )
 
 
 class Operands:
     """The arrays and numbers that a step reads, in the order of its kernel's operands and parameters."""
 
-    def __init__(self, lowering: _Lowering, node: Node, mergeable: bool = True) -> None:
-        self.lowering, self.node = lowering, node
+    def __init__(self, lowering: _Lowering, mergeable: bool) -> None:
+        self.lowering = lowering
         self.values: list[Value] = []
         self.numbers: list[tuple[Any, str]] = []
-        self.gathered = 0
         self.mergeable = mergeable
         self.inlined: dict[int, Scalar] = {}
 
@@ -148,17 +149,13 @@ class Operands:
         if known is not None:
             return known
         merged = lowering.merged.get(id(value))
-        if merged is not None and self.mergeable and self.fits(merged.node):
+        if merged is not None and self.mergeable:
             del lowering.merged[id(value)]
             found = self.inlined[id(value)] = merged.expression(self)
             # As stored: a half type is rounded where it would have been.
             return found
         lowering.ensure(value)
         return e.load(self.operand(value), dtype)
-
-    def fits(self, node: Node) -> bool:
-        """Whether a merged node's loads can stand in this step: the space must stay what it is."""
-        return True
 
     def operand(self, value: Value) -> int:
         self.lowering.use(value, 2)
@@ -167,12 +164,6 @@ class Operands:
                 return k
         self.values.append(value)
         return len(self.values) - 1
-
-    def load_at(self, value: Value, part: Scalar) -> Scalar:
-        self.lowering.ensure(value)
-        number = self.operand(value)
-        self.gathered |= 1 << number
-        return e.load_at(number, part.dtype, *part.args)
 
     def parameter(self, value: Any, dtype: str) -> Scalar:
         if isinstance(value, Value) and value.is_constant:
@@ -186,18 +177,9 @@ class Operands:
         return e.parameter(len(self.numbers) - 1, dtype)
 
 
-def _gathers(stage: Any) -> bool:
-    parts = stage.reductions if isinstance(stage, Fold) else stage.stores
-    return any(node.op in ("load_at", "index") for part in parts for node in e.walk(part.value))
-
-
 def _positions(stages: Sequence[Any]) -> bool:
-    return any(
-        node.op == "index"
-        for stage in stages
-        for part in (stage.reductions if isinstance(stage, Fold) else stage.stores)
-        for node in e.walk(part.value)
-    )
+    """Whether code asks where in the loops it is."""
+    return any(node.op == "index" for stage in stages for part in parts(stage) for node in e.walk(part.value))
 
 
 _kernels: dict[Any, Any] = {}
@@ -209,22 +191,20 @@ def loop_kernel(
     dtypes: Sequence[str],
     stages: Sequence[Any],
     inputs: int,
-    _declared: int,
     row_axes: int,
     ordered: bool,
-    gathered: int,
 ) -> Any:
     """The native Loop of these stages; equal ones are one object, and share their compiled code.
 
     Stores in the stages count outputs from 0. row_axes: bit d is dimension d, counted from the last.
     """
     fixed = _positions(stages)
-    key = (rank if fixed else 0, tuple(dtypes), tuple(map(_stage_key, stages)), inputs, row_axes, ordered, gathered)
+    key = (rank if fixed else 0, tuple(dtypes), tuple(map(_stage_key, stages)), inputs, row_axes, ordered)
     found = _kernels.get(key)
     if found is None:
         prepared = [_prepared(stage, inputs, rank, row_axes if fixed else 0) for stage in stages]
         compile_ = _Compile(name, tuple(dtypes), tuple(prepared))
-        found = _core.make_loop(len(dtypes), inputs, row_axes, fixed, ordered, gathered, compile_)
+        found = _core.make_loop(len(dtypes), inputs, row_axes, fixed, ordered, compile_)
         if len(_kernels) > 8192:
             _kernels.clear()
         _kernels[key] = found
@@ -232,9 +212,11 @@ def loop_kernel(
 
 
 def _stage_key(stage: Any) -> Any:
-    if isinstance(stage, Fold):
-        return ("fold", tuple((r.number, r.op, _Same(r.value), r.start) for r in stage.reductions))
-    return (type(stage).__name__, tuple((s.operand, _Same(s.value), s.add) for s in stage.stores))
+    described = tuple(
+        (p.number, p.op, _Same(p.value), p.start) if isinstance(p, Reduction) else (p.operand, _Same(p.value), p.add)
+        for p in parts(stage)
+    )
+    return type(stage).__name__, getattr(stage, "reverse", False), described
 
 
 class _Same:
@@ -264,9 +246,11 @@ def _prepared(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:
     def finished(root: Scalar) -> Scalar:
         return expand(e.substitute(root, position) if row_axes else root)
 
-    if isinstance(stage, Fold):
-        return Fold(tuple(Reduction(r.number, r.op, finished(r.value), r.start) for r in stage.reductions))
-    return type(stage)(tuple(Store(inputs + s.operand, finished(s.value), s.add) for s in stage.stores))
+    return with_parts(
+        stage,
+        lambda r: Reduction(r.number, r.op, finished(r.value), r.start),
+        lambda s: Store(inputs + s.operand, finished(s.value), s.add),
+    )
 
 
 class _Compile:
@@ -278,9 +262,9 @@ class _Compile:
     def __call__(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> tuple[int, Any]:
         from weft.expr.compiler import compile_kernel
 
-        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any"}
+        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
         operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
-        kernel = Kernel(_identifier(self.name), rank, operands, self.stages, row_rank, lanes)
+        kernel = Kernel(_identifier(self.name), rank, operands, self.stages, row_rank, lanes, tile if tile >= 0 else None)
         made = compile_kernel(kernel)
         return made.address, made
 
@@ -288,5 +272,3 @@ class _Compile:
 def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "loop"
 
-
-__all__ += ["Callable", "Size", "as_dtype", "broadcast_shapes"]

@@ -22,12 +22,12 @@ from typing import Any
 
 from weft import _core
 from weft.base.device import Device, cpu
-from weft.base.dtype import DType, as_dtype
-from weft.executor.loops import LoopStep, loop_kernel
+from weft.base.dtype import DTYPES, DType, as_dtype
+from weft.executor.loops import LoopStep
 from weft.expr import scalar as e
-from weft.expr.kernel import Each, Fold, Once
+from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
-from weft.ops.kernels import Loop, Native, View
+from weft.ops.kernels import CHANNELS_LAST, KEY, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
@@ -41,6 +41,7 @@ NOTHING, GEOMETRY, DATA = range(3)  # Program::Use
 class Recipe:
     """What a plan was made from, and what it does; kept by the plan for gradients and for people."""
 
+    name: str
     graph: Graph
     strides: tuple[Any, ...]
     visible: int
@@ -115,6 +116,7 @@ class _Lowering:
         self.numbers: dict[int, int] = {}  # of host numbers among the graph's inputs
         self.arrays: list[Value] = []
         self.merged: dict[int, Any] = {}
+        self.kept: list[Value] = []  # so that their ids stay theirs
         self.texts: list[str] = []
         self.wide = False
         self.arena: Any = 0
@@ -160,7 +162,9 @@ class _Lowering:
 
     def use(self, value: Value, how: int) -> None:
         """An input is looked at, directly or through views."""
-        place = self.places[id(value)]
+        self.use_place(self.places[id(value)], how)
+
+    def use_place(self, place: Place, how: int) -> None:
         number = place.number
         while number >= len(self.arrays):
             description = self.values[number - len(self.arrays)]
@@ -208,20 +212,34 @@ class _Lowering:
 
     def lower(self, node: Node) -> None:
         op = node.bound()
-        types = [None if v is None else v.type for v in node.inputs]
-        for choice in op.kernels(*types):
-            if isinstance(choice, Loop) and self.take_loop(node, choice):
-                return
-            if isinstance(choice, View) and self.take_view(node, choice):
-                return
-            if isinstance(choice, Native) and self.take_native(node, choice):
+        for choice in op.kernels(*(None if v is None else v.type for v in node.inputs)):
+            if self.take(op, node.inputs, node.outputs, choice):
                 return
         self.decompose(node, op)
+
+    def take(self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Any) -> bool:
+        """Whether a choice could be had."""
+        match choice:
+            case Loop():
+                return self.take_loop(op, inputs, outputs, choice)
+            case View():
+                return self.take_view(op, inputs, outputs[0], choice)
+            case Native():
+                return self.take_native(op, inputs, outputs, choice)
+            case Parts():
+                return self.take_parts(op, inputs, outputs[0], choice)
+            case Several():
+                for part, reads, makes in choice.parts:
+                    if not self.take(op, [inputs[k] for k in reads], [outputs[k] for k in makes], part):
+                        raise NotImplementedError(f"{op.name}: no kernel for a part of its operands")
+                return True
+        raise TypeError(f"{op.name}: {choice!r} is no choice of kernels")
 
     def decompose(self, node: Node, op: Any) -> None:
         made = op.decompose(*node.inputs)
         listed = made if isinstance(made, tuple | list) else (made,)
         inner = Graph([], listed)
+        self.kept.extend(v for part in inner.nodes for v in part.outputs)
         for value, count in _readers(inner).items():
             self.readers[value] = self.readers.get(value, 0) + count
         for result, output in zip(listed, node.outputs, strict=True):
@@ -239,14 +257,14 @@ class _Lowering:
 
     # Loops. A pointwise node whose only reader is another loop is kept as an expression in `merged`.
 
-    def take_loop(self, node: Node, loop: Loop) -> bool:
-        step = LoopStep(self, node, loop)
-        pointwise = not loop.axes and len(loop.stages) == 1 and len(node.outputs) == 1
-        value = node.outputs[0]
+    def take_loop(self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop) -> bool:
+        step = LoopStep(self, inputs, outputs, loop, repr(op))
+        value = outputs[0]
+        pointwise = not loop.axes and len(outputs) == 1 and len(loop.stages) == 1 and isinstance(loop.stages[0], Each)
         if pointwise and id(value) not in self.wanted and self.readers.get(id(value), 0) <= 1:
             self.merged[id(value)] = step
-            return True
-        step.emit()
+        else:
+            step.emit()
         return True
 
     def ensure(self, value: Value) -> Place:
@@ -263,37 +281,66 @@ class _Lowering:
 
     def fill(self, value: Value) -> Place:
         """A number as an array of no dimensions."""
-        x = e.load(0, value.dtype.name)
-        node = Node(None, (value,), (TensorType((), value.dtype, self.device),))
-        self.wanted.discard(id(value))
-        LoopStep(self, node, Loop(1, (Each((_store(1, x),)),))).emit()
-        place = self.places[id(node.outputs[0])]
-        self.places[id(value)] = place
+        holder = self.holder(TensorType((), value.dtype, self.device))
+        LoopStep(self, [value], [holder], COPY[value.dtype.name], "fill").emit()
+        place = self.places[id(value)] = self.places[id(holder)]
         return place
 
-    def take_view(self, node: Node, choice: View) -> bool:
-        source = node.inputs[0]
+    def holder(self, type: TensorType) -> Value:
+        """A value of no node, for what only the program knows."""
+        holder = Node(None, (), (type,)).outputs[0]
+        self.kept.append(holder)
+        return holder
+
+    def take_view(self, op: Any, inputs: Sequence[Value | None], value: Value, choice: View) -> bool:
+        source = inputs[0]
         assert source is not None
-        value = node.outputs[0]
         base = self.ensure(source)
-        for other in node.inputs[1:]:
+        for other in inputs[1:]:
             if other is not None and id(other) in self.places:
                 self.use(other, GEOMETRY)
         seen = choice.see(source.shape, base.strides)
         if seen is None:  # a contiguous copy can be seen so
-            base = self.copy(source, base)
+            base = self.copy(source)
             seen = choice.see(source.shape, base.strides)
             assert seen is not None
         _, strides, offset = seen
         if id(value) in self.wanted and not self.outlives(base):
             # The elements lie in temporary space: what leaves the program is a copy.
-            hidden = Node(node.op, node.inputs, (value.type,))
-            inner = self.view(hidden.outputs[0], base, strides, offset)
-            self.copy_into(inner, value)
+            holder = self.holder(value.type)
+            self.view(holder, base, strides, offset)
+            LoopStep(self, [holder], [value], COPY[value.dtype.name], "copy").emit()
             return True
         self.view(value, base, strides, offset)
-        self.texts.append(f"view {node!r}")
+        self.texts.append(f"view {op!r}")
         return True
+
+    def take_parts(self, op: Any, inputs: Sequence[Value | None], value: Value, choice: Parts) -> bool:
+        for source in inputs:
+            if source is not None and id(source) in self.places:
+                self.use(source, GEOMETRY)
+        place = self.output(value)
+        place.flexible = False
+        if choice.fill is not None:
+            fill = Loop(0, (Each((_store(0, self.number(choice.fill, value.dtype)),)),), numbers=(choice.fill,))
+            LoopStep(self, [], [value], fill, f"fill {op!r}").emit([place])
+        for k, see in choice.parts:
+            source = inputs[k]
+            assert source is not None
+            seen = see(value.shape, place.strides)
+            assert seen is not None
+            shape, strides, offset = seen
+            holder = self.holder(value.type.like(shape))
+            part = self.view(holder, place, strides, offset)
+            x = e.cast(e.load(0, source.dtype.name), value.dtype.name)
+            LoopStep(self, [source], [holder], Loop(1, (Each((_store(1, x),)),)), f"part of {op!r}").emit([part])
+        return True
+
+    def number(self, value: Any, dtype: DType) -> Any:
+        """A number of a Loop as a scalar."""
+        if isinstance(value, bool | int | float):
+            return e.constant(value, dtype.name)
+        return e.parameter(0, dtype.name)
 
     def outlives(self, place: Place) -> bool:
         """Whether a view of the place may leave the program: it lies in an input."""
@@ -305,65 +352,69 @@ class _Lowering:
             number = base
         return True
 
-    def copy(self, value: Value, place: Place) -> Place:
+    def copy(self, value: Value) -> Place:
         """The value contiguous, in temporary space."""
-        node = Node(None, (value,), (value.type.like(),))
-        x = e.load(0, value.dtype.name)
-        LoopStep(self, node, Loop(1, (Each((_store(1, x),)),))).emit()
-        return self.places[id(node.outputs[0])]
-
-    def copy_into(self, source: Place, value: Value) -> None:
-        holder = Node(None, (), (value.type,)).outputs[0]
-        self.places[id(holder)] = source
-        node = Node(None, (holder,), (value.type,))
-        place = self.output(value)
-        x = e.load(0, value.dtype.name)
-        LoopStep(self, node, Loop(1, (Each((_store(1, x),)),))).emit([place])
+        holder = self.holder(value.type.like())
+        LoopStep(self, [value], [holder], COPY[value.dtype.name], "contiguous copy").emit()
+        return self.places[id(holder)]
 
     # Native kernels.
 
-    def take_native(self, node: Node, choice: Native) -> bool:
-        if choice.exact and any(isinstance(n, Size) for v in node.inputs if v is not None for n in v.shape):
-            raise NeedsSizes(f"{node!r}")
-        inputs = [v for v in node.inputs if v is not None]
-        places = [self.ensure(v) for v in inputs]
+    def take_native(
+        self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Native
+    ) -> bool:
+        if choice.exact and any(isinstance(n, Size) for v in inputs if v is not None for n in v.shape):
+            raise NeedsSizes(repr(op))
+        places = [None if v is None else self.ensure(v) for v in inputs]
         for k in choice.contiguous:
-            if not is_row_major(places[k].type.shape, places[k].strides):
-                places[k] = self.copy(inputs[k], places[k])
-        layouts = getattr(choice, "layouts", None)
-        laid = [
-            channels_last(v.shape) if layouts and layouts[j] == "channels_last" else None
-            for j, v in enumerate(node.outputs)
-        ]
+            place, value = places[k], inputs[k]
+            if place is not None and value is not None and not is_row_major(value.shape, place.strides):
+                places[k] = self.copy(value)
+        first = next((p for p in places if p is not None), None)
+        laid = [self.layout(choice.layouts, j, v.shape, first) for j, v in enumerate(outputs)]
         kernel = choice.make(
-            [(p.type.dtype.name, p.type.shape, p.strides) for p in places],
-            [
-                (v.dtype.name, v.shape, s if s is not None else row_major(v.shape))
-                for v, s in zip(node.outputs, laid, strict=True)
-            ],
+            [None if p is None else (p.type.dtype.name, p.type.shape, p.strides) for p in places],
+            [(v.dtype.name, v.shape, s) for v, s in zip(outputs, laid, strict=True)],
         )
         if kernel is None:
             return False
-        for value in inputs:
-            self.use(value, DATA)
-        made = []
-        for value, strides in zip(node.outputs, laid, strict=True):
-            place = self.output(value, strides if strides is not None else row_major(value.shape) if choice.exact else None)
-            made.append(place)
-        operands = [p.number for p in [*places, *made]]
-        if choice.order is not None:
-            operands = [operands[k] for k in choice.order]
-        first = self.add_slots(choice.numbers)
-        self.steps.append((kernel, operands, first))
-        self.wide |= getattr(choice, "wide", False)
-        self.texts.append(f"native {node!r}")
+        for k, value in enumerate(inputs):
+            place = places[k]
+            if value is not None and place is not None:
+                self.use_place(place, DATA)
+        operands = [None if p is None else p.number for p in places]
+        for value, strides in zip(outputs, laid, strict=True):
+            fixed = choice.exact or any(choice.layouts)
+            operands.append(self.output(value, strides if fixed else None).number)
+        chosen = range(len(operands)) if choice.order is None else choice.order
+        first_slot = self.add_slots(choice.numbers, op, inputs)
+        self.steps.append((kernel, [n for k in chosen if (n := operands[k]) is not None], first_slot))
+        self.wide |= choice.wide
+        self.texts.append(f"native {op!r}")
         return True
 
-    def add_slots(self, numbers: Sequence[Any]) -> int:
+    def layout(
+        self, layouts: Sequence[str], j: int, shape: Sequence[Any], first: Place | None
+    ) -> tuple[Any, ...]:
+        """The strides that an output gets."""
+        wanted = layouts[j] if j < len(layouts) else ROW_MAJOR
+        if wanted == LIKE_INPUT and first is not None:
+            images = len(shape) > 2 and len(first.type.shape) == len(shape)
+            last = images and first.strides[1] == 1 and not is_row_major(first.type.shape, first.strides)
+            wanted = CHANNELS_LAST if last else ROW_MAJOR
+        return channels_last(shape) if wanted == CHANNELS_LAST and len(shape) > 2 else row_major(shape)
+
+    def add_slots(self, numbers: Sequence[Any], op: Any = None, inputs: Sequence[Value | None] = ()) -> int:
         """Consecutive parameters; numbers: (Value, Size or number, dtype name)."""
         first = len(self.slots)
         for value, dtype in numbers:
-            self.slots.append(self.slot(value, as_dtype(dtype)))
+            if value == KEY if isinstance(value, str) else False:
+                kind, drawn, count = op.draws(*(None if v is None else v.type for v in inputs))
+                self.randoms.append((kind, drawn, self.register(count), len(self.slots)))
+            if isinstance(value, str):
+                self.slots.append(("random", as_dtype(dtype), 0))
+            else:
+                self.slots.append(self.slot(value, as_dtype(dtype)))
         return first
 
     def slot(self, value: Any, dtype: DType) -> tuple[str, DType, int]:
@@ -407,14 +458,16 @@ class _Lowering:
         }
         strides = tuple(self.places[id(v)].strides for v in self.arrays)
         shown = len(outputs) if visible is None else visible
-        recipe = Recipe(self.graph, strides, shown, self.texts, self.exact)
+        recipe = Recipe(self.name, self.graph, strides, shown, self.texts, self.exact)
         return _core.make_plan(description, shown, recipe, gradients)
 
 
-def _store(operand: int, value: Any) -> Any:
-    from weft.expr.kernel import Store
-
+def _store(operand: int, value: Any) -> Store:
     return Store(operand, value)
+
+
+# For each dtype: every element as it is.
+COPY = {dtype.name: Loop(1, (Each((_store(1, e.load(0, dtype.name)),)),)) for dtype in DTYPES}
 
 
 def _is_zero(size: Any) -> bool:
@@ -450,5 +503,3 @@ def _readers(graph: Graph) -> dict[int, int]:
                 count[id(value)] = count.get(id(value), 0) + 1
     return count
 
-
-__all__ += ["Fold", "Once"]

@@ -81,10 +81,9 @@ def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:
     if not gradients:
         return None
     found = [v for v in backward.outputs if v is not None]
-    name = graph.outputs[0].node.op.name if graph.outputs[0] and graph.outputs[0].node.op else "value"
     return make_plan(
         Graph(backward.inputs, found),
-        f"{name} gradient",
+        f"{recipe.name} gradient",
         recipe.strides if recipe.exact else (),
         gradients=gradients,
         exact=recipe.exact,
@@ -120,12 +119,10 @@ def _one_device(op: Op, operands: list[Any]) -> None:
 
 def _writes(op: Op, node: Node) -> dict[int, int]:
     """Which output becomes the new content of which array among the inputs."""
+    arrays = [v for v in node.inputs if v is not None and not v.type.weak]
     found: dict[int, int] = {}
-    for name, output in op.writes.items():
-        position = [spec.name for spec in op.inputs].index(name)
-        value = node.inputs[position]
-        if value is None:
-            continue
-        arrays = [v for v in node.inputs if v is not None and not v.type.weak]
-        found[op.outputs.index(output)] = next(k for k, v in enumerate(arrays) if v is value)
+    for number, output in op.written(len(node.inputs)).items():
+        value = node.inputs[number]
+        if value is not None:
+            found[output] = next(k for k, v in enumerate(arrays) if v is value)
     return found

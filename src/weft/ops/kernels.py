@@ -62,6 +62,7 @@ class Native:
     in_place: (input, output) pairs that may be the same memory.
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
     result before it is written, as _core.onednn_matmul's; their operands are more inputs).
+    wide: it opens parallel regions whatever the sizes.
     """
 
     make: Callable[[Sequence[Any], Sequence[Any]], Any]
@@ -72,6 +73,7 @@ class Native:
     layouts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
+    wide: bool = False
 
 
 @dataclass(frozen=True, eq=False)
