@@ -275,7 +275,7 @@ class Op:
         return iter(())
 
     def decompose(self, *inputs: Any) -> Any:
-        """The same in other operators."""
+        """The same in other operators; NotImplemented where attributes have it that there is a kernel."""
         raise NotImplementedError(f"{self.name}: no kernel for these operands, and no decomposition")
 
     def reference(self, *inputs: Any) -> Any:

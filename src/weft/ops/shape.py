@@ -755,7 +755,8 @@ class Concat(Op):
             yield Parts(tuple(parts))
 
     def decompose(self, *x: Any) -> Any:
-        assert self.axis is None
+        if self.axis is not None:
+            return NotImplemented
         return F.concat([F.flatten(v) for v in x], axis=0)
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -1065,6 +1066,8 @@ class Pad(Op):
         return F.slice(dy, starts=starts, stops=stops, axes=tuple(axes))
 
     def decompose(self, x: Any) -> Any:
+        if self.mode == "constant":
+            return NotImplemented
         for axis, (before, after) in enumerate(self._widths(x.ndim)):
             if before or after:
                 x = F.concat(self._pieces(x, axis, before, after), axis=axis)
