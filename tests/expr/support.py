@@ -26,16 +26,21 @@ class Runner:
         self.function = SIGNATURE(self.compiled.address)
 
     def __call__(self, *arrays, parameters=(), sizes=None):
-        """arrays: one for each operand, with a dimension for each loop; sizes: the largest in each, if not given."""
+        """arrays: one for each operand, with a dimension for each loop, then the gathered ones.
+
+        sizes: the largest in each loop, if not given.
+        """
         kernel = self.kernel
         assert len(arrays) == len(kernel.operands)
         for array, operand in zip(arrays, kernel.operands, strict=True):
             assert array.dtype == NUMPY[operand.dtype], (array.dtype, operand)
-            assert array.ndim == kernel.rank
-        sizes = np.broadcast_shapes(*(array.shape for array in arrays)) if sizes is None else sizes
+            assert array.ndim == kernel.rank + operand.gathered
+        rank = kernel.rank
+        sizes = np.broadcast_shapes(*(array.shape[:rank] for array in arrays)) if sizes is None else sizes
         views = [stretched(array, sizes) for array in arrays]
         data = np.array([view.__array_interface__["data"][0] for view in views], np.uint64)
-        strides = np.array([view.strides for view in views], np.int64)
+        strides = [view.strides[:rank] for view in views] + [view.strides[rank:] for view in views]
+        strides = np.array([step for steps in strides for step in steps], np.int64)
         slots = np.zeros((max(1, len(parameters)), 8), np.uint8)
         for slot, value in zip(slots, parameters, strict=False):
             raw = np.frombuffer(np.asarray(value).tobytes(), np.uint8)
@@ -47,8 +52,9 @@ class Runner:
 def stretched(array, sizes):
     """A writable view with stride 0 where the array has one element and the loops more."""
     strides = [
-        0 if a == 1 != s else stride for a, s, stride in zip(array.shape, sizes, array.strides, strict=True)
+        0 if a == 1 != s else stride for a, s, stride in zip(array.shape, sizes, array.strides, strict=False)
     ]
+    strides += array.strides[len(sizes) :]
     return np.lib.stride_tricks.as_strided(array, array.shape, strides)
 
 

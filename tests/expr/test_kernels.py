@@ -12,7 +12,7 @@ import pytest
 import weft as wf
 from weft import _core
 from weft.expr.compiler import _toolchain
-from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Store
+from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
 from weft.expr.llvm import LANES, SUM_BLOCK, print_kernel
 from weft.expr.scalar import (
     BINARY,
@@ -361,14 +361,15 @@ def test_operands_may_be_the_same_array(rng):
 
 
 def test_stages_run_in_order(rng):
-    """The second stage sees what the first one stored, anywhere in the row."""
+    """The second stage sees what the first one stored, anywhere in the row: here through another operand."""
     x, y = load(0, "int64"), load(1, "int64")
-    reverse = load_at(1, "int64", index(0), parameter(0, "int64") - 1 - index(1))
+    reverse = load_at(3, "int64", parameter(0, "int64") - 1 - index(1))
     stages = (Each((Store(1, x * 2),)), Each((Store(2, reverse + y),)))
-    run = Runner(Kernel("stages", 2, (Operand("int64"),) * 3, stages))
+    operands = ((Operand("int64"),) * 3, Operand("int64", "zero", gathered=1))
+    run = Runner(Kernel("stages", 2, (*operands[0], operands[1]), stages))
     a = rng.integers(0, 1000, (5, 37))
     b, c = np.empty_like(a), np.empty_like(a)
-    run(a, b, c, parameters=[np.int64(37)])
+    run(a, b, c, b[:, None, :], parameters=[np.int64(37)])
     assert_same(b, a * 2)
     assert_same(c, a * 2 + (a * 2)[:, ::-1])
 
@@ -402,22 +403,6 @@ def test_adding_once_for_each_row(rng):
     want = b + a.sum(1, keepdims=True)
     run(a, b)
     assert_same(b, want)
-
-
-def test_gathers(rng):
-    """Elements at computed positions: embedding-like, transposed, and with an index that is data."""
-    rows, row = load(0, "int32"), index(1)
-    value = load_at(1, "float32", cast(rows, "int64"), row)
-    flipped = load_at(1, "float32", index(1), index(0))
-    operands = (Operand("int32", "zero"), Operand("float32", "any"), Operand("float32"), Operand("float32"))
-    run = Runner(Kernel("gather", 2, operands, (Each((Store(2, value), Store(3, flipped))),)))
-    table = rng.standard_normal((41, 41)).astype(np.float32)
-    which = rng.integers(0, 41, (41, 1), np.int32)
-    for source in (table, np.asfortranarray(table), table[::-1, ::-1]):
-        got, turned = np.empty_like(table), np.empty_like(table)
-        run(which, source, got, turned)
-        assert_same(got, source[which[:, 0]])
-        assert_same(turned, np.ascontiguousarray(source.T))
 
 
 # Reductions.
@@ -715,6 +700,7 @@ def test_lanes_are_only_another_order(rng):
 # What a kernel does not accept.
 
 F32 = Operand("float32")
+TABLE = Operand("float32", "zero", gathered=1)
 X = load(0, "float32")
 
 
@@ -724,6 +710,11 @@ def one(value, operands=(F32, F32), store=1, **options):
 
 def folded(op="sum", value=X, then=(), operands=(F32, F32)):
     return lambda: Kernel("k", 1, operands, (Fold((Reduction(0, op, value, 0),)), *then))
+
+
+def scanned(op="sum", then=()):
+    scan = Scan((Reduction(0, op, X, 0),), (Store(1, result(0, "float32")),))
+    return lambda: Kernel("k", 1, (F32, F32), (scan, *then))
 
 
 VALUE_ERRORS = {
@@ -738,9 +729,12 @@ VALUE_ERRORS = {
     "there is no operand 3": one(X, store=3),
     "there is no operand -1": one(X, store=-1),
     "operand 0 is float32, not int8": one(load(0, "int8")),
-    "operand 0 is float32, not int8 ": one(load_at(0, "int8", index(0))),
-    "load_at needs 1 positions, got 2": one(load_at(0, "float32", index(0), index(0))),
-    "load_at needs 1 positions, got 0": one(load_at(0, "float32")),
+    "operand 0 is float32, not int8 ": one(load_at(0, "int8", index(0)), (TABLE, F32)),
+    "load_at needs 1 positions, got 2": one(load_at(0, "float32", index(0), index(0)), (TABLE, F32)),
+    "load_at needs 1 positions, got 0": one(load_at(0, "float32"), (TABLE, F32)),
+    "load_at needs 0 positions, got 1": one(load_at(0, "float32", index(0))),
+    "cannot store into operand 1, which is gathered": one(X, (F32, TABLE)),
+    "gathered must be at least 0, got -1": lambda: Operand("float32", gathered=-1),
     "there is no dimension 1": one(cast(index(1), "float32")),
     "stores float64 into operand 1, float32": one(cast(X, "float64")),
     "result 0 is not there yet": one(result(0, "float32")),
@@ -748,7 +742,10 @@ VALUE_ERRORS = {
         then=(Each((Store(1, cast(result(0, "float64"), "float32")),)),)
     ),
     "result 0 is not there yet, not float32": folded(value=X + result(0, "float32")),
-    "no reduction 'mean'; there are: sum, prod, max, min": folded("mean"),
+    "no reduction 'mean'; there are: sum, prod, max, min, argmax, argmin": folded("mean"),
+    "there are two results 0": folded(then=(Fold((Reduction(0, "sum", X, 0),)),)),
+    "no reduction 'argmax'; there are: sum, prod, max, min$": scanned("argmax"),
+    "result 0 is not there yet, not float32  ": scanned(then=(Once((Store(1, result(0, "float32")),)),)),
     "cannot reduce bool": folded(value=X > 0),
     "cannot reduce float16": folded(value=cast(X, "float16")),
     "cannot reduce bfloat16": folded(value=cast(X, "bfloat16")),

@@ -30,7 +30,8 @@ def evaluate(
 ) -> Any:
     """The array of an expression's values, expanded first (functions, half types; see weft.expr.functions).
 
-    loads: for every operand its array; load reads all of it, load_at indexes it. Arrays broadcast, as results do.
+    loads: for every operand its array; load reads all of it, load_at at positions in its last dimensions, and in the
+    others where the loops are. Arrays broadcast, as results do.
     index(d) counts along dimension d of the first loaded array of the largest rank.
     Integers wrap; div of integers truncates towards zero and rem has the sign of its first operand, as in C, but a zero
     divisor gives 0. A shift by the width or more is undefined. shr of signed integers is
@@ -59,7 +60,7 @@ def _compute(
         case "load":
             return loads[node.value]
         case "load_at":
-            return np.asarray(loads[node.value])[tuple(args)]
+            return _gather(np.asarray(loads[node.value]), args)
         case "parameter":
             return parameters[node.value]
         case "result":
@@ -80,6 +81,15 @@ def _compute(
     if special is None and node.op not in _COMMON:
         raise NotImplementedError(f"evaluate: {node.op} of {node.dtype}")
     return special(*args) if special else _COMMON[node.op](*args)
+
+
+def _gather(array: Any, positions: list[Any]) -> Any:
+    """The elements at the positions in the last dimensions, and in the others where the loops are."""
+    loops = array.shape[: array.ndim - len(positions)]
+    shape = np.broadcast_shapes(loops, *(np.shape(place) for place in positions))
+    grids: Any = np.indices(shape, sparse=True)[len(shape) - len(loops) :]
+    here = [grid if size > 1 else grid * 0 for grid, size in zip(grids, loops, strict=True)]
+    return np.broadcast_to(array[(*here, *positions)], shape)
 
 
 def _extreme(choose: Callable[[Any, Any], Any], negative_first: bool) -> Callable[[Any, Any], Any]:

@@ -7,8 +7,9 @@
 
 A kernel has `rank` loops, outermost first. The innermost `row_rank` of them make up a row; for every row the stages
 run one after the other, each over the whole row: Fold reduces it to numbers, Each stores an element for every position,
-Once stores after a row. So one description holds pointwise kernels (a row of one loop, one Each), reductions (Fold,
-Once) and softmax (Fold, Fold, Each). Sizes, strides and parameters are given when it runs.
+Scan stores what the row comes to up to each position, Once stores after a row. So one description holds pointwise
+kernels (a row of one loop, one Each), reductions (Fold, Once) and softmax (Fold, Fold, Each). Sizes, strides and
+parameters are given when it runs.
 """
 
 from __future__ import annotations
@@ -18,24 +19,33 @@ from typing import Literal
 
 from weft.expr.scalar import BITS, Scalar, walk
 
-__all__ = ["Each", "Fold", "Kernel", "Once", "Operand", "Reduction", "Stage", "Store"]
+__all__ = ["Each", "Fold", "Kernel", "Once", "Operand", "Reduction", "Scan", "Stage", "Store"]
 
-REDUCTIONS = ("sum", "prod", "max", "min")
+SCANS = ("sum", "prod", "max", "min")
+POSITIONS = ("argmax", "argmin")
+REDUCTIONS = SCANS + POSITIONS
 
 
 @dataclass(frozen=True)
 class Operand:
     """One array: the name of its element type, and what is known of its stride in the loop that becomes vectors.
 
-    inner: "unit", one element after the other; "zero", always the same one; "any", given when the kernel runs.
+    inner: "unit", one element after the other; "zero", always the same one; "any", given when the kernel runs;
+    "cross", given when it runs, while the stride in the loop Kernel.cross is one element.
+    gathered: how many dimensions it has besides the loops, where load_at(operand, type, *positions) reads at the loops'
+    position and at computed ones; 0 if none. take(x, indices, axis) has no loop along x's axis, whose stride in the
+    loop of the indices is 0, and gathered=1.
     """
 
     dtype: str
-    inner: Literal["unit", "zero", "any"] = "unit"
+    inner: Literal["unit", "zero", "any", "cross"] = "unit"
+    gathered: int = 0
 
     def __post_init__(self) -> None:
-        if self.dtype not in BITS or self.inner not in ("unit", "zero", "any"):
+        if self.dtype not in BITS or self.inner not in ("unit", "zero", "any", "cross"):
             raise ValueError(f"operand: {self.dtype!r} or {self.inner!r} is not known")
+        if self.gathered < 0:
+            raise ValueError(f"operand: gathered must be at least 0, got {self.gathered}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +62,19 @@ class Reduction:
     """A row's values combined by sum, prod, max or min, from start. Later stages read it as result(number).
 
     Sums of float32 are kept in float64 from block to block, so that their error does not grow with the row's length.
-    max and min are NaN if a value is.
+    max and min are NaN if a value is. argmax and argmin are the position in the row, int64, of the first largest or
+    smallest value, or of the first NaN if there is one; they have no start, and are 0 for an empty row.
     """
 
     number: int
     op: str
     value: Scalar
-    start: float | int
+    start: float | int = 0
+
+    @property
+    def dtype(self) -> str:
+        """The result's type."""
+        return "int64" if self.op in POSITIONS else self.value.dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +92,32 @@ class Fold:
 
 
 @dataclass(frozen=True, eq=False)
+class Scan:
+    """Stores at every position of the row, where result(number) is the row combined up to it and with it.
+
+    By sum, prod, max or min, each from its start. reverse: from the row's end. Only its own stores read the results.
+    Sums of float32 are carried in float64, so that their error does not grow with the row's length.
+    """
+
+    reductions: tuple[Reduction, ...]
+    stores: tuple[Store, ...]
+    reverse: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Once:
     """Stores once after the row; loads read its first element."""
 
     stores: tuple[Store, ...]
 
 
-Stage = Each | Fold | Once
+Stage = Each | Fold | Scan | Once
+
+
+def parts(stage: Stage) -> tuple[Reduction | Store, ...]:
+    """A stage's reductions and stores, in the order they are computed."""
+    reductions = stage.reductions if isinstance(stage, Fold | Scan) else ()
+    return (*reductions, *(() if isinstance(stage, Fold) else stage.stores))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +126,9 @@ class Kernel:
 
     lanes: which loop becomes vectors: the innermost one, or with lanes the last before the row, for rows whose elements
     lie far apart while neighbouring rows lie side by side. The result is the same.
+    cross: a loop before the innermost one in which some operands have one element after the other ("cross"), while
+    others have in the innermost one: these two loops run in tiles, and operands are transposed on the way. Only for
+    one Each of rows of one loop, where no "cross" operand is gathered. The order of positions is undefined.
     Raises ValueError if a part names an operand, dimension or result that does not exist, or types do not fit.
     """
 
@@ -100,6 +138,13 @@ class Kernel:
     stages: tuple[Stage, ...]
     row_rank: int = 1
     lanes: bool = False
+    cross: int | None = None
+
+    @property
+    def indexed(self) -> frozenset[int]:
+        """The loops whose position index() reads: a caller that splits one of them would have it start anew."""
+        values = (part.value for stage in self.stages for part in parts(stage))
+        return frozenset(node.value for node in walk(*values) if node.op == "index")
 
     def __post_init__(self) -> None:
         if not (self.name.isidentifier() and self.name.isascii()):
@@ -108,29 +153,50 @@ class Kernel:
             raise ValueError(f"{self.name}: row_rank must be in 1..{self.rank}, got {self.row_rank}")
         if self.lanes and self.row_rank == self.rank:
             raise ValueError(f"{self.name}: lanes needs a loop before the row")
+        self._check_cross()
         found: dict[int, str] = {}
         for stage in self.stages:
-            parts = stage.reductions if isinstance(stage, Fold) else stage.stores
-            for part in parts:
-                self._check(part.value, found)
-            if isinstance(stage, Fold):
-                for reduction in stage.reductions:
-                    if reduction.op not in REDUCTIONS:
-                        raise ValueError(
-                            f"{self.name}: no reduction {reduction.op!r}; there are: {', '.join(REDUCTIONS)}"
-                        )
-                    if reduction.value.dtype in ("bool", "float16", "bfloat16"):
-                        raise ValueError(
-                            f"{self.name}: cannot reduce {reduction.value.dtype}; cast it to a wider type"
-                        )
-                    found[reduction.number] = reduction.value.dtype
-            else:
-                for store in stage.stores:
-                    wanted = self._operand(store.operand).dtype
-                    if store.value.dtype != wanted:
-                        raise ValueError(
-                            f"{self.name}: stores {store.value.dtype} into operand {store.operand}, {wanted}"
-                        )
+            before = dict(found)
+            for part in parts(stage):
+                self._check(part.value, before if isinstance(part, Reduction) else found)
+                if isinstance(part, Store):
+                    self._check_store(part)
+                else:
+                    self._check_reduction(part, SCANS if isinstance(stage, Scan) else REDUCTIONS)
+                    if part.number in found:
+                        raise ValueError(f"{self.name}: there are two results {part.number}")
+                    found[part.number] = part.dtype
+            if isinstance(stage, Scan):
+                found = before
+
+    def _check_cross(self) -> None:
+        crossing = [how for how in self.operands if how.inner == "cross"]
+        if self.cross is None:
+            if crossing:
+                raise ValueError(f"{self.name}: an operand is 'cross', but no loop is")
+            return
+        if not 0 <= self.cross < self.rank - 1:
+            raise ValueError(f"{self.name}: cross must be a loop before the innermost one, got {self.cross}")
+        plain = len(self.stages) == 1 and isinstance(self.stages[0], Each)
+        if not plain or self.row_rank != 1 or self.lanes or any(how.gathered for how in crossing):
+            raise ValueError(
+                f"{self.name}: cross is for one Each of rows of one loop, without gathered operands"
+            )
+
+    def _check_store(self, store: Store) -> None:
+        how = self._operand(store.operand)
+        if store.value.dtype != how.dtype:
+            raise ValueError(
+                f"{self.name}: stores {store.value.dtype} into operand {store.operand}, {how.dtype}"
+            )
+        if how.gathered:
+            raise ValueError(f"{self.name}: cannot store into operand {store.operand}, which is gathered")
+
+    def _check_reduction(self, reduction: Reduction, accepted: tuple[str, ...]) -> None:
+        if reduction.op not in accepted:
+            raise ValueError(f"{self.name}: no reduction {reduction.op!r}; there are: {', '.join(accepted)}")
+        if reduction.value.dtype in ("bool", "float16", "bfloat16"):
+            raise ValueError(f"{self.name}: cannot reduce {reduction.value.dtype}; cast it to a wider type")
 
     def _operand(self, number: int) -> Operand:
         if not 0 <= number < len(self.operands):
@@ -143,8 +209,8 @@ class Kernel:
                 raise ValueError(
                     f"{self.name}: operand {node.value} is {self.operands[node.value].dtype}, not {node.dtype}"
                 )
-            if node.op == "load_at" and len(node.args) != self.rank:
-                raise ValueError(f"{self.name}: load_at needs {self.rank} positions, got {len(node.args)}")
+            if node.op == "load_at" and len(node.args) != (wanted := self.operands[node.value].gathered):
+                raise ValueError(f"{self.name}: load_at needs {wanted} positions, got {len(node.args)}")
             if node.op == "index" and not 0 <= node.value < self.rank:
                 raise ValueError(f"{self.name}: there is no dimension {node.value}")
             if node.op == "result" and found.get(node.value) != node.dtype:

@@ -288,7 +288,11 @@ def load(operand: int, dtype: str) -> Scalar:
 
 
 def load_at(operand: int, dtype: str, *position: Scalar) -> Scalar:
-    """The element of an operand at a computed position, an int64 for each of its dimensions."""
+    """The element at the loops' position and at computed ones, an int64 for each dimension that is gathered.
+
+    Whether a position is within bounds is the caller's affair: where() wraps negative ones, minimum() and maximum()
+    keep any within.
+    """
     if any(place.dtype != "int64" for place in position):
         raise TypeError(
             f"load_at: positions must be int64, got {', '.join(place.dtype for place in position)}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.graph.graph import Graph, _sorted
+from weft.graph.graph import Graph
 from weft.ops import functions as F
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
 
-__all__ = ["backward_graph"]
+__all__ = ["backward_graph", "joint_graph"]
 
 
 def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
@@ -34,14 +34,7 @@ def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) 
             dy = input_value(value.type, f"dy{k}")
             upstream.append(dy)
             _add(slopes, value, dy)
-    needed = _reaching(graph, wanted)
-    again = _Recomputed(replaced)
-    for node in reversed(graph.nodes):
-        if node.op is None or id(node) not in needed or not any(id(v) in slopes for v in node.outputs):
-            continue
-        for value, slope in zip(node.inputs, node_gradient(node, slopes, again), strict=True):
-            if value is not None and slope is not None and id(value.node) in needed:
-                _add(slopes, value, slope)
+    _propagate(graph, wanted, slopes, _Recomputed(replaced))
     results = [slopes.get(id(v)) if want else None for v, want in zip(graph.inputs, wanted, strict=True)]
     return Graph(
         [*graph.inputs, *stand_ins, *upstream],
@@ -56,9 +49,11 @@ class _Recomputed:
         self.known = replaced
 
     def __call__(self, value: Value | None) -> Value | None:
-        if value is None or value.node.op is None:
+        if value is None:
             return value
         found = self.known.get(id(value))
+        if value.node.op is None:
+            return value if found is None else found
         if found is None:
             node = value.node
             made = Node(
@@ -76,8 +71,6 @@ class _Recomputed:
 def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[Value | None]:
     """The gradients of a node's inputs by its operator's vjp, which is given what its parameters name."""
     op = node.bound()
-    if op.by_parts():
-        return _gradient_by_parts(op, node, slopes, read)
     arguments: dict[str, Any] = {}
     variadic: list[Any] | None = None
     names = [spec.name for spec in op.inputs]
@@ -87,20 +80,25 @@ def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[V
         arguments |= dict(zip(names[:-1], inputs, strict=False)) | {names[-1]: variadic}
     else:
         arguments |= dict(zip(names, inputs, strict=True))
-    for name, value in zip(op.outputs, node.outputs, strict=True):
-        arguments[name] = read(value)
-        dy = slopes.get(id(value))
-        arguments[f"d{name}"] = dy
+    made = [read(value) for value in node.outputs]
+    dys = [slopes.get(id(value)) for value in node.outputs]
+    if op.outputs[0].startswith("*"):
+        arguments |= {op.outputs[0][1:]: made, f"d{op.outputs[0][1:]}": dys}
+    else:
+        arguments |= dict(zip(op.outputs, made, strict=True))
+        arguments |= {f"d{name}": dy for name, dy in zip(op.outputs, dys, strict=True)}
+    if type(op).vjp is Op.vjp and type(op).decompose is not Op.decompose:
+        return _gradient_of_decomposition(op, inputs, dys)
     parameters = inspect.signature(op.vjp).parameters
     if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
-        found = op.vjp(
-            *inputs, *(arguments[n] for n in op.outputs), *(arguments[f"d{n}"] for n in op.outputs)
-        )
+        found = op.vjp(*inputs, *made, *dys)
     else:
         unknown = [name for name in parameters if name not in arguments]
         if unknown:
             raise TypeError(f"{op.name}: vjp names {', '.join(unknown)}; there are: {', '.join(arguments)}")
         found = op.vjp(**{name: arguments[name] for name in parameters})
+    if found is NotImplemented:
+        return _gradient_of_decomposition(op, inputs, dys)
     listed = [found] if found is None or isinstance(found, Value) else list(found)
     if variadic is not None and len(listed) == len(names) and isinstance(listed[-1], list | tuple):
         listed = [*listed[:-1], *listed[-1]]
@@ -112,28 +110,56 @@ def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[V
     return listed
 
 
-def _gradient_by_parts(op: Op, node: Node, slopes: dict[int, Value], read: Any) -> Sequence[Value | None]:
-    """The gradients of what the operator decomposes into."""
-    inputs = [read(v) for v in node.inputs]
-    made = op.decompose(*inputs)
-    given = [(value, slopes.get(id(old))) for value, old in zip(_listed(made), node.outputs, strict=True)]
-    inner: dict[int, Value] = {}
-    for value, slope in given:
-        if slope is not None:
-            _add(inner, value, slope)
-    stop = {id(v.node) for v in inputs if v is not None}
-    order = _sorted([value for value, slope in given if slope is not None], stop)
-    for part in reversed(order):
-        if part.op is None or id(part) in stop or not any(id(v) in inner for v in part.outputs):
+def _gradient_of_decomposition(
+    op: Op, inputs: Sequence[Value | None], dys: Sequence[Value | None]
+) -> Sequence[Value | None]:
+    """The gradients of a node's inputs through what its operator decomposes to."""
+    stand_ins = [None if v is None else input_value(v.type, "x") for v in inputs]
+    results = op.decompose(*stand_ins)
+    outputs = results if isinstance(results, tuple | list) else (results,)
+    if len(outputs) != len(dys):
+        raise TypeError(f"{op.name}: decomposes to {len(outputs)} outputs, not {len(dys)}")
+    graph = Graph([v for v in stand_ins if v is not None], outputs)
+    slopes = {}
+    for output, dy in zip(outputs, dys, strict=True):
+        if output is not None and dy is not None:
+            _add(slopes, output, dy)
+    floats = [v.dtype.kind == "float" and not v.type.weak for v in graph.inputs]
+    known = {id(s): v for s, v in zip(stand_ins, inputs, strict=True) if s is not None and v is not None}
+    _propagate(graph, floats, slopes, _Recomputed(known))
+    return [None if v is None else slopes.get(id(v)) for v in stand_ins]
+
+
+def joint_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
+    """As backward_graph, but the values that the gradients read are computed inside.
+
+    Inputs: those of the graph, then the gradients of the given outputs. So its own gradient is the second one.
+    """
+    slopes: dict[int, Value] = {}
+    upstream = []
+    for k, (value, is_given) in enumerate(zip(graph.outputs, given, strict=True)):
+        if value is not None and is_given:
+            upstream.append(input_value(value.type, f"dy{k}"))
+            _add(slopes, value, upstream[-1])
+    _propagate(graph, wanted, slopes, lambda value: value)
+    results = [slopes.get(id(v)) for v, want in zip(graph.inputs, wanted, strict=True) if want]
+    return Graph([*graph.inputs, *upstream], results)
+
+
+def _propagate(
+    graph: Graph,
+    wanted: Sequence[bool],
+    slopes: dict[int, Value],
+    read: Callable[[Value | None], Value | None],
+) -> None:
+    """Adds to slopes, the gradients of values by id, those of what the graph's outputs were computed from."""
+    needed = _reaching(graph, wanted)
+    for node in reversed(graph.nodes):
+        if node.op is None or id(node) not in needed or not any(id(v) in slopes for v in node.outputs):
             continue
-        for value, slope in zip(part.inputs, node_gradient(part, inner, lambda v: v), strict=True):
-            if value is not None and slope is not None:
-                _add(inner, value, slope)
-    return [None if v is None or v.dtype.kind != "float" else inner.pop(id(v), None) for v in inputs]
-
-
-def _listed(made: Any) -> list[Value]:
-    return [made] if isinstance(made, Value) else list(made)
+        for value, slope in zip(node.inputs, node_gradient(node, slopes, read), strict=True):
+            if value is not None and slope is not None and id(value.node) in needed:
+                _add(slopes, value, slope)
 
 
 def _add(slopes: dict[int, Value], value: Value, slope: Value) -> None:

@@ -13,9 +13,10 @@ graph(x0: f32[2]@cpu:0)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
 from weft.ops.types import TensorType
@@ -58,8 +59,8 @@ class Graph:
         return "\n".join([*lines, f"  return {', '.join(map(name, self.outputs))}"])
 
 
-def _sorted(outputs: Sequence[Value | None], stop: Collection[int] = ()) -> tuple[Node, ...]:
-    """The nodes that outputs need, each after those it reads; not beyond those whose ids are in stop."""
+def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
+    """The nodes that outputs need, each after those it reads."""
     done: dict[int, Node] = {}
     stack = [(value.node, False) for value in reversed(outputs) if value is not None]
     while stack:
@@ -70,8 +71,6 @@ def _sorted(outputs: Sequence[Value | None], stop: Collection[int] = ()) -> tupl
             done[id(node)] = node
             continue
         stack.append((node, True))
-        if id(node) in stop:
-            continue
         reads = [*node.inputs, *node.runtime.values()]
         stack.extend((v.node, False) for v in reversed(reads) if v is not None and id(v.node) not in done)
     return tuple(done.values())
@@ -111,34 +110,23 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
 
 
 def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """An operator's outputs by its reference; a pointwise one without a reference by its scalar function."""
-    from weft.ops.op import Op as Base
-
-    if type(op).reference is not Base.reference:
-        made = op.reference(*arrays)
-    elif type(op).decompose is not Base.decompose and "scalar" not in dir(op):
-        given = [v for v in node.inputs if v is not None]
-        parts = graph_of(op.decompose, [None if v is None else v.type for v in node.inputs])
-        made = tuple(interpret(parts, [a for a in arrays if a is not None][: len(given)]))
-    else:
-        made = _by_loop(op, node, arrays)
-    return made if isinstance(made, tuple) else (made,)
-
-
-def _by_loop(op: Op, node: Node, arrays: Sequence[Any]) -> Any:
+    """An operator's outputs by its reference; without one by its loop, else by what it decomposes to."""
     import numpy as np
 
-    from weft.expr.evaluate import evaluate
-    from weft.expr.kernel import Each
-    from weft.ops.kernels import Loop
+    from weft.ops.evaluate import evaluate_loop
 
-    loop = next(iter(op.kernels(*(None if v is None else v.type for v in node.inputs))), None)
-    if not isinstance(loop, Loop) or len(loop.stages) != 1 or not isinstance(loop.stages[0], Each):
-        raise NotImplementedError(f"{op.name}: no reference")
-    given = {
-        k: np.asarray(a, v.type.dtype.numpy)
-        for k, (a, v) in enumerate(zip(arrays, node.inputs, strict=True))
-        if v is not None
-    }
-    values = [evaluate(store.value, given, loop.numbers) for store in loop.stages[0].stores]
-    return tuple(np.broadcast_to(v, o.shape) for v, o in zip(values, node.outputs, strict=True))
+    if type(op).reference is not Op.reference:
+        made = op.reference(*arrays)
+        return made if isinstance(made, tuple) else (made,)
+    types = [None if v is None else v.type for v in node.inputs]
+    given = [
+        None if v is None else np.asarray(a, v.type.dtype.numpy)
+        for a, v in zip(arrays, node.inputs, strict=True)
+    ]
+    loop = next((choice for choice in op.kernels(*types) if isinstance(choice, Loop)), None)
+    if loop is not None:
+        found = evaluate_loop(loop, given, [o.type.dtype.numpy for o in node.outputs])
+        return tuple(np.reshape(a, o.shape) for a, o in zip(found, node.outputs, strict=True))
+    if type(op).decompose is not Op.decompose:
+        return tuple(interpret(graph_of(op.decompose, types), [a for a in given if a is not None]))
+    raise NotImplementedError(f"{op.name}: no reference")

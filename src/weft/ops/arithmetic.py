@@ -5,25 +5,59 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import numpy as np
+
+from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
+from weft.ops import functions as F
 from weft.ops.op import op
-from weft.ops.pointwise import Pointwise
-from weft.ops.samples import Sample, arrays
+from weft.ops.pointwise import Pointwise, unbroadcast
+from weft.ops.samples import Array, Sample, arrays
 
 Scalar = e.Scalar
 PAIRS = (((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((0, 3), (1, 1)), ((), (2,)))
+NUMBERS = ("int", "uint", "float")
+SIGNS = (-7.0, 7.0, -7.0, 7.0, 6.0, -6.0, 0.0, 2.5), (2.0, -2.0, -2.0, 2.0, 3.0, 3.0, 3.0, -0.5)
 
 
 class Arithmetic(Pointwise):
-    """Base of binary operators on numbers."""
+    """Base of binary operators on numbers. second: the range of the second operand in samples."""
 
     family: ClassVar[str] = "arithmetic"
+    first: ClassVar[tuple[float, float]] = (-2.0, 2.0)
+    second: ClassVar[tuple[float, float]] = (-2.0, 2.0)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
+        (low, high), (low2, high2) = cls.first, cls.second
         for a, b in PAIRS:
-            yield Sample(arrays(a), arrays(b))
-        yield Sample(arrays((3,)), 2)
+            yield Sample(
+                Array(a, low=low, high=high, distinct=True), Array(b, low=low2, high=high2, distinct=True)
+            )
+        yield Sample(Array((3,), low=low, high=high), 2)
+        yield Sample(Array((3,), low=low, high=high), 1.5)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, f"{cls.name}: sizes 2 and 3", Sample(arrays((2,)), arrays((3,)))
+        if "bool" not in cls.takes:
+            flags = arrays((2,), dtype="bool")
+            yield DTypeError, f"{cls.name}: takes", Sample(flags, flags)
+
+
+class Division(Arithmetic):
+    """Base of what divides: the second operand keeps away from 0, signs are mixed."""
+
+    takes: ClassVar[tuple[str, ...]] = NUMBERS
+    second: ClassVar[tuple[float, float]] = (0.5, 3.0)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        yield Sample(*(Array((8,), values=values) for values in SIGNS), gradient=False)
+        yield Sample(
+            Array((3,), values=(3, -3, 0), dtype="int32"), Array((3,), values=(0, 0, 0), dtype="int32")
+        )
 
 
 @op
@@ -46,6 +80,27 @@ class Add(Arithmetic):
 
 
 @op
+class Subtract(Arithmetic):
+    """a - b.
+
+    a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers wrap.
+    Source: array API 2024.12, subtract.
+
+    >>> import weft as wf
+    >>> wf.subtract(wf.tensor([3, 2]), 1)
+    tensor([2, 1], dtype=int64, device=cpu:0)
+    """
+
+    takes: ClassVar[tuple[str, ...]] = NUMBERS
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        return a - b
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return a - b
+
+
+@op
 class Multiply(Arithmetic):
     """a * b; for booleans their and.
 
@@ -62,3 +117,581 @@ class Multiply(Arithmetic):
 
     def reference(self, a: Any, b: Any) -> Any:
         return a * b
+
+
+@op
+class Divide(Division):
+    """a / b as real numbers.
+
+    a, b: shapes fit by broadcasting; integers and booleans are computed as float32. Returns the promoted
+    floating-point type. Division by 0 gives an infinity, 0 / 0 NaN.
+    Source: array API 2024.12, divide.
+
+    >>> import weft as wf
+    >>> wf.divide(wf.tensor([1, 3]), 2)
+    tensor([0.5, 1.5], dtype=float32, device=cpu:0)
+    """
+
+    result: ClassVar[str] = "float"
+    takes: ClassVar[tuple[str, ...]] = ("float",)
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        return a / b
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.true_divide(a, b)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "divide: sizes 2 and 3", Sample(arrays((2,)), arrays((3,)))
+
+
+def _signs_differ(a: Scalar, b: Scalar) -> Scalar:
+    zero = e.constant(0, a.dtype)
+    return (a < zero) ^ (b < zero)
+
+
+@op
+class FloorDivide(Division):
+    """The greatest whole number that is at most a / b.
+
+    a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers divided by 0 give 0,
+    floats as a / b. No gradient.
+    Source: array API 2024.12, floor_divide.
+
+    >>> import weft as wf
+    >>> wf.floor_divide(wf.tensor([7, -7]), 2)
+    tensor([ 3, -4], dtype=int64, device=cpu:0)
+    """
+
+    smooth: ClassVar[bool] = False
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        if a.dtype in e.UNSIGNED:
+            return a / b
+        rest = a % b
+        below = (rest != 0) & _signs_differ(rest, b)
+        if a.dtype not in e.FLOATS:
+            return a / b - e.cast(below & (b != 0), a.dtype)
+        whole = (a - rest) / b
+        whole = whole - e.cast(below, a.dtype)
+        down = e.call("floor", whole)
+        near = e.where(whole - down > 0.5, down + 1, down)
+        return e.where(b == 0, a / b, e.where(near == 0, e.call("copysign", near, a / b), near))
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.floor_divide(a, b)
+
+
+@op
+class Remainder(Division):
+    """a - b * floor(a / b): what division leaves, with the sign of b.
+
+    a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. For b = 0 integers give 0, floats
+    NaN.
+    Source: array API 2024.12, remainder.
+
+    >>> import weft as wf
+    >>> wf.remainder(wf.tensor([7, -7]), 3)
+    tensor([1, 2], dtype=int64, device=cpu:0)
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        rest = a % b
+        if a.dtype in e.UNSIGNED:
+            return rest
+        moved = e.where((rest != 0) & _signs_differ(rest, b), rest + b, rest)
+        if a.dtype in e.FLOATS:
+            return e.where(rest == 0, e.call("copysign", rest, b), moved)
+        return e.where(b == 0, e.constant(0, a.dtype), moved)
+
+    def vjp(self, a: Any, b: Any, dy: Any) -> Any:
+        if dy.dtype.kind != "float":
+            return None, None
+        return unbroadcast(dy, a), -unbroadcast(dy * F.floor_divide(a, b), b)
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.remainder(a, b)
+
+
+@op
+class Fmod(Division):
+    """a - b * trunc(a / b): what division leaves, with the sign of a.
+
+    a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. For b = 0 integers give 0, floats
+    NaN.
+    Source: IEEE C99, fmod.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.fmod(wf.tensor([7, -7]), 3)
+    tensor([ 1, -1], dtype=int64, device=cpu:0)
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        if a.dtype in e.FLOATS:
+            return a % b
+        return e.where(b == 0, e.constant(0, a.dtype), a % b)
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.fmod(a, b)
+
+
+@op
+class Pow(Arithmetic):
+    """a to the power of b.
+
+    a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers wrap; a negative power of
+    an integer is 0 unless that is 1 or -1. Floats as C's pow: 0 ** 0 and NaN ** 0 are 1, a negative number to a power
+    that is not whole is NaN.
+    Source: array API 2024.12, pow.
+
+    >>> import weft as wf
+    >>> wf.pow(wf.tensor([2., 3.]), 2)
+    tensor([4., 9.], dtype=float32, device=cpu:0)
+    """
+
+    takes: ClassVar[tuple[str, ...]] = NUMBERS
+    first: ClassVar[tuple[float, float]] = (0.5, 2.0)
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        return e.call("pow", a, b) if a.dtype in e.FLOATS else _integer_power(a, b)
+
+    def reference(self, a: Any, b: Any) -> Any:
+        if np.result_type(a, b).kind in "iu":
+            size = np.broadcast(a, b).shape
+            exact = [_wrapped_power(int(x), int(y)) for x, y in np.broadcast(a, b)]
+            return np.array(exact, np.uint64).reshape(size).astype(np.result_type(a, b))
+        return np.power(a, b)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        whole = Array((7,), values=(0, 1, -1, 2, -3, 5, -2), dtype="int32")
+        yield Sample(whole, Array((7,), values=(0, -1, -3, 31, 3, 20, -1), dtype="int32"))
+        yield Sample(Array((3,), values=(-2, 3, -1.5)), Array((3,), values=(3, 2, 2)), gradient=False)
+
+
+def _wrapped_power(a: int, b: int) -> int:
+    if b < 0:
+        return (a**-b if abs(a) == 1 else 0) % 2**64
+    return pow(a, b, 2**64)
+
+
+def _integer_power(a: Scalar, b: Scalar) -> Scalar:
+    """By squaring: one step for each bit of the exponent."""
+    one, zero = e.constant(1, a.dtype), e.constant(0, a.dtype)
+    power, square = one, a
+    steps = e.BITS[a.dtype] - (a.dtype in e.SIGNED)
+    for bit in range(steps):
+        power = e.where((b >> bit) & 1 == 1, power * square, power)
+        square = square * square
+    if a.dtype in e.UNSIGNED:
+        return power
+    odd = e.where(b & 1 == 1, a, one)
+    return e.where(b < 0, e.where((a == 1) | (a == -1), odd, zero), power)
+
+
+class Extreme(Arithmetic):
+    """Base of the larger and the smaller of two."""
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        nan = float("nan")
+        yield Sample(
+            Array((4,), values=(nan, 1.0, nan, 2.0)),
+            Array((4,), values=(1.0, nan, nan, -2.0)),
+            gradient=False,
+        )
+
+
+@op
+class Maximum(Extreme):
+    """The larger of a and b; NaN if one is NaN.
+
+    a, b: any dtype; shapes fit by broadcasting. Returns the promoted type. The gradient is shared between equal ones.
+    Source: array API 2024.12, maximum.
+
+    >>> import weft as wf
+    >>> wf.maximum(wf.tensor([1, 5]), 3)
+    tensor([3, 5], dtype=int64, device=cpu:0)
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        return e.maximum(a, b)
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.maximum(a, b)
+
+
+@op
+class Minimum(Extreme):
+    """The smaller of a and b; NaN if one is NaN.
+
+    a, b: any dtype; shapes fit by broadcasting. Returns the promoted type. The gradient is shared between equal ones.
+    Source: array API 2024.12, minimum.
+
+    >>> import weft as wf
+    >>> wf.minimum(wf.tensor([1, 5]), 3)
+    tensor([1, 3], dtype=int64, device=cpu:0)
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        return e.minimum(a, b)
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.minimum(a, b)
+
+
+def _given(a: Scalar, b: Scalar, both: Scalar) -> Scalar:
+    """Of two numbers the one that is not NaN; both if neither is."""
+    if a.dtype not in e.FLOATS:
+        return both
+    return e.where(a != a, b, e.where(b != b, a, both))
+
+
+@op
+class Fmax(Extreme):
+    """The larger of a and b; if one is NaN, the other.
+
+    a, b: any dtype; shapes fit by broadcasting. Returns the promoted type.
+    Source: IEEE 754-2019, maximumNumber.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.fmax(wf.tensor([1., float("nan")]), 0)
+    tensor([1., 0.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        return _given(a, b, e.maximum(a, b))
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.fmax(a, b)
+
+
+@op
+class Fmin(Extreme):
+    """The smaller of a and b; if one is NaN, the other.
+
+    a, b: any dtype; shapes fit by broadcasting. Returns the promoted type.
+    Source: IEEE 754-2019, minimumNumber.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.fmin(wf.tensor([1., float("nan")]), 2)
+    tensor([1., 2.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        return _given(a, b, e.minimum(a, b))
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.fmin(a, b)
+
+
+class FloatPair(Arithmetic):
+    """Base of binary functions of real numbers: integers are computed as float32."""
+
+    result: ClassVar[str] = "float"
+    takes: ClassVar[tuple[str, ...]] = ("float",)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, f"{cls.name}: sizes 2 and 3", Sample(arrays((2,)), arrays((3,)))
+
+
+@op
+class Hypot(FloatPair):
+    """sqrt(a**2 + b**2), without overflow on the way.
+
+    a, b: float[...], integers as float32; shapes fit by broadcasting. Returns the promoted type. An infinity gives an
+    infinity. The gradient at (0, 0) is 0.
+    Source: array API 2024.12, hypot.
+
+    >>> import weft as wf
+    >>> wf.hypot(wf.tensor([3.]), 4)
+    tensor([5.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        long = e.maximum(abs(a), abs(b))
+        ratio = e.minimum(abs(a), abs(b)) / long
+        infinite = (abs(a) == float("inf")) | (abs(b) == float("inf"))
+        length = long * e.call("sqrt", ratio * ratio + 1)
+        return e.where(infinite, e.constant(float("inf"), a.dtype), e.where(long == 0, long, length))
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.hypot(a, b)
+
+
+@op
+class Logaddexp(FloatPair):
+    """log(exp(a) + exp(b)), finite wherever the answer is.
+
+    a, b: float[...], integers as float32; shapes fit by broadcasting. Returns the promoted type.
+    Source: array API 2024.12, logaddexp.
+
+    >>> import weft as wf
+    >>> wf.logaddexp(wf.tensor(float("-inf")), 1.).item()
+    1.0
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        apart = e.maximum(a, b) + e.call("log1p", e.call("exp", -abs(a - b)))
+        return e.where(a == b, a + float(np.log(2)), apart)
+
+    def vjp(self, a: Any, b: Any, dy: Any) -> Any:
+        return unbroadcast(dy * F.sigmoid(a - b), a), unbroadcast(dy * F.sigmoid(b - a), b)
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.logaddexp(a, b)
+
+
+@op
+class Atan2(FloatPair):
+    """The angle of the point (b, a) in radians, from -pi to pi.
+
+    a, b: float[...], integers as float32; shapes fit by broadcasting. Returns the promoted type. Signs of zeros count.
+    Source: array API 2024.12, atan2.
+
+    >>> import weft as wf
+    >>> wf.atan2(wf.tensor([0., 0.]), 1)
+    tensor([0., 0.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        return e.call("atan2", a, b)
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.arctan2(a, b)
+
+
+@op
+class Copysign(FloatPair):
+    """The magnitude of a with the sign of b.
+
+    a, b: float[...], integers as float32; shapes fit by broadcasting. Returns the promoted type. The sign of a zero and
+    of NaN counts. The gradient at a = 0 is 0.
+    Source: array API 2024.12, copysign.
+
+    >>> import weft as wf
+    >>> wf.copysign(wf.tensor([1., -2.]), -0.)
+    tensor([-1., -2.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, a: Scalar, b: Scalar) -> Scalar:
+        return e.call("copysign", a, b)
+
+    def reference(self, a: Any, b: Any) -> Any:
+        return np.copysign(a, b)
+
+
+@op
+class Lerp(Pointwise):
+    """a + weight * (b - a): from a at weight 0 to b at weight 1, exact at both.
+
+    a, b, weight: float[...] or numbers; shapes fit by broadcasting. Returns the promoted type.
+    Source: PyTorch's lerp.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.lerp(wf.tensor([0., 2.]), wf.tensor([10., 4.]), 0.5)
+    tensor([5., 3.], dtype=float32, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "arithmetic"
+    result: ClassVar[str] = "float"
+    takes: ClassVar[tuple[str, ...]] = ("float",)
+
+    def scalar(self, a: Scalar, b: Scalar, weight: Scalar) -> Scalar:
+        rise = b - a
+        return e.where(abs(weight) < 0.5, a + weight * rise, b - rise * (1 - weight))
+
+    def vjp(self, a: Any, b: Any, weight: Any, dy: Any) -> Any:
+        return (
+            unbroadcast(dy * (1 - weight), a),
+            unbroadcast(dy * weight, b),
+            None if weight.type.weak else unbroadcast(dy * (b - a), weight),
+        )
+
+    def reference(self, a: Any, b: Any, weight: Any) -> Any:
+        return a + weight * (b - a)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3)), arrays((2, 3)), 0.25)
+        yield Sample(arrays((2, 3)), arrays((3,)), arrays((2, 1), low=0.0, high=1.0))
+        yield Sample(arrays(()), arrays((0,)), 1.0)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "lerp: sizes 2 and 3", Sample(arrays((2,)), arrays((3,)), 0.5)
+
+
+@op
+class Clip(Pointwise):
+    """x, but at least min and at most max: minimum(maximum(x, min), max).
+
+    x: numbers [...]; min, max: arrays whose shapes fit by broadcasting, numbers, or None for no bound. Returns x's dtype,
+    or the promoted one if a bound is a float and x is not. NaN stays NaN. Where min > max the result is max.
+    Source: array API 2024.12, clip.
+
+    >>> import weft as wf
+    >>> wf.clip(wf.tensor([-1, 4, 9]), 0, 5)
+    tensor([0, 4, 5], dtype=int64, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "arithmetic"
+    takes: ClassVar[tuple[str, ...]] = NUMBERS
+
+    def scalar(self, x: Scalar, min: Scalar | None = None, max: Scalar | None = None) -> Scalar:
+        above = x if min is None else e.maximum(x, min)
+        return above if max is None else e.minimum(above, max)
+
+    def reference(self, x: Any, min: Any = None, max: Any = None) -> Any:
+        above = x if min is None else np.maximum(x, min)
+        return above if max is None else np.minimum(above, max)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x = arrays((2, 3), distinct=True)
+        yield Sample(x, 0, 1)
+        yield Sample(x, -0.5, 1, dtypes=("float32", "float64"))
+        yield Sample(x, None, 0.5)
+        yield Sample(x, arrays((3,)))
+        yield Sample(x, arrays((2, 1)), arrays((3,)))
+        yield Sample(arrays((0,)), 0)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield DTypeError, "clip: takes", Sample(arrays((2,), dtype="bool"))
+
+
+class Sign1(Pointwise):
+    """Base of functions of one number that keep its type."""
+
+    family: ClassVar[str] = "arithmetic"
+    takes: ClassVar[tuple[str, ...]] = NUMBERS
+
+    def reference(self, x: Any) -> Any:
+        return getattr(np, self.name)(x)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for shape in ((2, 3), (), (0, 4)):
+            yield Sample(arrays(shape, distinct=True))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        if "bool" not in cls.takes:
+            yield DTypeError, f"{cls.name}: takes", Sample(arrays((2,), dtype="bool"))
+
+
+@op
+class Negative(Sign1):
+    """-x.
+
+    x: numbers [...], no booleans. Returns x's shape and dtype. Integers wrap.
+    Source: array API 2024.12, negative.
+
+    >>> import weft as wf
+    >>> wf.negative(wf.tensor([1, -2]))
+    tensor([-1,  2], dtype=int64, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return -x
+
+
+@op
+class Positive(Sign1):
+    """+x: the same numbers.
+
+    x: numbers [...], no booleans. Returns x's shape and dtype.
+    Source: array API 2024.12, positive.
+
+    >>> import weft as wf
+    >>> wf.positive(wf.tensor([1, -2]))
+    tensor([ 1, -2], dtype=int64, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return x
+
+
+@op
+class Abs(Sign1):
+    """The magnitude of x.
+
+    x: numbers [...], no booleans. Returns x's shape and dtype. The least integer of a type stays itself. The gradient at
+    0 is 0.
+    Source: array API 2024.12, abs.
+
+    >>> import weft as wf
+    >>> wf.abs(wf.tensor([1, -2]))
+    tensor([1, 2], dtype=int64, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return x if x.dtype in e.UNSIGNED else abs(x)
+
+
+@op
+class Sign(Sign1):
+    """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN.
+
+    x: numbers [...], no booleans. Returns x's shape and dtype. The gradient is 0.
+    Source: array API 2024.12, sign.
+
+    >>> import weft as wf
+    >>> wf.sign(wf.tensor([3., -2., 0.]))
+    tensor([ 1., -1.,  0.], dtype=float32, device=cpu:0)
+    """
+
+    smooth: ClassVar[bool] = False
+
+    def scalar(self, x: Scalar) -> Scalar:
+        zero, one = e.constant(0, x.dtype), e.constant(1, x.dtype)
+        negative = zero if x.dtype in e.UNSIGNED else e.where(x < 0, -one, zero)
+        found = e.where(x > 0, one, negative)
+        return e.where(x != x, x, found) if x.dtype in e.FLOATS else found
+
+
+@op
+class Square(Sign1):
+    """x * x.
+
+    x: numbers [...], no booleans. Returns x's shape and dtype. Integers wrap.
+    Source: array API 2024.12, square.
+
+    >>> import weft as wf
+    >>> wf.square(wf.tensor([3, -2]))
+    tensor([9, 4], dtype=int64, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return x * x
+
+
+@op
+class Reciprocal(Sign1):
+    """1 / x.
+
+    x: float[...], integers and booleans as float32. Returns x's shape. 0 gives an infinity of its sign.
+    Source: array API 2024.12, reciprocal.
+
+    >>> import weft as wf
+    >>> wf.reciprocal(wf.tensor([2, 4]))
+    tensor([0.5 , 0.25], dtype=float32, device=cpu:0)
+    """
+
+    result: ClassVar[str] = "float"
+    takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint", "float")
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return 1 / x
+
+    def reference(self, x: Any) -> Any:
+        return np.true_divide(1, x)

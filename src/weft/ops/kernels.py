@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.expr import scalar as e
-from weft.expr.kernel import Each, Fold, Once, Reduction, Stage, Store
+from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
-__all__ = ["Loop", "Native", "Row", "Several", "View", "pointwise_loop", "reducible"]
+__all__ = ["Loop", "Native", "Parts", "Row", "Several", "View", "pointwise_loop", "reducible"]
 
 Scalar = e.Scalar
 
@@ -26,11 +26,14 @@ KEY, STREAM, OFFSET = "key", "stream", "offset"
 RESERVATION = ((KEY, "uint64"), (STREAM, "uint64"), (OFFSET, "uint64"))
 
 
+See = Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[tuple[Any, ...], tuple[Any, ...], Any] | None]
+
+
 @dataclass(frozen=True, eq=False)
 class Loop:
     """Stages over the positions of a space, the broadcast shape of the inputs.
 
-    In the stages load(k) is input k, stores go to operand `inputs + j` for output j, and parameter(k) is number k of
+    In the stages load(k) is input k (one that is missing is not loaded), index(d) the position in dimension d, stores go to operand `inputs + j` for output j, and parameter(k) is number k of
     `numbers`: a size, or a Runtime attribute's Value. axes: those that make up a row; an output that stages store Once
     has size 1 there (`kept` shape; the planner drops these dimensions if the operator does not keep them).
     ordered: positions in a row count (scans, arguments of extremes).
@@ -88,11 +91,25 @@ class View:
     None means that no view shows these elements; the planner then sees a contiguous copy.
     """
 
-    see: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[tuple[Any, ...], tuple[Any, ...], Any] | None]
+    see: See
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The output is put together from copies: (input number, see) copies that input into see's view of the output.
+
+    Inputs have the shape of their view, or broadcast to it; they are converted to the output's type as cast does. Parts
+    do not overlap, so they may be copied in any order or at once. fill: what the rest of the output is filled with (a
+    number or a Runtime attribute's Value); None: the parts cover all of it. With write mode "add" parts are added, and
+    fill is added to the rest. Inputs that are no part are not read; they only lend their shape.
+    """
+
+    parts: tuple[tuple[int, See], ...]
+    fill: Any = None
 
 
 def pointwise_loop(
-    types: Sequence[TensorType], results: Sequence[Scalar], numbers: Sequence[Any] = ()
+    types: Sequence[TensorType | None], results: Sequence[Scalar], numbers: Sequence[Any] = ()
 ) -> Loop:
     """A Loop that stores one result for each output at every position."""
     stores = tuple(Store(len(types) + k, result) for k, result in enumerate(results))
@@ -131,7 +148,7 @@ class Row:
     _count: int = 0
     _stage_of: dict[int, int] = field(default_factory=dict)
 
-    def reduce(self, op: str, value: Scalar, start: float | int) -> Scalar:
+    def reduce(self, op: str, value: Scalar, start: float | int = 0) -> Scalar:
         """The row's values combined by a reduction of weft.expr.kernel."""
         needs = [self._stage_of[node.value] for node in e.walk(value) if node.op == "result"]
         after = max(needs, default=-1)
@@ -145,8 +162,9 @@ class Row:
         else:
             self.stages.append([reduction])
             self._stage_of[number] = len(self.stages) - 1
-        dtype = "int64" if op in ("argmax", "argmin") else value.dtype
-        return e.result(number, dtype)
+        if op in ("argmax", "argmin"):
+            self.ordered = True
+        return e.result(number, reduction.dtype)
 
     def sum(self, value: Scalar) -> Scalar:
         return self.reduce("sum", value, 0)
@@ -160,13 +178,23 @@ class Row:
     def min(self, value: Scalar) -> Scalar:
         return self.reduce("min", value, highest(value.dtype))
 
-    def each(self, output: int, value: Scalar) -> None:
-        """Store at every position."""
-        self.stages.append(Each((Store(self.inputs + output, value),)))
+    def each(self, *values: Scalar) -> None:
+        """Store at every position, one value for each of the first outputs."""
+        self.stages.append(Each(self._stores(0, values)))
 
-    def once(self, output: int, value: Scalar) -> None:
-        """Store once a row."""
-        self.stages.append(Once((Store(self.inputs + output, value),)))
+    def once(self, first: int, *values: Scalar) -> None:
+        """Store once a row, one value for each output from the first one."""
+        self.stages.append(Once(self._stores(first, values)))
+
+    def scan(self, op: str, value: Scalar, start: float | int, dtype: str, reverse: bool = False) -> None:
+        """Store at every position, as dtype into the first output, the row combined up to it and with it."""
+        self.ordered = True
+        number, self._count = self._count, self._count + 1
+        stores = self._stores(0, (e.cast(e.result(number, value.dtype), dtype),))
+        self.stages.append(Scan((Reduction(number, op, value, start),), stores, reverse))
+
+    def _stores(self, first: int, values: tuple[Scalar, ...]) -> tuple[Store, ...]:
+        return tuple(Store(self.inputs + first + k, value) for k, value in enumerate(values))
 
     def number(self, value: Any, dtype: str) -> Scalar:
         """A size or a Runtime attribute as a scalar of this type."""

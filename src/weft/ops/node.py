@@ -169,8 +169,8 @@ def constant(value: bool | int | float, dtype: DType | None = None) -> Value:
 def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """A call's arguments as the inputs and the attributes of an operator.
 
-    Positional arguments are cls.leading if there is one, the inputs in order, then the attributes of cls.positional.
-    Inputs may be named, too.
+    Positional arguments are cls.leading if there is one, then the inputs in order and the attributes of cls.positional,
+    or just cls.positional where it names inputs, too. Inputs may be named.
     Raises TypeError where they do not fit.
     """
     inputs: list[Any] = []
@@ -178,6 +178,15 @@ def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
     named = dict(kwargs)
     if cls.leading and cls.leading not in named and rest:
         named[cls.leading] = rest.pop(0)
+    attributes = cls.positional
+    if any(spec.name in attributes for spec in cls.inputs):
+        if len(rest) > len(attributes):
+            raise TypeError(f"{cls.name}: takes {len(attributes)} positional arguments, got {len(args)}")
+        for name, value in zip(attributes, rest, strict=False):
+            if name in named:
+                raise TypeError(f"{cls.name}: {name} is given twice")
+            named[name] = value
+        rest, attributes = [], ()
     for spec in cls.inputs:
         if spec.variadic:
             given = rest[0] if len(rest) == 1 and isinstance(rest[0], list | tuple) else rest
@@ -191,7 +200,7 @@ def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
             inputs.append(None)
         else:
             raise TypeError(f"{cls.name}: {spec.name} must be given")
-    for attribute in cls.positional:
+    for attribute in attributes:
         if rest:
             if attribute in named:
                 raise TypeError(f"{cls.name}: {attribute} is given twice")
@@ -215,8 +224,8 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     }
     made = cls(**attributes)
     node = make_node(made, [_lift(cls, value) for value in inputs], runtime)
-    visible = node.outputs[: len(node.outputs) - cls.hidden]
-    return visible[0] if len(visible) == 1 else visible
+    visible = node.outputs[: len(node.outputs) - made.hidden]
+    return visible[0] if len(visible) == 1 and not made.outputs[0].startswith("*") else visible
 
 
 def make_node(op: Op, inputs: Sequence[Value | None], runtime: dict[str, Value] | None = None) -> Node:

@@ -124,6 +124,7 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "tuple[bool, ...]": _several(_exactly(bool)),
     "tuple[tuple[int, ...], ...]": _several(_several(_integer)),
     "tuple[DType, ...]": _several(as_dtype),
+    "tuple[str, ...]": _several(_exactly(str)),
     "int | tuple[int, ...]": _either(_integer, _several(_integer)),
     "int | str | tuple[int, ...]": _either(_integer, _either(_exactly(str), _several(_integer))),
     "str | tuple[int, ...]": _either(_exactly(str), _several(_integer)),
@@ -142,12 +143,14 @@ class Op:
     """Base of all operators. See the module for the rules that a class may give.
 
     name: its public name, by default the class's in snake case. family: a word for lists and documentation.
-    outputs: names of the outputs, those a vjp refers to; the last `hidden` of them are not given to callers.
-    positional: attributes that may be given by position after the inputs; leading: the one given before them (einsum's
-    equation). learnable: inputs that a symbol makes by itself, as variables to be trained. writes: inputs that the
-    operator writes, with the output that has their new content (running statistics). random: it draws random numbers,
-    as draws() says. method: it is also a method of arrays.
-    public: users see it; the others are what gradients and plans are made of.
+    outputs: names of the outputs, those a vjp refers to; the last `hidden` of them are not given to callers. ("*y",)
+    stands for any number, as many as infer says; callers get a tuple, and a vjp lists, with None for gradients that are
+    zero. Ask the operator for them, not its class: they may depend on attributes.
+    positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
+    leading: the attribute given before the inputs (einsum's equation). learnable: inputs that a symbol makes by itself,
+    as variables to be trained; learnable_types says how. writes: inputs that the operator writes, with the output that
+    has their new content (running statistics). random: it draws random numbers, as draws says.
+    method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
     """
 
     name: ClassVar[str] = ""
@@ -263,7 +266,10 @@ class Op:
         raise NotImplementedError(f"{self.name}: no infer")
 
     def vjp(self, *values: Any) -> Any:
-        """A gradient for each input, None for those that have none; one alone need not be in a tuple."""
+        """A gradient for each input, None for those that have none; one alone need not be in a tuple.
+
+        NotImplemented: by decompose; so it is without a vjp, where there is a decompose.
+        """
         raise NotImplementedError(f"{self.name}: has no gradient")
 
     def kernels(self, *inputs: TensorType | None) -> Iterator[Any]:
@@ -307,11 +313,6 @@ class Op:
 
     # Helpers for rules.
 
-    @classmethod
-    def by_parts(cls) -> bool:
-        """Whether it is differentiated as what it decomposes into, having no vjp of its own."""
-        return cls.vjp is Op.vjp and cls.decompose is not Op.decompose
-
     def fail(self, error: type[Exception], fact: str, **operands: TensorType | None) -> Exception:
         """error(``name: fact: operand is type, ...``), to be raised.
 
@@ -335,7 +336,7 @@ def differentiable(cls: type[Op]) -> bool:
     >>> differentiable(get("exp")), differentiable(get("argmax"))
     (True, False)
     """
-    return cls.vjp is not Op.vjp or cls.by_parts()
+    return cls.vjp is not Op.vjp or cls.decompose is not Op.decompose
 
 
 def op(cls: O) -> O:

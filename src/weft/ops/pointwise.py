@@ -8,16 +8,16 @@ True
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft.base.dtype import DType, as_dtype, bool_, float32
+from weft.base.dtype import DType, bool_, float32
 from weft.base.errors import DTypeError
 from weft.expr import scalar as e
 from weft.expr.functions import derive
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, pointwise_loop
-from weft.ops.op import Attribute, Op, op
+from weft.ops.op import Op, op
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, promote
 
@@ -47,29 +47,37 @@ class Pointwise(Op):
     def signature_rule(cls) -> Callable[..., Any] | None:
         return None if cls.scalar.__qualname__ == "Pointwise.scalar" else cls.scalar
 
-    def compute_dtype(self, *inputs: TensorType) -> DType:
-        """The type that operands are converted to."""
-        common = promote(*inputs)
+    def compute_dtype(self, *inputs: TensorType | None) -> DType:
+        """The type that is computed in, which the operands are converted to."""
+        common = promote(*(t for t in inputs if t is not None))
         if self.result == "float" and common.kind != "float":
             return float32
         return common
 
-    def infer(self, *inputs: TensorType) -> TensorType:
-        named = dict(zip((i.name for i in self.inputs), inputs, strict=True))
+    def operand_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...]:
+        """The type that each operand is converted to."""
+        return (self.compute_dtype(*inputs),) * len(inputs)
+
+    def infer(self, *inputs: TensorType | None) -> TensorType:
+        named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None}
         common = self.compute_dtype(*inputs)
         if common.kind not in self.takes:
             wanted = [word for kind, word in _KINDS.items() if kind in self.takes]
             raise self.fail(DTypeError, f"takes {' and '.join(wanted)}", **named)
         shape = broadcast_shapes(self.name, named)
-        device = next((t.device for t in inputs if not t.weak), inputs[0].device)
+        given = tuple(named.values())
+        device = next((t.device for t in given if not t.weak), given[0].device)
         return TensorType(shape, bool_ if self.result == "bool" else common, device)
 
-    def kernels(self, *inputs: TensorType) -> Iterator[Loop]:  # type: ignore[override]
-        common = self.compute_dtype(*inputs).name
+    def kernels(self, *inputs: TensorType | None) -> Iterator[Loop]:
         numbers: list[Any] = []
-        bound = self._with_parameters(numbers, common)
-        loads = [e.cast(e.load(k, t.dtype.name), common) for k, t in enumerate(inputs)]
-        yield pointwise_loop(inputs, [bound.scalar(*loads)], numbers)
+        yield pointwise_loop(inputs, [self.element(inputs, numbers)], numbers)
+
+    def element(self, inputs: Sequence[TensorType | None], numbers: list[Any]) -> Scalar:
+        """The value of one element of operands of these types; Runtime attributes are added to numbers."""
+        bound = self._with_parameters(numbers, self.compute_dtype(*inputs).name)
+        value: Scalar = bound.scalar(*loads(inputs, self.operand_dtypes(*inputs)))
+        return value
 
     def _with_parameters(self, numbers: list[Any], dtype: str) -> Any:
         """The operator with its Runtime attributes as parameters, in the type of the computation."""
@@ -83,23 +91,18 @@ class Pointwise(Op):
 
     def vjp(self, *values: Any) -> tuple[Any, ...]:
         """dy times the derivative of the scalar function, summed over what was repeated."""
-        count = len(self.inputs)
-        inputs, dy = values[:count], values[-1]
+        *inputs, y, dy = values
         if not self.smooth or self.result == "bool" or dy.dtype.kind != "float":
-            return (None,) * count
-        gradients = []
-        for k, x in enumerate(inputs):
-            if x.dtype.kind != "float" or x.type.weak:
-                gradients.append(None)
-                continue
-            full = F.pointwise_gradient(*inputs, dy, of=self, wrt=k)
-            gradients.append(unbroadcast(full, x))
-        return tuple(gradients)
+            return (None,) * len(inputs)
+        return pointwise_gradients(self, inputs, y, dy)
 
-    # For tests.
 
-    def decompose(self, *inputs: Any) -> Any:
-        raise NotImplementedError(f"{self.name}: its meaning is its scalar function; see weft.expr.evaluate")
+def loads(inputs: Sequence[TensorType | None], dtypes: Sequence[DType]) -> list[Scalar | None]:
+    """The operands' elements converted to these types, None where one is missing."""
+    return [
+        None if t is None else e.cast(e.load(k, t.dtype.name), dtype.name)
+        for k, (t, dtype) in enumerate(zip(inputs, dtypes, strict=True))
+    ]
 
 
 _KINDS = {"bool": "booleans", "int": "integers", "float": "floating-point types"}
@@ -114,90 +117,118 @@ class Float(Pointwise):
 
 @op
 class PointwiseGradient(Op):
-    """dy times the derivative of a pointwise operator with respect to one operand, by symbolic differentiation."""
+    """dy times the derivative of a pointwise operator with respect to one operand, by symbolic differentiation.
+
+    Operands: those of the operator, its result, dy, then the Values of its Runtime attributes named by `runtime`; what
+    the derivative does not read is None. dtypes: those that the operands are converted to, that of the computation,
+    and that of the result. missing: the operands that the operator itself did not get.
+    """
 
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     of: object
     wrt: int
+    dtypes: tuple[DType, ...]
+    runtime: tuple[str, ...] = ()
+    missing: tuple[int, ...] = ()
 
-    def infer(self, *operands: TensorType) -> TensorType:
-        *inputs, dy = operands
-        return TensorType(dy.shape, inputs[self.wrt].dtype, dy.device)
+    def infer(self, *operands: TensorType | None) -> TensorType:
+        named = {f"x{k}": t for k, t in enumerate(operands) if t is not None}
+        dy = operands[self.count + 1]
+        assert dy is not None
+        return TensorType(broadcast_shapes(self.name, named), self.dtypes[-1], dy.device)
 
-    def _scalar(self, operands: tuple[TensorType, ...], numbers: list[Any]) -> Scalar:
-        *inputs, dy = operands
-        of: Any = self.of
-        common = of.compute_dtype(*inputs).name
-        bound = of._with_parameters(numbers, common)
-        variables = [e.load(k, common) for k in range(len(inputs))]
-        slope = _slope(bound, tuple(variables), self.wrt)
-        places = {
-            id(v): e.cast(e.load(k, t.dtype.name), common)
-            for k, (v, t) in enumerate(zip(variables, inputs, strict=True))
-        }
-        slope = e.substitute(slope, lambda node: places.get(id(node), node))
-        upstream = e.cast(e.load(len(inputs), dy.dtype.name), common)
-        return e.cast(_product(upstream, slope), inputs[self.wrt].dtype.name)
+    @property
+    def count(self) -> int:
+        """How many operands the operator has."""
+        return len(self.dtypes) - 2
 
-    def kernels(self, *operands: TensorType) -> Iterator[Loop]:  # type: ignore[override]
-        numbers: list[Any] = []
-        scalar = self._scalar(operands, numbers)
-        yield pointwise_loop(operands, [scalar], numbers)
+    def compute_dtype(self, *operands: TensorType | None) -> DType:
+        return self.dtypes[-2]
+
+    def operand_dtypes(self, *operands: TensorType | None) -> tuple[DType, ...]:
+        common = self.dtypes[-2]
+        return (*self.dtypes[:-2], common, common, *(common for _ in self.runtime))
+
+    def reads(self) -> set[int]:
+        """The operands that the derivative needs."""
+        leaves, slope = _slope(self)
+        found = {id(node) for node in e.walk(slope)}
+        return {k for k, leaf in enumerate(leaves) if id(leaf) in found}
+
+    def scalar(self, *x: Scalar | None) -> Scalar:
+        """One element, of operands converted to operand_dtypes."""
+        leaves, slope = _slope(self)
+        places = {id(leaf): v for leaf, v in zip(leaves, x, strict=True) if v is not None}
+        dy = x[self.count + 1]
+        assert dy is not None
+        made = _product(dy, e.substitute(slope, lambda node: places.get(id(node), node)))
+        return e.cast(made, self.dtypes[-1].name)
+
+    def kernels(self, *operands: TensorType | None) -> Iterator[Loop]:
+        yield pointwise_loop(operands, [self.scalar(*loads(operands, self.operand_dtypes()))])
 
     def vjp(self, *values: Any) -> tuple[Any, ...]:
-        """Through the gradient again: the scalar function is dy * f'(x), differentiated as any other."""
-        *operands, _, upstream = values
-        gradients: list[Any] = []
-        for k, x in enumerate(operands):
-            if x.dtype.kind != "float" or x.type.weak:
-                gradients.append(None)
-                continue
-            full = F.pointwise_gradient(*operands, upstream, of=_GradientScalar(self), wrt=k)
-            gradients.append(unbroadcast(full, x))
-        return tuple(gradients)
+        """As of any other pointwise operator; its scalar function is dy times the derivative."""
+        *operands, y, dy = values
+        return pointwise_gradients(self, operands, y, dy)
 
 
-class _GradientScalar:
-    """A PointwiseGradient as something that can be differentiated by PointwiseGradient."""
+def pointwise_gradients(of: Any, inputs: Sequence[Any], y: Any, dy: Any) -> tuple[Any, ...]:
+    """The gradient of each operand of a pointwise operator; None where there is none."""
+    given = {a.name: getattr(of, a.name) for a in of.attributes if a.runtime}
+    runtime = {name: v for name, v in given.items() if v is not None and not isinstance(v, int | float)}
+    types = [None if x is None else x.type for x in inputs]
+    dtypes = (*of.operand_dtypes(*types), of.compute_dtype(*types))
+    plain = of.with_runtime(dict.fromkeys(runtime, 0.0)) if runtime else of
+    gradients: list[Any] = []
+    for k, x in enumerate(inputs):
+        if x is None or x.dtype.kind != "float" or x.type.weak:
+            gradients.append(None)
+            continue
+        how = {
+            "of": plain,
+            "wrt": k,
+            "dtypes": (*dtypes, x.dtype),
+            "runtime": tuple(runtime),
+            "missing": tuple(j for j, v in enumerate(inputs) if v is None),
+        }
+        made = PointwiseGradient(**how)
+        slope = _slope(made)[1]
+        if _is_constant(slope, 0):
+            gradients.append(None)
+            continue
+        if _is_constant(slope, 1) and dy.dtype is x.dtype:
+            gradients.append(unbroadcast(dy, x))
+            continue
+        reads = made.reads()
+        operands = [*inputs, y, dy, *runtime.values()]
+        needed = [v if j in reads or v is dy else None for j, v in enumerate(operands)]
+        gradients.append(unbroadcast(F.pointwise_gradient(*needed, **how), x))
+    return tuple(gradients)
 
-    def __init__(self, gradient: Any) -> None:
-        self.gradient = gradient
-        self.name = f"{gradient.of.name}_gradient"
 
-    def compute_dtype(self, *inputs: TensorType) -> DType:
-        dtype: DType = self.gradient.of.compute_dtype(*inputs[:-1])
-        return dtype
-
-    def _with_parameters(self, numbers: list[Any], dtype: str) -> Any:
-        bound = self.gradient.of._with_parameters(numbers, dtype)
-        return _Bound(lambda *x: _product(x[-1], _slope(bound, x[:-1], self.gradient.wrt)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _GradientScalar) and self.gradient == other.gradient
-
-    def __hash__(self) -> int:
-        return hash(self.gradient)
-
-    def __repr__(self) -> str:
-        return repr(self.gradient)
+@functools.lru_cache(maxsize=4096)
+def _slope(gradient: PointwiseGradient) -> tuple[tuple[Scalar, ...], Scalar]:
+    """Leaves for all operands, and the derivative in them; by the operator's result where that saves an operand."""
+    of: Any = gradient.of
+    count = gradient.count
+    leaves = tuple(e.load(900 + k, dtype.name) for k, dtype in enumerate(gradient.operand_dtypes()))
+    bound = of.with_runtime(dict(zip(gradient.runtime, leaves[count + 2 :], strict=True)))
+    value = bound.scalar(*(None if k in gradient.missing else leaves[k] for k in range(count)))
+    slope = derive(value, leaves[gradient.wrt])
+    by_result = e.substitute(slope, lambda node: leaves[count] if node is value else node)
+    before, after = ({id(node) for node in e.walk(root)} for root in (slope, by_result))
+    saves = any(id(leaf) in before and id(leaf) not in after for leaf in leaves[:count])
+    return leaves, by_result if saves else slope
 
 
-class _Bound:
-    def __init__(self, scalar: Callable[..., Scalar]) -> None:
-        self.scalar = scalar
-
-
-def _slope(of: Any, variables: tuple[Scalar, ...], wrt: int) -> Scalar:
-    """The derivative of a scalar function at these variables, which need not be leaves."""
-    leaves = tuple(e.load(900 + k, v.dtype) for k, v in enumerate(variables))
-    slope = derive(of.scalar(*leaves), leaves[wrt])
-    places = {id(leaf): v for leaf, v in zip(leaves, variables, strict=True)}
-    return e.substitute(slope, lambda node: places.get(id(node), node))
+def _is_constant(x: Scalar, value: float) -> bool:
+    return x.op == "constant" and x.value == value
 
 
 def _product(dy: Scalar, slope: Scalar) -> Scalar:
-    if slope.op == "constant" and slope.value in (1, -1):
+    if _is_constant(slope, 1) or _is_constant(slope, -1):
         return dy if slope.value == 1 else -dy
     if slope.op == "neg":
         return -_product(dy, slope.args[0])
@@ -212,6 +243,10 @@ def unbroadcast(gradient: Any, x: Any) -> Any:
     axes = tuple(range(extra)) + tuple(
         d + extra for d in range(x.ndim) if _one(x.shape[d]) and not _one(gradient.shape[d + extra])
     )
+    if extra < 0 or any(
+        not _one(n) and _one(m) for n, m in zip(x.shape, gradient.shape[extra:], strict=True)
+    ):
+        return F.broadcast_like(gradient, x)  # it is the same for every element
     if not axes:
         return gradient
     summed = F.sum(gradient, axis=axes, keepdims=True)
@@ -222,4 +257,4 @@ def _one(size: int | Size) -> bool:
     return isinstance(size, int) and size == 1
 
 
-__all__ += ["Attribute", "Float", "PointwiseGradient", "as_dtype", "functools"]
+__all__ += ["Float", "PointwiseGradient", "loads", "pointwise_gradients"]

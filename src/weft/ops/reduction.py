@@ -177,7 +177,7 @@ class DivideByCount(Op):
             count = count * x.shape[axis]
         row = Row(inputs=2)
         wide = reducible(e.load(0, a.dtype.name))
-        row.each(0, e.cast(wide / row.number(count, wide.dtype), a.dtype.name))
+        row.each(e.cast(wide / row.number(count, wide.dtype), a.dtype.name))
         yield row.loop(())
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -213,7 +213,7 @@ class Softmax(Op):
         row = Row(inputs=1)
         wide = reducible(e.load(0, x.dtype.name))
         powers = e.call("exp", wide - row.max(wide))
-        row.each(0, e.cast(powers / row.sum(powers), x.dtype.name))
+        row.each(e.cast(powers / row.sum(powers), x.dtype.name))
         yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
 
     def vjp(self, y: Any, dy: Any) -> Any:

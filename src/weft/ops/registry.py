@@ -95,5 +95,7 @@ class _Abstract:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from weft.ops.node import Value
 
-        first = next(a for a in (*args, *kwargs.values()) if isinstance(a, Value))
+        given = [*args, *kwargs.values()]
+        given += [item for a in given if isinstance(a, list | tuple) for item in a]
+        first = next(a for a in given if isinstance(a, Value))
         return first.__weft_apply__(self.cls, args, kwargs)

@@ -37,7 +37,7 @@ class Viewing(Op):
 class PermuteDims(Viewing):
     """A view with the dimensions in the order of axes.
 
-    x: [...]; axes: a permutation of x's dimensions. Raises ShapeError if it is none.
+    x: [...]; axes: a permutation of x's dimensions. Returns x's dtype. Raises ShapeError if it is none.
     Source: array API 2024.12, permute_dims.
 
     >>> import weft as wf
@@ -72,7 +72,7 @@ class PermuteDims(Viewing):
 class ExpandDims(Viewing):
     """A view with new dimensions of size 1 at these places of the result.
 
-    x: [...]; axis: an int or several, distinct. Raises IndexError if one is out of range.
+    x: [...]; axis: an int or several, distinct. Returns x's dtype. Raises IndexError if one is out of range.
     Source: array API 2024.12, expand_dims.
 
     >>> import weft as wf
@@ -111,7 +111,8 @@ class ExpandDims(Viewing):
 class Squeeze(Viewing):
     """A view without these dimensions of size 1.
 
-    x: [...]; axis: an int or several. Raises IndexError if one is out of range, ShapeError if its size is not 1.
+    x: [...]; axis: an int or several. Returns x's dtype. Raises IndexError if one is out of range, ShapeError if its size
+    is not 1.
     Source: array API 2024.12, squeeze.
 
     >>> import weft as wf
@@ -146,7 +147,7 @@ class Squeeze(Viewing):
 class Reshape(Viewing):
     """The same elements in another shape, in row-major order; one size may be -1. A view where strides allow it.
 
-    x: [...]; shape: sizes whose product is x's. Raises ShapeError if it is not.
+    x: [...]; shape: sizes whose product is x's. Returns x's dtype. Raises ShapeError if it is not.
     Source: array API 2024.12, reshape.
 
     >>> import weft as wf
@@ -233,7 +234,7 @@ def reshape_strides(
 class BroadcastTo(Viewing):
     """A view in a larger shape, whose new dimensions repeat the same elements; those cannot be written.
 
-    x: [...]; shape: sizes. Raises ShapeError if a size of x is neither 1 nor that of the shape.
+    x: [...]; shape: sizes. Returns x's dtype. Raises ShapeError if a size of x is neither 1 nor that of the shape.
     Source: array API 2024.12, broadcast_to.
 
     >>> import weft as wf

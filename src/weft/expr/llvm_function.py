@@ -1,0 +1,213 @@
+"""A kernel's function while it is written: its arguments, and the values of expressions at one position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.expr.kernel import Kernel, Reduction, Store, parts
+from weft.expr.llvm_values import PREDICATES, binary, cast, compare, from_memory, number, to_memory, unary
+from weft.expr.llvm_writer import Writer, llvm_type, memory_type
+from weft.expr.scalar import Scalar, walk
+
+__all__ = ["Function", "Values"]
+
+
+class Function(Writer):
+    """The text of one kernel's function. Which loops there are is the schedules' affair."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+        rows = kernel.rank - kernel.row_rank
+        self.vector_loop = rows - 1 if kernel.lanes else kernel.rank - 1
+        self.results: dict[int, str] = {}
+        self.sizes = [self.load_word("sizes", d) for d in range(kernel.rank)]
+        self.strides = [
+            [self.load_word("strides", k * kernel.rank + d) for d in range(kernel.rank)]
+            for k in range(len(kernel.operands))
+        ]
+        self.gathered: list[list[str]] = []
+        place = len(kernel.operands) * kernel.rank
+        for how in kernel.operands:
+            self.gathered.append([self.load_word("strides", place + k) for k in range(how.gathered)])
+            place += how.gathered
+        self.bases = [
+            self.emit(f"load ptr, ptr {self.offset('data', 8 * k)}") for k in range(len(kernel.operands))
+        ]
+        self.parameters: dict[tuple[int, str], str] = {}
+        for stage in kernel.stages:  # parameters do not change: loaded before the loops
+            for node in walk(*(part.value for part in parts(stage))):
+                if node.op == "parameter":
+                    self.parameter(node)
+
+    def text(self) -> str:
+        arguments = "ptr %data, ptr %sizes, ptr %strides, ptr %parameters"
+        head = f"define void @{self.kernel.name}({arguments}) nounwind {{"
+        body = "\n".join([head, "entry:", *self.arrays, *self.lines, "  ret void", "}"])
+        return "\n".join([body, "", *self.declared.values(), *self.marks, ""])
+
+    def advance(self, pointers: list[str], d: int, i: str) -> list[str]:
+        """The operands' pointers at position i of loop d."""
+        moved = []
+        for k, pointer in enumerate(pointers):
+            step = self.emit(f"mul i64 {i}, {self.strides[k][d]}")
+            moved.append(self.offset(pointer, step))
+        return moved
+
+    def parameter(self, node: Scalar) -> str:
+        key = (node.value, node.dtype)
+        if key not in self.parameters:
+            pointer = self.offset("parameters", 8 * node.value)
+            self.parameters[key] = from_memory(
+                self, node.dtype, self.emit(f"load {memory_type(node.dtype)}, ptr {pointer}")
+            )
+        return self.parameters[key]
+
+    def unchanging(self, roots: Iterable[Scalar], stores: Iterable[Store], lanes: bool) -> list[Scalar]:
+        """What does not change in the loop of vectors and takes instructions: computed once, before the loop.
+
+        LLVM does not see it for loads, which stores might change. Empty if there is nothing but loads to gain.
+        """
+        stored = {store.operand for store in stores}
+        found: list[Scalar] = []
+        changing: set[int] = set()
+        for node in walk(*roots):
+            match node.op:
+                case "constant" | "parameter":
+                    continue
+                case "load":
+                    changes = node.value in stored or self.kernel.operands[node.value].inner != "zero"
+                case "index":
+                    changes = node.value == self.vector_loop
+                case "result":
+                    changes = lanes or node.value not in self.results
+                case "load_at":
+                    changes = self.kernel.operands[node.value].inner != "zero"
+                case _:
+                    changes = False
+            if changes or any(id(arg) in changing for arg in node.args):
+                changing.add(id(node))
+            elif node.op not in ("index", "result"):
+                found.append(node)
+        return found
+
+
+class Values:
+    """The values of expressions at one position of the loops; each is computed once."""
+
+    def __init__(
+        self,
+        function: Function,
+        pointers: list[str],
+        positions: list[str],
+        inner: str,
+        group: str,
+        arrays: dict[int, str] | None = None,
+        known: dict[int, str] | None = None,
+    ) -> None:
+        self.function, self.pointers, self.positions, self.inner = function, pointers, positions, inner
+        self.arrays = arrays  # of results, with one value for each lane
+        self.access = f", !llvm.access.group {group}" if group else ""
+        self.known = dict(known or {})
+        self.given: list[Scalar] = []  # their ids are keys of known
+
+    def __getitem__(self, root: Scalar) -> str:
+        for node in walk(root):
+            if id(node) not in self.known:
+                self.known[id(node)] = self._value(node)
+        return self.known[id(root)]
+
+    def _address(self, operand: int, pointer: str) -> str:
+        """The element of this position in the loop of vectors."""
+        how = self.function.kernel.operands[operand]
+        if how.inner == "zero":
+            return pointer
+        if how.inner == "unit":
+            return self.function.emit(
+                f"getelementptr {memory_type(how.dtype)}, ptr {pointer}, i64 {self.inner}"
+            )
+        step = self.function.emit(
+            f"mul i64 {self.inner}, {self.function.strides[operand][self.function.vector_loop]}"
+        )
+        return self.function.offset(pointer, step)
+
+    def _read(self, address: str, dtype: str) -> str:
+        return from_memory(
+            self.function, dtype, self.function.emit(f"load {memory_type(dtype)}, ptr {address}{self.access}")
+        )
+
+    def store(self, stores: tuple[Store, ...]) -> None:
+        values = [self[store.value] for store in stores]  # all, before the first store changes an operand
+        for store, value in zip(stores, values, strict=True):
+            dtype = self.function.kernel.operands[store.operand].dtype
+            address = self._address(store.operand, self.pointers[store.operand])
+            if store.add:
+                value = self._add(dtype, self._read(address, dtype), value)
+            raw = to_memory(self.function, dtype, value)
+            self.function.lines.append(f"  store {memory_type(dtype)} {raw}, ptr {address}{self.access}")
+
+    def _place(self, array: str, dtype: str, place: str) -> str:
+        return self.function.emit(
+            f"getelementptr {memory_type(dtype)}, ptr {array}, i64 {place or self.inner}"
+        )
+
+    def array_load(self, array: str, dtype: str, place: str = "") -> str:
+        """From an array on the stack, at a place or this position."""
+        return self._read(self._place(array, dtype, place), dtype)
+
+    def array_store(self, array: str, dtype: str, value: str, place: str = "") -> None:
+        raw = to_memory(self.function, dtype, value)
+        address = self._place(array, dtype, place)
+        self.function.lines.append(f"  store {memory_type(dtype)} {raw}, ptr {address}{self.access}")
+
+    def give(self, reduction: Reduction, value: str) -> None:
+        """What result() of a scan is at this position."""
+        node = Scalar("result", reduction.dtype, (), reduction.number)
+        self.given.append(node)
+        self.known[id(node)] = value
+
+    def _add(self, dtype: str, a: str, b: str) -> str:
+        if dtype in ("float16", "bfloat16"):
+            wide = [cast(self.function, x, dtype, "float32") for x in (a, b)]
+            return cast(self.function, binary(self.function, "add", "float32", *wide), "float32", dtype)
+        if dtype == "bool":
+            return binary(self.function, "or", dtype, a, b)
+        return binary(self.function, "add", dtype, a, b)
+
+    def _value(self, node: Scalar) -> str:
+        f = self.function
+        args = [self.known[id(arg)] for arg in node.args]
+        if node.op == "constant":
+            return number(node.value, node.dtype)
+        if node.op == "load":
+            return self._read(self._address(node.value, self.pointers[node.value]), node.dtype)
+        if node.op == "load_at":
+            pointer = self.pointers[node.value]
+            for position, stride in zip(args, f.gathered[node.value], strict=True):
+                pointer = f.offset(pointer, f.emit(f"mul i64 {position}, {stride}"))
+            return self._read(self._address(node.value, pointer), node.dtype)
+        if node.op == "parameter":
+            return f.parameter(node)
+        if node.op == "index":
+            return self.positions[node.value]
+        if node.op == "result" and self.arrays is not None:
+            return self.array_load(self.arrays[node.value], node.dtype)
+        if node.op == "result":
+            return f.results[node.value]
+        if node.op == "cast":
+            return cast(f, args[0], node.args[0].dtype, node.dtype)
+        if node.op == "bitcast":
+            source, target = llvm_type(node.args[0].dtype), llvm_type(node.dtype)
+            return args[0] if source == target else f.emit(f"bitcast {source} {args[0]} to {target}")
+        if node.op == "where":
+            kind = llvm_type(node.dtype)
+            return f.emit(f"select i1 {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
+        if len(node.args) > 0 and node.args[0].dtype in ("float16", "bfloat16"):
+            raise NotImplementedError(f"{node.op} of {node.args[0].dtype}: expand() computes it in float32")
+        if node.op == "fma":
+            return f.intrinsic("fma", node.dtype, args)
+        if node.op in PREDICATES:
+            return compare(f, node.op, node.args[0].dtype, *args)
+        if len(args) == 1:
+            return unary(f, node.op, node.dtype, args[0])
+        return binary(f, node.op, node.dtype, *args)

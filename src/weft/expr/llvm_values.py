@@ -1,0 +1,243 @@
+"""Operations on values in registers, as instructions of LLVM IR."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from weft.expr.llvm_writer import Writer, llvm_type
+from weft.expr.scalar import BITS, FLOATS, UNSIGNED
+
+__all__ = [
+    "PREDICATES",
+    "binary",
+    "cast",
+    "combine_vectors",
+    "compare",
+    "from_memory",
+    "number",
+    "to_memory",
+    "unary",
+]
+
+_BINARY_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
+_BINARY_INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl"}
+PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
+
+
+def number(value: float | int | bool, dtype: str) -> str:
+    if dtype == "bool":
+        return "true" if value else "false"
+    if dtype == "bfloat16":
+        word = struct.unpack("<I", _packed("<f", value))[0]
+        if math.isnan(value):
+            return str(0x7FC0)
+        return str(((word + 0x7FFF + (word >> 16 & 1)) >> 16) - (1 << 16 if word >> 31 else 0))
+    if dtype == "float16":
+        return f"0xH{struct.unpack('<H', _packed('<e', value))[0]:04X}"
+    if dtype in FLOATS:  # a float is written as the double of the same value
+        if dtype == "float32":
+            value = struct.unpack("<f", _packed("<f", value))[0]
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return str(int(value))
+
+
+def _packed(code: str, value: float) -> bytes:
+    try:
+        return struct.pack(code, value)
+    except OverflowError:  # rounds to infinity
+        return struct.pack(code, math.copysign(math.inf, value))
+
+
+def from_memory(f: Writer, dtype: str, raw: str) -> str:
+    return f.emit(f"icmp ne i8 {raw}, 0") if dtype == "bool" else raw
+
+
+def to_memory(f: Writer, dtype: str, value: str) -> str:
+    return f.emit(f"zext i1 {value} to i8") if dtype == "bool" else value
+
+
+def compare(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
+    kind = llvm_type(dtype)
+    if dtype in FLOATS:
+        return f.emit(f"fcmp {'une' if op == 'ne' else f'o{PREDICATES[op]}'} {kind} {a}, {b}")
+    sign = "" if op in ("eq", "ne") else "u" if dtype in UNSIGNED or dtype == "bool" else "s"
+    return f.emit(f"icmp {sign}{PREDICATES[op]} {kind} {a}, {b}")
+
+
+def unary(f: Writer, op: str, dtype: str, a: str) -> str:
+    kind = llvm_type(dtype)
+    if op == "neg":
+        return f.emit(f"fneg {kind} {a}" if dtype in FLOATS else f"sub {kind} 0, {a}")
+    if op == "not":
+        return f.emit(f"xor {kind} {a}, {'true' if dtype == 'bool' else -1}")
+    if op == "abs" and dtype not in FLOATS:
+        if dtype in UNSIGNED or dtype == "bool":
+            return a
+        f.declared[f"llvm.abs.{kind}"] = f"declare {kind} @llvm.abs.{kind}({kind}, i1)"
+        return f.emit(f"call {kind} @llvm.abs.{kind}({kind} {a}, i1 false)")
+    if dtype not in FLOATS:
+        if op in ("rint", "floor", "ceil", "trunc"):
+            return a
+        raise NotImplementedError(f"{op} of {dtype}")
+    names = {
+        "abs": "fabs",
+        "sqrt": "sqrt",
+        "rint": "rint",
+        "floor": "floor",
+        "ceil": "ceil",
+        "trunc": "trunc",
+    }
+    if op not in names:
+        raise NotImplementedError(f"{op} has not been expanded: weft.expr.functions.expand does that")
+    return f.intrinsic(names[op], dtype, [a])
+
+
+def binary(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
+    kind = llvm_type(dtype)
+    if op in ("minimum", "maximum"):
+        if dtype in FLOATS:
+            return f.intrinsic(op, dtype, [a, b])
+        letter = "u" if dtype in UNSIGNED or dtype == "bool" else "s"
+        return f.intrinsic(f"{letter}{op[:3]}", dtype, [a, b])
+    if dtype in FLOATS:
+        if op == "copysign":
+            return f.intrinsic("copysign", dtype, [a, b])
+        if op in _BINARY_FLOAT:
+            return f.emit(f"{_BINARY_FLOAT[op]} {kind} {a}, {b}")
+        raise NotImplementedError(
+            f"{op} of {dtype}: not a basic operation; weft.expr.functions.expand writes it in such"
+        )
+    if op in _BINARY_INT:
+        return f.emit(f"{_BINARY_INT[op]} {kind} {a}, {b}")
+    unsigned = dtype in UNSIGNED or dtype == "bool"
+    if op == "shr":
+        return f.emit(f"{'lshr' if unsigned else 'ashr'} {kind} {a}, {b}")
+    if op in ("div", "rem"):
+        return _integer_division(f, op, dtype, a, b, unsigned)
+    raise NotImplementedError(f"{op} of {dtype}")
+
+
+def _integer_division(f: Writer, op: str, dtype: str, a: str, b: str, unsigned: bool) -> str:
+    """Truncating. What the processor would trap on has a value: x / 0 = 0, x % 0 = 0, least / -1 = least."""
+    kind = llvm_type(dtype)
+    zero = f.emit(f"icmp eq {kind} {b}, 0")
+    bad = zero
+    if not unsigned:
+        minus = f.emit(f"icmp eq {kind} {b}, -1")
+        bad = f.emit(f"or i1 {zero}, {minus}")
+    safe = f.emit(f"select i1 {bad}, {kind} 1, {kind} {b}")
+    quotient = f.emit(f"{'u' if unsigned else 's'}{op} {kind} {a}, {safe}")
+    if unsigned:
+        return f.emit(f"select i1 {zero}, {kind} 0, {kind} {quotient}")
+    negated = f.emit(f"sub {kind} 0, {a}") if op == "div" else "0"
+    turned = f.emit(f"select i1 {minus}, {kind} {negated}, {kind} {quotient}")
+    return f.emit(f"select i1 {zero}, {kind} 0, {kind} {turned}")
+
+
+def cast(f: Writer, value: str, source: str, target: str) -> str:
+    """As native/tensor/convert.h."""
+    if source == target:
+        return value
+    if source == "bfloat16":
+        wide = f.emit(f"zext i16 {value} to i32")
+        return cast(f, f.emit(f"bitcast i32 {f.emit(f'shl i32 {wide}, 16')} to float"), "float32", target)
+    if source == "float16" and target != "float32" and target != "float64":
+        return cast(f, f.emit(f"fpext half {value} to float"), "float32", target)
+    if target == "bfloat16":
+        return _to_bfloat16(f, cast(f, value, source, "float32"))
+    if target == "float16" and source not in ("float32", "float64"):
+        return cast(f, cast(f, value, source, "float32"), "float32", target)
+    a, b = llvm_type(source), llvm_type(target)
+    if target == "bool":
+        zero = number(0, source)
+        return f.emit(f"fcmp une {a} {value}, {zero}" if source in FLOATS else f"icmp ne {a} {value}, 0")
+    if source == "float64" and target == "float16":
+        return cast(f, _rounded_to_odd(f, value), "float32", target)
+    if source in FLOATS and target in FLOATS:
+        return f.emit(f"{'fpext' if BITS[target] > BITS[source] else 'fptrunc'} {a} {value} to {b}")
+    if target in FLOATS:
+        return f.emit(
+            f"{'uitofp' if source in UNSIGNED or source == 'bool' else 'sitofp'} {a} {value} to {b}"
+        )
+    if source in FLOATS:
+        return _float_to_integer(f, value, source, target)
+    if BITS[target] < BITS[source]:
+        return f.emit(f"trunc {a} {value} to {b}")
+    if BITS[target] == BITS[source]:
+        return value
+    return f.emit(f"{'zext' if source in UNSIGNED or source == 'bool' else 'sext'} {a} {value} to {b}")
+
+
+def _rounded_to_odd(f: Writer, value: str) -> str:
+    """A float64 as the float32 towards zero, its last bit set if anything was lost: rounding that to a type of at most
+    22 bits is rounding the float64 (Boldo and Melquiond 2008). LLVM's own conversion to half calls a library."""
+    near = f.emit(f"fptrunc double {value} to float")
+    back = f.emit(f"fpext float {near} to double")
+    lost = f.emit(f"fcmp une double {back}, {value}")
+    sizes = [f.intrinsic("fabs", "float64", [x]) for x in (back, value)]
+    away = f.emit(f"fcmp ogt double {sizes[0]}, {sizes[1]}")
+    bits = f.emit(f"bitcast float {near} to i32")
+    towards_zero = f.emit(f"select i1 {away}, i32 {f.emit(f'add i32 {bits}, -1')}, i32 {bits}")
+    sticky = f.emit(f"select i1 {lost}, i32 {f.emit(f'or i32 {towards_zero}, 1')}, i32 {bits}")
+    return f.emit(f"bitcast i32 {sticky} to float")
+
+
+def _to_bfloat16(f: Writer, value: str) -> str:
+    """Rounded to nearest even by integer arithmetic; NaN becomes the quiet one of its sign."""
+    word = f.emit(f"bitcast float {value} to i32")
+    odd = f.emit(f"and i32 {f.emit(f'lshr i32 {word}, 16')}, 1")
+    bias = f.emit(f"add i32 {odd}, 32767")
+    rounded = f.emit(f"lshr i32 {f.emit(f'add i32 {word}, {bias}')}, 16")
+    sign = f.emit(f"and i32 {f.emit(f'lshr i32 {word}, 16')}, 32768")
+    nan = f.emit(f"or i32 {sign}, 32704")
+    unordered = f.emit(f"fcmp uno float {value}, {value}")
+    return f.emit(f"trunc i32 {f.emit(f'select i1 {unordered}, i32 {nan}, i32 {rounded}')} to i16")
+
+
+def _float_to_integer(f: Writer, value: str, source: str, target: str) -> str:
+    """Truncated; what does not fit becomes what the processor's conversion to int32 or int64 gives, then wraps."""
+    a, b = llvm_type(source), llvm_type(target)
+    through = 32 if BITS[target] < 32 or target == "int32" else 64
+    if target == "uint64":
+        limit = number(2.0**63, source)
+        large = f.emit(f"fcmp oge {a} {value}, {limit}")
+        less = f.emit(f"fsub {a} {value}, {limit}")
+        low = _saturated(f, value, a, 64)
+        high = f.emit(f"xor i64 {_saturated(f, less, a, 64)}, {-(2**63)}")
+        return f.emit(f"select i1 {large}, i64 {high}, i64 {low}")
+    whole = _saturated(f, value, a, through)
+    return whole if BITS[target] == through else f.emit(f"trunc i{through} {whole} to {b}")
+
+
+def _saturated(f: Writer, value: str, kind: str, bits: int) -> str:
+    """fptosi where it is defined, the least integer elsewhere."""
+    dtype = "float32" if kind == "float" else "float64"
+    low, high = number(-(2.0 ** (bits - 1)), dtype), number(2.0 ** (bits - 1), dtype)
+    if dtype == "float64" and bits == 32:
+        low = number(-(2.0**31) - 1, dtype)
+        above = f.emit(f"fcmp ogt {kind} {value}, {low}")
+    else:
+        above = f.emit(f"fcmp oge {kind} {value}, {low}")
+    below = f.emit(f"fcmp olt {kind} {value}, {high}")
+    fits = f.emit(f"and i1 {above}, {below}")
+    inside = f.emit(f"select i1 {fits}, {kind} {value}, {kind} {number(0, dtype)}")
+    whole = f.emit(f"fptosi {kind} {inside} to i{bits}")
+    return f.emit(f"select i1 {fits}, i{bits} {whole}, i{bits} {-(2 ** (bits - 1))}")
+
+
+def combine_vectors(f: Writer, op: str, dtype: str, lanes: int, a: str, b: str) -> str:
+    """Vectors combined lane by lane by sum, prod, max or min; of equal ones, zeros of any sign, max and min take a."""
+    kind = llvm_type(dtype)
+    vector, floating = f"<{lanes} x {kind}>", dtype in FLOATS
+    if op in ("sum", "prod"):
+        name = ("f" if floating else "") + {"sum": "add", "prod": "mul"}[op]
+        return f.emit(f"{name} {vector} {a}, {b}")
+    if floating:  # b if it is beyond a or NaN, unless a is NaN
+        beyond = f.emit(f"fcmp u{'l' if op == 'max' else 'g'}t {vector} {a}, {b}")
+        ordered = f.emit(f"fcmp ord {vector} {a}, {a}")
+        taken = f.emit(f"and <{lanes} x i1> {beyond}, {ordered}")
+        return f.emit(f"select <{lanes} x i1> {taken}, {vector} {b}, {vector} {a}")
+    name = f"llvm.{'u' if dtype in UNSIGNED else 's'}{op}.v{lanes}i{BITS[dtype]}"
+    f.declared[name] = f"declare {vector} @{name}({vector}, {vector})"
+    return f.emit(f"call {vector} @{name}({vector} {a}, {vector} {b})")

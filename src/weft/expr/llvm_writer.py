@@ -1,0 +1,150 @@
+"""Text of LLVM IR while it is written: instructions, labels, loops. Knows no kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.expr.scalar import BITS, FLOATS
+
+__all__ = ["Writer", "llvm_type", "memory_type"]
+
+
+def llvm_type(dtype: str) -> str:
+    """The type of a value in a register."""
+    if dtype in FLOATS:
+        return {"float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double"}[dtype]
+    return f"i{BITS[dtype]}"
+
+
+def memory_type(dtype: str) -> str:
+    """The type of an element in memory."""
+    return "i8" if dtype == "bool" else llvm_type(dtype)
+
+
+class Writer:
+    """The lines of one function, and what stands outside of it: declarations and metadata."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.declared: dict[str, str] = {}
+        self.marks: list[str] = []
+        self.count = 0
+        self.block = "entry"
+        self.arrays: list[str] = []  # the stack's; declared at the function's beginning
+        self.carried: list[str] = []  # what the loop that was opened last carries
+
+    # Small pieces of text.
+
+    def emit(self, instruction: str) -> str:
+        self.count += 1
+        name = f"%v{self.count}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def label(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def offset(self, pointer: str, offset: int | str) -> str:
+        base = pointer if pointer.startswith("%") else f"%{pointer}"
+        return self.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def load_word(self, pointer: str, number: int) -> str:
+        return self.emit(f"load i64, ptr {self.offset(pointer, 8 * number)}")
+
+    def intrinsic(self, name: str, dtype: str, arguments: list[str]) -> str:
+        kind = llvm_type(dtype)
+        suffix = {"float": "f32", "double": "f64"}.get(kind, kind)
+        full = f"llvm.{name}.{suffix}"
+        self.declared[full] = f"declare {kind} @{full}({', '.join([kind] * len(arguments))})"
+        return self.emit(f"call {kind} @{full}({', '.join(f'{kind} {a}' for a in arguments)})")
+
+    def mark(self, text: str) -> str:
+        name = f"!{len(self.marks)}"
+        self.marks.append(f"{name} = {text}")
+        return name
+
+    # Loops.
+
+    def loop(
+        self,
+        size: str,
+        body: Callable[[str], list[str]],
+        carried: Sequence[tuple[str, str]] = (),
+        parallel: str = "",
+        enter: Callable[[], None] | None = None,
+    ) -> list[str]:
+        """A loop over [0, size). carried: (type, first value) of what goes from turn to turn; body gives the next ones.
+
+        Returns the carried values after the loop. body(i) may open loops of its own. enter: runs before the first turn,
+        if there is one; without loops of its own. parallel: the group of accesses that no turn shares with another.
+        """
+        self.count += 1
+        number = self.count
+        before, head, latch, after = self.block, f"head{number}", f"latch{number}", f"after{number}"
+        empty = self.emit(f"icmp sgt i64 {size}, 0")
+        first_block = f"enter{number}" if enter else head
+        self.lines.append(f"  br i1 {empty}, label %{first_block}, label %{after}")
+        source = before
+        if enter:
+            source = first_block
+            self.label(first_block)
+            enter()
+            self.lines.append(f"  br label %{head}")
+        self.label(head)
+        position = f"%i{number}"
+        self.lines.append(f"  {position} = phi i64 [ 0, %{source} ], [ {position}.next, %{latch} ]")
+        names = [f"%c{number}.{k}" for k in range(len(carried))]
+        phis = len(self.lines)  # their text needs what the body gives
+        self.lines.extend([""] * len(carried))
+        self.carried = names
+        following = body(position)
+        self.lines.append(f"  br label %{latch}")
+        self.label(latch)
+        for k, (kind, first) in enumerate(carried):
+            self.lines[phis + k] = (
+                f"  {names[k]} = phi {kind} [ {first}, %{source} ], [ {following[k]}, %{latch} ]"
+            )
+        self.lines.append(f"  {position}.next = add nuw nsw i64 {position}, 1")
+        more = self.emit(f"icmp slt i64 {position}.next, {size}")
+        mark = ""
+        if parallel:
+            own = self.mark("distinct !{}")
+            inner = self.mark(f'!{{!"llvm.loop.parallel_accesses", {parallel}}}')
+            index = int(own[1:])
+            self.marks[index] = f"{own} = distinct !{{{own}, {inner}}}"
+            mark = f", !llvm.loop {own}"
+        self.lines.append(f"  br i1 {more}, label %{head}, label %{after}{mark}")
+        self.label(after)
+        return [
+            self.emit(f"phi {kind} [ {first}, %{before} ], [ {following[k]}, %{latch} ]")
+            for k, (kind, first) in enumerate(carried)
+        ]
+
+    def blocks(
+        self,
+        size: str,
+        most: int,
+        body: Callable[[str, str], list[str]],
+        carried: Sequence[tuple[str, str]] = (),
+    ) -> list[str]:
+        """A loop over [0, size) in pieces of at most `most`: body(begin, length)."""
+        padded = self.emit(f"add i64 {size}, {most - 1}")
+        count = self.emit(f"sdiv i64 {padded}, {most}")
+
+        def piece(b: str) -> list[str]:
+            begin = self.emit(f"mul nuw nsw i64 {b}, {most}")
+            rest = self.emit(f"sub i64 {size}, {begin}")
+            return body(begin, self.smaller(rest, most))
+
+        return self.loop(count, piece, carried)
+
+    def smaller(self, a: str, b: str | int) -> str:
+        self.declared["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+        return self.emit(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")
+
+    def array(self, dtype: str, length: int) -> str:
+        """Values on the stack."""
+        name = f"%array{len(self.arrays)}"
+        self.arrays.append(f"  {name} = alloca [{length} x {memory_type(dtype)}], align 64")
+        return name

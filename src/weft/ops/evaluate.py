@@ -1,0 +1,83 @@
+"""What a Loop means, in NumPy: stage after stage over whole arrays. Slow; for tests and constants.
+
+>>> import numpy as np
+>>> from weft.ops.kernels import Row
+>>> row = Row(inputs=1)
+>>> x = e.load(0, "float32")
+>>> row.each(x - row.max(x))
+>>> evaluate_loop(row.loop((1,)), [np.array([[1, 3], [5, 4]], np.float32)], [np.float32])
+[array([[-2.,  0.],
+       [ 0., -1.]], dtype=float32)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.expr import scalar as e
+from weft.expr.evaluate import evaluate
+from weft.expr.kernel import Each, Fold, Once, Reduction, Scan
+from weft.ops.kernels import Loop
+
+__all__ = ["evaluate_loop"]
+
+
+def evaluate_loop(loop: Loop, arrays: Sequence[Any], dtypes: Sequence[Any]) -> list[Any]:
+    """The outputs, of these NumPy types; those stored Once have size 1 along the loop's axes."""
+    given = {k: np.asarray(a) for k, a in enumerate(arrays) if a is not None}
+    space = np.broadcast_shapes(*(a.shape for a in given.values()))
+    loads = {k: np.broadcast_to(a, space) for k, a in given.items()}
+    first = tuple(slice(1) if d in loop.axes else slice(None) for d in range(len(space)))
+    row_shape = tuple(1 if d in loop.axes else n for d, n in enumerate(space))
+    results: Any = {}
+    outputs: list[Any] = [None] * len(dtypes)
+
+    def at_each(value: e.Scalar) -> Any:
+        return np.broadcast_to(evaluate(value, loads, loop.numbers, results), space)
+
+    def at_first(value: e.Scalar) -> Any:
+        if 0 in space and 0 not in row_shape:  # an empty row: nothing can be loaded
+            return np.broadcast_to(evaluate(value, {}, loop.numbers, results), row_shape)
+        here = {k: a[first] for k, a in loads.items()}
+        return np.broadcast_to(evaluate(value, here, loop.numbers, results), row_shape)
+
+    for stage in loop.stages:
+        if isinstance(stage, Fold):
+            results |= {r.number: _fold(r, at_each(r.value), loop.axes) for r in stage.reductions}
+        elif isinstance(stage, Scan):
+            results |= {
+                r.number: _scan(r, at_each(r.value), loop.axes, stage.reverse) for r in stage.reductions
+            }
+        if isinstance(stage, Each | Scan | Once):
+            at = at_first if isinstance(stage, Once) else at_each
+            for store in stage.stores:
+                outputs[store.operand - loop.inputs] = at(store.value)
+    return [np.array(made, dtype) for made, dtype in zip(outputs, dtypes, strict=True)]
+
+
+_UFUNCS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _fold(reduction: Reduction, values: Any, axes: tuple[int, ...]) -> Any:
+    kept = tuple(1 if d in axes else n for d, n in enumerate(values.shape))
+    if reduction.op in ("argmax", "argmin"):
+        others = tuple(d for d in range(values.ndim) if d not in axes)
+        rows = values.transpose(*others, *axes).reshape(*(values.shape[d] for d in others), -1)
+        if rows.shape[-1] == 0:
+            return np.zeros(kept, np.int64)
+        return getattr(np, reduction.op)(rows, axis=-1).reshape(kept)
+    start = np.asarray(reduction.start).astype(values.dtype)
+    with np.errstate(all="ignore"):
+        return _UFUNCS[reduction.op].reduce(
+            values, axis=axes, keepdims=True, dtype=values.dtype, initial=start
+        )
+
+
+def _scan(reduction: Reduction, values: Any, axes: tuple[int, ...], reverse: bool) -> Any:
+    assert len(axes) == 1
+    turned = np.flip(values, axes[0]) if reverse else values
+    made = _UFUNCS[reduction.op].accumulate(turned, axis=axes[0], dtype=values.dtype)
+    return np.flip(made, axes[0]) if reverse else made
