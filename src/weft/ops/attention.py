@@ -87,7 +87,7 @@ class CausalMask(Op):
         return F.causal_mask(dy, value=0.0)
 
     def reference(self, scores: Any) -> Any:
-        return np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, self.value)
+        return np.where(np.tri(*scores.shape[-2:]) > 0, scores, self.value)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -182,7 +182,7 @@ class ScaledDotProductAttention(Attention):
         if mask is not None:
             scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
         if self.is_causal:
-            scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+            scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
         top = np.max(scores, axis=-1, keepdims=True)
         powers = np.exp(scores - np.where(np.isinf(top), 0, top))
         total = powers.sum(axis=-1, keepdims=True)

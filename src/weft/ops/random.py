@@ -118,10 +118,11 @@ class DropoutGradient(Pointwise):
     method: ClassVar[bool] = False
     p: Runtime[float]
 
-    def compute_dtype(self, *inputs: TensorType) -> DType:
+    def compute_dtype(self, *inputs: TensorType | None) -> DType:
+        assert inputs[0] is not None
         return inputs[0].dtype
 
-    def scalar(self, dy: e.Scalar, mask: e.Scalar) -> e.Scalar:
+    def scalar(self, dy: e.Scalar, mask: e.Scalar) -> e.Scalar:  # type: ignore[override]
         p: Any = self.p
         kept = 1 - p if isinstance(p, e.Scalar) else e.constant(1 - p, dy.dtype)
         return e.where(mask if mask.dtype == "bool" else mask != 0, dy / kept, e.constant(0, dy.dtype))
