@@ -16,17 +16,7 @@ from weft.ops.op import Op, differentiable
 from weft.ops.samples import Array
 from weft.ops.types import TensorType
 
-MODULES = [
-    "matrix",
-    "window",
-    "convolution",
-    "indexing",
-    "pooling",
-    "sorting",
-    "random",
-    "attention",
-    "optimizer",
-]
+MODULES = "matrix window convolution indexing pooling sorting random attention optimizer recurrent".split()
 
 
 def operators():

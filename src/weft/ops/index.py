@@ -102,6 +102,8 @@ MODULE_OF: dict[str, str] = {
     "logical_not": "weft.ops.comparison",
     "logical_or": "weft.ops.comparison",
     "logical_xor": "weft.ops.comparison",
+    "lstm": "weft.ops.recurrent",
+    "lstm_gradient": "weft.ops.recurrent",
     "masked_fill": "weft.ops.indexing",
     "matmul": "weft.ops.matrix",
     "matrix_transpose": "weft.ops.shape",
