@@ -152,9 +152,9 @@ class Op:
     zero. Ask the operator for them, not its class: they may depend on attributes.
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
     leading: the attribute given before the inputs (einsum's equation). learnable: inputs that a symbol makes by itself,
-    as variables to be trained. writes: inputs that the operator writes, with the output that has their new content
-    (running statistics). random: it draws random numbers, as draws() says. method: it is also a method of arrays.
-    public: users see it; the others are what gradients and plans are made of.
+    as variables to be trained; learnable_types says how. writes: inputs that the operator writes, with the output that
+    has their new content (running statistics). random: it draws random numbers, as draws says.
+    method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
     """
 
     name: ClassVar[str] = ""
@@ -191,23 +191,6 @@ class Op:
                 Input(p.name, p.default is None, p.kind is p.VAR_POSITIONAL)
                 for p in list(inspect.signature(signature).parameters.values())[1:]
             )
-
-    @classmethod
-    def documentation(cls) -> str:
-        """The documentation of the operator's function: its signature, as Python reads it, and the class's text."""
-        parts = [("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs]
-        if parts and not cls.inputs[-1].variadic and not any(i.optional for i in cls.inputs):
-            parts.append("/")
-        named = {a.name: a for a in cls.attributes}
-
-        def shown(a: Attribute) -> str:
-            return a.name if a.default is Attribute.REQUIRED else f"{a.name}={a.default!r}"
-
-        parts += [shown(named[name]) for name in cls.positional]
-        rest = [shown(a) for a in cls.attributes if a.name not in cls.positional]
-        if rest:
-            parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + rest
-        return f"{cls.name}({', '.join(parts)})\n--\n\n{inspect.cleandoc(cls.__doc__ or '')}"
 
     @classmethod
     def signature_rule(cls) -> Callable[..., Any] | None:
@@ -298,10 +281,7 @@ class Op:
         return iter(())
 
     def decompose(self, *inputs: Any) -> Any:
-        """The same in other operators; without a vjp it also gives the gradient.
-
-        NotImplemented where attributes have it that there is a kernel.
-        """
+        """The same in other operators. Without a vjp it also gives the gradient."""
         raise NotImplementedError(f"{self.name}: no kernel for these operands, and no decomposition")
 
     def reference(self, *inputs: Any) -> Any:
