@@ -346,7 +346,13 @@ void bind_onednn(nb::module_& m) {
   nb::class_<PyLayout>(m, "Layout",
                        "A memory layout that a kernel chose: of packed weights, or of a workspace.")
       .def_prop_ro("bytes", [](const PyLayout& layout) { return bytes_of(*layout.core); })
-      .def("__eq__", [](const PyLayout& a, const PyLayout& b) { return id_of(*a.core) == id_of(*b.core); })
+      .def(
+          "__eq__",
+          [](const PyLayout& a, nb::handle b) {
+            const auto* other = as<PyLayout>(b);
+            return other && id_of(*a.core) == id_of(*other->core);
+          },
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const PyLayout& layout) { return static_cast<Py_hash_t>(id_of(*layout.core)); });
   nb::class_<PyOnednnKernel, PyKernel>(m, "OnednnKernel", "A kernel that oneDNN computes.")
       .def_prop_ro("scratch_bytes", [](const PyOnednnKernel& k) { return k.core().scratch_bytes(nullptr); })

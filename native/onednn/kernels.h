@@ -157,7 +157,8 @@ struct Lstm {
 };
 KernelRef make_lstm(const Lstm& request);
 
-// to = convert(from), or to += that. Operands: from; to.
+// to = convert(from), or to += that. Operands: from; to. Equal shapes, but that weights[o, ...] go to and
+// from a layout that a grouped convolution chose, which has dimensions [groups, o / groups, ...].
 KernelRef make_reorder(const Geometry& from, const Geometry& to, bool accumulate);
 
 // The cache of kernels.

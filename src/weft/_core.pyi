@@ -348,6 +348,109 @@ class Kernel:
 
 def run_kernel(kernel: Kernel, operands: Sequence[object], parameters: bytes = ...) -> None: ...
 
+class Layout:
+    """
+    A memory layout that a kernel chose: of packed weights, or of a workspace.
+    """
+
+    @property
+    def bytes(self) -> int: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+class OnednnKernel(Kernel):
+    """A kernel that oneDNN computes."""
+
+    @property
+    def scratch_bytes(self) -> int: ...
+
+    @property
+    def implementation(self) -> str: ...
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether this is oneDNN's slow reference code."""
+
+    @property
+    def operands(self) -> int: ...
+
+    @property
+    def id(self) -> int:
+        """Equal for equal requests while the kernel is kept."""
+
+    def layout(self, operand: int) -> Layout | None:
+        """Of an operand given as 'any', or a workspace; else None."""
+
+def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> object:
+    """
+    c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.
+    """
+
+def onednn_reorder(src: object, dst: object, *, accumulate: bool = False) -> object:
+    """dst = convert(src), or dst += that. Operands: src; dst."""
+
+def onednn_convolution(src: object, weights: object, dst: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> object:
+    """Operands: src, weights, [bias], [those of post-ops]; dst."""
+
+def onednn_convolution_backward_data(ddst: object, weights: object, dsrc: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, accumulate: bool = False) -> object:
+    """Operands: ddst, weights; dsrc."""
+
+def onednn_convolution_backward_weights(src: object, ddst: object, dweights: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, dbias: object | None = None, accumulate: bool = False) -> object:
+    """Operands: src, ddst; dweights, [dbias]."""
+
+def onednn_pooling(src: object, dst: object, *, kind: str, window: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], training: bool = False) -> object:
+    """
+    kind: max, average, average_with_padding. Operands: src; dst, [workspace of max if training].
+    """
+
+def onednn_pooling_backward(src: object, dst: object, ddst: object, dsrc: object, *, kind: str, window: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int]) -> object:
+    """
+    src, dst: as the forward kernel was given them. Operands: ddst, [workspace of max]; dsrc.
+    """
+
+def onednn_batch_norm(src: object, dst: object, *, epsilon: float, training: bool, affine: bool = True, relu: bool = False) -> object:
+    """
+    Operands: src, [scale, shift], [mean, variance if not training]; dst, [mean, variance if training],
+    [workspace if training and relu]. Statistics, scale and shift are float32.
+    """
+
+def onednn_batch_norm_backward(src: object, ddst: object, dsrc: object, *, epsilon: float, training: bool = True, affine: bool = True, relu: bool = False) -> object:
+    """
+    Operands: src, ddst, [scale], mean, variance, [workspace if relu]; dsrc, [dscale, dshift].
+    """
+
+def onednn_layer_norm(src: object, dst: object, *, epsilon: float, training: bool = False, affine: bool = True, scale_dtype: object = 'float32') -> object:
+    """
+    Over the last dimension. Operands: src, [scale, shift]; dst, [mean, variance if training].
+    """
+
+def onednn_layer_norm_backward(src: object, ddst: object, dsrc: object, *, epsilon: float, affine: bool = True, scale_dtype: object = 'float32') -> object:
+    """Operands: src, ddst, [scale], mean, variance; dsrc, [dscale, dshift]."""
+
+def onednn_softmax(src: object, dst: object, *, axis: int, log: bool = False) -> object:
+    """Operands: src; dst."""
+
+def onednn_softmax_backward(dst: object, ddst: object, dsrc: object, *, axis: int, log: bool = False) -> object:
+    """Operands: dst, ddst; dsrc."""
+
+def onednn_lstm(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False, training: bool = False) -> object:
+    """
+    src[t,n,c], dst[t,n,d*h]. Operands: src, h0, c0, for each layer and direction w_ih, w_hh, b_ih, b_hh; dst,
+    hn, cn, [workspace if training]. All but src and dst are row-major; biases, c0 and cn are float32.
+    """
+
+def onednn_lstm_backward(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False) -> object:
+    """
+    Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and the
+    gradient of each parameter. All gradients are float32.
+    """
+
+def onednn_counters() -> dict: ...
+
+def set_onednn_cache_limit(kernels: int) -> None: ...
+
 def dnnl_version() -> tuple[int, int, int]: ...
 
 testing: ModuleType
