@@ -120,14 +120,15 @@ using Padding = std::vector<std::pair<int64_t, int64_t>>;
 void bind_matmul(nb::module_& m) {
   m.def(
       "onednn_matmul",
-      [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops) {
+      [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops,
+         bool quick) {
         return kernel_or_none([&] {
           return make_matmul({as_geometry(a), as_geometry(b), as_geometry(c), as_optional(bias),
-                              as_post_ops(post_ops), accumulate});
+                              as_post_ops(post_ops), accumulate, quick});
         });
       },
       nb::arg("a"), nb::arg("b"), nb::arg("c"), nb::kw_only(), nb::arg("bias").none() = nb::none(),
-      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
+      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(), nb::arg("quick") = false,
       "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
   m.def(
       "onednn_reorder",
