@@ -405,6 +405,14 @@ def test_convolution_refuses():
             _core.onednn_convolution(x, w, y, **options)
 
 
+def test_convolution_refuses_the_layout_of_other_weights():
+    f = lambda *shape: ("float32", shape, None)  # noqa: E731
+    layout = _core.onednn_matmul(f(2, 3), ("float32", (3, 5), "any"), f(2, 5)).layout(1)
+    with pytest.raises(ShapeError, match="weights need the dimensions of src"):
+        _core.onednn_convolution(f(1, 4, 8, 8), layout, f(1, 4, 8, 8), **window((1, 1), [(0, 0)] * 2, (1, 1)))
+    assert layout != 3
+
+
 # --- pooling ----------------------------------------------------------------------------------------------
 
 POOLINGS = {  # x, window, stride, padding, dilation
