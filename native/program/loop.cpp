@@ -58,8 +58,11 @@ struct Loop::Space {
   }
   // Operands that jump in the innermost loop and lie one after the other in another one: these two run in tiles.
   void find_tiles(const View* views) noexcept {
-    constexpr int64_t kWorthwhile = 8;
-    if (sizes[rank - 1] < kWorthwhile) return;
+    constexpr int64_t kWorthwhile = 8;       // of either loop
+    constexpr int64_t kElements = 32 << 10;  // below, everything lies in the first caches, and such code takes long to make
+    int64_t elements = 1;
+    for (int d = 0; d < rank; ++d) elements *= sizes[d];
+    if (sizes[rank - 1] < kWorthwhile || elements < kElements) return;
     for (int k = 0; k < operands; ++k) {
       if (pattern.inner[k] != LoopPattern::any) continue;
       const auto item = static_cast<int64_t>(size_of(views[k].dtype));

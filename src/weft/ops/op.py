@@ -193,6 +193,28 @@ class Op:
             )
 
     @classmethod
+    def documentation(cls) -> str:
+        """The documentation of the operator's function: its signature, as Python reads it, and the class's text."""
+        named = {a.name: a for a in cls.attributes}
+
+        def shown(a: Attribute) -> str:
+            return a.name if a.default is Attribute.REQUIRED else f"{a.name}={a.default!r}"
+
+        inputs = {i.name: ("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs}
+        if any(name in inputs for name in cls.positional):
+            parts = [inputs[name] if name in inputs else shown(named[name]) for name in cls.positional]
+        else:
+            parts = [cls.leading] if cls.leading else []
+            parts += inputs.values()
+            if parts and not any(i.variadic or i.optional for i in cls.inputs):
+                parts.append("/")
+            parts += [shown(named[name]) for name in cls.positional]
+        rest = [shown(a) for a in cls.attributes if a.name not in (*cls.positional, cls.leading)]
+        if rest:
+            parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + rest
+        return f"{cls.name}({', '.join(parts)})\n--\n\n{inspect.cleandoc(cls.__doc__ or '')}"
+
+    @classmethod
     def signature_rule(cls) -> Callable[..., Any] | None:
         """The rule whose parameters are the inputs: the class's own infer; families name another one."""
         return cls.infer if cls.infer is not Op.infer else None
@@ -281,7 +303,10 @@ class Op:
         return iter(())
 
     def decompose(self, *inputs: Any) -> Any:
-        """The same in other operators. Without a vjp it also gives the gradient."""
+        """The same in other operators; without a vjp it also gives the gradient.
+
+        NotImplemented where attributes have it that there is a kernel.
+        """
         raise NotImplementedError(f"{self.name}: no kernel for these operands, and no decomposition")
 
     def reference(self, *inputs: Any) -> Any:
