@@ -16,6 +16,7 @@ __all__ = [
     "compare",
     "from_memory",
     "number",
+    "splat",
     "to_memory",
     "unary",
 ]
@@ -241,3 +242,11 @@ def combine_vectors(f: Writer, op: str, dtype: str, lanes: int, a: str, b: str) 
     name = f"llvm.{'u' if dtype in UNSIGNED else 's'}{op}.v{lanes}i{BITS[dtype]}"
     f.declared[name] = f"declare {vector} @{name}({vector}, {vector})"
     return f.emit(f"call {vector} @{name}({vector} {a}, {vector} {b})")
+
+
+def splat(f: Writer, kind: str, lanes: int, value: str) -> str:
+    """A vector with the same value in every lane."""
+    one = f.emit(f"insertelement <{lanes} x {kind}> poison, {kind} {value}, i64 0")
+    return f.emit(
+        f"shufflevector <{lanes} x {kind}> {one}, <{lanes} x {kind}> poison, <{lanes} x i32> zeroinitializer"
+    )

@@ -131,6 +131,45 @@ class Writer:
             self.lines.append(f"  br label %{after}")
         self.label(after)
 
+    def replaced(
+        self, condition: str, body: Callable[[], list[str]], kept: Sequence[tuple[str, str]]
+    ) -> list[str]:
+        """What body gives if the condition holds, else the kept (type, value)s."""
+        self.count += 1
+        before, yes, after = self.block, f"then{self.count}", f"join{self.count}"
+        self.lines.append(f"  br i1 {condition}, label %{yes}, label %{after}")
+        self.label(yes)
+        news = body()
+        last = self.block
+        self.lines.append(f"  br label %{after}")
+        self.label(after)
+        return [
+            self.emit(f"phi {kind} [ {old}, %{before} ], [ {new}, %{last} ]")
+            for (kind, old), new in zip(kept, news, strict=True)
+        ]
+
+    def first(self, body: Callable[[str], str], kind: str) -> tuple[str, str]:
+        """The first number from 0 on for which body gives another integer than 0, and that; there must be one."""
+        self.count += 1
+        number = self.count
+        before, head, after = self.block, f"head{number}", f"after{number}"
+        self.lines.append(f"  br label %{head}")
+        self.label(head)
+        self.lines.append(f"  %i{number} = phi i64 [ 0, %{before} ], [ %i{number}.next, %{head} ]")
+        found = body(f"%i{number}")
+        self.lines.append(f"  %i{number}.next = add nuw nsw i64 %i{number}, 1")
+        missing = self.emit(f"icmp eq {kind} {found}, 0")
+        self.lines.append(f"  br i1 {missing}, label %{head}, label %{after}")
+        self.label(after)
+        return f"%i{number}", found
+
+    def reduce(self, name: str, kind: str, vector: str, value: str) -> str:
+        """llvm.vector.reduce.NAME of a vector, without NaN if it is of floats."""
+        full = f"llvm.vector.reduce.{name}"
+        self.declared[full] = f"declare {kind} @{full}({vector})"
+        known = "nnan " if kind in ("float", "double") else ""
+        return self.emit(f"call {known}{kind} @{full}({vector} {value})")
+
     def blocks(
         self,
         size: str,
