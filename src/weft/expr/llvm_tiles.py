@@ -270,7 +270,7 @@ def _flush(f: Function, source: _Lines, target: _Lines, size: int) -> None:
             return []
 
         f.loop(whole, vector)
-        f.loop(rest, element)
+        f.loop(rest, element, simple=True)
         return []
 
     f.loop(target.count, line)
@@ -304,10 +304,10 @@ def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: boo
             )
             return []
 
-        f.loop(f.emit(f"udiv i64 {whole_columns}, {lanes}"), square)
+        f.loop(f.emit(f"udiv i64 {whole_columns}, {lanes}"), square, simple=True)
         return []
 
-    f.loop(f.emit(f"udiv i64 {whole_lines}, {lanes}"), squares)
+    f.loop(f.emit(f"udiv i64 {whole_lines}, {lanes}"), squares, simple=True)
 
     def single(first_line: str, first_column: str) -> None:
         def lines(r: str) -> list[str]:
@@ -319,10 +319,10 @@ def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: boo
                 f.lines.append(f"  store {kind} {value}, ptr {address(target, column, line)}, align {size}")
                 return []
 
-            f.loop(f.emit(f"sub i64 {source.length}, {first_column}"), element)
+            f.loop(f.emit(f"sub i64 {source.length}, {first_column}"), element, simple=True)
             return []
 
-        f.loop(f.emit(f"sub i64 {source.count}, {first_line}"), lines)
+        f.loop(f.emit(f"sub i64 {source.count}, {first_line}"), lines, simple=True)
 
     single(whole_lines, "0")  # the last lines, and what is left of the others
     single("0", whole_columns)

@@ -73,11 +73,13 @@ class Writer:
         carried: Sequence[tuple[str, str]] = (),
         parallel: str = "",
         enter: Callable[[], None] | None = None,
+        simple: bool = False,
     ) -> list[str]:
         """A loop over [0, size). carried: (type, first value) of what goes from turn to turn; body gives the next ones.
 
         Returns the carried values after the loop. body(i) may open loops of its own. enter: runs before the first turn,
         if there is one; without loops of its own. parallel: the group of accesses that no turn shares with another.
+        simple: neither vectors nor unrolling, which cost time to compile.
         """
         self.count += 1
         number = self.count
@@ -113,6 +115,12 @@ class Writer:
             inner = self.mark(f'!{{!"llvm.loop.parallel_accesses", {parallel}}}')
             index = int(own[1:])
             self.marks[index] = f"{own} = distinct !{{{own}, {inner}}}"
+            mark = f", !llvm.loop {own}"
+        if simple:
+            own = self.mark("")
+            still = self.mark('!{!"llvm.loop.vectorize.enable", i1 false}')
+            short = self.mark('!{!"llvm.loop.unroll.disable"}')
+            self.marks[int(own[1:])] = f"{own} = distinct !{{{own}, {still}, {short}}}"
             mark = f", !llvm.loop {own}"
         self.lines.append(f"  br i1 {more}, label %{head}, label %{after}{mark}")
         self.label(after)
