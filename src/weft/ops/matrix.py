@@ -171,7 +171,7 @@ class Matmul(Product):
 
     def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:  # type: ignore[override]
         if native_float(a, b):
-            yield Native(make_matmul, options=("accumulate", "post_ops"))
+            yield Native(make_matmul, options=("accumulate", "post_ops", "quick"))
 
     def decompose(self, a: Any, b: Any) -> Any:
         a, b = cast_all((a, b))
@@ -326,7 +326,7 @@ class Linear(Product):
         self, x: TensorType, weight: TensorType, bias: TensorType | None = None
     ) -> Iterator[Native]:
         if native_float(x, weight, bias):
-            yield Native(make_linear, options=("accumulate", "post_ops"))
+            yield Native(make_linear, options=("accumulate", "post_ops", "quick"))
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         y = F.matmul(x, F.matrix_transpose(weight))

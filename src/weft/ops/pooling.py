@@ -145,12 +145,14 @@ class MaxPooling(Pooling):
             order = next((k for k in (True, False) if indices and lies(indices, k)), None)
             if indices and (order is None or y is None or not lies(inputs[0], order) or not lies(y, order)):
                 return None
+            if indices and not order and set(windows.dilation) != {1}:
+                return None  # computed in another layout, in which the indices would stay
             return _core.onednn_pooling(
                 inputs[0], y, training=indices is not None, **native_attributes("max", windows)
             )
 
-        yield Native(make, layouts=(LIKE_INPUT, LIKE_INPUT))
-        yield Native(make, contiguous=(0,))
+        yield Native(make, layouts=(LIKE_INPUT, LIKE_INPUT), optional=(1,))
+        yield Native(make, contiguous=(0,), optional=(1,))
 
     def decompose(self, x: Any) -> tuple[Any, Any]:
         windows = self.windows(x.shape[2:])

@@ -80,7 +80,7 @@ class Dropout(Op):
             return _core.kernel_dropout(mask=outputs[1] is not None)
 
         p: Any = self.p
-        yield Native(make, exact=False, numbers=(*RESERVATION, (p, "float64")), in_place=((0, 0),))
+        yield Native(make, exact=False, numbers=(*RESERVATION, (p, "float64")), optional=(1,))
 
     def vjp(self, *values: Any) -> Any:
         if not self.training:

@@ -123,7 +123,7 @@ class Lstm(Recurrent):
         def make(inputs: Sequence[Geometry], outputs: Sequence[Any]) -> Any:
             return self.native(inputs[0], outputs[0], layers, training=outputs[3] is not None)
 
-        yield Native(make, contiguous=tuple(range(1, 3 + len(parameters))))
+        yield Native(make, contiguous=tuple(range(1, 3 + len(parameters))), optional=(3,))
 
     def decompose(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
         layers = self.layers(parameters)

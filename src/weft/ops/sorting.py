@@ -81,7 +81,7 @@ class Sort(Sorting):
         def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
             return _core.kernel_sort(axis, self.descending, values=True, indices=outputs[1] is not None)
 
-        yield Native(make, exact=False)
+        yield Native(make, exact=False, optional=(1,))
 
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         return F.put_along_axis(zeros_like(x), indices, dy, axis=self.axis)
