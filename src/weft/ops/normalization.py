@@ -120,7 +120,15 @@ class LayerNorm(LastAxes):
         yield row.loop(self.axes(x.ndim))
 
     def vjp(
-        self, x: Any, weight: Any, bias: Any, mean: Any, inverse_std: Any, dy: Any, dmean: Any, dinverse_std: Any
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        inverse_std: Any,
+        dy: Any,
+        dmean: Any,
+        dinverse_std: Any,
     ) -> Any:
         axes = self.axes(x.ndim)
         dx = dweight = dbias = None
@@ -180,12 +188,22 @@ class LayerNormGradient(LastAxes):
     outputs: ClassVar[tuple[str, ...]] = ("dx",)
 
     def infer(
-        self, x: TensorType, weight: TensorType | None, mean: TensorType, inverse_std: TensorType, dy: TensorType
+        self,
+        x: TensorType,
+        weight: TensorType | None,
+        mean: TensorType,
+        inverse_std: TensorType,
+        dy: TensorType,
     ) -> TensorType:
         return x.like()
 
     def kernels(  # type: ignore[override]
-        self, x: TensorType, weight: TensorType | None, mean: TensorType, inverse_std: TensorType, dy: TensorType
+        self,
+        x: TensorType,
+        weight: TensorType | None,
+        mean: TensorType,
+        inverse_std: TensorType,
+        dy: TensorType,
     ) -> Iterator[Loop]:
         kind = mean.dtype.name
         row = Row(inputs=5)
@@ -287,7 +305,9 @@ class RmsNormGradient(LastAxes):
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("dx",)
 
-    def infer(self, x: TensorType, weight: TensorType | None, inverse_rms: TensorType, dy: TensorType) -> TensorType:
+    def infer(
+        self, x: TensorType, weight: TensorType | None, inverse_rms: TensorType, dy: TensorType
+    ) -> TensorType:
         return x.like()
 
     def kernels(  # type: ignore[override]
@@ -374,7 +394,9 @@ class BatchNorm(Op):
             raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
         for name, t in given.items():
             if t is not None and t.shape != (x.shape[1],):
-                raise self.fail(ShapeError, f"{name} needs one number for each of {x.shape[1]} channels", **{name: t})
+                raise self.fail(
+                    ShapeError, f"{name} needs one number for each of {x.shape[1]} channels", **{name: t}
+                )
         if (running_mean is None) != (running_var is None):
             raise self.fail(ValueError, "needs both of running_mean and running_var, or none", x=x)
         if not self.training:
@@ -431,7 +453,9 @@ class BatchNorm(Op):
         mean = np.mean(x, axes, keepdims=True) if self.training else spread(running_mean)
         variance = np.var(x, axes, keepdims=True) if self.training else spread(running_var)
         inverse = 1 / np.sqrt(variance + self.eps)
-        y = (x - mean) * inverse * (1 if weight is None else spread(weight)) + (0 if bias is None else spread(bias))
+        y = (x - mean) * inverse * (1 if weight is None else spread(weight)) + (
+            0 if bias is None else spread(bias)
+        )
         if not self.training:
             return y
         flat_mean, flat_variance = np.squeeze(mean, axes), np.squeeze(variance, axes)
@@ -551,12 +575,22 @@ class NormalizeGradient(Op):
     axes: tuple[int, ...]
 
     def infer(
-        self, x: TensorType, weight: TensorType | None, mean: TensorType, inverse_std: TensorType, dy: TensorType
+        self,
+        x: TensorType,
+        weight: TensorType | None,
+        mean: TensorType,
+        inverse_std: TensorType,
+        dy: TensorType,
     ) -> Any:
         return x.like(), mean.like(), mean.like()
 
     def kernels(  # type: ignore[override]
-        self, x: TensorType, weight: TensorType | None, mean: TensorType, inverse_std: TensorType, dy: TensorType
+        self,
+        x: TensorType,
+        weight: TensorType | None,
+        mean: TensorType,
+        inverse_std: TensorType,
+        dy: TensorType,
     ) -> Iterator[Loop]:
         kind = mean.dtype.name
         row = Row(inputs=5)
@@ -595,7 +629,9 @@ class Grouped(Op):
         """How many groups."""
         raise NotImplementedError
 
-    def infer(self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None) -> TensorType:
+    def infer(
+        self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None
+    ) -> TensorType:
         self.require_floats(x=x, weight=weight, bias=bias)
         if x.ndim < 2:
             raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
@@ -604,7 +640,9 @@ class Grouped(Op):
             raise self.fail(ShapeError, f"{x.shape[1]} channels do not make {groups} groups", x=x)
         for name, t in (("weight", weight), ("bias", bias)):
             if t is not None and t.shape != (x.shape[1],):
-                raise self.fail(ShapeError, f"{name} needs one number for each of {x.shape[1]} channels", **{name: t})
+                raise self.fail(
+                    ShapeError, f"{name} needs one number for each of {x.shape[1]} channels", **{name: t}
+                )
         return x.like()
 
     def decompose(self, x: Any, weight: Any, bias: Any) -> Any:

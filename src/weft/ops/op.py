@@ -147,7 +147,7 @@ class Op:
     stands for any number, as many as infer says; callers get a tuple, and a vjp lists, with None for gradients that are
     zero. Ask the operator for them, not its class: they may depend on attributes.
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
-    learnable: inputs that a symbol makes by itself, as variables to be trained. writes: inputs that the operator
+    fixed: inputs that have no gradient though they are floats. learnable: inputs that a symbol makes by itself, as variables to be trained. writes: inputs that the operator
     writes, with the output that has their new content (running statistics). random: it draws random numbers.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
     """
@@ -157,6 +157,7 @@ class Op:
     outputs: ClassVar[tuple[str, ...]] = ("y",)
     hidden: ClassVar[int] = 0
     positional: ClassVar[tuple[str, ...]] = ()
+    fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False

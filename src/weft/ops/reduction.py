@@ -503,7 +503,10 @@ class Logsumexp(Reduction):
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         for sample in super().samples():
-            if not isinstance(sample.attributes.get("axis", 0), tuple) and sample.attributes.get("axis", 0) is not None:
+            if (
+                not isinstance(sample.attributes.get("axis", 0), tuple)
+                and sample.attributes.get("axis", 0) is not None
+            ):
                 yield sample
         inf = float("inf")
         rows = ((-inf, -inf), (-inf, 1.0), (inf, 1.0), (1000.0, 1000.0))
