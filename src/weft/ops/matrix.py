@@ -287,6 +287,7 @@ class Linear(Product):
 
     x: float[..., k]; weight: float[n, k]; bias: float[n] or None. Returns the promoted type, [..., n].
     out_features: n, for symbols, which make the weight and the bias themselves. Raises ShapeError if sizes differ.
+    Source: Rosenblatt 1958, The perceptron.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -503,7 +504,7 @@ class Einsum(Product):
     """
 
     method: ClassVar[bool] = False
-    leading = "equation"
+    prefix = "equation"
     equation: str
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft import _core
-from weft.base.dtype import DType, int32, uint8
+from weft.base.dtype import DType, as_dtype, int32, uint8
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import LIKE_INPUT, Native, lowest
@@ -169,7 +169,7 @@ class MaxPooling(Pooling):
     def reference(self, x: Any) -> tuple[Any, Any]:
         windows = self.windows(x.shape[2:])
         count = windows.number(x.shape[2:])
-        least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        least = lowest(as_dtype(x.dtype).name)
         patches = windows_reference(x, windows, count, least)
         flat = patches.reshape(*x.shape[:2], *count, math.prod(windows.size))
         return flat.max(axis=-1), flat.argmax(axis=-1).astype(index_type(windows.size).numpy)
@@ -591,6 +591,7 @@ class MaxPool1d(MaxPooling):
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
     [n, c, (l + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1].
     Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -608,7 +609,8 @@ class AvgPool1d(AveragePooling):
     x: float[n, c, l]; kernel_size, stride (default: kernel_size), padding: an int; ceil_mode: a last
     window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
     Returns x's dtype, [n, c, (l + 2 padding - kernel_size) // stride + 1].
-    Raises ShapeError if no window fits, ValueError for attributes out of range.
+    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -627,6 +629,7 @@ class MaxPool2d(MaxPooling):
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
     [n, c, (h + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1, ...].
     Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -644,7 +647,8 @@ class AvgPool2d(AveragePooling):
     x: float[n, c, h, w]; kernel_size, stride (default: kernel_size), padding: an int or 2 of them; ceil_mode: a last
     window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
     Returns x's dtype, [n, c, (h + 2 padding - kernel_size) // stride + 1, ...].
-    Raises ShapeError if no window fits, ValueError for attributes out of range.
+    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -663,6 +667,7 @@ class MaxPool3d(MaxPooling):
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
     [n, c, (d + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1, ...].
     Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -680,7 +685,8 @@ class AvgPool3d(AveragePooling):
     x: float[n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding: an int or 3 of them; ceil_mode: a last
     window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
     Returns x's dtype, [n, c, (d + 2 padding - kernel_size) // stride + 1, ...].
-    Raises ShapeError if no window fits, ValueError for attributes out of range.
+    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F

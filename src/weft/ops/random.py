@@ -143,6 +143,7 @@ class Bernoulli(Random):
 
     p: float[...], 0 ... 1; dtype: the result's, by default p's. Returns p's shape. There is no gradient.
     Raises DTypeError unless p is of a floating-point type.
+    Source: Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011).
 
     >>> import weft as wf
     >>> import weft.functional as F

@@ -755,7 +755,8 @@ class Concat(Op):
             yield Parts(tuple(parts))
 
     def decompose(self, *x: Any) -> Any:
-        assert self.axis is None
+        if self.axis is not None:
+            return NotImplemented
         return F.concat([F.flatten(v) for v in x], axis=0)
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -860,7 +861,9 @@ class Pieces(Op):
     def vjp(self, y: Any, dy: Any) -> Any:
         if not y:
             return None
-        return F.concat([F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis)
+        return F.concat(
+            [F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis
+        )
 
     def reference(self, x: Any) -> Any:
         starts = np.cumsum(self.sizes_of(np.shape(x)[self.axis]))
@@ -977,7 +980,9 @@ class Unstack(Pieces):
     def vjp(self, y: Any, dy: Any) -> Any:
         if not y:
             return None
-        return F.stack([F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis)
+        return F.stack(
+            [F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis
+        )
 
     def reference(self, x: Any) -> Any:
         return tuple(np.moveaxis(x, self.axis, 0))
@@ -1037,7 +1042,9 @@ class Pad(Op):
                 rest = needed[self.mode]
                 least = 1 if rest is None else max(before, after) + rest
                 if n < least:  # type: ignore[operator]
-                    raise self.fail(ShapeError, f"{self.mode} needs size {least} of axis {axis}, got {n}", x=x)
+                    raise self.fail(
+                        ShapeError, f"{self.mode} needs size {least} of axis {axis}, got {n}", x=x
+                    )
         return x.like([n + (b + a) if b + a else n for n, (b, a) in zip(x.shape, widths, strict=True)])
 
     def kernels(self, x: TensorType) -> Iterator[Parts]:  # type: ignore[override]
@@ -1065,6 +1072,8 @@ class Pad(Op):
         return F.slice(dy, starts=starts, stops=stops, axes=tuple(axes))
 
     def decompose(self, x: Any) -> Any:
+        if self.mode == "constant":
+            return NotImplemented
         for axis, (before, after) in enumerate(self._widths(x.ndim)):
             if before or after:
                 x = F.concat(self._pieces(x, axis, before, after), axis=axis)
@@ -1212,7 +1221,9 @@ class Tile(Op):
         shape, times = self._aligned(x.shape)
         result = tuple(n * k for n, k in zip(shape, times, strict=True))
         pairs = F.reshape(x, shape=tuple(v for n in shape for v in (1, n)))
-        wide = F.broadcast_to(pairs, shape=tuple(v for n, k in zip(shape, times, strict=True) for v in (k, n)))
+        wide = F.broadcast_to(
+            pairs, shape=tuple(v for n, k in zip(shape, times, strict=True) for v in (k, n))
+        )
         return F.reshape(wide, shape=result)
 
     def reference(self, x: Any) -> Any:
@@ -1487,7 +1498,9 @@ class Meshgrid(Op):
 
     def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
         if any(t.ndim != 1 for t in x):
-            raise self.fail(ShapeError, "takes arrays of one dimension", **{f"x{k}": t for k, t in enumerate(x)})
+            raise self.fail(
+                ShapeError, "takes arrays of one dimension", **{f"x{k}": t for k, t in enumerate(x)}
+            )
         shape = [x[self._dimension(d, len(x))].shape[0] for d in range(len(x))]
         return tuple(t.like(shape) for t in x)
 

@@ -125,6 +125,7 @@ class Topk(Op):
     x: any dtype [..., n, ...]; k: 0 ... n; largest: False for the least ones, the least first; sorted: they always are.
     Returns values of x's dtype and int64 indices, both [..., k, ...]. Of equal elements the lower index comes first; NaN
     counts as the greatest. Raises ShapeError unless k is in 0..n, IndexError if the axis is out of range.
+    Source: PyTorch's topk.
 
     >>> import weft as wf
     >>> import weft.functional as F
