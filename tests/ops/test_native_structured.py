@@ -1,4 +1,4 @@
-"""Native kernels of operators on matrices, images, indices, sequences, as the operators ask for them, against references.
+"""Native kernels of operators on matrices, images, indices, sequences, as operators ask for them, against references.
 
 Every sample in float32, images channels last and first. Kernels that random numbers go into are run, not compared.
 """
@@ -56,7 +56,8 @@ def run(choice, node, inputs, last, need_hidden):
             [None if a is None else geometry(a) for a in outputs],
         )
     except AttributeError as error:
-        assert "has no attribute" in str(error)
+        if "_core" not in str(error):
+            raise
         pytest.skip(f"no such kernel: {error}")
     if kernel is None:
         return None

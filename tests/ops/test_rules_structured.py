@@ -1,4 +1,4 @@
-"""Rules of operators on matrices, images, indices, sequences: inference against references, gradients against differences.
+"""Rules of operators on matrices, images, indices, sequences against references and differences.
 
 Every sample of every operator in these modules; see weft.ops.samples. Kernels are compared elsewhere.
 """
@@ -17,7 +17,18 @@ from weft.ops.op import Op, differentiable
 from weft.ops.samples import Array
 from weft.ops.types import TensorType
 
-MODULES = ["matrix", "window", "convolution", "indexing", "pooling", "sorting", "random", "attention", "optimizer", "recurrent"]
+MODULES = [
+    "matrix",
+    "window",
+    "convolution",
+    "indexing",
+    "pooling",
+    "sorting",
+    "random",
+    "attention",
+    "optimizer",
+    "recurrent",
+]
 
 
 def operators():

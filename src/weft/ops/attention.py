@@ -98,8 +98,8 @@ class CausalMask(Op):
 class ScaledDotProductAttention(Attention):
     """softmax(scale q k^T + mask) v.
 
-    q: float[..., n, d]; k: float[..., m, d]; v: float[..., m, e]; mask: fits [..., n, m] by broadcasting, booleans, true
-    for what is seen, or numbers that are added. is_causal: query i sees keys 0 ... i only. scale: 1 / sqrt(d) by
+    q: float[..., n, d]; k: float[..., m, d]; v: float[..., m, e]; mask: fits [..., n, m] by broadcasting, booleans,
+    true for what is seen, or numbers that are added. is_causal: query i sees keys 0 ... i only. scale: 1 / sqrt(d) by
     default. Leading sizes fit by broadcasting. Returns the promoted type [..., n, e]. A query that sees nothing
     gives 0. Of 16-bit floats sums are kept in float32.
     Raises ShapeError if sizes do not fit, DTypeError unless all are floats.

@@ -1,4 +1,4 @@
-"""Convolutions over one to three spatial dimensions, their transposes, and their gradients, which are operators, too."""
+"""Convolutions over one to three spatial dimensions, their transposes, and their gradients: operators, too."""
 
 from __future__ import annotations
 
@@ -251,7 +251,9 @@ class ConvolutionGradient(Convolving):
 
 @op
 class ConvolutionInputGradient(ConvolutionGradient):
-    """dx of a convolution from dy and w. dy: [n, o, *windows]; weight: [o, c, *size]. Returns [n, groups * c, *spatial].
+    """dx of a convolution from dy and w. dy: [n, o, *windows]; weight: [o, c, *size].
+
+    Returns [n, groups * c, *spatial].
 
     spatial_size: x's, which does not follow from the rest if the stride is not 1.
     """
@@ -362,7 +364,9 @@ GRADIENT_CASES: tuple[Any, ...] = (
 
 @op
 class ConvolutionWeightGradient(ConvolutionGradient):
-    """dw of a convolution from x and dy. x: [n, groups * c, *spatial]; dy: [n, o, *windows]. Returns [o, c, *size].
+    """dw of a convolution from x and dy. x: [n, groups * c, *spatial]; dy: [n, o, *windows].
+
+    Returns [o, c, *size].
 
     kernel_size: the weight's, which does not follow from the rest if the stride is not 1.
     """
@@ -430,9 +434,12 @@ class ConvolutionWeightGradient(ConvolutionGradient):
 class Conv1d(Convolution):
     """The convolution (in fact the cross-correlation) of sequences, in groups of channels.
 
-    x: numbers [n, c, l]; weight: [o, c / groups, kl]; bias: [o] or None. stride, dilation: an int; padding:
-    zeros at both ends, an int, "same" (the output's sizes are x's; stride 1), "valid" (none) or (low, high)
-    pairs. Returns the promoted type [n, o, (l + low + high - (k - 1) dilation - 1) // stride + 1], channels last in memory.
+    x: numbers [n, c, l]; weight: [o, c / groups, kl]; bias: [o] or None.
+    stride, dilation: an int;
+    padding: zeros at both ends, an int, "same" (the output's sizes are x's; stride 1), "valid" (none)
+    or (low, high) pairs. Returns the promoted type
+    [n, o, (l + low + high - (k - 1) dilation - 1) // stride + 1],
+    channels last in memory.
     out_channels, kernel_size: o and kl, for symbols, which make the weight and the bias themselves.
     Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
     Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
@@ -450,9 +457,12 @@ class Conv1d(Convolution):
 class Conv2d(Convolution):
     """The convolution (in fact the cross-correlation) of images, in groups of channels.
 
-    x: numbers [n, c, h, w]; weight: [o, c / groups, kh, kw]; bias: [o] or None. stride, dilation: an int or 2 of them; padding:
-    zeros at both ends, an int or 2 of them, "same" (the output's sizes are x's; stride 1), "valid" (none) or (low, high)
-    pairs. Returns the promoted type [n, o, (h + low + high - (k - 1) dilation - 1) // stride + 1, ...], channels last in memory.
+    x: numbers [n, c, h, w]; weight: [o, c / groups, kh, kw]; bias: [o] or None.
+    stride, dilation: an int or 2 of them;
+    padding: zeros at both ends, an int or 2 of them, "same" (the output's sizes are x's; stride 1), "valid" (none)
+    or (low, high) pairs. Returns the promoted type
+    [n, o, (h + low + high - (k - 1) dilation - 1) // stride + 1, ...],
+    channels last in memory.
     out_channels, kernel_size: o and kh, kw, for symbols, which make the weight and the bias themselves.
     Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
     Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
@@ -470,9 +480,12 @@ class Conv2d(Convolution):
 class Conv3d(Convolution):
     """The convolution (in fact the cross-correlation) of volumes, in groups of channels.
 
-    x: numbers [n, c, d, h, w]; weight: [o, c / groups, kd, kh, kw]; bias: [o] or None. stride, dilation: an int or 3 of them; padding:
-    zeros at both ends, an int or 3 of them, "same" (the output's sizes are x's; stride 1), "valid" (none) or (low, high)
-    pairs. Returns the promoted type [n, o, (d + low + high - (k - 1) dilation - 1) // stride + 1, ...], channels last in memory.
+    x: numbers [n, c, d, h, w]; weight: [o, c / groups, kd, kh, kw]; bias: [o] or None.
+    stride, dilation: an int or 3 of them;
+    padding: zeros at both ends, an int or 3 of them, "same" (the output's sizes are x's; stride 1), "valid" (none)
+    or (low, high) pairs. Returns the promoted type
+    [n, o, (d + low + high - (k - 1) dilation - 1) // stride + 1, ...],
+    channels last in memory.
     out_channels, kernel_size: o and kd, kh, kw, for symbols, which make the weight and the bias themselves.
     Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
     Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
@@ -590,9 +603,9 @@ class TransposedConvolution(Convolving):
 class ConvTranspose1d(TransposedConvolution):
     """The transpose of conv1d: the gradient of its x, for upsampling sequences.
 
-    x: numbers [n, c, l]; weight: [c, o / groups, kl]; bias: [o] or None. stride, dilation, padding: those of the
-    convolution; output_padding: added at the end of the result. Returns the promoted type
-    [n, o, (l - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1].
+    x: numbers [n, c, l]; weight: [c, o / groups, kl]; bias: [o] or None.
+    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
+    Returns the promoted type [n, o, (l - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1].
     out_channels, kernel_size: o and kl, for symbols, which make the weight and the bias themselves.
     Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
     Source: Zeiler et al. 2010, Deconvolutional networks.
@@ -610,9 +623,9 @@ class ConvTranspose1d(TransposedConvolution):
 class ConvTranspose2d(TransposedConvolution):
     """The transpose of conv2d: the gradient of its x, for upsampling images.
 
-    x: numbers [n, c, h, w]; weight: [c, o / groups, kh, kw]; bias: [o] or None. stride, dilation, padding: those of the
-    convolution; output_padding: added at the end of the result. Returns the promoted type
-    [n, o, (h - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
+    x: numbers [n, c, h, w]; weight: [c, o / groups, kh, kw]; bias: [o] or None.
+    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
+    Returns the promoted type [n, o, (h - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
     out_channels, kernel_size: o and kh, kw, for symbols, which make the weight and the bias themselves.
     Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
     Source: Zeiler et al. 2010, Deconvolutional networks.
@@ -630,9 +643,9 @@ class ConvTranspose2d(TransposedConvolution):
 class ConvTranspose3d(TransposedConvolution):
     """The transpose of conv3d: the gradient of its x, for upsampling volumes.
 
-    x: numbers [n, c, d, h, w]; weight: [c, o / groups, kd, kh, kw]; bias: [o] or None. stride, dilation, padding: those of the
-    convolution; output_padding: added at the end of the result. Returns the promoted type
-    [n, o, (d - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
+    x: numbers [n, c, d, h, w]; weight: [c, o / groups, kd, kh, kw]; bias: [o] or None.
+    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
+    Returns the promoted type [n, o, (d - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
     out_channels, kernel_size: o and kd, kh, kw, for symbols, which make the weight and the bias themselves.
     Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
     Source: Zeiler et al. 2010, Deconvolutional networks.

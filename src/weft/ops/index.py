@@ -177,6 +177,7 @@ MODULE_OF: dict[str, str] = {
     "rsqrt": "weft.ops.elementary",
     "scaled_dot_product_attention": "weft.ops.attention",
     "scaled_dot_product_attention_gradient": "weft.ops.attention",
+    "searchsorted": "weft.ops.sorting",
     "selu": "weft.ops.activation",
     "sgd_update": "weft.ops.optimizer",
     "sigmoid": "weft.ops.elementary",

@@ -124,8 +124,8 @@ def indices(shape: tuple[int, ...], size: int, dtype: str = "int64") -> Any:
 class TakeAlongAxis(Indexing):
     """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, at each place others.
 
-    x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes fit by broadcasting. Returns
-    x's dtype. Raises ShapeError if the shapes do not fit, IndexError for an axis or an index out of range.
+    x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes fit by broadcasting.
+    Returns x's dtype. Raises ShapeError if the shapes do not fit, IndexError for an axis or an index out of range.
     Source: array API 2024.12, take_along_axis.
 
     >>> import weft as wf
@@ -483,8 +483,8 @@ class IndexPut(Putting):
 class Embedding(Indexing):
     """Rows of a table: y[..., :] = table[indices[...], :].
 
-    indices: integers in -n ... n-1, [...]; table: [n, d]; padding_idx: a row whose gradient is zero. Returns [..., d] of
-    the table's dtype. num_embeddings, embedding_dim: n and d, for symbols, which make the table themselves.
+    indices: integers in -n ... n-1, [...]; table: [n, d]; padding_idx: a row whose gradient is zero. Returns [..., d]
+    of the table's dtype. num_embeddings, embedding_dim: n and d, for symbols, which make the table themselves.
     Raises DTypeError unless indices are integers, IndexError for an index out of range.
     Source: Bengio et al. 2003, A neural probabilistic language model.
 
@@ -578,7 +578,13 @@ class MaskedFill(Pointwise):
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((2, 3)), arrays((2, 3), dtype="bool"), value=1.5)
-        yield Sample(arrays((2, 3)), arrays((3,), dtype="bool"), value=-1e9, gradient=False, dtypes=("float32", "float64"))
+        yield Sample(
+            arrays((2, 3)),
+            arrays((3,), dtype="bool"),
+            value=-1e9,
+            gradient=False,
+            dtypes=("float32", "float64"),
+        )
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
@@ -614,7 +620,10 @@ def see_items(
 
 @op
 class BasicIndex(Viewing):
-    """The view that a basic key means. items: for every dimension an int >= 0 or (start, count, step); None: a new one."""
+    """The view that a basic key means.
+
+    items: for every dimension an int >= 0 or (start, count, step); None: a new one.
+    """
 
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False

@@ -143,8 +143,8 @@ class Matmul(Product):
 
     a: numbers [..., m, k] or [k]; b: [..., k, n] or [k]; the leading sizes fit by broadcasting. Returns the promoted
     type [..., m, n], without m or n where a or b is a vector. Floats of at most 32 bits are summed in float32; integers
-    wrap; with k = 0 all is 0. Raises ShapeError if the inner or leading sizes differ or one has no dimensions, DTypeError
-    for booleans.
+    wrap; with k = 0 all is 0. Raises ShapeError if the inner or leading sizes differ or one has no dimensions,
+    DTypeError for booleans.
     Source: array API 2024.12, matmul.
 
     >>> import weft as wf
@@ -490,8 +490,9 @@ class Tensordot(Product):
 class Einsum(Product):
     """Sums of products by Einstein's convention: einsum("ij,jk->ik", a, b) is the product of matrices.
 
-    equation: a letter for each dimension, the operands separated by commas; "..." stands for leading dimensions that fit
-    by broadcasting. Letters not in the result are summed; without "->" the result has those that occur once, sorted.
+    equation: a letter for each dimension, the operands separated by commas; "..." stands for leading dimensions that
+    fit by broadcasting. Letters not in the result are summed; without "->" the result has those that occur once,
+    sorted.
     x: numbers. Returns the promoted type. Operands are joined from left to right, two at a time.
     A letter repeated within one operand means its diagonal. Raises ValueError for an equation that says nothing,
     ShapeError if sizes of one letter differ.

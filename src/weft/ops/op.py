@@ -294,7 +294,7 @@ class Op:
         raise NotImplementedError(f"{self.name}: no reference")
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
-        """The types of the learnable inputs, as far as the others and the attributes say; for symbols that make them."""
+        """Types of learnable inputs, as far as the others and the attributes say; for symbols that make them."""
         return {}
 
     def written(self, count: int) -> dict[int, int]:
@@ -303,7 +303,7 @@ class Op:
         return {names.index(name): self.outputs.index(output) for name, output in self.writes.items()}
 
     def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
-        """For random operators: the numbers of one run, as (kind, dtype, count), kind as native/storage/random.h's Draw.
+        """For random operators: the numbers of one run, as (kind, dtype, count); kind: as native/storage/random.h.
 
         The planner reserves that much of the device's stream for each run; a kernel finds the reservation in its
         parameters, in the place of weft.ops.kernels.KEY, STREAM and OFFSET among its numbers.

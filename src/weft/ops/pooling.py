@@ -334,7 +334,7 @@ class AveragePooling(Pooling):
         return self.infer_one(x)
 
     def divisor(self, spatial: Sequence[Any]) -> str:
-        """What the sums are divided by: "window", "inside" (the elements that are x's), "padded" (and the padding's)."""
+        """What sums are divided by: "window", "inside" (the elements that are x's), "padded" (and the padding's)."""
         windows = self.windows(spatial)
         padding: Any = self.padding
         beyond = any(high > p for high, p in zip(windows.high, padding, strict=True))

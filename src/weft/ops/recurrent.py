@@ -50,9 +50,9 @@ class Recurrent(Op):
         layers = self.layers(parameters)
         hidden = parameters[1].shape[-1]
         for name, t in states.items():
-            wanted = (layers * self.directions, x.shape[1], hidden)
-            if t.shape != wanted:
-                raise self.fail(ShapeError, f"{name} needs the shape {wanted}", **given)
+            state = (layers * self.directions, x.shape[1], hidden)
+            if t.shape != state:
+                raise self.fail(ShapeError, f"{name} needs the shape {state}", **given)
         for k in range(layers * self.directions):
             inputs = x.shape[2] if k < self.directions else hidden * self.directions
             rows = self.gates * hidden
