@@ -50,8 +50,8 @@ class Key:
 def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]] | None = None) -> Key:
     """The meaning of a key. nonzero: gives the index arrays of a mask's true elements; by default NumPy's.
 
-    Raises IndexError for too many indices, two Ellipsis, integers out of range, masks of another shape, index arrays that
-    do not fit together, or what is no index at all. Values of index arrays are not looked at.
+    Raises IndexError for too many indices, two Ellipsis, integers out of range, masks of another shape, index arrays
+    that do not fit together, or what is no index at all. Values of index arrays are not looked at.
     """
     parts = [_part(item) for item in (key if isinstance(key, tuple) else (key,))]
     parts = _without_ellipsis(parts, len(shape))
@@ -184,7 +184,8 @@ def _checked(value: int, size: int, dimension: int) -> int:
 def _check_mask(mask: Any, shape: Sequence[int], dimension: int) -> None:
     if tuple(mask.shape) != tuple(shape):
         raise IndexError(
-            f"index: the mask of shape {tuple(mask.shape)} does not fit the sizes {tuple(shape)} from dimension {dimension}"
+            f"index: the mask of shape {tuple(mask.shape)} does not fit the sizes {tuple(shape)} "
+            f"from dimension {dimension}"
         )
 
 

@@ -50,9 +50,9 @@ class Recurrent(Op):
         layers = self.layers(parameters)
         hidden = parameters[1].shape[-1]
         for name, t in states.items():
-            wanted = (layers * self.directions, x.shape[1], hidden)
-            if t.shape != wanted:
-                raise self.fail(ShapeError, f"{name} needs the shape {wanted}", **given)
+            state = (layers * self.directions, x.shape[1], hidden)
+            if t.shape != state:
+                raise self.fail(ShapeError, f"{name} needs the shape {state}", **given)
         for k in range(layers * self.directions):
             inputs = x.shape[2] if k < self.directions else hidden * self.directions
             rows = self.gates * hidden
@@ -123,7 +123,7 @@ class Lstm(Recurrent):
         def make(inputs: Sequence[Geometry], outputs: Sequence[Any]) -> Any:
             return self.native(inputs[0], outputs[0], layers, training=outputs[3] is not None)
 
-        yield Native(make, contiguous=tuple(range(1, 3 + len(parameters))))
+        yield Native(make, contiguous=tuple(range(1, 3 + len(parameters))), optional=(3,))
 
     def decompose(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
         layers = self.layers(parameters)
