@@ -147,9 +147,10 @@ class Op:
     stands for any number, as many as infer says; callers get a tuple, and a vjp lists, with None for gradients that are
     zero. Ask the operator for them, not its class: they may depend on attributes.
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
-    fixed: inputs that have no gradient though they are floats. learnable: inputs that a symbol makes by itself, as variables to be trained. writes: inputs that the operator
-    writes, with the output that has their new content (running statistics). random: it draws random numbers.
-    method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
+    fixed: inputs that have no gradient though they are floats. learnable: inputs that a symbol makes by itself, as
+    variables to be trained. writes: inputs that the operator writes, with the output that has their new content
+    (running statistics). random: it draws random numbers. method: it is also a method of arrays. public: users see it;
+    the others are what gradients and plans are made of.
     """
 
     name: ClassVar[str] = ""
@@ -172,7 +173,7 @@ class Op:
         super().__init_subclass__(**options)
         own = [
             Attribute(name, annotation, getattr(cls, name, Attribute.REQUIRED))
-            for name, annotation in cls.__dict__.get("__annotations__", {}).items()
+            for name, annotation in inspect.get_annotations(cls).items()
             if not annotation.startswith("ClassVar")
         ]
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
@@ -243,7 +244,7 @@ class Op:
         )
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash((type(self).name, self._key()))
