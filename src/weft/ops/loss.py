@@ -276,7 +276,7 @@ class BinaryCrossEntropy(PointwiseLoss):
     >>> import weft as wf
     >>> import weft.functional as F
     >>> F.binary_cross_entropy(wf.tensor([0., 1.]), wf.tensor([0., 0.]), reduction="none")
-    tensor([ -0., 100.], dtype=float32, device=cpu:0)
+    tensor([  0., 100.], dtype=float32, device=cpu:0)
     """
 
     domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((0.1, 0.9), (0.0, 1.0))
