@@ -14,6 +14,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Parts, View, pointwise_loop
 from weft.ops.op import Op, Runtime, op
+from weft.ops.pointwise import cast_to, unbroadcast
 from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
@@ -316,8 +317,6 @@ class BroadcastTo(Viewing):
         return see_broadcast(self.name, shape, strides, self.shape)
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        from weft.ops.pointwise import unbroadcast
-
         return unbroadcast(dy, x)
 
     def reference(self, x: Any) -> Any:
@@ -348,8 +347,6 @@ class BroadcastLike(Op):
         yield View(lambda shape, strides: see_broadcast(self.name, shape, strides, x.shape))
 
     def vjp(self, a: Any, dy: Any) -> Any:
-        from weft.ops.pointwise import unbroadcast
-
         return unbroadcast(dy, a), None
 
     def reference(self, a: Any, x: Any) -> Any:
@@ -771,7 +768,7 @@ class Concat(Op):
         for v in x:
             stop = start + v.shape[axis]
             piece = F.slice(dy, starts=(start,), stops=(stop,), axes=(axis,))
-            gradients.append(F.cast(piece, dtype=v.dtype) if v.dtype.kind == "float" else None)
+            gradients.append(cast_to(piece, v.dtype) if v.dtype.kind == "float" else None)
             start = stop
         return gradients
 
@@ -1419,7 +1416,7 @@ class OneHot(Op):
 
     def decompose(self, x: Any) -> Any:
         wide = F.broadcast_to(F.expand_dims(x, axis=-1), shape=(*x.shape, self.num_classes))
-        return F.cast(F.equal(F.cast(wide, dtype=int64), F.places_like(wide, axis=-1)), dtype=int64)
+        return F.cast(F.equal(cast_to(wide, int64), F.places_like(wide, axis=-1)), dtype=int64)
 
     def vjp(self, x: Any) -> Any:
         return None
