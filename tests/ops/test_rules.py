@@ -11,7 +11,9 @@ from weft.graph.gradient import backward_graph, joint_graph
 from weft.graph.graph import graph_of, interpret
 from weft.ops import get
 from weft.ops.evaluate import evaluate_loop
+from weft.ops.index import MODULE_OF
 from weft.ops.kernels import Loop, Parts, View
+from weft.ops.make_index import index_of_modules
 from weft.ops.node import Value, input_value
 from weft.ops.op import Op, differentiable
 from weft.ops.pointwise import Pointwise
@@ -377,3 +379,7 @@ def test_normalization_for_all_sizes():
         graph = graph_of(call, types)
         plan_all(graph)
         plan_all(backward_graph(graph, [True] * len(types), [True]))
+
+
+def test_index_is_what_the_modules_define():
+    assert index_of_modules() == MODULE_OF
