@@ -23,7 +23,7 @@ from typing import Any
 from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DTYPES, DType, as_dtype
-from weft.executor.loops import LoopStep
+from weft.executor.loops import LoopStep, Place
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
@@ -47,18 +47,6 @@ class Recipe:
     visible: int
     steps: list[str] = field(default_factory=list)
     exact: bool = False
-
-
-@dataclass
-class Place:
-    """Where a value lies in the program: its number, and its geometry; strides None: row-major, not needed so far."""
-
-    number: int
-    type: TensorType
-    strides: tuple[Any, ...]
-    flexible: bool = True
-    root: int = -1  # of a view: the value that has the memory
-    offset: Any = 0  # of its first element in there, in elements
 
 
 def make_plan(
@@ -112,7 +100,7 @@ class _Lowering:
         self.loads: list[tuple[str, int, int, int]] = []
         self.computes: list[tuple[str, int, int, int]] = []
         self.values: list[Any] = []  # descriptions, behind the inputs
-        self.slots: list[tuple[str, DType, int]] = []
+        self.slots: list[tuple[str, DType, Any]] = []
         self.slot_of: dict[Any, int] = {}
         self.steps: list[Any] = []
         self.randoms: list[Any] = []
@@ -432,14 +420,14 @@ class _Lowering:
                 self.slots.append(self.slot(value, as_dtype(dtype)))
         return first
 
-    def slot(self, value: Any, dtype: DType) -> tuple[str, DType, int]:
+    def slot(self, value: Any, dtype: DType) -> tuple[str, DType, Any]:
         if isinstance(value, Value):
             if value.is_constant:
                 value = value.node.value
             else:
                 return ("number", dtype, self.numbers[id(value)])
-        if isinstance(value, float) and not value.is_integer():
-            raise NotImplementedError(f"{self.name}: a constant parameter {value} that is no integer")
+        if isinstance(value, float):
+            return ("constant", dtype, value)
         return ("reg", dtype, self.register(value if isinstance(value, Size) else int(value)))
 
     # The end.
