@@ -8,10 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from weft.base.errors import ShapeError
 from weft.expr import scalar as e
-from weft.ops.op import Runtime, op
+from weft.ops import functions as F
+from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise
 from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType, normalize_axes, promote
 
 Scalar = e.Scalar
 
@@ -23,10 +26,17 @@ class Activation(Pointwise):
     result: ClassVar[str] = "float"
     takes: ClassVar[tuple[str, ...]] = ("float",)
 
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # attributes that samples have
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        for shape in ((2, 3), (), (0, 4), (33,)):
-            yield Sample(arrays(shape))
+        for attributes in cls.given:
+            for shape in ((2, 3), (), (0, 4), (33,)):
+                yield Sample(arrays(shape, low=-5.0, high=7.0, distinct=True), **attributes)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield TypeError, f"{cls.name}: takes", Sample(arrays((2,)), 1, 2, 3, 4)
 
 
 @op
@@ -68,6 +78,7 @@ class Gelu(Activation):
 
     approximate: str = "none"
     positional = ("approximate",)
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"approximate": "tanh"})
 
     def check(self) -> None:
         if self.approximate not in ("none", "tanh"):
@@ -100,9 +111,477 @@ class LeakyRelu(Activation):
 
     negative_slope: Runtime[float] = 0.01
     positional = ("negative_slope",)
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"negative_slope": 0.5}, {"negative_slope": -1})
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, x * self.negative_slope)
 
     def reference(self, x: Any) -> Any:
         return np.where(x > 0, x, x * self.negative_slope)
+
+
+def _between(x: Scalar, low: Any, high: Any) -> Scalar:
+    """x kept within two bounds; the slope is 1 between them and 0 outside and at them. NaN stays."""
+    bottom, top = (v if isinstance(v, Scalar) else e.constant(v, x.dtype) for v in (low, high))
+    return e.where(x <= bottom, bottom, e.where(x >= top, top, x))
+
+
+@op
+class Relu6(Activation):
+    """min(max(x, 0), 6). NaN stays NaN; the gradient at 0 and 6 is 0.
+
+    x: float[...], integers as float32. Returns x's shape.
+    Source: Krizhevsky 2010, Convolutional deep belief networks on CIFAR-10.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.relu6(wf.tensor([-1., 2., 9.]))
+    tensor([0., 2., 6.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return _between(x, 0, 6)
+
+    def reference(self, x: Any) -> Any:
+        return np.clip(x, 0, 6)
+
+
+@op
+class Hardtanh(Activation):
+    """x, but at least min_val and at most max_val. NaN stays NaN; the gradient at both is 0.
+
+    x: float[...], integers as float32; min_val, max_val: numbers given when it runs. Returns x's shape.
+    Source: Collobert 2004, Large scale machine learning.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.hardtanh(wf.tensor([-3., 0.5, 2.]))
+    tensor([-1. ,  0.5,  1. ], dtype=float32, device=cpu:0)
+    """
+
+    min_val: Runtime[float] = -1.0
+    max_val: Runtime[float] = 1.0
+    positional = ("min_val", "max_val")
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"min_val": -2, "max_val": 0.5})
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return _between(x, self.min_val, self.max_val)
+
+    def reference(self, x: Any) -> Any:
+        return np.clip(x, self.min_val, self.max_val)
+
+
+@op
+class HardSigmoid(Activation):
+    """min(max(x / 6 + 1/2, 0), 1): a sigmoid of three straight pieces.
+
+    x: float[...], integers as float32. Returns x's shape.
+    Source: Howard et al. 2019, Searching for MobileNetV3.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.hard_sigmoid(wf.tensor([-3., 0., 3.]))
+    tensor([0. , 0.5, 1. ], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return _between(x / 6 + 0.5, 0, 1)
+
+    def reference(self, x: Any) -> Any:
+        return np.clip(x / 6 + 0.5, 0, 1)
+
+
+@op
+class HardSwish(Activation):
+    """x min(max(x / 6 + 1/2, 0), 1): x times its hard_sigmoid.
+
+    x: float[...], integers as float32. Returns x's shape.
+    Source: Howard et al. 2019, Searching for MobileNetV3.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.hard_swish(wf.tensor([-4., 0., 3.]))
+    tensor([-0.,  0.,  3.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return x * _between(x / 6 + 0.5, 0, 1)
+
+    def reference(self, x: Any) -> Any:
+        return x * np.clip(x / 6 + 0.5, 0, 1)
+
+
+@op
+class Elu(Activation):
+    """x where it is positive, else alpha (exp(x) - 1).
+
+    x: float[...], integers as float32; alpha: a number given when it runs. Returns x's shape.
+    Source: Clevert, Unterthiner, Hochreiter 2015, Fast and accurate deep network learning by exponential linear units.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.elu(wf.tensor([float("-inf"), 2.]))
+    tensor([-1.,  2.], dtype=float32, device=cpu:0)
+    """
+
+    alpha: Runtime[float] = 1.0
+    positional = ("alpha",)
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"alpha": 0.5})
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return e.where(x > 0, x, e.call("expm1", x) * self.alpha)
+
+    def reference(self, x: Any) -> Any:
+        return np.where(x > 0, x, np.expm1(x) * self.alpha)
+
+
+@op
+class Celu(Activation):
+    """x where it is positive, else alpha (exp(x / alpha) - 1).
+
+    x: float[...], integers as float32; alpha: a number given when it runs, not 0. Returns x's shape.
+    Source: Barron 2017, Continuously differentiable exponential linear units.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.celu(wf.tensor([float("-inf"), 2.]), alpha=0.5)
+    tensor([-0.5,  2. ], dtype=float32, device=cpu:0)
+    """
+
+    alpha: Runtime[float] = 1.0
+    positional = ("alpha",)
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"alpha": 0.5})
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return e.where(x > 0, x, e.call("expm1", x / self.alpha) * self.alpha)
+
+    def reference(self, x: Any) -> Any:
+        return np.where(x > 0, x, np.expm1(x / self.alpha) * self.alpha)
+
+
+_SELU = 1.0507009873554805, 1.6732632423543772  # scale, alpha: a fixed point of mean 0 and variance 1
+
+
+@op
+class Selu(Activation):
+    """1.0507 x where it is positive, else 1.0507 times 1.67326 (exp(x) - 1).
+
+    x: float[...], integers as float32. Returns x's shape.
+    Source: Klambauer et al. 2017, Self-normalizing neural networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.selu(wf.tensor(0.)).item()
+    0.0
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        scale, alpha = _SELU
+        return e.where(x > 0, x * scale, e.call("expm1", x) * (scale * alpha))
+
+    def reference(self, x: Any) -> Any:
+        scale, alpha = _SELU
+        return scale * np.where(x > 0, x, alpha * np.expm1(x))
+
+
+@op
+class Silu(Activation):
+    """x sigmoid(x), also called swish.
+
+    x: float[...], integers as float32. Returns x's shape.
+    Source: Elfwing, Uchibe, Doya 2017, Sigmoid-weighted linear units.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.silu(wf.tensor(0.)).item()
+    0.0
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return x * e.call("sigmoid", x)
+
+    def reference(self, x: Any) -> Any:
+        return x / (1 + np.exp(-x))
+
+
+def _softplus(x: Scalar) -> Scalar:
+    """log(1 + exp(x)) for all x; its slope comes out as the sigmoid."""
+    return e.maximum(x, 0) + e.call("log1p", e.call("exp", -abs(x)))
+
+
+@op
+class Mish(Activation):
+    """x tanh(log(1 + exp(x))).
+
+    x: float[...], integers as float32. Returns x's shape.
+    Source: Misra 2019, Mish: a self regularized non-monotonic activation function.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.mish(wf.tensor(0.)).item()
+    0.0
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return x * e.call("tanh", _softplus(x))
+
+    def reference(self, x: Any) -> Any:
+        return x * np.tanh(np.logaddexp(x, 0))
+
+
+@op
+class Softplus(Activation):
+    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold.
+
+    x: float[...], integers as float32; beta, threshold: numbers given when it runs. Returns x's shape.
+    Source: Dugas et al. 2000, Incorporating second-order functional knowledge for better option pricing.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.softplus(wf.tensor([-200., 200.]))
+    tensor([  0., 200.], dtype=float32, device=cpu:0)
+    """
+
+    beta: Runtime[float] = 1.0
+    threshold: Runtime[float] = 20.0
+    positional = ("beta", "threshold")
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"beta": 2, "threshold": 5})
+
+    def scalar(self, x: Scalar) -> Scalar:
+        scaled = x * self.beta
+        return e.where(scaled > self.threshold, x, _softplus(scaled) / self.beta)
+
+    def reference(self, x: Any) -> Any:
+        scaled = x * self.beta
+        return np.where(scaled > self.threshold, x, np.logaddexp(scaled, 0) / self.beta)
+
+
+@op
+class Softsign(Activation):
+    """x / (1 + |x|).
+
+    x: float[...], integers as float32. Returns x's shape.
+    Source: Bergstra et al. 2009, Quadratic polynomials learn better image features.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.softsign(wf.tensor([-1., 3.]))
+    tensor([-0.5 ,  0.75], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return x / (abs(x) + 1)
+
+    def reference(self, x: Any) -> Any:
+        return x / (1 + np.abs(x))
+
+
+@op
+class LogSigmoid(Activation):
+    """log(1 / (1 + exp(-x))), finite for all finite x.
+
+    x: float[...], integers as float32. Returns x's shape.
+    Source: PyTorch's logsigmoid.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.log_sigmoid(wf.tensor([-200., 200.]))
+    tensor([-200.,   -0.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return -_softplus(-x)
+
+    def reference(self, x: Any) -> Any:
+        return -np.logaddexp(-x, 0)
+
+
+@op
+class Tanhshrink(Activation):
+    """x - tanh(x).
+
+    x: float[...], integers as float32. Returns x's shape.
+    Source: PyTorch's tanhshrink.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.tanhshrink(wf.tensor(0.)).item()
+    0.0
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return x - e.call("tanh", x)
+
+    def reference(self, x: Any) -> Any:
+        return x - np.tanh(x)
+
+
+class Shrinking(Activation):
+    """Base of functions with a threshold lambd, a number given when it runs."""
+
+    lambd: Runtime[float] = 0.5
+    positional = ("lambd",)
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"lambd": 2})
+
+
+@op
+class Softshrink(Shrinking):
+    """x brought nearer to 0 by lambd, and 0 within lambd of it. NaN stays NaN.
+
+    x: float[...], integers as float32; lambd: a number given when it runs, at least 0. Returns x's shape.
+    Source: Donoho 1995, De-noising by soft-thresholding.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.softshrink(wf.tensor([-2., 0.25, 2.]))
+    tensor([-1.5,  0. ,  1.5], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        lost = x * 0  # NaN stays
+        return e.where(x > self.lambd, x - self.lambd, e.where(x < -self.lambd, x + self.lambd, lost))
+
+    def reference(self, x: Any) -> Any:
+        return np.where(x > self.lambd, x - self.lambd, np.where(x < -self.lambd, x + self.lambd, 0))
+
+
+@op
+class Hardshrink(Shrinking):
+    """x, but 0 within lambd of 0. NaN stays NaN.
+
+    x: float[...], integers as float32; lambd: a number given when it runs, at least 0. Returns x's shape.
+    Source: Donoho, Johnstone 1994, Ideal spatial adaptation by wavelet shrinkage.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.hardshrink(wf.tensor([-2., 0.25, 2.]))
+    tensor([-2.,  0.,  2.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar) -> Scalar:
+        return e.where((x >= -self.lambd) & (x <= self.lambd), e.constant(0, x.dtype), x)
+
+    def reference(self, x: Any) -> Any:
+        return np.where(np.abs(x) <= self.lambd, 0, x)
+
+
+@op
+class Threshold(Activation):
+    """x where it is more than threshold, else value.
+
+    x: float[...], integers as float32; threshold, value: numbers given when it runs. Returns x's shape.
+    Source: PyTorch's threshold.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.threshold(wf.tensor([1., 3.]), 2, 20)
+    tensor([20.,  3.], dtype=float32, device=cpu:0)
+    """
+
+    threshold: Runtime[float]
+    value: Runtime[float]
+    positional = ("threshold", "value")
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({"threshold": 0.25, "value": -3},)
+
+    def scalar(self, x: Scalar) -> Scalar:
+        low = self.value if isinstance(self.value, Scalar) else e.constant(self.value, x.dtype)
+        return e.where(x <= self.threshold, low, x)
+
+    def reference(self, x: Any) -> Any:
+        return np.where(x <= self.threshold, self.value, x)
+
+
+@op
+class Prelu(Op):
+    """x where it is positive, else weight times x; a learnt leaky_relu.
+
+    x: float[...]; weight: float[1] for all, or float[c] for the sizes c of x's axis 1 (axis 0 if it has only one).
+    Returns x's shape and the promoted type. Raises ShapeError if weight fits neither.
+    Source: He et al. 2015, Delving deep into rectifiers.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.prelu(wf.tensor([[-2., -2.]]), wf.tensor([0.5, 1.]))
+    tensor([[-1., -2.]], dtype=float32, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "activation"
+    learnable: ClassVar[tuple[str, ...]] = ("weight",)
+
+    def infer(self, x: TensorType, weight: TensorType) -> TensorType:
+        self.require_floats(x=x, weight=weight)
+        fits = weight.ndim == 1 and (
+            weight.shape[0] == 1 or (x.ndim > 0 and weight.shape[0] == x.shape[min(1, x.ndim - 1)])
+        )
+        if not (fits or weight.ndim == 0):
+            raise self.fail(ShapeError, "weight needs one number, or one for each size of axis 1", x=x, weight=weight)
+        return x.like(dtype=promote(x, weight))
+
+    def decompose(self, x: Any, weight: Any) -> Any:
+        if x.ndim > 2 and weight.ndim == 1:
+            weight = F.expand_dims(weight, axis=tuple(range(1, x.ndim - 1)))
+        if x.ndim == 0 and weight.ndim == 1:
+            weight = F.squeeze(weight, axis=0)
+        return F.where(F.greater(x, 0), x, x * weight)
+
+    def reference(self, x: Any, weight: Any) -> Any:
+        shape = [1] * np.ndim(x)
+        if np.ndim(x):
+            shape[min(1, np.ndim(x) - 1)] = np.size(weight)
+        return np.where(x > 0, x, x * np.reshape(weight, shape))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for shape, weight in (((2, 3, 4), (3,)), ((2, 3), (1,)), ((3,), (3,)), ((), (1,)), ((0, 2), (2,))):
+            yield Sample(arrays(shape, distinct=True), arrays(weight))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "prelu: weight needs", Sample(arrays((2, 3)), arrays((2,)))
+
+
+@op
+class Glu(Op):
+    """The first half of x along an axis times the sigmoid of its second half.
+
+    x: float[..., 2n, ...]; axis: which. Returns float[..., n, ...], x's dtype. Raises ShapeError if the size is odd.
+    Source: Dauphin et al. 2016, Language modeling with gated convolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.glu(wf.tensor([3., 0.]))
+    tensor([1.5], dtype=float32, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "shape"
+    axis: int = -1
+    positional = ("axis",)
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_floats(x=x)
+        (axis,) = normalize_axes(self.name, self.axis, x.ndim)
+        size = int(x.shape[axis])  # type: ignore[arg-type]
+        if size % 2:
+            raise self.fail(ShapeError, f"size {size} of axis {axis} is odd", x=x)
+        return x.like([size // 2 if d == axis else n for d, n in enumerate(x.shape)])
+
+    def decompose(self, x: Any) -> Any:
+        (axis,) = normalize_axes(self.name, self.axis, x.ndim)
+        half = x.shape[axis] // 2
+        first, second = F.split(x, half, axis=axis) if half else (x, x)
+        return first * F.sigmoid(second)
+
+    def reference(self, x: Any) -> Any:
+        first, second = np.split(x, 2, axis=self.axis)
+        return first / (1 + np.exp(-second))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((3, 4)))
+        yield Sample(arrays((4, 3)), axis=0)
+        yield Sample(arrays((3, 0)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "glu: size 3 of axis 1 is odd", Sample(arrays((2, 3)))
+        yield IndexError, "glu: axis 2", Sample(arrays((2, 4)), axis=2)

@@ -569,7 +569,7 @@ class Clip(Pointwise):
         yield DTypeError, "clip: takes", Sample(arrays((2,), dtype="bool"))
 
 
-class Sign1(Pointwise):
+class OneNumber(Pointwise):
     """Base of functions of one number that keep its type."""
 
     family: ClassVar[str] = "arithmetic"
@@ -590,7 +590,7 @@ class Sign1(Pointwise):
 
 
 @op
-class Negative(Sign1):
+class Negative(OneNumber):
     """-x.
 
     x: numbers [...], no booleans. Returns x's shape and dtype. Integers wrap.
@@ -606,7 +606,7 @@ class Negative(Sign1):
 
 
 @op
-class Positive(Sign1):
+class Positive(OneNumber):
     """+x: the same numbers.
 
     x: numbers [...], no booleans. Returns x's shape and dtype.
@@ -622,7 +622,7 @@ class Positive(Sign1):
 
 
 @op
-class Abs(Sign1):
+class Abs(OneNumber):
     """The magnitude of x.
 
     x: numbers [...], no booleans. Returns x's shape and dtype. The least integer of a type stays itself. The gradient at
@@ -639,7 +639,7 @@ class Abs(Sign1):
 
 
 @op
-class Sign(Sign1):
+class Sign(OneNumber):
     """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN.
 
     x: numbers [...], no booleans. Returns x's shape and dtype. The gradient is 0.
@@ -660,7 +660,7 @@ class Sign(Sign1):
 
 
 @op
-class Square(Sign1):
+class Square(OneNumber):
     """x * x.
 
     x: numbers [...], no booleans. Returns x's shape and dtype. Integers wrap.
@@ -676,7 +676,7 @@ class Square(Sign1):
 
 
 @op
-class Reciprocal(Sign1):
+class Reciprocal(OneNumber):
     """1 / x.
 
     x: float[...], integers and booleans as float32. Returns x's shape. 0 gives an infinity of its sign.

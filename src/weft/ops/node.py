@@ -170,7 +170,8 @@ def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
     """A call's arguments as the inputs and the attributes of an operator.
 
     Positional arguments are cls.leading if there is one, the inputs in order, then the attributes of cls.positional; or
-    just cls.positional where it names inputs, too. Inputs may be named.
+    just cls.positional where it names inputs, too. Inputs may be named. Any number of inputs come as a list, before
+    attributes, or one by one.
     Raises TypeError where they do not fit.
     """
     inputs: list[Any] = []
@@ -189,9 +190,11 @@ def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
         named[cls.leading] = rest.pop(0)
     for spec in cls.inputs:
         if spec.variadic:
-            given = rest[0] if len(rest) == 1 and isinstance(rest[0], list | tuple) else rest
-            inputs.extend(given)
-            rest = rest[1:] if given is not rest else []
+            if rest and isinstance(rest[0], list | tuple):
+                inputs.extend(rest.pop(0))
+            else:
+                inputs.extend(rest)
+                rest = []
         elif rest:
             inputs.append(rest.pop(0))
         elif spec.name in named:

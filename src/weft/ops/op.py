@@ -20,7 +20,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
@@ -32,8 +32,12 @@ T = TypeVar("T")
 O = TypeVar("O", bound="type[Op]")  # noqa: E741
 
 
-class Runtime(Generic[T]):
-    """Marks an attribute that is given to the kernel when it runs and is no part of a plan's key: ``p: Runtime[float]``."""
+if TYPE_CHECKING:
+    Runtime = Annotated[T, "given when it runs"]
+else:
+
+    class Runtime(Generic[T]):
+        """Marks an attribute given to the kernel when it runs, and no part of a plan's key: ``p: Runtime[float]``."""
 
 
 class Input:
@@ -294,7 +298,9 @@ class Op:
         return iter(())
 
     def decompose(self, *inputs: Any) -> Any:
-        """The same in other operators. Without a vjp it also gives the gradient."""
+        """The same in other operators; without a vjp it also gives the gradient. NotImplemented where attributes have it
+        that there is a kernel.
+        """
         raise NotImplementedError(f"{self.name}: no kernel for these operands, and no decomposition")
 
     def reference(self, *inputs: Any) -> Any:
