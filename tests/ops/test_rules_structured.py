@@ -16,7 +16,17 @@ from weft.ops.op import Op, differentiable
 from weft.ops.samples import Array
 from weft.ops.types import TensorType
 
-MODULES = ["matrix", "window", "convolution", "indexing", "pooling"]
+MODULES = [
+    "matrix",
+    "window",
+    "convolution",
+    "indexing",
+    "pooling",
+    "sorting",
+    "random",
+    "attention",
+    "optimizer",
+]
 
 
 def operators():
@@ -187,3 +197,46 @@ def test_error(cls, error, words, sample):
         called(cls, sample, [type_of(a) for a in arrays])
     assert words in str(caught.value)
     assert str(caught.value).startswith(f"{cls.name}: ")
+
+
+def test_the_updates_loop_is_their_rule():
+    """The scalar program of the fused updates, evaluated, against their reference in float64, with Runtime numbers."""
+    from weft.expr.evaluate import evaluate
+    from weft.expr.kernel import Each
+    from weft.ops.registry import get
+
+    rng = np.random.default_rng(0)
+    for name in ("sgd_update", "adam_update", "rmsprop_update", "adagrad_update"):
+        cls = get(name)
+        made = cls()
+        count = len(made.roles())
+        arrays = [rng.uniform(0.1, 1, (5,)) for _ in range(2 * count)]
+        (several,) = made.kernels(*map(type_of, arrays))
+        assert len(several.parts) == 2
+        assert several.parts[0][0] is several.parts[1][0]  # one kernel for all tensors of a type
+        want = made.reference(*arrays)
+        for loop, inputs, outputs in several.parts:
+            (stage,) = loop.stages
+            assert isinstance(stage, Each)
+            given = {k: arrays[i] for k, i in enumerate(inputs)}
+            for store, output in zip(stage.stores, outputs, strict=True):
+                np.testing.assert_allclose(
+                    evaluate(store.value, given, loop.numbers), want[output], rtol=1e-12
+                )
+        assert made.written(len(arrays)) == {
+            i: o
+            for inputs, outputs in made.groups(len(arrays))
+            for i, o in zip((inputs[0], *inputs[2:]), outputs, strict=True)
+        }
+
+
+def test_adam_is_adam():
+    from weft.ops.registry import get
+
+    p, g, m, v = (np.array([x]) for x in (1.0, 0.5, 0.1, 0.2))
+    made = get("adam_update")(lr=0.1, step=2, weight_decay=0.1).reference(p, g, m, v)
+    grad = g + 0.1 * p
+    m1, v1 = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad**2
+    want = p - 0.1 * (m1 / (1 - 0.9**2)) / (np.sqrt(v1 / (1 - 0.999**2)) + 1e-8)
+    for one, other in zip(made, (want, m1, v1), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)

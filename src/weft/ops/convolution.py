@@ -109,7 +109,7 @@ class Convolution(Convolving):
         ):
             if wanted is not None and wanted != found:
                 raise self.fail(ShapeError, f"{what} is {wanted}, not {found}", **given)
-        count = self.windows(weight).count(x.shape[2:])
+        count = self.windows(weight).number(x.shape[2:])
         if any(isinstance(n, int) and n < 1 for n in count):
             raise self.fail(
                 ShapeError,
@@ -135,7 +135,7 @@ class Convolution(Convolving):
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         windows = self.windows(weight)
-        count = windows.count(x.shape[2:])
+        count = windows.number(x.shape[2:])
         n, channels = x.shape[:2]
         g, dims = self.groups, self.spatial
         patches = windows_of(F.reshape(x, shape=(n, g, 1, channels // g, *x.shape[2:])), windows, count)
@@ -161,7 +161,7 @@ class Convolution(Convolving):
 
     def reference(self, x: Any, weight: Any, bias: Any = None) -> Any:
         windows = self.windows(weight)
-        y = convolve_reference(x, weight, windows, windows.count(x.shape[2:]), self.groups)
+        y = convolve_reference(x, weight, windows, windows.number(x.shape[2:]), self.groups)
         return y if bias is None else y + bias.reshape(-1, *(1,) * self.spatial)
 
     @classmethod
@@ -260,7 +260,7 @@ class ConvolutionInputGradient(ConvolutionGradient):
     spatial_size: tuple[int, ...]
 
     def infer(self, dy: TensorType, weight: TensorType) -> TensorType:
-        count = self.windows_of_size(weight.shape[2:]).count(self.spatial_size)
+        count = self.windows_of_size(weight.shape[2:]).number(self.spatial_size)
         if dy.shape[1:] != (weight.shape[0], *count):
             fact = f"dy needs the sizes {(weight.shape[0], *count)} after the first"
             raise self.fail(ShapeError, fact, dy=dy, weight=weight)
@@ -323,7 +323,7 @@ class ConvolutionInputGradient(ConvolutionGradient):
                 strict=True,
             )
         ]
-        padded = np.zeros((dy.shape[0], g * weight.shape[1], *sizes), np.result_type(dy, weight))
+        padded: Any = np.zeros((dy.shape[0], g * weight.shape[1], *sizes), np.result_type(dy, weight))
         slopes = dy.reshape(dy.shape[0], g, dy.shape[1] // g, math.prod(dy.shape[2:]))
         kernels = weight.reshape(g, -1, *weight.shape[1:])
         for place in np.ndindex(windows.size):
@@ -349,7 +349,7 @@ class ConvolutionInputGradient(ConvolutionGradient):
 
 
 def _count(stride: Any, dilation: Any, low: Any, high: Any) -> tuple[Any, ...]:
-    return Windows((3, 2), stride, low, high, dilation).count((6, 5))
+    return Windows((3, 2), stride, low, high, dilation).number((6, 5))
 
 
 GRADIENT_CASES: tuple[Any, ...] = (
@@ -371,7 +371,7 @@ class ConvolutionWeightGradient(ConvolutionGradient):
     kernel_size: tuple[int, ...]
 
     def infer(self, x: TensorType, dy: TensorType) -> TensorType:
-        count = self.windows_of_size(self.kernel_size).count(x.shape[2:])
+        count = self.windows_of_size(self.kernel_size).number(x.shape[2:])
         if (dy.shape[0], *dy.shape[2:]) != (x.shape[0], *count):
             raise self.fail(ShapeError, f"dy needs the sizes {count} after the second", x=x, dy=dy)
         return x.like((dy.shape[1], x.shape[1] // self.groups, *self.kernel_size), promote(x, dy))

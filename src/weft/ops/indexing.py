@@ -556,15 +556,16 @@ class MaskedFill(Pointwise):
     positional = ("value",)
     value: Runtime[float]
 
-    def compute_dtype(self, *inputs: TensorType) -> DType:
+    def compute_dtype(self, *inputs: TensorType | None) -> DType:
+        assert inputs[0] is not None
         return inputs[0].dtype
 
-    def infer(self, *inputs: TensorType) -> TensorType:
+    def infer(self, *inputs: Any) -> TensorType:
         if inputs[1].dtype.kind != "bool":
             raise self.fail(DTypeError, "mask must be boolean", x=inputs[0], mask=inputs[1])
         return super().infer(*inputs)
 
-    def scalar(self, x: e.Scalar, mask: e.Scalar) -> e.Scalar:
+    def scalar(self, x: e.Scalar, mask: e.Scalar) -> e.Scalar:  # type: ignore[override]
         value: Any = self.value
         chosen = mask if mask.dtype == "bool" else mask != 0
         return e.where(chosen, value if isinstance(value, e.Scalar) else e.constant(value, x.dtype), x)
@@ -621,9 +622,6 @@ class BasicIndex(Viewing):
         items: Any = self.items
         return see_items(items, shape, strides)
 
-    def vjp(self, x: Any, dy: Any) -> Any:
-        return F.basic_spread(dy, x, items=self.items)
-
     def reference(self, x: Any) -> Any:
         return x[_key(self.items)]
 
@@ -642,34 +640,6 @@ def _key(items: Any) -> tuple[Any, ...]:
         return slice(start, stop if stop >= 0 else None, step) if count else slice(0, 0)
 
     return tuple(one(item) for item in items)
-
-
-@op
-class BasicSpread(Op):
-    """Zeros in the shape of x, of which nothing else is read, with dy at the view that the items mean."""
-
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    items: object
-
-    outputs = ("dx",)
-
-    def infer(self, dy: TensorType, x: TensorType) -> TensorType:
-        return x.like(dtype=dy.dtype)
-
-    def kernels(self, dy: TensorType, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
-        from weft.ops.kernels import Parts
-
-        items: Any = self.items
-        yield Parts(((0, lambda shape, strides: see_items(items, shape, strides)),), fill=0)
-
-    def vjp(self, ddx: Any) -> Any:
-        return F.basic_index(ddx, items=self.items), None
-
-    def reference(self, dy: Any, x: Any) -> Any:
-        y = np.zeros(x.shape, dy.dtype)
-        y[_key(self.items)] = dy
-        return y
 
 
 __all__ = [

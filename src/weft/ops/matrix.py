@@ -16,7 +16,6 @@ from weft.ops.kernels import Loop, Native, Row, reducible
 from weft.ops.op import Op, op
 from weft.ops.pointwise import unbroadcast
 from weft.ops.samples import Sample, arrays
-from weft.ops.shape import Viewing
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
 NUMBERS = ("int", "uint", "float")
@@ -139,39 +138,6 @@ class SumOfProducts(Dot):
 
 
 @op
-class MatrixTranspose(Viewing):
-    """A view with the last two dimensions swapped.
-
-    x: [..., m, n]. Raises ShapeError if x has fewer than two dimensions.
-    Source: array API 2024.12, matrix_transpose.
-
-    >>> import weft as wf
-    >>> wf.matrix_transpose(wf.zeros((2, 3))).shape
-    (3, 2)
-    """
-
-    def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        if len(shape) < 2:
-            raise ShapeError(f"{self.name}: needs at least 2 dimensions: x has shape {shape}")
-        return (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]), 0
-
-    def vjp(self, dy: Any) -> Any:
-        return F.matrix_transpose(dy)
-
-    def reference(self, x: Any) -> Any:
-        return np.swapaxes(x, -1, -2)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)))
-        yield Sample(arrays((4, 0, 3)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "at least 2 dimensions", Sample(arrays((3,)))
-
-
-@op
 class Matmul(Product):
     """The product of matrices: y[..., i, j] = sum over k of a[..., i, k] b[..., k, j].
 
@@ -193,10 +159,7 @@ class Matmul(Product):
         if inner_a != inner_b:
             raise self.fail(ShapeError, f"inner sizes differ, {inner_a} != {inner_b}", a=a, b=b)
         result = self.promoted(a=a, b=b)
-        if len(a.shape) <= 2 or len(b.shape) <= 2:
-            lead = a.shape[:-2] or b.shape[:-2]
-        else:
-            lead = self._lead(a, b)
+        lead = a.shape[:-2] or b.shape[:-2] if min(a.ndim, b.ndim) <= 2 else self._lead(a, b)
         return result.like((*lead, *a.shape[-2:-1], *(b.shape[-1:] if b.ndim > 1 else ())))
 
     def _lead(self, a: TensorType, b: TensorType) -> tuple[Any, ...]:
@@ -283,7 +246,7 @@ def merged_rows(*operands: Geometry) -> list[Geometry] | None:
     [('float32', (6, 4), (4, 1))]
     >>> merged_rows(("float32", (2, 3, 4), (4, 8, 1)))
     """
-    found = []
+    found: list[Geometry] = []
     for dtype, shape, strides in operands:
         rows, step = 1, strides[-2] if len(shape) > 1 else 0
         for n, s in zip(shape[-2::-1], strides[-2::-1], strict=True):
@@ -502,7 +465,8 @@ class Tensordot(Product):
         return F.reshape(F.matmul(a, b), shape=shape)
 
     def reference(self, x1: Any, x2: Any) -> Any:
-        return np.tensordot(x1, x2, self.axes)
+        axes: Any = self.axes
+        return np.tensordot(x1, x2, axes)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -528,8 +492,8 @@ class Einsum(Product):
     equation: a letter for each dimension, the operands separated by commas; "..." stands for leading dimensions that fit
     by broadcasting. Letters not in the result are summed; without "->" the result has those that occur once, sorted.
     x: numbers. Returns the promoted type. Operands are joined from left to right, two at a time.
-    Raises ValueError for an equation that says nothing or repeats a letter within one operand, ShapeError if sizes of one
-    letter differ.
+    A letter repeated within one operand means its diagonal. Raises ValueError for an equation that says nothing,
+    ShapeError if sizes of one letter differ.
     Source: Einstein 1916; NumPy's einsum.
 
     >>> import weft as wf
@@ -573,8 +537,6 @@ class Einsum(Product):
         result = right.replace("...", rest)
         sizes: dict[str, Any] = {}
         for term, t in zip(letters, x, strict=True):
-            if len(set(term)) != len(term):
-                raise ValueError(f"{self.name}: a letter repeated within one operand, {term!r}")
             for c, n in zip(term, t.shape, strict=True):
                 known = sizes.setdefault(c, n)
                 if known != n:
@@ -595,11 +557,11 @@ class Einsum(Product):
 
     def decompose(self, *x: Any) -> Any:
         letters, result, _ = self._parse([v.type for v in x])
-        values = cast_all(x)
-        value, term = values[0], letters[0]
-        for k in range(1, len(values)):
+        parts = [_diagonal(value, term) for value, term in zip(cast_all(x), letters, strict=True)]
+        value, term = parts[0]
+        for k in range(1, len(parts)):
             keep = set(result).union(*letters[k + 1 :])
-            value, term = _join(value, term, values[k], letters[k], keep)
+            value, term = _join(value, term, *parts[k], keep)
         value, term = _summed(value, term, set(result))
         return F.permute_dims(value, axes=tuple(term.index(c) for c in result))
 
@@ -618,6 +580,8 @@ class Einsum(Product):
         yield Sample(arrays((2, 3)), arrays((3, 4)), arrays((4, 2)), equation="ij,jk,kl->il")
         yield Sample(arrays((2, 3, 4)), arrays((2, 4)), equation="abc,ac->b")
         yield Sample(arrays((2, 3)), arrays((2, 3)), equation="ij,ij->i")
+        yield Sample(arrays((3, 3)), equation="ii")
+        yield Sample(arrays((3, 2, 3)), arrays((2, 3)), equation="iji,ji->ij")
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
@@ -629,6 +593,17 @@ class Einsum(Product):
         yield ValueError, "1 operands for 2", Sample(arrays((2, 3)), equation="ij,jk->ik")
         yield ValueError, "no equation", Sample(arrays((2, 3)), equation="i1->i")
         yield ValueError, "has a new one", Sample(arrays((2, 3)), equation="ij->k")
+
+
+def _diagonal(value: Any, term: str) -> tuple[Any, str]:
+    """With each letter once: dimensions of one letter become their diagonal, a view, at the end."""
+    for c in term:
+        while term.count(c) > 1:
+            first = term.index(c)
+            second = term.index(c, first + 1)
+            value = F.diagonal(value, axis1=first, axis2=second)
+            term = "".join(d for k, d in enumerate(term) if k not in (first, second)) + c
+    return value, term
 
 
 def _summed(value: Any, term: str, keep: set[str]) -> tuple[Any, str]:
@@ -673,7 +648,6 @@ __all__ = [
     "Dot",
     "Einsum",
     "Linear",
-    "MatrixTranspose",
     "Matmul",
     "Outer",
     "SumOfProducts",

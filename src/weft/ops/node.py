@@ -169,14 +169,16 @@ def constant(value: bool | int | float, dtype: DType | None = None) -> Value:
 def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """A call's arguments as the inputs and the attributes of an operator.
 
-    Positional arguments are cls.leading if there is one, the inputs in order, then the attributes of cls.positional; or
-    just cls.positional where it names inputs, too. Inputs may be named. Any number of inputs come as a list, before
+    Positional arguments are cls.leading if there is one, then the inputs in order and the attributes of cls.positional,
+    or just cls.positional where it names inputs, too. Inputs may be named. Any number of inputs come as a list, before
     attributes, or one by one.
     Raises TypeError where they do not fit.
     """
     inputs: list[Any] = []
     rest = list(args)
     named = dict(kwargs)
+    if cls.leading and cls.leading not in named and rest:
+        named[cls.leading] = rest.pop(0)
     attributes = cls.positional
     if any(spec.name in attributes for spec in cls.inputs):
         if len(rest) > len(attributes):
@@ -186,8 +188,6 @@ def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
                 raise TypeError(f"{cls.name}: {name} is given twice")
             named[name] = value
         rest, attributes = [], ()
-    if cls.leading and cls.leading not in named and rest:
-        named[cls.leading] = rest.pop(0)
     for spec in cls.inputs:
         if spec.variadic:
             if rest and isinstance(rest[0], list | tuple):

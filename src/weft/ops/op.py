@@ -152,9 +152,9 @@ class Op:
     zero. Ask the operator for them, not its class: they may depend on attributes.
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
     leading: the attribute given before the inputs (einsum's equation). learnable: inputs that a symbol makes by itself,
-    as variables to be trained. writes: inputs that the operator writes, with the output that has their new content
-    (running statistics). random: it draws random numbers, as draws() says. method: it is also a method of arrays.
-    public: users see it; the others are what gradients and plans are made of.
+    as variables to be trained; learnable_types says how. writes: inputs that the operator writes, with the output that
+    has their new content (running statistics). random: it draws random numbers, as draws says.
+    method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
     """
 
     name: ClassVar[str] = ""

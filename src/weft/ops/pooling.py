@@ -67,7 +67,7 @@ class Pooling(Op):
         if any(2 * p > k for p, k in zip(padding, size, strict=True)):
             raise ValueError(f"{self.name}: padding must be at most half of kernel_size, got {padding}")
 
-    def windows(self, spatial: Sequence[int]) -> Windows:
+    def windows(self, spatial: Sequence[Any]) -> Windows:
         """The padding at the end is made to fit the last window of ceil_mode."""
         given: Any = self
         found = Windows(given.kernel_size, given.stride, given.padding, given.padding, given.dilation)
@@ -87,7 +87,7 @@ class Pooling(Op):
         if x.ndim != self.spatial + 2:
             raise self.fail(ShapeError, f"x needs {self.spatial + 2} dimensions", x=x)
         windows = self.windows(x.shape[2:])
-        count = windows.count(x.shape[2:])
+        count = windows.number(x.shape[2:])
         if any(isinstance(n, int) and n < 1 for n in count):
             raise self.fail(ShapeError, f"a window of {windows.extents} does not fit x with its padding", x=x)
         return x.like((*x.shape[:2], *count))
@@ -111,7 +111,7 @@ class Pooling(Op):
         yield ValueError, "kernel_size must be", Sample(x, kernel_size=0)
 
 
-def attributes_of(windows: Windows, spatial: Sequence[int]) -> dict[str, Any]:
+def attributes_of(windows: Windows, spatial: Sequence[Any]) -> dict[str, Any]:
     """The attributes of the gradients' operators."""
     return {"spatial_size": tuple(spatial), **windows._asdict()}
 
@@ -154,7 +154,7 @@ class MaxPooling(Pooling):
 
     def decompose(self, x: Any) -> tuple[Any, Any]:
         windows = self.windows(x.shape[2:])
-        count = windows.count(x.shape[2:])
+        count = windows.number(x.shape[2:])
         patches = windows_of(x, windows, count, lowest(x.dtype.name))
         flat = F.reshape(patches, shape=(*x.shape[:2], *count, math.prod(windows.size)))
         indices = F.cast(F.argmax(flat, axis=-1), dtype=index_type(windows.size))
@@ -166,7 +166,7 @@ class MaxPooling(Pooling):
 
     def reference(self, x: Any) -> tuple[Any, Any]:
         windows = self.windows(x.shape[2:])
-        count = windows.count(x.shape[2:])
+        count = windows.number(x.shape[2:])
         least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         patches = windows_reference(x, windows, count, least)
         flat = patches.reshape(*x.shape[:2], *count, math.prod(windows.size))
@@ -210,7 +210,7 @@ class PoolingGradient(Op):
         return Windows(self.size, self.stride, self.low, self.high, self.dilation)
 
     def infer_one(self, dy: TensorType) -> TensorType:
-        count = self.windows().count(self.spatial_size)
+        count = self.windows().number(self.spatial_size)
         if dy.shape[2:] != count:
             raise self.fail(ShapeError, f"dy needs the sizes {count} after the second", dy=dy)
         return dy.like((*dy.shape[:2], *self.spatial_size))
@@ -218,7 +218,7 @@ class PoolingGradient(Op):
     def gathered(self, parts: Iterator[Any]) -> Any:
         """The sum of the window's elements' gradients, each spread to where the elements were."""
         windows = self.windows()
-        count = windows.count(self.spatial_size)
+        count = windows.number(self.spatial_size)
         lead: tuple[Any, ...] = ()
         total: Any = None
         sizes = [
@@ -249,7 +249,7 @@ class PoolingGradient(Op):
                 self.spatial_size, self.low, count, self.stride, windows.extents, strict=True
             )
         ]
-        padded = np.zeros((*dy.shape[:2], *sizes), dy.dtype)
+        padded: Any = np.zeros((*dy.shape[:2], *sizes), dy.dtype)
         for k, place in enumerate(np.ndindex(windows.size)):
             padded[(..., *window_places(windows, place, count))] += chosen(k)
         inner = (slice(low, low + n) for low, n in zip(self.low, self.spatial_size, strict=True))
@@ -293,7 +293,7 @@ class MaxPoolGradient(PoolingGradient):
 
     def vjp(self, indices: Any, ddx: Any) -> Any:
         windows = self.windows()
-        count = windows.count(self.spatial_size)
+        count = windows.number(self.spatial_size)
         patches = windows_of(ddx, windows, count)
         flat = F.reshape(patches, shape=(*ddx.shape[:2], *count, math.prod(self.size)))
         places = F.cast(F.expand_dims(indices, axis=-1), dtype=int32)
@@ -331,7 +331,7 @@ class AveragePooling(Pooling):
         self.require_floats(x=x)
         return self.infer_one(x)
 
-    def divisor(self, spatial: Sequence[int]) -> str:
+    def divisor(self, spatial: Sequence[Any]) -> str:
         """What the sums are divided by: "window", "inside" (the elements that are x's), "padded" (and the padding's)."""
         windows = self.windows(spatial)
         padding: Any = self.padding
@@ -353,7 +353,7 @@ class AveragePooling(Pooling):
 
     def decompose(self, x: Any) -> Any:
         windows = self.windows(x.shape[2:])
-        count = windows.count(x.shape[2:])
+        count = windows.number(x.shape[2:])
         axes = tuple(range(2 + self.spatial, 2 + 2 * self.spatial))
         total = F.sum(windows_of(x, windows, count), axis=axes)
         return divide(total, self.divisor(x.shape[2:]), windows, x.shape[2:], self.padding)
@@ -369,7 +369,7 @@ class AveragePooling(Pooling):
 
     def reference(self, x: Any) -> Any:
         windows = self.windows(x.shape[2:])
-        count = windows.count(x.shape[2:])
+        count = windows.number(x.shape[2:])
         axes = tuple(range(-self.spatial, 0))
         total = windows_reference(x, windows, count).sum(axis=axes)
         return total / counts_reference(self.divisor(x.shape[2:]), windows, x.shape[2:], self.padding)
@@ -403,7 +403,7 @@ def divide(total: Any, divisor: str, windows: Windows, spatial: Sequence[int], p
 def counts_reference(divisor: str, windows: Windows, spatial: Sequence[int], padding: Any) -> Any:
     if divisor == "window":
         return math.prod(windows.size)
-    count = windows.count(spatial)
+    count = windows.number(spatial)
     ones = np.ones(spatial)
     if divisor == "padded":
         ones = np.pad(ones, [(p, p) for p in padding], constant_values=1)
@@ -438,7 +438,7 @@ class AvgPoolGradient(PoolingGradient):
 
     def vjp(self, ddx: Any) -> Any:
         windows = self.windows()
-        count = windows.count(self.spatial_size)
+        count = windows.number(self.spatial_size)
         dims = len(count)
         total = F.sum(windows_of(ddx, windows, count), axis=tuple(range(2 + dims, 2 + 2 * dims)))
         return divide(total, self.divisor, windows, self.spatial_size, self.padding)

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.base.dtype import float32
 from weft.ops import functions as F
+from weft.ops.kernels import Parts
 from weft.ops.op import Op, op
 from weft.ops.samples import Sample, arrays
 from weft.ops.shape import Viewing
@@ -36,10 +37,10 @@ class Windows(NamedTuple):
         """What a window covers, with its gaps."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.size, self.dilation, strict=True))
 
-    def count(self, spatial: Sequence[Any]) -> tuple[Any, ...]:
+    def number(self, spatial: Sequence[Any]) -> tuple[Any, ...]:
         """How many windows there are along each dimension; below 1 where none fits.
 
-        >>> Windows((3,), (2,), (1,), (1,), (1,)).count((5,))
+        >>> Windows((3,), (2,), (1,), (1,), (1,)).number((5,))
         (3,)
         """
         sizes = zip(spatial, self.low, self.high, self.extents, self.stride, strict=True)
@@ -80,6 +81,9 @@ class SlidingWindows(Viewing):
         inner = tuple(s * d for s, d in zip(strides[lead:], self.dilation, strict=True))
         offset = sum(s * n for s, n in zip(strides[lead:], self.start, strict=True))
         return (*shape[:lead], *self.count, *self.size), (*strides[:lead], *outer, *inner), offset
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        raise NotImplementedError(f"{self.name}: has no gradient: windows may overlap")
 
     def reference(self, x: Any) -> Any:
         flat = np.ascontiguousarray(x)
@@ -136,8 +140,6 @@ class Spread(Op):
         return (*shape[:lead], *spatial), (*strides[:lead], *steps), offset
 
     def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
-        from weft.ops.kernels import Parts
-
         yield Parts(((0, self.see),), fill=self.value)
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -150,8 +152,8 @@ class Spread(Op):
 
     def reference(self, x: Any) -> Any:
         shape = self.infer(TensorType(x.shape, float32)).shape
-        y = np.full(shape, self.value, x.dtype)
-        places = tuple(
+        y: Any = np.full(shape, self.value, x.dtype)
+        places: tuple[Any, ...] = tuple(
             slice(low, low + (n - 1) * step + 1, step)
             for n, low, step in zip(x.shape[x.ndim - len(self.low) :], self.low, self.step, strict=True)
         )
@@ -199,13 +201,13 @@ def windows_reference(x: Any, windows: Windows, count: Sequence[int], value: Any
         )
     ]
     padded = np.pad(x, [(0, 0)] * lead + list(zip(windows.low, high, strict=True)), constant_values=value)
-    found = np.empty((*x.shape[:lead], *count, *windows.size), x.dtype)
+    found: Any = np.empty((*x.shape[:lead], *count, *windows.size), x.dtype)
     for place in np.ndindex(windows.size):
         found[(..., *place)] = padded[(..., *window_places(windows, place, count))]
     return found
 
 
-def window_places(windows: Windows, place: Sequence[int], count: Sequence[int]) -> tuple[slice, ...]:
+def window_places(windows: Windows, place: Sequence[int], count: Sequence[int]) -> tuple[Any, ...]:
     """Where the padded image has one element of all windows."""
     return tuple(
         slice(p * d, p * d + (n - 1) * step + 1, step) if n else slice(0, 0)

@@ -1,0 +1,260 @@
+"""Attention: averages of values, weighted by how well queries fit keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft import _core
+from weft.base.dtype import float32
+from weft.base.errors import DTypeError, ShapeError
+from weft.ops import functions as F
+from weft.ops.kernels import Native
+from weft.ops.matrix import native_float
+from weft.ops.node import make_node
+from weft.ops.op import Op, op
+from weft.ops.pointwise import unbroadcast
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType, broadcast_shapes, promote
+
+
+class Attention(Op):
+    """Base of attention and its gradient: the mask and the scale."""
+
+    family: ClassVar[str] = "attention"
+    method: ClassVar[bool] = False
+    is_causal: bool = False
+    scale: float | None = None
+
+    def factor(self, q: Any) -> float:
+        """What scores are multiplied by."""
+        return 1 / math.sqrt(max(q.shape[-1], 1)) if self.scale is None else self.scale
+
+    def numbers(self, q: TensorType) -> tuple[tuple[Any, str], ...]:
+        """Parameters of the native kernels: the scale, and how far behind its own place a query sees."""
+        return ((self.factor(q), "float64"), (0, "int64"))
+
+    def is_plain(self, q: Any, k: Any, v: Any, mask: Any) -> bool:
+        """Whether operands are as the native kernels want them: 4 dimensions, nothing left to broadcast."""
+        full = (*q.shape[:-1], k.shape[-2])
+        return (
+            q.ndim == 4
+            and q.shape[:2] == k.shape[:2] == v.shape[:2]
+            and (mask is None or (mask.shape == full and mask.dtype.name in ("bool", q.dtype.name)))
+        )
+
+    def weights(self, q: Any, k: Any, mask: Any) -> tuple[Any, Any]:
+        """The softmax of the scores, zero in rows that see nothing; the logarithms of its denominators."""
+        scores = F.matmul(q, F.matrix_transpose(k)) * self.factor(q)
+        lowest = float("-inf")
+        if mask is not None:
+            scores = F.where(mask, scores, lowest) if mask.dtype.kind == "bool" else scores + mask
+        if self.is_causal:
+            scores = F.causal_mask(scores)
+        top = F.max(scores, axis=-1, keepdims=True)
+        top = F.where(F.equal(top, lowest), 0.0, top)
+        powers = F.exp(scores - top)
+        total = F.sum(powers, axis=-1, keepdims=True)
+        logs = F.squeeze(F.log(total) + top, axis=-1)
+        return F.divide(powers, F.where(F.equal(total, 0.0), 1.0, total)), logs
+
+
+@op
+class CausalMask(Op):
+    """scores[..., i, j] where j <= i, else -inf."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    family: ClassVar[str] = "attention"
+    value: float = float("-inf")
+
+    def infer(self, scores: TensorType) -> TensorType:
+        return scores.like()
+
+    def kernels(self, scores: TensorType) -> Iterator[Any]:  # type: ignore[override]
+        from weft.expr import scalar as e
+        from weft.ops.kernels import pointwise_loop
+
+        last = scores.ndim - 1
+        kept = e.index(last) <= e.index(last - 1)
+        dtype = scores.dtype.name
+        yield pointwise_loop([scores], [e.where(kept, e.load(0, dtype), e.constant(self.value, dtype))])
+
+    def vjp(self, dy: Any) -> Any:
+        return F.causal_mask(dy, value=0.0)
+
+    def reference(self, scores: Any) -> Any:
+        return np.where(np.tri(*scores.shape[-2:]) > 0, scores, self.value)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3, 4)), value=0.0)
+
+
+@op
+class ScaledDotProductAttention(Attention):
+    """softmax(scale q k^T + mask) v.
+
+    q: float[..., n, d]; k: float[..., m, d]; v: float[..., m, e]; mask: fits [..., n, m] by broadcasting, booleans, true
+    for what is seen, or numbers that are added. is_causal: query i sees keys 0 ... i only. scale: 1 / sqrt(d) by
+    default. Leading sizes fit by broadcasting. Returns the promoted type [..., n, e]. A query that sees nothing
+    gives 0. Of 16-bit floats sums are kept in float32.
+    Raises ShapeError if sizes do not fit, DTypeError unless all are floats.
+    Source: Vaswani et al. 2017, Attention is all you need; Dao et al. 2022, FlashAttention (the tiled form).
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.scaled_dot_product_attention(wf.zeros((1, 1, 2)), wf.ones((1, 3, 2)), wf.ones((1, 3, 1))).item()
+    1.0
+    """
+
+    positional = ("is_causal", "scale")
+    outputs = ("y", "logs")
+    hidden = 1
+
+    def infer(self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None) -> Any:
+        given = {"q": q, "k": k, "v": v}
+        self.require_floats(**given)
+        if mask is not None and mask.dtype.kind not in ("bool", "float"):
+            raise self.fail(DTypeError, "the mask must be boolean or of floats", mask=mask)
+        if min(t.ndim for t in given.values()) < 2:
+            raise self.fail(ShapeError, "needs at least 2 dimensions", **given)
+        if q.shape[-1] != k.shape[-1]:
+            raise self.fail(ShapeError, f"inner sizes differ, {q.shape[-1]} != {k.shape[-1]}", **given)
+        if k.shape[-2] != v.shape[-2]:
+            raise self.fail(ShapeError, f"keys and values differ, {k.shape[-2]} != {v.shape[-2]}", **given)
+        lead = broadcast_shapes(self.name, {name: t.like(t.shape[:-2]) for name, t in given.items()})
+        full = (*lead, q.shape[-2], k.shape[-2])
+        if mask is not None and broadcast_shapes(self.name, {"scores": q.like(full), "mask": mask}) != full:
+            raise self.fail(ShapeError, f"the mask does not fit {full}", **given, mask=mask)
+        common = promote(*given.values())
+        y = q.like((*lead, q.shape[-2], v.shape[-1]), common)
+        return y, y.like(y.shape[:-1], common if common.name == "float64" else float32)
+
+    def kernels(  # type: ignore[override]
+        self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None
+    ) -> Iterator[Native]:
+        if native_float(q, k, v) and self.is_plain(q, k, v, mask):
+            causal, masked = self.is_causal, mask is not None
+            yield Native(
+                lambda _, __: _core.kernel_attention(causal, masked), exact=False, numbers=self.numbers(q)
+            )
+
+    def decompose(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        if native_float(q.type, k.type, v.type) and not self.is_plain(q, k, v, mask) and q.ndim <= 4:
+            return self._by_plain(q, k, v, mask)
+        weights, logs = self.weights(q, k, mask)
+        y, log_type = self.infer(q.type, k.type, v.type, None if mask is None else mask.type)
+        logs = F.broadcast_to(logs, shape=log_type.shape) if logs.shape != log_type.shape else logs
+        return F.cast(F.matmul(weights, v), dtype=y.dtype), F.cast(logs, dtype=log_type.dtype)
+
+    def _by_plain(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
+        """With operands brought to 4 dimensions, as views."""
+        y = self.infer(q.type, k.type, v.type, None if mask is None else mask.type)[0]
+        lead = (*(1,) * (4 - y.ndim), *y.shape[:-2])
+        operands = [_as_shape(x, (*lead, *x.shape[-2:])) for x in (q, k, v)]
+        if mask is not None:
+            mask = mask if mask.dtype.kind == "bool" else F.cast(mask, dtype=q.dtype)
+            mask = _as_shape(mask, (*lead, q.shape[-2], k.shape[-2]))
+        node = make_node(self, [*operands, mask])
+        extra = tuple(range(4 - y.ndim))
+        return tuple(F.squeeze(value, axis=extra) if extra else value for value in node.outputs)
+
+    def vjp(self, q: Any, k: Any, v: Any, mask: Any, y: Any, logs: Any, dy: Any) -> Any:
+        if not self.is_plain(q, k, v, mask):
+            return NotImplemented
+        dq, dk, dv = F.scaled_dot_product_attention_gradient(
+            dy, q, k, v, y, logs, mask, is_causal=self.is_causal, scale=self.scale
+        )
+        dmask = None
+        if mask is not None and mask.dtype.kind == "float":  # not computed unless somebody wants it
+            weights, _ = self.weights(q, k, mask)
+            slopes = F.matmul(dy, F.matrix_transpose(v))
+            full = weights * (slopes - F.sum(slopes * weights, axis=-1, keepdims=True))
+            dmask = F.cast(unbroadcast(full, mask), dtype=mask.dtype)
+        return dq, dk, dv, dmask
+
+    def reference(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        scores = np.matmul(q, np.swapaxes(k, -1, -2)) * self.factor(q)
+        if mask is not None:
+            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+        if self.is_causal:
+            scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
+        top = np.max(scores, axis=-1, keepdims=True)
+        powers = np.exp(scores - np.where(np.isinf(top), 0, top))
+        total = powers.sum(axis=-1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            logs = (np.log(total) + np.where(np.isinf(top), 0, top))[..., 0]
+        y = np.matmul(powers / np.where(total == 0, 1, total), v)
+        return y, np.broadcast_to(logs, y.shape[:-1])
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        q, k, v = arrays((2, 2, 3, 4)), arrays((2, 2, 5, 4)), arrays((2, 2, 5, 2))
+        yield Sample(q, k, v)
+        yield Sample(q, k, v, is_causal=True)
+        yield Sample(q, k, v, arrays((3, 5), dtype="bool"), scale=0.3)
+        yield Sample(q, k, v, arrays((2, 2, 3, 5)))
+        yield Sample(arrays((2, 3, 4)), arrays((2, 5, 4)), arrays((2, 5, 4)))
+        yield Sample(arrays((2, 2, 3, 4)), arrays((1, 5, 4)), arrays((1, 5, 4)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        q, k, v = arrays((1, 2, 3, 4)), arrays((1, 2, 5, 4)), arrays((1, 2, 5, 2))
+        yield ShapeError, "inner sizes differ, 4 != 2", Sample(q, v, v)
+        yield ShapeError, "keys and values differ, 5 != 3", Sample(q, k, q)
+        yield ShapeError, "the mask does not fit", Sample(q, k, v, arrays((2, 1, 1, 3, 5)))
+
+
+def _as_shape(x: Any, shape: tuple[Any, ...]) -> Any:
+    return x if x.shape == shape else F.broadcast_to(x, shape=shape)
+
+
+@op
+class ScaledDotProductAttentionGradient(Attention):
+    """dq, dk, dv of attention with operands of 4 dimensions, from dy, the operands, y and the hidden logs."""
+
+    public: ClassVar[bool] = False
+    outputs = ("dq", "dk", "dv")
+
+    def infer(
+        self,
+        dy: TensorType,
+        q: TensorType,
+        k: TensorType,
+        v: TensorType,
+        y: TensorType,
+        logs: TensorType,
+        mask: TensorType | None = None,
+    ) -> Any:
+        return q.like(), k.like(), v.like()
+
+    def kernels(self, *inputs: TensorType | None) -> Iterator[Native]:
+        dy, q, k, v, _, _, mask = inputs
+        assert q is not None
+        if native_float(dy, q, k, v) and self.is_plain(q, k, v, mask):
+            causal, masked = self.is_causal, mask is not None
+            yield Native(
+                lambda _, __: _core.kernel_attention_backward(causal, masked),
+                exact=False,
+                order=(0, 1, 2, 3, *((6,) if masked else ()), 4, 5, 7, 8, 9),
+                numbers=self.numbers(q),
+            )
+
+    def decompose(self, dy: Any, q: Any, k: Any, v: Any, y: Any, logs: Any, mask: Any = None) -> Any:
+        """All computed again from q, k, v, so that the gradient of this goes to them."""
+        weights, _ = self.weights(q, k, mask)
+        slopes = F.matmul(dy, F.matrix_transpose(v))
+        slopes = weights * (slopes - F.sum(slopes * weights, axis=-1, keepdims=True)) * self.factor(q)
+        found = (
+            F.matmul(slopes, k),
+            F.matmul(F.matrix_transpose(slopes), q),
+            F.matmul(F.matrix_transpose(weights), dy),
+        )
+        return tuple(F.cast(g, dtype=x.dtype) for g, x in zip(found, (q, k, v), strict=True))
+
+
+__all__ = ["ScaledDotProductAttention", "ScaledDotProductAttentionGradient"]

@@ -1,0 +1,237 @@
+"""Operators that draw random numbers from the device's stream; see Op.draws for how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft import _core
+from weft.base.dtype import DType, bool_, float32, uint32
+from weft.base.errors import DTypeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import RESERVATION, Native, View
+from weft.ops.op import Op, Runtime, op
+from weft.ops.pointwise import Pointwise
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType
+
+
+def probability(op: Op, value: Any) -> None:
+    """Raises ValueError unless a number is in 0..1; a Value cannot be checked."""
+    if isinstance(value, int | float) and not 0 <= value <= 1:
+        raise ValueError(f"{op.name}: p must be in 0..1, got {value}")
+
+
+@op
+class Dropout(Op):
+    """Zeros with probability p, else x / (1 - p), if training; else x.
+
+    x: float[...]; p: 0 ... 1, given when it runs; training: an explicit argument, as everywhere. Returns x's shape and
+    dtype. With p = 1 all is zero. Which elements are dropped depends on the seed and the order of random calls only.
+    Raises ValueError unless p is in 0..1, DTypeError for integers.
+    Source: Srivastava et al. 2014, Dropout: a simple way to prevent neural networks from overfitting.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.dropout(wf.tensor([1., 2.]), 0.5, training=False)
+    tensor([1., 2.], dtype=float32, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "random"
+    method: ClassVar[bool] = False
+    positional = ("p", "training")
+    p: Runtime[float] = 0.5
+    training: bool = True
+
+    def check(self) -> None:
+        probability(self, self.p)
+
+    @property
+    def random(self) -> bool:  # type: ignore[override]
+        return self.training
+
+    @property
+    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("y", "mask") if self.training else ("y",)
+
+    @property
+    def hidden(self) -> int:  # type: ignore[override]
+        return 1 if self.training else 0
+
+    def infer(self, x: TensorType) -> Any:
+        self.require_floats(x=x)
+        return (x.like(), x.like(dtype=bool_)) if self.training else x.like()
+
+    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+        (x,) = inputs
+        assert x is not None
+        return "bits", uint32, x.size
+
+    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+        if not self.training:
+            yield View(lambda shape, strides: (shape, strides, 0))
+            return
+
+        def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
+            return _core.kernel_dropout(mask=outputs[1] is not None)
+
+        p: Any = self.p
+        yield Native(make, exact=False, numbers=(*RESERVATION, (p, "float64")), in_place=((0, 0),))
+
+    def vjp(self, *values: Any) -> Any:
+        if not self.training:
+            return values[-1]
+        _, _, mask, dy, _ = values
+        return F.dropout_gradient(dy, mask, p=self.p)
+
+    def reference(self, x: Any) -> Any:
+        if not self.training:
+            return x
+        p: Any = self.p
+        mask = np.random.default_rng(0).random(x.shape) >= p
+        return np.where(mask, x / (1 - p) if p < 1 else 0, 0), mask
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((3, 4)), p=0.5)
+        yield Sample(arrays((3, 4)), p=0.0)
+        yield Sample(arrays((3, 4)), p=1.0)
+        yield Sample(arrays((3, 4)), p=0.5, training=False)
+        yield Sample(arrays((0, 4)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ValueError, "p must be in 0..1, got 1.5", Sample(arrays((2,)), p=1.5)
+        yield DTypeError, "floating-point", Sample(arrays((2,), dtype="int32"))
+
+
+@op
+class DropoutGradient(Pointwise):
+    """dy / (1 - p) where the mask is true, else 0."""
+
+    family: ClassVar[str] = "random"
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    p: Runtime[float]
+
+    def compute_dtype(self, *inputs: TensorType | None) -> DType:
+        assert inputs[0] is not None
+        return inputs[0].dtype
+
+    def scalar(self, dy: e.Scalar, mask: e.Scalar) -> e.Scalar:  # type: ignore[override]
+        p: Any = self.p
+        kept = 1 - p if isinstance(p, e.Scalar) else e.constant(1 - p, dy.dtype)
+        return e.where(mask if mask.dtype == "bool" else mask != 0, dy / kept, e.constant(0, dy.dtype))
+
+
+class Random(Op):
+    """Base of those that have only attributes."""
+
+    family: ClassVar[str] = "random"
+    method: ClassVar[bool] = False
+    public: ClassVar[bool] = False
+    random = True
+
+
+@op
+class Bernoulli(Random):
+    """1 with probability p, else 0, each element for itself.
+
+    p: float[...], 0 ... 1; dtype: the result's, by default p's. Returns p's shape. There is no gradient.
+    Raises DTypeError unless p is of a floating-point type.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.bernoulli(wf.tensor([0., 1.]))
+    tensor([0., 1.], dtype=float32, device=cpu:0)
+    """
+
+    public = True
+    dtype: DType | None = None
+
+    def infer(self, p: TensorType) -> TensorType:
+        self.require_floats(p=p)
+        return p.like(dtype=self.dtype)
+
+    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+        (p,) = inputs
+        assert p is not None
+        return "bits", uint32, p.size
+
+    def kernels(self, p: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        yield Native(lambda _, __: _core.kernel_bernoulli(), exact=False, numbers=RESERVATION)
+
+    def reference(self, p: Any) -> Any:
+        return np.asarray(
+            np.random.default_rng(0).random(p.shape) < p, self.dtype.numpy if self.dtype else p.dtype
+        )
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((3, 4), low=0, high=1))
+        yield Sample(arrays((5,), low=0, high=1), dtype="int32")
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield DTypeError, "floating-point", Sample(arrays((2,), dtype="int32"))
+
+
+class Filling(Random):
+    """Base of arrays of random numbers: the numbers of Philox4x32-10, as native/storage/random.h defines them."""
+
+    kind: ClassVar[str]
+    shape: tuple[int, ...]
+    dtype: DType = float32
+
+    def check(self) -> None:
+        if self.dtype.kind != "float":
+            raise DTypeError(f"{self.name}: dtype must be a float, got {self.dtype}")
+
+    def infer(self) -> TensorType:
+        return TensorType(self.shape, self.dtype)
+
+    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+        return self.kind, self.dtype, math.prod(self.shape)
+
+
+@op
+class RandomNormal(Filling):
+    """Normally distributed numbers: mean + std z (Box and Muller 1958). What weft.random.normal is in graphs."""
+
+    kind = "normal"
+    mean: Runtime[float] = 0.0
+    std: Runtime[float] = 1.0
+
+    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
+        numbers = (*RESERVATION, (self.mean, "float64"), (self.std, "float64"))
+        yield Native(lambda _, __: _core.kernel_random_normal(), exact=False, numbers=numbers)
+
+    def reference(self) -> Any:
+        mean: Any = self.mean
+        std: Any = self.std
+        return mean + std * np.random.default_rng(0).standard_normal(self.shape)
+
+
+@op
+class RandomUniform(Filling):
+    """Numbers spread evenly over [low, high). What weft.random.uniform is in graphs."""
+
+    kind = "uniform"
+    low: Runtime[float] = 0.0
+    high: Runtime[float] = 1.0
+
+    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
+        numbers = (*RESERVATION, (self.low, "float64"), (self.high, "float64"))
+        yield Native(lambda _, __: _core.kernel_random_uniform(), exact=False, numbers=numbers)
+
+    def reference(self) -> Any:
+        low: Any = self.low
+        high: Any = self.high
+        return np.random.default_rng(0).uniform(low, high, self.shape)
+
+
+__all__ = ["Bernoulli", "Dropout", "RandomNormal", "RandomUniform"]

@@ -1,0 +1,178 @@
+"""Order: sorting, and the first of an order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft import _core
+from weft.base.dtype import int64
+from weft.base.errors import ShapeError
+from weft.ops import functions as F
+from weft.ops.indexing import zeros_like
+from weft.ops.kernels import Native
+from weft.ops.op import Op, op
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType, normalize_axes
+
+
+class Sorting(Op):
+    """Base: an order along an axis; NaN is last in both directions."""
+
+    family: ClassVar[str] = "sorting"
+    positional = ("axis",)
+    axis: int = -1
+    descending: bool = False
+    stable: bool = True
+
+    def place(self, x: TensorType) -> int:
+        return normalize_axes(self.name, self.axis, x.ndim)[0]
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for descending in (False, True):
+            yield Sample(arrays((5,), distinct=True), descending=descending)
+            yield Sample(arrays((3, 4), distinct=True), axis=0, descending=descending)
+            yield Sample(arrays((2, 6), dtype="int32"), descending=descending)
+        yield Sample(arrays((2, 0)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield IndexError, "axis 2 is out of range", Sample(arrays((2, 3)), axis=2)
+        yield IndexError, "axis -1 is out of range", Sample(arrays(()))
+
+
+def order_reference(x: Any, axis: int, descending: bool) -> Any:
+    """The stable order of NumPy's elements, NaN last."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    if x.dtype.kind == "f":
+        return np.argsort(-x, axis=axis, kind="stable")
+    backwards = np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+    return x.shape[axis] - 1 - backwards
+
+
+@op
+class Sort(Sorting):
+    """x sorted along an axis, the least first; NaN last.
+
+    x: any dtype [..., n, ...]; descending: the greatest first, NaN still last; stable: equal elements keep their order
+    (they always do). Returns x's shape and dtype. The gradient goes where the elements came from.
+    Raises IndexError if the axis is out of range.
+    Source: array API 2024.12, sort.
+
+    >>> import weft as wf
+    >>> wf.sort(wf.tensor([3, 1, 2]), descending=True)
+    tensor([3, 2, 1], dtype=int64, device=cpu:0)
+    """
+
+    outputs = ("y", "indices")
+    hidden = 1
+
+    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+        self.place(x)
+        return x.like(), x.like(dtype=int64)
+
+    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        axis = self.place(x)
+
+        def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
+            return _core.kernel_sort(axis, self.descending, values=True, indices=outputs[1] is not None)
+
+        yield Native(make, exact=False)
+
+    def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
+        return F.put_along_axis(zeros_like(x), indices, dy, axis=self.axis)
+
+    def reference(self, x: Any) -> Any:
+        order = order_reference(x, self.axis, self.descending)
+        return np.take_along_axis(x, order, self.axis), order
+
+
+@op
+class Argsort(Sorting):
+    """The indices that sort x along an axis, the least first; NaN last.
+
+    x: any dtype [..., n, ...]; descending: the greatest first, NaN still last; stable: equal elements keep their order
+    (they always do). Returns int64 of x's shape. Raises IndexError if the axis is out of range.
+    Source: array API 2024.12, argsort.
+
+    >>> import weft as wf
+    >>> wf.argsort(wf.tensor([3, 1, 2]))
+    tensor([1, 2, 0], dtype=int64, device=cpu:0)
+    """
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.place(x)
+        return x.like(dtype=int64)
+
+    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        axis = self.place(x)
+        yield Native(
+            lambda _, __: _core.kernel_sort(axis, self.descending, values=False, indices=True), exact=False
+        )
+
+    def reference(self, x: Any) -> Any:
+        return order_reference(x, self.axis, self.descending)
+
+
+@op
+class Topk(Op):
+    """The k greatest elements along an axis, the greatest first, and their indices.
+
+    x: any dtype [..., n, ...]; k: 0 ... n; largest: False for the least ones, the least first; sorted: they always are.
+    Returns values of x's dtype and int64 indices, both [..., k, ...]. Of equal elements the lower index comes first; NaN
+    counts as the greatest. Raises ShapeError unless k is in 0..n, IndexError if the axis is out of range.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.topk(wf.tensor([3, 1, 2]), 2)[0]
+    tensor([3, 2], dtype=int64, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "sorting"
+    positional = ("k", "axis")
+    outputs = ("y", "indices")
+    k: int
+    axis: int = -1
+    largest: bool = True
+    sorted: bool = True
+
+    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+        axis = normalize_axes(self.name, self.axis, x.ndim)[0]
+        if not 0 <= self.k <= x.shape[axis]:
+            raise self.fail(ShapeError, f"k must be in 0..{x.shape[axis]}, got {self.k}", x=x)
+        y = x.like((*x.shape[:axis], self.k, *x.shape[axis + 1 :]))
+        return y, y.like(dtype=int64)
+
+    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        axis = normalize_axes(self.name, self.axis, x.ndim)[0]
+        yield Native(lambda _, __: _core.kernel_topk(axis, self.largest), exact=False)
+
+    def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
+        return None if dy is None else F.put_along_axis(zeros_like(x), indices, dy, axis=self.axis)
+
+    def reference(self, x: Any) -> Any:
+        if self.largest and x.dtype.kind == "f":
+            order = np.argsort(np.where(np.isnan(x), -np.inf, -x), axis=self.axis, kind="stable")
+        else:
+            order = order_reference(x, self.axis, self.largest)
+        order = np.take(order, np.arange(self.k), axis=self.axis)
+        return np.take_along_axis(x, order, self.axis), order
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((5,), distinct=True), k=3)
+        yield Sample(arrays((4, 3), distinct=True), k=2, axis=0, largest=False)
+        yield Sample(arrays((2, 6), dtype="int32"), k=4)
+        yield Sample(arrays((2, 3), distinct=True), k=0)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "topk: k must be in 0..3, got 4", Sample(arrays((2, 3)), k=4)
+        yield IndexError, "axis 2 is out of range", Sample(arrays((2, 3)), k=1, axis=2)
+
+
+__all__ = ["Argsort", "Sort", "Topk"]
