@@ -120,14 +120,15 @@ using Padding = std::vector<std::pair<int64_t, int64_t>>;
 void bind_matmul(nb::module_& m) {
   m.def(
       "onednn_matmul",
-      [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops) {
+      [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops,
+         bool quick) {
         return kernel_or_none([&] {
           return make_matmul({as_geometry(a), as_geometry(b), as_geometry(c), as_optional(bias),
-                              as_post_ops(post_ops), accumulate});
+                              as_post_ops(post_ops), accumulate, quick});
         });
       },
       nb::arg("a"), nb::arg("b"), nb::arg("c"), nb::kw_only(), nb::arg("bias").none() = nb::none(),
-      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
+      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(), nb::arg("quick") = false,
       "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
   m.def(
       "onednn_reorder",
@@ -346,7 +347,13 @@ void bind_onednn(nb::module_& m) {
   nb::class_<PyLayout>(m, "Layout",
                        "A memory layout that a kernel chose: of packed weights, or of a workspace.")
       .def_prop_ro("bytes", [](const PyLayout& layout) { return bytes_of(*layout.core); })
-      .def("__eq__", [](const PyLayout& a, const PyLayout& b) { return id_of(*a.core) == id_of(*b.core); })
+      .def(
+          "__eq__",
+          [](const PyLayout& a, nb::handle b) {
+            const auto* other = as<PyLayout>(b);
+            return other && id_of(*a.core) == id_of(*other->core);
+          },
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const PyLayout& layout) { return static_cast<Py_hash_t>(id_of(*layout.core)); });
   nb::class_<PyOnednnKernel, PyKernel>(m, "OnednnKernel", "A kernel that oneDNN computes.")
       .def_prop_ro("scratch_bytes", [](const PyOnednnKernel& k) { return k.core().scratch_bytes(nullptr); })

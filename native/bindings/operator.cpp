@@ -1,6 +1,7 @@
 #include "bindings/operator.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace weft {
 namespace {
@@ -61,7 +62,9 @@ size_t PlanKeyHash::operator()(std::span<const uint64_t> key) const noexcept {
 }
 
 Plan* PlanTable::find(std::span<const uint64_t> key) {
-  if (last_key_ && std::ranges::equal(*last_key_, key)) return last_;
+  if (last_key_ && last_key_->size() == key.size() &&
+      std::memcmp(last_key_->data(), key.data(), key.size_bytes()) == 0)
+    return last_;
   auto found = young_.find(key);
   if (found == young_.end()) {
     const auto old = old_.find(key);
@@ -154,7 +157,18 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
   }
   if (attributes_.size() > std::size(Arguments().attributes))
     throw ValueError(name_ + ": at most 16 attributes");
-  for (nb::handle name : cls.attr("positional")) positional_.push_back(attribute_named(intern(name)));
+  for (nb::handle name : cls.attr("positional")) {
+    const int attribute = attribute_named(intern(name));
+    if (attribute < 0) {  // it names inputs, too: the whole order
+      for (size_t k = 0; k < inputs_.size(); ++k)
+        if (nb::cast<std::string>(name) == to_utf8(inputs_[k].name)) order_.push_back(static_cast<int>(k));
+    } else {
+      positional_.push_back(attribute);
+      order_.push_back(-1 - attribute);
+    }
+  }
+  if (positional_.size() == order_.size()) order_.clear();
+  if (!cls.attr("leading").is_none()) leading_ = attribute_named(intern(cls.attr("leading")));
 }
 
 int OperatorFunction::attribute_named(PyObject* name) const {
@@ -173,8 +187,15 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
   const auto refuse = [&](const std::string& fact) { throw nb::type_error((name_ + ": " + fact).c_str()); };
   for (size_t i = 0; i < attributes_.size(); ++i) a.attributes[i] = nullptr;
   Py_ssize_t next = 0;
-  size_t required = 0;
-  for (size_t k = 0; k < inputs_.size(); ++k) {
+  if (!order_.empty()) {
+    for (size_t k = 0; k < inputs_.size(); ++k) a.add_input(nullptr);
+    for (const int place : order_) {
+      if (next == count) break;
+      (place >= 0 ? a.inputs[place] : a.attributes[-1 - place]) = arguments[next++];
+    }
+  }
+  if (leading_ >= 0 && next < count) a.attributes[leading_] = arguments[next++];
+  for (size_t k = 0; k < inputs_.size() && order_.empty(); ++k) {
     if (inputs_[k].variadic) {
       if (next < count && (PyList_Check(arguments[next]) || PyTuple_Check(arguments[next]))) {
         nb::object items = nb::steal(PySequence_Tuple(arguments[next++]));
@@ -184,14 +205,12 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
       } else {
         while (next < count) a.add_input(arguments[next++]);
       }
-      required = a.count;
       continue;
     }
     a.add_input(next < count ? arguments[next++] : nullptr);
-    if (!inputs_[k].optional) required = a.count;
   }
   for (const int position : positional_) {
-    if (next == count) break;
+    if (next == count || !order_.empty()) break;
     a.attributes[position] = arguments[next++];
   }
   if (next < count)
@@ -226,7 +245,6 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
       refuse(to_utf8(inputs_[k].name) + " must be given");
     a.inputs[k] = nullptr;
   }
-  static_cast<void>(required);
   for (size_t i = 0; i < attributes_.size(); ++i) {
     if (a.attributes[i]) continue;
     if (!attributes_[i].standard) refuse(to_utf8(attributes_[i].name) + " must be given");
@@ -415,25 +433,26 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   }
   const bool records = tracked && recording();
   const Ref<Plan> plan = plan_for(a, records);
+  const std::span<const Tracked* const> tensors{a.tensors, a.tensor_count};
+  const std::span<const Scalar> numbers{a.numbers, a.number_count};
   const size_t output_count = plan->program->outputs.size();
-  Tracked one;
-  std::vector<Tracked> several;
-  std::span<Tracked> results{&one, 1};
-  if (output_count != 1) {
-    several.resize(output_count);
-    results = several;
+  if (output_count == 1 && !destination && !plan->as_tuple) {  // made where it stays
+    nb::object result = new_tensor();
+    call_plan(plan, tensors, numbers, {}, {&tracked_of(result.ptr()), 1});
+    return result;
   }
+  std::vector<Tracked> results(output_count);
   if (destination) {
     const Tensor* into = &self_of(destination);
     check_in_place(*plan, *into);
-    call_plan(plan, {a.tensors, a.tensor_count}, {a.numbers, a.number_count}, {&into, 1}, results);
+    call_plan(plan, tensors, numbers, {&into, 1}, results);
     note_overwriting(*into);
     tracked_of(destination).node = std::move(results[0].node);
     tracked_of(destination).index = results[0].index;
     return nb::borrow(destination);
   }
-  call_plan(plan, {a.tensors, a.tensor_count}, {a.numbers, a.number_count}, {}, results);
-  if (plan->visible == 1) return wrap(std::move(results[0]));
+  call_plan(plan, tensors, numbers, {}, results);
+  if (plan->visible == 1 && !plan->as_tuple) return wrap(std::move(results[0]));
   nb::object tuple = nb::steal(PyTuple_New(plan->visible));
   for (int i = 0; i < plan->visible; ++i)
     PyTuple_SetItem(tuple.ptr(), i, wrap(std::move(results[static_cast<size_t>(i)])).release().ptr());

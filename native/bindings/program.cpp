@@ -123,15 +123,16 @@ void bind_program(nb::module_& m) {
       nb::arg("compile"));
   m.def(
       "make_plan",
-      [](nb::dict spec, int visible, nb::object recipe, uint64_t gradients) {
+      [](nb::dict spec, int visible, bool as_tuple, nb::object recipe, uint64_t gradients) {
         auto plan = make_ref<Plan>();
         plan->program = make_program({spec});
         plan->visible = visible;
+        plan->as_tuple = as_tuple;
         plan->gradients = gradients;
         plan->recipe = recipe.release().ptr();
         return PyPlan{plan};
       },
-      nb::arg("spec"), nb::arg("visible"), nb::arg("recipe"), nb::arg("gradients") = 0);
+      nb::arg("spec"), nb::arg("visible"), nb::arg("as_tuple"), nb::arg("recipe"), nb::arg("gradients") = 0);
   m.def("set_planner", [](nb::object function) {
     Py_XDECREF(planner);
     planner = function.release().ptr();

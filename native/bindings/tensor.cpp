@@ -12,12 +12,18 @@ PyTypeObject* tensor_type = nullptr;
 
 nb::object wrap(Tensor&& tensor) { return wrap(Tracked(std::move(tensor))); }
 
-nb::object wrap(Tracked&& tracked) {
+nb::object new_tensor() {
   auto* self = PyObject_New(PyTensor, tensor_type);
   if (!self) throw nb::python_error();
   self->weakrefs = nullptr;
-  new (&self->tracked) Tracked(std::move(tracked));
+  new (&self->tracked) Tracked();
   return nb::steal(reinterpret_cast<PyObject*>(self));
+}
+
+nb::object wrap(Tracked&& tracked) {
+  nb::object self = new_tensor();
+  tracked_of(self.ptr()) = std::move(tracked);
+  return self;
 }
 
 Tensor& tensor_of(nb::handle object, const char* function) {

@@ -37,6 +37,7 @@ inline bool is_tensor(nb::handle object) noexcept { return PyObject_TypeCheck(ob
 Tensor& tensor_of(nb::handle object, const char* function);
 inline Tracked& tracked_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->tracked; }
 inline Tensor& self_of(PyObject* self) noexcept { return tracked_of(self).tensor; }
+nb::object new_tensor();  // empty, for results to be put in
 nb::object wrap(Tensor&& tensor);
 nb::object wrap(Tracked&& tracked);
 

@@ -30,6 +30,17 @@ const char* name_of_pass(Pass pass) {
                    ", weights are " + describe(r.w) + ", dst is " + describe(r.y));
 }
 
+// [out, in / groups, ...], of chosen layouts, too.
+std::vector<int64_t> weight_sizes(const Convolution& r) {
+  if (!r.w.layout) return r.w.shape;
+  std::vector<int64_t> sizes = r.w.layout->desc.get_dims();
+  if (r.groups > 1 && sizes.size() > 1) {
+    sizes[1] *= sizes[0];
+    sizes.erase(sizes.begin());
+  }
+  return sizes;
+}
+
 void check(const Convolution& r) {
   const char* what = name_of_pass(r.pass);
   require_strided(r.x, what, "src");
@@ -42,14 +53,13 @@ void check(const Convolution& r) {
   if (r.groups < 1 || r.x.shape[1] % r.groups || r.y.shape[1] % r.groups)
     misfit(std::to_string(r.groups) + " groups do not divide the channels", r);
   if (r.x.shape[0] != r.y.shape[0]) misfit("batch sizes differ", r);
-  if (!r.w.layout) {
-    if (r.w.shape.size() != ndim) misfit("weights need the dimensions of src", r);
-    if (r.w.shape[0] != r.y.shape[1] || r.w.shape[1] * r.groups != r.x.shape[1])
-      misfit("weights are not [out, in / groups, ...]", r);
-    for (size_t d = 0; d < spatial; ++d) {
-      if (r.y.shape[d + 2] != windows(r.window, d, r.x.shape[d + 2], r.w.shape[d + 2]))
-        misfit("spatial size " + std::to_string(d) + " of dst does not follow from the others", r);
-    }
+  const std::vector<int64_t> w = weight_sizes(r);
+  if (w.size() != ndim) misfit("weights need the dimensions of src", r);
+  if (w[0] != r.y.shape[1] || w[1] * r.groups != r.x.shape[1])
+    misfit("weights are not [out, in / groups, ...]", r);
+  for (size_t d = 0; d < spatial; ++d) {
+    if (r.y.shape[d + 2] != windows(r.window, d, r.x.shape[d + 2], w[d + 2]))
+      misfit("spatial size " + std::to_string(d) + " of dst does not follow from the others", r);
   }
   if (r.bias && (r.bias->shape.size() != 1 || r.bias->shape[0] != r.y.shape[1]))
     misfit("bias must have one number for each channel of dst, it is " + describe(*r.bias), r);
@@ -116,8 +126,8 @@ class Builder {
   int slowness(const std::string& implementation) const {
     if (is_reference_code(implementation)) return 2;
     if (implementation.find("gemm") == std::string::npos) return 0;
-    const bool single = !r_.w.layout && std::all_of(r_.w.shape.begin() + 2, r_.w.shape.end(),
-                                                    [](int64_t size) { return size == 1; });
+    const std::vector<int64_t> w = weight_sizes(r_);
+    const bool single = std::all_of(w.begin() + 2, w.end(), [](int64_t size) { return size == 1; });
     return single && r_.x.dtype == DType::float32 ? 0 : 1;
   }
 

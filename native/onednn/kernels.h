@@ -67,11 +67,12 @@ using KernelRef = Ref<OnednnKernel>;
 // c = post(a @ b + bias), or c += that. a[*,m,k], b[*,k,n], c[*,m,n], each of at least 2 dimensions,
 // broadcast over the leading ones; bias[n]. b alone may be `any` or a layout, and has 2 dimensions then.
 // Operands: a, b, bias if there is one, those of post-ops; c.
+// `quick` asks for code that is made in a tenth of the time and is nearly as fast: for sizes that come once.
 struct Matmul {
   Geometry a, b, c;
   std::optional<Geometry> bias;
   std::vector<PostOp> post_ops;
-  bool accumulate = false;
+  bool accumulate = false, quick = false;
 };
 KernelRef make_matmul(const Matmul& request);
 
@@ -157,7 +158,8 @@ struct Lstm {
 };
 KernelRef make_lstm(const Lstm& request);
 
-// to = convert(from), or to += that. Operands: from; to.
+// to = convert(from), or to += that. Operands: from; to. Equal shapes, but that weights[o, ...] go to and
+// from a layout that a grouped convolution chose, which has dimensions [groups, o / groups, ...].
 KernelRef make_reorder(const Geometry& from, const Geometry& to, bool accumulate);
 
 // The cache of kernels.

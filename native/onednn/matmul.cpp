@@ -143,6 +143,14 @@ struct Plan {
 
 memory::desc staged(const Geometry& x) { return row_major_desc(x.dtype, x.shape); }
 
+// The implementation that shares its generated code among all sizes, where there is one.
+bool take_shared_code(dnnl::matmul::primitive_desc& pd) {
+  do {
+    if (std::string_view(pd.impl_info_str()).starts_with("gemm:jit")) return true;
+  } while (pd.next_impl());
+  return false;
+}
+
 // What oneDNN makes of the product; pd is empty if nothing.
 Plan attempt(const Matmul& r, Attempt how) {
   Plan plan;
@@ -156,10 +164,13 @@ Plan attempt(const Matmul& r, Attempt how) {
     std::vector<int64_t> shape(r.c.shape.size(), 1);
     shape.back() = r.c.shape.back();
     plan.bias = row_major_desc(r.bias->dtype, shape);
-    plan.pd = {engine(), plan.a, plan.b, plan.bias, plan.c, attributes, true};
-  } else {
-    plan.pd = {engine(), plan.a, plan.b, plan.c, attributes, true};
   }
+  const auto make = [&]() -> dnnl::matmul::primitive_desc {
+    if (r.bias) return {engine(), plan.a, plan.b, plan.bias, plan.c, attributes, true};
+    return {engine(), plan.a, plan.b, plan.c, attributes, true};
+  };
+  plan.pd = make();
+  if (r.quick && plan.pd && !take_shared_code(plan.pd)) plan.pd = make();
   return plan;
 }
 
@@ -218,7 +229,7 @@ KernelRef build(const Matmul& request) {
 
 KernelRef make_matmul(const Matmul& r) {
   check(r);
-  return cached(Key(kWhat) << r.a << r.b << r.c << r.bias << r.post_ops << r.accumulate, kWhat,
+  return cached(Key(kWhat) << r.a << r.b << r.c << r.bias << r.post_ops << r.accumulate << r.quick, kWhat,
                 [&] { return build(r); });
 }
 

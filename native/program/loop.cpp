@@ -58,8 +58,11 @@ struct Loop::Space {
   }
   // Operands that jump in the innermost loop and lie one after the other in another one: these two run in tiles.
   void find_tiles(const View* views) noexcept {
-    constexpr int64_t kWorthwhile = 8;
-    if (sizes[rank - 1] < kWorthwhile) return;
+    constexpr int64_t kWorthwhile = 8;       // of either loop
+    constexpr int64_t kElements = 32 << 10;  // below, everything lies in the first caches, and such code takes long to make
+    int64_t elements = 1;
+    for (int d = 0; d < rank; ++d) elements *= sizes[d];
+    if (sizes[rank - 1] < kWorthwhile || elements < kElements) return;
     for (int k = 0; k < operands; ++k) {
       if (pattern.inner[k] != LoopPattern::any) continue;
       const auto item = static_cast<int64_t>(size_of(views[k].dtype));
@@ -187,7 +190,67 @@ Loop::Code Loop::find(const LoopPattern& pattern) const {
   return made;
 }
 
+namespace {
+
+// The number of elements, if all operands have the same shape and are contiguous; else -1.
+int64_t size_in_line(const View* views, int count) noexcept {
+  const View& last = views[count - 1];
+  int64_t size = 1;
+  for (int d = last.ndim; d-- > 0;) {
+    const int64_t n = last.shape[d];
+    if (n != 1) {
+      for (int k = 0; k < count; ++k)
+        if (views[k].ndim != last.ndim || views[k].shape[d] != n || views[k].strides[d] != size) return -1;
+    } else {
+      for (int k = 0; k < count; ++k)
+        if (views[k].ndim != last.ndim || views[k].shape[d] != 1) return -1;
+    }
+    size *= n;
+  }
+  return last.ndim == 0 ? -1 : size;
+}
+
+}  // namespace
+
+// What `run` comes to for size_in_line elements.
+void Loop::run_in_line(const Call& call, int64_t size) const {
+  if (size == 0) return;
+  const int operands = form_.operands;
+  Code code = in_line_.load(std::memory_order_acquire);
+  if (!code) {
+    LoopPattern pattern;
+    pattern.operands = operands;
+    std::fill_n(pattern.inner, operands, LoopPattern::unit);
+    code = find(pattern);
+    in_line_.store(code, std::memory_order_release);
+  }
+  char* data[LoopPattern::kOperands];
+  int64_t strides[LoopPattern::kOperands];
+  int64_t widest = 1;
+  for (int k = 0; k < operands; ++k) {
+    data[k] = call.operands[k].data;
+    strides[k] = static_cast<int64_t>(size_of(call.operands[k].dtype));
+    widest = std::max(widest, strides[k]);
+  }
+  if (size * widest < kSplitBytes) {
+    code(data, &size, strides, call.parameters);
+    return;
+  }
+  parallel_for(size, std::max<int64_t>(kPieceBytes / widest, 64), [&](int64_t begin, int64_t end) {
+    char* moved[LoopPattern::kOperands];
+    for (int k = 0; k < operands; ++k) moved[k] = data[k] + begin * strides[k];
+    const int64_t count = end - begin;
+    code(moved, &count, strides, call.parameters);
+  });
+}
+
 void Loop::run(const Call& call) const {
+  if (!form_.row_axes && !form_.fixed) {
+    if (const int64_t size = size_in_line(call.operands, form_.operands); size >= 0) {
+      run_in_line(call, size);
+      return;
+    }
+  }
   Space space;
   if (!arrange(call.operands, space)) return;
   const Code code = find(space.pattern);

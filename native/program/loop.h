@@ -56,6 +56,7 @@ class Loop final : public Kernel {
  private:
   struct Space;
   bool arrange(const View* operands, Space& space) const;
+  void run_in_line(const Call& call, int64_t size) const;
   Code find(const LoopPattern& pattern) const;
 
   struct Entry {
@@ -67,6 +68,7 @@ class Loop final : public Kernel {
   const Form form_;
   const Compile compile_;
   mutable std::atomic<const Table*> table_{nullptr};
+  mutable std::atomic<Code> in_line_{nullptr};  // for one loop of elements that lie one after the other
   mutable std::mutex mutex_;                                   // held while code is made
   mutable std::vector<std::unique_ptr<const Table>> tables_;  // of which the last is table_; others may read old ones
 };

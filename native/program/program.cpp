@@ -27,10 +27,10 @@ class Scratch {
   T* data_;
 };
 
-// Fresh memory whose dimensions follow each other as the strides of `like` say; without gaps.
-Tensor empty_in_order(Dims shape, DType dtype, Device device, const Tensor& like) {
-  Tensor x = Tensor::empty(shape, dtype, device);
-  if (like.ndim != x.ndim || like.contiguous()) return x;
+// Fresh memory of the shape of `like`, whose dimensions follow each other as its strides say; without gaps.
+Tensor empty_in_order(const Tensor& like, DType dtype, Device device) {
+  Tensor x = Tensor::empty_like(like, dtype, device);
+  if (like.contiguous()) return x;
   int order[kMaxDims];
   for (int d = 0; d < x.ndim; ++d) order[d] = d;
   std::stable_sort(order, order + x.ndim,
@@ -103,7 +103,7 @@ void Program::keep(Op& op) {
   for (size_t j = 0; j < program.outputs.size(); ++j) kept->tensors.push_back(*run.outputs[j]);
   for (const Tensor& tensor : kept->tensors) kept->pointers.push_back(&tensor);
   kept->slots.assign(run.slots, run.slots + program.slots.size());
-  kept->registers.assign(run.registers, run.registers + program.registers);
+  if (program.needs_registers_) kept->registers.assign(run.registers, run.registers + program.registers);
   op.retain_variables();
   op.state = kept.release();
   op.type = &kKeptType;
@@ -111,6 +111,9 @@ void Program::keep(Op& op) {
 
 void Program::finish() {
   inputs_ = static_cast<int>(uses.size());
+  needs_registers_ = std::ranges::any_of(slots, [](const Slot& s) { return s.from == Slot::From::reg; }) ||
+                     !randoms.empty() || arena_bytes >= 0 ||
+                     std::ranges::any_of(values, [](const Value& v) { return v.kind != Value::Kind::output || v.like < 0; });
   if (steps.size() != 1 || outputs.size() != 1) return;
   const auto* loop = dynamic_cast<const Loop*>(steps[0].kernel.get());
   pointwise_ = loop && loop->form().row_axes == 0 && !loop->form().fixed;
@@ -152,6 +155,7 @@ void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* 
 
 Tensor Program::make_output(const Value& value, std::span<const Tensor* const> inputs,
                             const int64_t* registers_) const {
+  if (value.like >= 0) return empty_in_order(*inputs[static_cast<size_t>(value.like)], value.dtype, device);
   int64_t shape[kMaxDims], strides[kMaxDims];
   const size_t ndim = value.sizes.size();
   for (size_t d = 0; d < ndim; ++d) shape[d] = registers_[value.sizes[d]];
@@ -162,7 +166,6 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
     const int64_t offset = registers_[value.offset] * static_cast<int64_t>(base.itemsize());
     return base.as_strided(base.data + offset, dims, {strides, ndim});
   }
-  if (value.like >= 0) return empty_in_order(dims, value.dtype, device, *inputs[static_cast<size_t>(value.like)]);
   Tensor x = Tensor::empty(dims, value.dtype, device);
   for (size_t d = 0; d < value.strides.size(); ++d) x.strides[d] = registers_[value.strides[d]];
   return x;
@@ -188,7 +191,8 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
                      std::span<const Tensor* const> destinations, Tensor* const* results) const {
   launches.fetch_add(1, std::memory_order_relaxed);
   Scratch<int64_t, 48> registers_(static_cast<size_t>(registers) + 1);
-  compute_registers(inputs, registers_.get());
+  const bool into = !destinations.empty();
+  if (needs_registers_ || into) compute_registers(inputs, registers_.get());
 
   int64_t bytes = 0;
   for (size_t k = 0; k < inputs.size(); ++k)

@@ -34,7 +34,7 @@ class Program final : public Counted<Program> {
   struct Value {
     enum class Kind : uint8_t {
       input,
-      output,     // memory of its own, allocated by launch; `like`: in the order of that input's strides
+      output,     // memory of its own, allocated by launch; `like`: of the shape of that input, in the order of its strides
       temporary,  // inside the arena, at register `offset` in bytes
       view,       // of value `base`, from element `offset` (a register) on
     } kind;
@@ -108,6 +108,7 @@ class Program final : public Counted<Program> {
   static void keep(Op& op);
 
   int inputs_ = 0;
+  bool needs_registers_ = true;  // false: shapes are the inputs'
   bool pointwise_ = false;  // one kernel that reads an element only to write that of the same position
 };
 

@@ -53,6 +53,19 @@ Tensor Tensor::empty(Dims shape, DType dtype, Device device) {
   return x;
 }
 
+Tensor Tensor::empty_like(const Tensor& like, DType dtype, Device device) {
+  if (size_of(dtype) > like.itemsize()) return empty(like.dims(), dtype, device);  // the bytes may not fit
+  Tensor x;
+  x.size = like.size;
+  x.dtype = dtype;
+  x.ndim = like.ndim;
+  std::copy_n(like.shape, like.ndim, x.shape);
+  row_major(like.dims(), x.strides);
+  x.chunk = Chunk::allocate(device, static_cast<size_t>(x.size) * size_of(dtype));
+  x.data = x.chunk->data;
+  return x;
+}
+
 Tensor Tensor::as_strided(char* first, Dims new_shape, Dims new_strides) const {
   Tensor x;
   x.chunk = chunk;

@@ -42,6 +42,8 @@ struct Tensor {
 
   // Uninitialised, row-major. Raises ShapeError for a negative or absurd shape, OutOfMemory.
   static Tensor empty(Dims shape, DType dtype, Device device);
+  // The same for a shape that a tensor has already.
+  static Tensor empty_like(const Tensor& like, DType dtype, Device device);
   // The same memory seen otherwise.
   Tensor as_strided(char* data, Dims shape, Dims strides) const;
 

@@ -357,7 +357,7 @@ class Plan:
 
 def make_loop(operands: int, inputs: int, row_axes: int, fixed: bool, ordered: bool, compile: object) -> Kernel: ...
 
-def make_plan(spec: dict, visible: int, recipe: object, gradients: int = 0) -> Plan: ...
+def make_plan(spec: dict, visible: int, as_tuple: bool, recipe: object, gradients: int = 0) -> Plan: ...
 
 def set_planner(arg: object, /) -> None: ...
 
@@ -402,7 +402,7 @@ class Layout:
     @property
     def bytes(self) -> int: ...
 
-    def __eq__(self, arg: Layout, /) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
 
     def __hash__(self) -> int: ...
 
@@ -429,7 +429,7 @@ class OnednnKernel(Kernel):
     def layout(self, operand: int) -> Layout | None:
         """Of an operand given as 'any', or a workspace; else None."""
 
-def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> object:
+def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = (), quick: bool = False) -> object:
     """
     c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.
     """

@@ -46,7 +46,12 @@ def test_all_of_them_are_there_and_do_the_same():
         address, owner = tools.link(tools.compile(text), kernel.name)
         *inputs, target = kernel.operands
         shape = (3, 1001)[-kernel.rank :]
-        arrays = [any_layout(rng, shape, how.dtype, how.inner) for how in inputs]
+        arrays = [
+            any_layout(rng, shape[::-1], how.dtype, "unit").T
+            if how.inner == "cross"
+            else any_layout(rng, shape, how.dtype, how.inner)
+            for how in inputs
+        ]
         results = []
         for code in (found, address):
             out = np.zeros(shape if target.inner == "unit" else (*shape[:-1], 1), NUMPY[target.dtype])

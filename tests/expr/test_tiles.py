@@ -50,14 +50,19 @@ def test_transposed_copies(dtype, into, rng):
         assert (memory == 1).all()
 
 
+@pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize("into", [UNIT, CROSS])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
-def test_copies_past_the_cache(dtype, into, rng):
-    """Large ones, whose stores go past the cache if whole vectors are whole lines; on any alignment."""
-    run = Runner(copy_kernel(dtype, CROSS if into == UNIT else UNIT, into))
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int8"])
+def test_stores_past_the_cache(dtype, into, more, rng):
+    """Large results, whose stores go past the cache in whole lines of it; on any alignment, with and without sums."""
+    x = load(0, dtype)
+    operands = Operand(dtype, CROSS if into == UNIT else UNIT), Operand(dtype, into)
+    value = x + more if more else x
+    run = Runner(Kernel("large", 2, operands, (Each((Store(1, value),)),), cross=0))
     size = NUMPY[dtype].itemsize
-    for rows, columns, shift in ((1024, 2064, 0), (1040, 1100, 0), (1024, 2064, 1)):
-        a = rng.integers(0, 1000, (columns, rows)).astype(dtype)
+    scale = 4 // min(size, 4)
+    for rows, columns, shift in ((1024, 2112 * scale, 0), (1040, 1100 * scale, 0), (1024, 2112 * scale, 1)):
+        a = rng.integers(0, 100, (columns, rows)).astype(dtype)
         memory = np.zeros(rows * columns + 256, dtype)
         begin = -memory.ctypes.data % 64 // size + shift
         out = memory[begin : begin + rows * columns].reshape(rows, columns)
@@ -65,8 +70,10 @@ def test_copies_past_the_cache(dtype, into, rng):
             run(a.T, out)
         else:
             run(a, out.T)
-        assert out.nbytes >= llvm_tiles.PAST_CACHE or dtype == "int16"
-        assert np.array_equal(out, a.T)
+        assert out.nbytes >= llvm_tiles.PAST_CACHE
+        assert np.array_equal(out, a.T + NUMPY[dtype].type(more))
+        assert not memory[:begin].any()
+        assert not memory[begin + out.size :].any()
 
 
 def test_arithmetic_between_directions(rng):

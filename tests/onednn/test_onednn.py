@@ -56,18 +56,21 @@ MATRICES = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("extra", ["", "bias", "accumulate", "bias accumulate"])
+@pytest.mark.parametrize(
+    "extra", ["", "bias", "accumulate", "bias accumulate", "quick", "quick bias accumulate"]
+)
 @pytest.mark.parametrize("case", MATRICES)
 def test_matmul(rng, case, extra, dtype):
     a_shape, b_shape, strides = MATRICES[case]
-    c_shape = np.broadcast_shapes(a_shape[:-2], b_shape[:-2]) + (a_shape[-2], b_shape[-1])
+    c_shape = (*np.broadcast_shapes(a_shape[:-2], b_shape[:-2]), a_shape[-2], b_shape[-1])
     b_strides = strides.get("b")
     b_values = values(rng, b_shape, dtype)
     if b_strides and b_strides[0] == 0:
         b_values[:] = b_values[0]
+    options = {"quick": "quick" in extra}
     a, b = random(rng, a_shape, dtype, strides.get("a")), Array(b_values, dtype, b_strides)
     c = random(rng, c_shape, dtype, strides.get("c"))
-    wanted, operands, options = a.numpy() @ b.numpy(), [a, b], {}
+    wanted, operands = a.numpy() @ b.numpy(), [a, b]
     if "bias" in extra:
         bias = random(rng, c_shape[-1:])
         wanted, options["bias"] = wanted + bias.numpy(), bias.geometry
@@ -81,7 +84,9 @@ def test_matmul(rng, case, extra, dtype):
 
 
 @pytest.mark.parametrize("b_dtype", ["int8", "uint8"])
-@pytest.mark.parametrize(("a_dtype", "c_dtype"), [*product(["int8", "uint8"], ["int32", "float32", "bfloat16"])])
+@pytest.mark.parametrize(
+    ("a_dtype", "c_dtype"), [*product(["int8", "uint8"], ["int32", "float32", "bfloat16"])]
+)
 def test_matmul_of_integers(rng, a_dtype, b_dtype, c_dtype):
     a, b, c = random(rng, (32, 48), a_dtype), random(rng, (48, 40), b_dtype), empty((32, 40), c_dtype)
     kernel = _core.onednn_matmul(a.geometry, b.geometry, c.geometry)
@@ -90,6 +95,12 @@ def test_matmul_of_integers(rng, a_dtype, b_dtype, c_dtype):
         pytest.skip("oneDNN has no such product")
     run(kernel, a, b, c)
     near(c, a.numpy() @ b.numpy(), c_dtype)
+
+
+def test_quick_matmul_shares_code():
+    f = ("float32", (64, 64), None)
+    assert _core.onednn_matmul(f, f, f, quick=True).implementation.startswith("gemm:jit")
+    assert not _core.onednn_matmul(f, f, f).implementation.startswith("gemm:jit")
 
 
 def test_matmul_of_bfloat16_into_float32(rng):
@@ -114,13 +125,14 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", EXAMPLES, ids=str)
-def test_post_ops(rng, op, dtype):
+def test_post_ops(rng, op, dtype, quick):
     a, b = random(rng, (17, 24), dtype, scale=0.4), random(rng, (24, 33), dtype, scale=0.4)
     c = empty((17, 33), dtype)
     name, *numbers = (op,) if isinstance(op, str) else op
-    run(_core.onednn_matmul(a.geometry, b.geometry, c.geometry, post_ops=[op]), a, b, c)
+    run(_core.onednn_matmul(a.geometry, b.geometry, c.geometry, post_ops=[op], quick=quick), a, b, c)
     near(c, reference.POST_OPS[name](a.numpy() @ b.numpy(), *numbers), dtype)
 
 
@@ -138,9 +150,10 @@ BINARY = {
 
 @pytest.mark.parametrize("c_strides", [None, (320, 1, 16), (500, 25, 1)])
 @pytest.mark.parametrize("kind", ["add", "mul"])
+@pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("case", BINARY)
 @pytest.mark.parametrize("b_shape", [(24, 20), (3, 24, 20)])
-def test_binary_post_ops(rng, case, kind, b_shape, c_strides):
+def test_binary_post_ops(rng, case, kind, b_shape, c_strides, quick):
     shape, strides = BINARY[case]
     a, b, c = random(rng, (3, 16, 24)), random(rng, b_shape), random(rng, (3, 16, 20), strides=c_strides)
     x_values = values(rng, shape)
@@ -149,7 +162,8 @@ def test_binary_post_ops(rng, case, kind, b_shape, c_strides):
     x = Array(x_values, "float32", strides)
     y = random(rng, (20,))
     old, ops = c.numpy(), [(kind, x.geometry), "tanh", ("mul", y.geometry)]
-    kernel = _core.onednn_matmul(a.geometry, b.geometry, c.geometry, post_ops=ops, accumulate=True)
+    options = {"post_ops": ops, "accumulate": True, "quick": quick}
+    kernel = _core.onednn_matmul(a.geometry, b.geometry, c.geometry, **options)
     run(kernel, a, b, x, y, c)
     product_ = a.numpy() @ b.numpy()
     joined = product_ + x.numpy() if kind == "add" else product_ * x.numpy()
@@ -164,9 +178,29 @@ def test_a_sum_among_post_ops(rng, c_strides):
     near(c, np.maximum(a.numpy() @ b.numpy() + 0.5 * old, 0))
 
 
+def test_matmul_with_a_bias_in_bfloat16(rng):
+    a, b, c = (random(rng, s, "bfloat16") for s in [(32, 48), (48, 40), (32, 40)])
+    bias = random(rng, (1, 40), "bfloat16")
+    run(_core.onednn_matmul(a.geometry, b.geometry, c.geometry, bias=bias.geometry), a, b, bias, c)
+    near(c, a.numpy() @ b.numpy() + bias.numpy(), "bfloat16")
+
+
+def test_float16_is_right_where_there_is_code_for_it(rng):
+    a, b, c = (random(rng, s, "float16") for s in [(32, 48), (48, 40), (32, 40)])
+    kernel = _core.onednn_matmul(a.geometry, b.geometry, c.geometry)
+    if kernel is None:
+        pytest.skip("this processor has no float16 arithmetic")
+    run(kernel, a, b, c)
+    near(c, a.numpy() @ b.numpy(), "float16")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_matmul_with_packed_weights(rng, dtype):
-    a, b, c = random(rng, (2, 32, 48), dtype), random(rng, (48, 40), dtype, (1, 48)), empty((2, 32, 40), dtype)
+    a, b, c = (
+        random(rng, (2, 32, 48), dtype),
+        random(rng, (48, 40), dtype, (1, 48)),
+        empty((2, 32, 40), dtype),
+    )
     chooses = _core.onednn_matmul(a.geometry, (dtype, (48, 40), "any"), c.geometry)
     layout = chooses.layout(1)
     assert layout.bytes >= 48 * 40 * (4 if dtype == "float32" else 2)
@@ -358,10 +392,25 @@ def test_convolution_refuses():
         (f(1, 4, 8, 8), f(6, 4, 3, 3), f(2, 6, 8, 8), good, ShapeError, "batch sizes differ"),
         (f(1, 4, 8, 8), f(6, 4, 3, 3), f(1, 6, 8, 8), good | {"groups": 3}, ShapeError, "do not divide"),
         (f(1, 4, 8, 8), f(6, 4, 3, 3), f(1, 6, 8, 8), good | {"stride": (1,)}, ValueError, "stride needs 2"),
-        (f(1, 4, 8, 8), f(6, 4, 3, 3), f(1, 6, 8, 8), good | {"stride": (0, 1)}, ValueError, "stride needs 2"),
+        (
+            f(1, 4, 8, 8),
+            f(6, 4, 3, 3),
+            f(1, 6, 8, 8),
+            good | {"stride": (0, 1)},
+            ValueError,
+            "stride needs 2",
+        ),
     ]:
         with pytest.raises(error, match=why):
             _core.onednn_convolution(x, w, y, **options)
+
+
+def test_convolution_refuses_the_layout_of_other_weights():
+    f = lambda *shape: ("float32", shape, None)  # noqa: E731
+    layout = _core.onednn_matmul(f(2, 3), ("float32", (3, 5), "any"), f(2, 5)).layout(1)
+    with pytest.raises(ShapeError, match="weights need the dimensions of src"):
+        _core.onednn_convolution(f(1, 4, 8, 8), layout, f(1, 4, 8, 8), **window((1, 1), [(0, 0)] * 2, (1, 1)))
+    assert layout != 3
 
 
 # --- pooling ----------------------------------------------------------------------------------------------
@@ -464,8 +513,11 @@ def test_batch_norm(rng, shape, layout, dtype, relu, affine):
 def test_batch_norm_with_constant_statistics_has_a_gradient(rng):
     shape, epsilon = (4, 16, 5, 5), 1e-3
     x, dy, dx = random(rng, shape), random(rng, shape), empty(shape)
-    scale, mean, variance, dscale, dshift = channels(rng, 16), random(rng, (16,)), channels(rng, 16), *(
-        empty((16,)) for _ in range(2)
+    scale, mean, variance, dscale, dshift = (
+        channels(rng, 16),
+        random(rng, (16,)),
+        channels(rng, 16),
+        *(empty((16,)) for _ in range(2)),
     )
     kernel = _core.onednn_batch_norm_backward(
         x.geometry, dy.geometry, dx.geometry, epsilon=epsilon, training=False
@@ -482,7 +534,8 @@ def test_batch_norm_with_constant_statistics_has_a_gradient(rng):
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("shape", "strides"), [((4, 40), None), ((2, 3, 17), None), ((2, 3, 16), (16, 32, 1)), ((2, 1, 3, 64), None)]
+    ("shape", "strides"),
+    [((4, 40), None), ((2, 3, 17), None), ((2, 3, 16), (16, 32, 1)), ((2, 1, 3, 64), None)],
 )
 def test_layer_norm(rng, shape, strides, dtype, affine, scale_dtype):
     n, epsilon = shape[-1], 1e-5
@@ -539,9 +592,7 @@ def test_normalization_and_softmax_refuse():
     with pytest.raises(ShapeError, match="needs 2 to 5 dimensions"):
         _core.onednn_layer_norm(f(3), f(3), epsilon=0.1)
     with pytest.raises(ValueError, match="only with training=True"):
-        _core.onednn_batch_norm_backward(
-            f(2, 3), f(2, 3), f(2, 3), epsilon=0.1, training=False, relu=True
-        )
+        _core.onednn_batch_norm_backward(f(2, 3), f(2, 3), f(2, 3), epsilon=0.1, training=False, relu=True)
     with pytest.raises(ShapeError, match="no axis 2"):
         _core.onednn_softmax(f(2, 3), f(2, 3), axis=2)
     with pytest.raises(ValueError, match="there are max, average"):
@@ -568,8 +619,9 @@ def lstm_arrays(rng, t, n, c, h, layers, directions, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize(
-    ("t", "n", "c", "h", "layers"), [(5, 3, 8, 16, 1), (4, 2, 7, 5, 1), (6, 4, 16, 16, 2), (3, 1, 10, 12, 3), (1, 1, 1, 1, 1)]
-)  # fmt: skip
+    ("t", "n", "c", "h", "layers"),
+    [(5, 3, 8, 16, 1), (4, 2, 7, 5, 1), (6, 4, 16, 16, 2), (3, 1, 10, 12, 3), (1, 1, 1, 1, 1)],
+)
 def test_lstm(rng, t, n, c, h, layers, bidirectional, dtype):
     directions = 2 if bidirectional else 1
     x, h0, c0, parameters = lstm_arrays(rng, t, n, c, h, layers, directions, dtype)
@@ -713,14 +765,40 @@ def test_one_kernel_on_several_threads(rng):
         near(c, a.numpy() @ b.numpy())
 
 
-def test_the_team_size_belongs_to_the_description():
+def test_kernels_made_on_several_threads(rng, limit):
+    limit(4)
+    x = random(rng, (40, 40))
+    wrong = []
+
+    def work(seed):
+        for n in np.random.default_rng(seed).integers(1, 40, 30):
+            y = empty((n, n))
+            part = ("float32", (n, n), (40, 1))
+            run(_core.onednn_matmul(part, part, y.geometry), x, x, y)
+            if np.abs(y.numpy() - x.numpy()[:n, :n] @ x.numpy()[:n, :n]).max() > 1e-3:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert _core.onednn_counters()["size"] <= 4
+
+
+def test_with_one_thread():
     code = (
         "from weft import _core; f = ('float32', (64, 64), None); import weft as wf\n"
         "k = _core.onednn_matmul(f, f, f); x = wf.ones((64, 64)); y = wf.zeros((64, 64))\n"
         "_core.run_kernel(k, [x, x, y]); print(y.numpy().sum())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout.split() == [str(64.0**3)], done.stderr
 

@@ -67,14 +67,15 @@ def make_plan(
     writes: dict[int, int] | None = None,
     gradients: int = 0,
     exact: bool = False,
+    as_tuple: bool = False,
 ) -> Any:
     """The _core.Plan of a graph.
 
     strides: for each array among the graph's inputs, in elements; those not given are row-major. visible: how many
-    outputs callers get; writes: output number -> number of the array input that it is written to.
+    outputs callers get, as_tuple: in a tuple even if it is one; writes: output number -> number of the array input that it is written to.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
     """
-    return _Lowering(graph, name, strides, writes or {}, exact).finish(visible, gradients)
+    return _Lowering(graph, name, strides, writes or {}, exact).finish(visible, as_tuple, gradients)
 
 
 def is_number(value: Value) -> bool:
@@ -429,7 +430,7 @@ class _Lowering:
 
     # The end.
 
-    def finish(self, visible: int | None, gradients: int) -> Any:
+    def finish(self, visible: int | None, as_tuple: bool, gradients: int) -> Any:
         self.lower_all()
         outputs = []
         for j, value in enumerate(v for v in self.graph.outputs if v is not None):
@@ -459,7 +460,7 @@ class _Lowering:
         strides = tuple(self.places[id(v)].strides for v in self.arrays)
         shown = len(outputs) if visible is None else visible
         recipe = Recipe(self.name, self.graph, strides, shown, self.texts, self.exact)
-        return _core.make_plan(description, shown, recipe, gradients)
+        return _core.make_plan(description, shown, as_tuple, recipe, gradients)
 
 
 def _store(operand: int, value: Any) -> Store:

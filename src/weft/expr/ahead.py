@@ -24,6 +24,8 @@ NAME = "weft_ahead"
 def kernels() -> Iterator[Kernel]:
     """Elementwise arithmetic, comparisons, some functions, copies, fills, sums and maxima; along one loop.
 
+    Transposed copies of types of four sizes, two loops.
+
     With operands one after the other, or one of them a scalar ("zero").
     """
     both = [("unit", "unit"), ("unit", "zero"), ("zero", "unit")]
@@ -48,6 +50,9 @@ def kernels() -> Iterator[Kernel]:
     for dtype in ("bool", "int32", "int64", "float32", "float64"):
         yield _pointwise(load(0, dtype), dtype, ["unit"])
         yield _pointwise(parameter(0, dtype), dtype, [])
+    for dtype in ("int8", "int16", "float32", "float64"):  # transposed copies
+        operands = Operand(dtype, "cross"), Operand(dtype)
+        yield Kernel(NAME, 2, operands, (Each((Store(1, load(0, dtype)),)),), cross=0)
     for op, start in (("sum", 0.0), ("max", float("-inf"))):
         for rank in (1, 2):
             stages = (Fold((Reduction(0, op, x, start),)), Once((Store(1, result(0, "float32")),)))

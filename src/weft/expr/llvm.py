@@ -29,7 +29,7 @@ def print_kernel(kernel: Kernel) -> str:
     Raises NotImplementedError for half types in arithmetic, which weft.expr.functions.expand turns into float32, and
     for functions, which it writes in simpler ones.
 
-    >>> from weft.expr.kernel import Operand
+    >>> from weft.expr.kernel import Each, Operand, Store
     >>> from weft.expr.scalar import load
     >>> x = load(0, "float32")
     >>> text = print_kernel(Kernel("twice", 1, (Operand("float32"),) * 2, (Each((Store(1, x + x),)),)))

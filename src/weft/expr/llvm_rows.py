@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft.expr.kernel import POSITIONS, Each, Fold, Reduction, Scan, Store
 from weft.expr.llvm_function import Function, Values
-from weft.expr.llvm_values import binary, combine_vectors, number
+from weft.expr.llvm_values import binary, combine_vectors, number, splat
 from weft.expr.llvm_writer import llvm_type
 from weft.expr.scalar import BITS, FLOATS, Scalar
 
@@ -160,20 +160,23 @@ def better(f: Function, op: str, dtype: str, new: str, old: str) -> str:
 
 def _fold(f: Function, stage: Fold, pointers: list[str], positions: list[str]) -> None:
     states = [Accumulator(f, reduction) for reduction in stage.reductions]
+    extremes = {id(state): _Extreme(f, state) for state in states if state.position}
     carried = [one for state in states for one in state.carried]
-    finals = _fold_loops(f, states, pointers, positions, [first for _, first in carried])
+    finals = _fold_loops(f, states, extremes, pointers, positions, [first for _, first in carried])
     found = {}
     for state in states:
         total = finals.pop(0)
-        if state.position:
-            found[state.reduction.number] = _find(f, state, total, finals.pop(0), pointers, positions)
-        else:
-            found[state.reduction.number] = state.finish(total)
+        found[state.reduction.number] = finals.pop(0) if state.position else state.finish(total)
     f.results.update(found)
 
 
 def _fold_loops(
-    f: Function, states: list[Accumulator], pointers: list[str], positions: list[str], totals: list[str]
+    f: Function,
+    states: list[Accumulator],
+    extremes: dict[int, _Extreme],
+    pointers: list[str],
+    positions: list[str],
+    totals: list[str],
 ) -> list[str]:
     d = len(positions)
     kinds = [kind for state in states for kind, _ in state.carried]
@@ -182,23 +185,25 @@ def _fold_loops(
 
         def turn(i: str) -> list[str]:
             inside = list(f.carried)
-            return _fold_loops(f, states, f.advance(pointers, d, i), [*positions, i], inside)
+            return _fold_loops(f, states, extremes, f.advance(pointers, d, i), [*positions, i], inside)
 
         return f.loop(f.sizes[d], turn, carried)
 
     # The innermost loop in blocks: each is folded from its start, then joins the total.
     roots = [state.reduction.value for state in states]
-    positional = any(state.position for state in states)
+    combined = [state for state in states if not state.position]
 
     def block(begin: str, length: str) -> list[str]:
         so_far = list(f.carried)
 
         def element(values: Values, j: str) -> list[str]:
             partial = f.carried
-            return [
-                state.combine(value, values[root])
-                for state, value, root in zip(states, partial, roots, strict=True)
-            ]
+            news = [values[root] for root in roots]
+            for state, new in zip(states, news, strict=True):
+                if state.position:
+                    values.array_store(extremes[id(state)].array, state.dtype, new, j)
+            rest = [new for state, new in zip(states, news, strict=True) if not state.position]
+            return [state.combine(a, b) for state, a, b in zip(combined, partial, rest, strict=True)]
 
         partials = innermost(
             f,
@@ -208,21 +213,19 @@ def _fold_loops(
             element,
             roots,
             place=lambda j: f.emit(f"add nuw nsw i64 {begin}, {j}"),
-            carried=[(state.partial_kind, state.neutral) for state in states],
+            carried=[(state.partial_kind, state.neutral) for state in combined],
         )
-        place = _linear(f, [*positions[f.kernel.rank - f.kernel.row_rank :], begin]) if positional else ""
+        place = _linear(f, [*positions[f.kernel.rank - f.kernel.row_rank :], begin]) if extremes else ""
         following = []
-        for state, part in zip(states, partials, strict=True):
+        for state in states:
             total = so_far.pop(0)
             if state.position:
-                taken = better(f, state.op, state.dtype, part, total)
-                following.append(f.emit(f"select i1 {taken}, {state.kind} {part}, {state.kind} {total}"))
-                following.append(f.emit(f"select i1 {taken}, i64 {place}, i64 {so_far.pop(0)}"))
+                following += extremes[id(state)].join(total, so_far.pop(0), place, length)
             else:
-                following.append(state.join(total, part))
+                following.append(state.join(total, partials.pop(0)))
         return following
 
-    return f.blocks(f.sizes[d], POSITION_BLOCK if positional else SUM_BLOCK, block, carried)
+    return f.blocks(f.sizes[d], POSITION_BLOCK if extremes else SUM_BLOCK, block, carried)
 
 
 def _linear(f: Function, row: list[str]) -> str:
@@ -233,51 +236,97 @@ def _linear(f: Function, row: list[str]) -> str:
     return place
 
 
-def _find(
-    f: Function, state: Accumulator, extreme: str, block: str, pointers: list[str], positions: list[str]
-) -> str:
-    """The position of the extreme, which is in the block that begins at this position of the row."""
-    first, last = len(positions), f.kernel.rank - 1
-    f.declared["llvm.smax.i64"] = "declare i64 @llvm.smax.i64(i64, i64)"
-    row, rest, begin = [], block, block
-    for d in range(last, first, -1):
-        size = f.emit(f"call i64 @llvm.smax.i64(i64 {f.sizes[d]}, i64 1)")
-        row.append(f.emit(f"urem i64 {rest}, {size}"))
-        rest = f.emit(f"udiv i64 {rest}, {size}")
-    row = [rest, *reversed(row)]
-    begin = row.pop()
-    length = f.smaller(f.emit(f"sub i64 {f.sizes[last]}, {begin}"), POSITION_BLOCK)
-    for size in f.sizes[first:last]:  # nothing is read in an empty row
-        length = f.emit(f"select i1 {f.emit(f'icmp eq i64 {size}, 0')}, i64 0, i64 {length}")
-    for d, i in enumerate(row, first):
-        pointers = f.advance(pointers, d, i)
-    f.declared["llvm.umin.i32"] = "declare i32 @llvm.umin.i32(i32, i32)"
-    kind, value = state.kind, state.reduction.value
+class _Extreme:
+    """argmax or argmin of a block that lies in an array: the extreme by vectors, then its place if it is the best."""
 
-    def element(values: Values, j: str) -> list[str]:
-        (so_far,) = f.carried
-        x = values[value]
-        if state.dtype in FLOATS:
-            same, nan = f.emit(f"fcmp oeq {kind} {x}, {extreme}"), f.emit(f"fcmp uno {kind} {x}, {x}")
-            found = f.emit(f"or i1 {same}, {nan}")
-        else:
-            found = f.emit(f"icmp eq {kind} {x}, {extreme}")
-        mine = f.emit(f"select i1 {found}, i32 {f.emit(f'trunc i64 {j} to i32')}, i32 {POSITION_BLOCK}")
-        return [f.emit(f"call i32 @llvm.umin.i32(i32 {so_far}, i32 {mine})")]
+    WAYS = 4  # vectors that are compared independently
 
-    (offset,) = innermost(
-        f,
-        length,
-        pointers,
-        [*positions, *row],
-        element,
-        [value],
-        place=lambda j: f.emit(f"add nuw nsw i64 {begin}, {j}"),
-        carried=[("i32", str(POSITION_BLOCK))],
-    )
-    there = f.emit(f"icmp ult i32 {offset}, {POSITION_BLOCK}")
-    place = f.emit(f"add i64 {block}, {f.emit(f'zext i32 {offset} to i64')}")
-    return f.emit(f"select i1 {there}, i64 {place}, i64 0")
+    def __init__(self, f: Function, state: Accumulator) -> None:
+        self.f, self.state = f, state
+        self.bits = BITS[state.dtype]
+        self.lanes = 512 // self.bits
+        self.vector = f"<{self.lanes} x {state.kind}>"
+        self.truths = f"<{self.lanes} x i1>"
+        self.array = f.array(state.dtype, POSITION_BLOCK + self.WAYS * self.lanes)
+
+    def join(self, best: str, place: str, begin: str, length: str) -> list[str]:
+        """The best so far and its place, after a block that begins at this position of the row."""
+        f, state = self.f, self.state
+        extreme = self._of_block(length)
+        taken = better(f, state.op, state.dtype, extreme, best)
+        kept = [(state.kind, best), ("i64", place)]
+        return f.replaced(taken, lambda: [extreme, f.emit(f"add i64 {begin}, {self._search(extreme)}")], kept)
+
+    def _load(self, number: str) -> str:
+        address = self.f.emit(f"getelementptr {self.vector}, ptr {self.array}, i64 {number}")
+        return self.f.emit(f"load {self.vector}, ptr {address}, align 64")
+
+    def _of_block(self, length: str) -> str:
+        """The extreme of the array's values; NaN if one is."""
+        f, state, floating = self.f, self.state, self.state.dtype in FLOATS
+        neutral = splat(f, state.kind, self.lanes, state.neutral)
+        for way in range(self.WAYS):  # behind the last value
+            after = f.emit(f"getelementptr {state.kind}, ptr {self.array}, i64 {length}")
+            after = f.emit(f"getelementptr {self.vector}, ptr {after}, i64 {way}")
+            f.lines.append(f"  store {self.vector} {neutral}, ptr {after}, align {self.bits // 8}")
+        step = self.WAYS * self.lanes
+        count = f.emit(f"udiv i64 {f.emit(f'add i64 {length}, {step - 1}')}, {step}")
+
+        def turn(v: str) -> list[str]:
+            before = list(f.carried)
+            first = f.emit(f"mul i64 {v}, {self.WAYS}")
+            xs = [self._load(f.emit(f"add i64 {first}, {way}")) for way in range(self.WAYS)]
+            following = [self._combine(x, m) for x, m in zip(xs, before, strict=False)]
+            if floating:
+                nan = before[-1]
+                for a, b in zip(xs[::2], xs[1::2], strict=True):
+                    nan = f.emit(f"or {self.truths} {nan}, {f.emit(f'fcmp uno {self.vector} {a}, {b}')}")
+                following.append(nan)
+            return following
+
+        carried = [(self.vector, neutral)] * self.WAYS
+        nans = [(self.truths, "zeroinitializer")] * floating
+        found = f.loop(count, turn, [*carried, *nans])
+        total = found[0]
+        for other in found[1 : self.WAYS]:
+            total = self._combine(other, total)
+        sign = "f" if floating else "u" if state.dtype.startswith("u") else "s"
+        suffix = f"v{self.lanes}{'f' if floating else 'i'}{self.bits}"
+        extreme = f.reduce(f"{sign}{state.op}.{suffix}", state.kind, self.vector, total)
+        if not floating:
+            return extreme
+        any_nan = f.reduce(f"or.v{self.lanes}i1", "i1", self.truths, found[-1])
+        nan_value = number(float("nan"), state.dtype)
+        return f.emit(f"select i1 {any_nan}, {state.kind} {nan_value}, {state.kind} {extreme}")
+
+    def _combine(self, new: str, old: str) -> str:
+        """The better of each pair; old if one is NaN."""
+        f, state = self.f, self.state
+        if state.dtype not in FLOATS:
+            return combine_vectors(f, state.op, state.dtype, self.lanes, new, old)
+        beyond = f.emit(f"fcmp o{'g' if state.op == 'max' else 'l'}t {self.vector} {new}, {old}")
+        return f.emit(f"select {self.truths} {beyond}, {self.vector} {new}, {self.vector} {old}")
+
+    def _search(self, extreme: str) -> str:
+        """The first place in the array of the extreme, or of NaN; it is there."""
+        f, state, lanes = self.f, self.state, self.lanes
+        wanted = splat(f, state.kind, lanes, extreme)
+
+        def mask(v: str) -> str:
+            x = self._load(v)
+            if state.dtype in FLOATS:
+                same = f.emit(f"fcmp oeq {self.vector} {x}, {wanted}")
+                same = f.emit(f"or {self.truths} {same}, {f.emit(f'fcmp uno {self.vector} {x}, {x}')}")
+            else:
+                same = f.emit(f"icmp eq {self.vector} {x}, {wanted}")
+            return f.emit(f"bitcast {self.truths} {same} to i{lanes}")
+
+        v, found = f.first(mask, f"i{lanes}")
+        f.declared[f"llvm.cttz.i{lanes}"] = f"declare i{lanes} @llvm.cttz.i{lanes}(i{lanes}, i1)"
+        lane = f.emit(f"call i{lanes} @llvm.cttz.i{lanes}(i{lanes} {found}, i1 true)")
+        if lanes < 64:
+            lane = f.emit(f"zext i{lanes} {lane} to i64")
+        return f.emit(f"add i64 {f.emit(f'mul i64 {v}, {lanes}')}, {lane}")
 
 
 # Scans.
@@ -353,7 +402,7 @@ class _RowScan:
         vector = f"<{lanes} x {kind}>"
         # -0 + x is x for every x, and LLVM shuffles zeros in by slow instructions.
         minus_zero = state.op == "sum" and dtype in FLOATS
-        neutral = self._splat(kind, lanes, number(-0.0, dtype) if minus_zero else state.neutral)
+        neutral = splat(f, kind, lanes, number(-0.0, dtype) if minus_zero else state.neutral)
         after = f.emit(f"getelementptr {kind}, ptr {array}, i64 {length}")  # to the end of the last vector
         f.lines.append(f"  store {vector} {neutral}, ptr {after}, align {BITS[dtype] // 8}")
         count = f.emit(f"udiv i64 {f.emit(f'add i64 {length}, {lanes - 1}')}, {lanes}")
@@ -369,7 +418,7 @@ class _RowScan:
                 x = combine_vectors(f, state.op, dtype, lanes, moved, x)
                 step *= 2
             last = f.emit(f"extractelement {vector} {x}, i64 {lanes - 1}")
-            x = combine_vectors(f, state.op, dtype, lanes, self._splat(kind, lanes, state.finish(so_far)), x)
+            x = combine_vectors(f, state.op, dtype, lanes, splat(f, kind, lanes, state.finish(so_far)), x)
             f.lines.append(f"  store {vector} {x}, ptr {address}, align {BITS[dtype] // 8 * lanes}")
             if state.op in ("sum", "prod") or dtype not in FLOATS:
                 return [state.join(so_far, last)]
@@ -377,9 +426,3 @@ class _RowScan:
             return [f.emit(f"select i1 {taken}, {kind} {last}, {kind} {so_far}")]
 
         return f.loop(count, turn, [(state.kind, total)])[0]
-
-    def _splat(self, kind: str, lanes: int, value: str) -> str:
-        one = self.f.emit(f"insertelement <{lanes} x {kind}> poison, {kind} {value}, i64 0")
-        return self.f.emit(
-            f"shufflevector <{lanes} x {kind}> {one}, <{lanes} x {kind}> poison, <{lanes} x i32> zeroinitializer"
-        )

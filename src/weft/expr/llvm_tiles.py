@@ -54,37 +54,39 @@ class _Extent:
 
 def _tiles(f: Function, pointers: list[str], positions: list[str], cross: int) -> None:
     copied = _copied(f)
-    arrays = (
-        {}
-        if copied
-        else {
-            k: f.array(how.dtype, TILE * TILE)
-            for k, how in enumerate(f.kernel.operands)
-            if how.inner == "cross"
-        }
-    )
+    # Copies of two-byte elements are faster without an array, even through the cache.
+    lasting = _only_stored(f) if not copied or _size(f, copied[1]) != 2 else frozenset()
+    made: dict[int, str] = {}
 
-    past = _passes_cache(f, copied[1], pointers) if copied else ""
+    def array(k: int) -> str:
+        if k not in made:
+            made[k] = f.array(f.kernel.operands[k].dtype, TILE * TILE)
+        return made[k]
 
-    def every(nontemporal: bool) -> None:
+    def every(past: frozenset[int]) -> None:
+        # Lines of small elements are put together in an array, to be stored as a whole.
+        direct = copied if copied and (not past or _size(f, copied[1]) >= 4) else None
+        through = [k for k, how in enumerate(f.kernel.operands) if how.inner == "cross" or k in past]
+        arrays = {k: array(k) for k in through} if not direct else {}
+
         def tile(pointers: list[str], row: _Extent, column: _Extent) -> None:
-            if copied:
-                _copy(f, *copied, pointers, row, column, nontemporal)
+            if direct:
+                _copy(f, *direct, pointers, row, column, bool(past))
             else:
-                _tile(f, pointers, positions, cross, row, column, arrays)
+                _tile(f, pointers, positions, cross, row, column, arrays, past)
 
         whole = _Extent("0", f.sizes[cross]), _Extent("0", f.sizes[-1])
-        crossing = copied is not None and f.kernel.operands[copied[0]].inner == "cross"
-        _split(f, pointers, *whole, COPY_SIDES if copied else SIDES, crossing, tile)
+        crossing = direct is not None and f.kernel.operands[direct[0]].inner == "cross"
+        _split(f, pointers, *whole, COPY_SIDES if direct else SIDES, crossing, tile)
 
     def past_cache() -> None:
-        every(True)
+        every(lasting)
         f.lines.append("  fence seq_cst")  # such stores are in no order with later ones
 
-    if past:
-        f.branch(past, past_cache, lambda: every(False))
+    if lasting:
+        f.branch(_passes_cache(f, lasting, pointers), past_cache, lambda: every(frozenset()))
     else:
-        every(False)
+        every(frozenset())
 
 
 def _split(
@@ -135,19 +137,33 @@ def _copied(f: Function) -> tuple[int, int] | None:
     )
 
 
-def _passes_cache(f: Function, target: int, pointers: list[str]) -> str:
-    """Whether stores of whole vectors go past the cache: they are whole lines of it, and many. "" if they never are."""
-    size = _size(f, target)
-    if size < 4:
-        return ""
+def _only_stored(f: Function) -> frozenset[int]:
+    """The operands whose stores may go past the cache: written and not read, in whole lines of it."""
+    (stage,) = f.kernel.stages
+    assert isinstance(stage, Each)
+    read = {node.value for node in walk(*(store.value for store in stage.stores)) if node.op == "load"}
+    read |= {store.operand for store in stage.stores if store.add}
+
+    def whole_lines(k: int) -> bool:
+        inner = f.kernel.operands[k].inner
+        return inner == "unit" or (inner == "cross" and _size(f, k) >= 4)
+
+    return frozenset(store.operand for store in stage.stores if whole_lines(store.operand)) - read
+
+
+def _passes_cache(f: Function, targets: frozenset[int], pointers: list[str]) -> str:
+    """Whether there is that much to store that the cache would not keep it, at the lines' beginnings."""
     cross, last = f.kernel.cross, f.kernel.rank - 1
     assert cross is not None
-    across = last if f.kernel.operands[target].inner == "cross" else cross
-    places = f.emit(f"ptrtoint ptr {pointers[target]} to i64")
-    places = f.emit(f"and i64 {f.emit(f'or i64 {places}, {f.strides[target][across]}')}, 63")
-    aligned = f.emit(f"icmp eq i64 {places}, 0")
+    places = "0"
+    for k in sorted(targets):
+        across = last if f.kernel.operands[k].inner == "cross" else cross
+        begin = f.emit(f"ptrtoint ptr {pointers[k]} to i64")
+        places = f.emit(f"or i64 {places}, {f.emit(f'or i64 {begin}, {f.strides[k][across]}')}")
+    aligned = f.emit(f"icmp eq i64 {f.emit(f'and i64 {places}, 63')}, 0")
     elements = f.emit(f"mul i64 {f.sizes[cross]}, {f.sizes[last]}")
-    return f.emit(f"and i1 {aligned}, {f.emit(f'icmp sge i64 {elements}, {PAST_CACHE // size}')}")
+    most = PAST_CACHE // sum(_size(f, k) for k in targets)
+    return f.emit(f"and i1 {aligned}, {f.emit(f'icmp sge i64 {elements}, {most}')}")
 
 
 def _copy(
@@ -170,6 +186,7 @@ def _tile(
     row: _Extent,
     column: _Extent,
     arrays: dict[int, str],
+    past: frozenset[int],
 ) -> None:
     """One tile: pointers are at its beginning."""
     (stage,) = f.kernel.stages
@@ -203,9 +220,13 @@ def _tile(
 
     f.loop(row.length, line)
     for k, array in arrays.items():
-        if k in written:
+        if f.kernel.operands[k].inner == "unit":
+            target = _Lines(pointers[k], f.strides[k][cross], row.length, column.length)
+            _flush(f, _Lines(array, step[k], "", ""), target, _size(f, k))
+        elif k in written:
             target = _Lines(pointers[k], f.strides[k][-1], "", "")
-            _transpose(f, _Lines(array, step[k], row.length, column.length), target, _size(f, k))
+            source = _Lines(array, step[k], row.length, column.length)
+            _transpose(f, source, target, _size(f, k), k in past)
 
 
 def _size(f: Function, operand: int) -> int:
@@ -220,6 +241,39 @@ class _Lines:
     step: str
     count: str
     length: str
+
+
+def _flush(f: Function, source: _Lines, target: _Lines, size: int) -> None:
+    """Stores target's lines, of elements of `size` bytes, past the cache."""
+    whole = f.emit(f"udiv i64 {target.length}, {64 // size}")
+    first = f.emit(f"mul i64 {whole}, {64 // size}")
+    rest = f.emit(f"sub i64 {target.length}, {first}")
+    one = f.mark("!{i32 1}")
+
+    def line(i: str) -> list[str]:
+        here, there = (
+            f.offset(lines.pointer, f.emit(f"mul i64 {i}, {lines.step}")) for lines in (source, target)
+        )
+
+        def move(kind: str, places: tuple[str, str], how: str) -> None:
+            value = f.emit(f"load {kind}, ptr {places[0]}, align {how.split(',')[0]}")
+            f.lines.append(f"  store {kind} {value}, ptr {places[1]}, align {how}")
+
+        def vector(v: str) -> list[str]:
+            begin = f.emit(f"mul i64 {v}, 64")
+            move("<16 x i32>", (f.offset(here, begin), f.offset(there, begin)), f"64, !nontemporal {one}")
+            return []
+
+        def element(j: str) -> list[str]:
+            begin = f.emit(f"mul i64 {f.emit(f'add i64 {j}, {first}')}, {size}")
+            move(f"i{8 * size}", (f.offset(here, begin), f.offset(there, begin)), str(size))
+            return []
+
+        f.loop(whole, vector)
+        f.loop(rest, element, simple=True)
+        return []
+
+    f.loop(target.count, line)
 
 
 def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: bool = False) -> None:
@@ -250,10 +304,10 @@ def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: boo
             )
             return []
 
-        f.loop(f.emit(f"udiv i64 {whole_columns}, {lanes}"), square)
+        f.loop(f.emit(f"udiv i64 {whole_columns}, {lanes}"), square, simple=True)
         return []
 
-    f.loop(f.emit(f"udiv i64 {whole_lines}, {lanes}"), squares)
+    f.loop(f.emit(f"udiv i64 {whole_lines}, {lanes}"), squares, simple=True)
 
     def single(first_line: str, first_column: str) -> None:
         def lines(r: str) -> list[str]:
@@ -265,10 +319,10 @@ def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: boo
                 f.lines.append(f"  store {kind} {value}, ptr {address(target, column, line)}, align {size}")
                 return []
 
-            f.loop(f.emit(f"sub i64 {source.length}, {first_column}"), element)
+            f.loop(f.emit(f"sub i64 {source.length}, {first_column}"), element, simple=True)
             return []
 
-        f.loop(f.emit(f"sub i64 {source.count}, {first_line}"), lines)
+        f.loop(f.emit(f"sub i64 {source.count}, {first_line}"), lines, simple=True)
 
     single(whole_lines, "0")  # the last lines, and what is left of the others
     single("0", whole_columns)

@@ -16,6 +16,7 @@ __all__ = [
     "compare",
     "from_memory",
     "number",
+    "splat",
     "to_memory",
     "unary",
 ]
@@ -26,6 +27,7 @@ PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": 
 
 
 def number(value: float | int | bool, dtype: str) -> str:
+    """A constant as LLVM writes it; floats rounded to their type."""
     if dtype == "bool":
         return "true" if value else "false"
     if dtype == "bfloat16":
@@ -50,14 +52,17 @@ def _packed(code: str, value: float) -> bytes:
 
 
 def from_memory(f: Writer, dtype: str, raw: str) -> str:
+    """What was loaded, as a value: any byte but 0 is true."""
     return f.emit(f"icmp ne i8 {raw}, 0") if dtype == "bool" else raw
 
 
 def to_memory(f: Writer, dtype: str, value: str) -> str:
+    """A value as it is stored: bool as a byte."""
     return f.emit(f"zext i1 {value} to i8") if dtype == "bool" else value
 
 
 def compare(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
+    """A comparison; with NaN all but ne are false."""
     kind = llvm_type(dtype)
     if dtype in FLOATS:
         return f.emit(f"fcmp {'une' if op == 'ne' else f'o{PREDICATES[op]}'} {kind} {a}, {b}")
@@ -66,6 +71,7 @@ def compare(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
 
 
 def unary(f: Writer, op: str, dtype: str, a: str) -> str:
+    """An operation of UNARY on one value."""
     kind = llvm_type(dtype)
     if op == "neg":
         return f.emit(f"fneg {kind} {a}" if dtype in FLOATS else f"sub {kind} 0, {a}")
@@ -94,6 +100,7 @@ def unary(f: Writer, op: str, dtype: str, a: str) -> str:
 
 
 def binary(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
+    """An operation of BINARY on two values."""
     kind = llvm_type(dtype)
     if op in ("minimum", "maximum"):
         if dtype in FLOATS:
@@ -241,3 +248,11 @@ def combine_vectors(f: Writer, op: str, dtype: str, lanes: int, a: str, b: str) 
     name = f"llvm.{'u' if dtype in UNSIGNED else 's'}{op}.v{lanes}i{BITS[dtype]}"
     f.declared[name] = f"declare {vector} @{name}({vector}, {vector})"
     return f.emit(f"call {vector} @{name}({vector} {a}, {vector} {b})")
+
+
+def splat(f: Writer, kind: str, lanes: int, value: str) -> str:
+    """A vector with the same value in every lane."""
+    one = f.emit(f"insertelement <{lanes} x {kind}> poison, {kind} {value}, i64 0")
+    return f.emit(
+        f"shufflevector <{lanes} x {kind}> {one}, <{lanes} x {kind}> poison, <{lanes} x i32> zeroinitializer"
+    )

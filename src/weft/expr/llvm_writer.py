@@ -73,11 +73,13 @@ class Writer:
         carried: Sequence[tuple[str, str]] = (),
         parallel: str = "",
         enter: Callable[[], None] | None = None,
+        simple: bool = False,
     ) -> list[str]:
         """A loop over [0, size). carried: (type, first value) of what goes from turn to turn; body gives the next ones.
 
         Returns the carried values after the loop. body(i) may open loops of its own. enter: runs before the first turn,
         if there is one; without loops of its own. parallel: the group of accesses that no turn shares with another.
+        simple: neither vectors nor unrolling, which cost time to compile.
         """
         self.count += 1
         number = self.count
@@ -114,6 +116,12 @@ class Writer:
             index = int(own[1:])
             self.marks[index] = f"{own} = distinct !{{{own}, {inner}}}"
             mark = f", !llvm.loop {own}"
+        if simple:
+            own = self.mark("")
+            still = self.mark('!{!"llvm.loop.vectorize.enable", i1 false}')
+            short = self.mark('!{!"llvm.loop.unroll.disable"}')
+            self.marks[int(own[1:])] = f"{own} = distinct !{{{own}, {still}, {short}}}"
+            mark = f", !llvm.loop {own}"
         self.lines.append(f"  br i1 {more}, label %{head}, label %{after}{mark}")
         self.label(after)
         return [
@@ -130,6 +138,45 @@ class Writer:
             body()
             self.lines.append(f"  br label %{after}")
         self.label(after)
+
+    def replaced(
+        self, condition: str, body: Callable[[], list[str]], kept: Sequence[tuple[str, str]]
+    ) -> list[str]:
+        """What body gives if the condition holds, else the kept (type, value)s."""
+        self.count += 1
+        before, yes, after = self.block, f"then{self.count}", f"join{self.count}"
+        self.lines.append(f"  br i1 {condition}, label %{yes}, label %{after}")
+        self.label(yes)
+        news = body()
+        last = self.block
+        self.lines.append(f"  br label %{after}")
+        self.label(after)
+        return [
+            self.emit(f"phi {kind} [ {old}, %{before} ], [ {new}, %{last} ]")
+            for (kind, old), new in zip(kept, news, strict=True)
+        ]
+
+    def first(self, body: Callable[[str], str], kind: str) -> tuple[str, str]:
+        """The first number from 0 on for which body gives another integer than 0, and that; there must be one."""
+        self.count += 1
+        number = self.count
+        before, head, after = self.block, f"head{number}", f"after{number}"
+        self.lines.append(f"  br label %{head}")
+        self.label(head)
+        self.lines.append(f"  %i{number} = phi i64 [ 0, %{before} ], [ %i{number}.next, %{head} ]")
+        found = body(f"%i{number}")
+        self.lines.append(f"  %i{number}.next = add nuw nsw i64 %i{number}, 1")
+        missing = self.emit(f"icmp eq {kind} {found}, 0")
+        self.lines.append(f"  br i1 {missing}, label %{head}, label %{after}")
+        self.label(after)
+        return f"%i{number}", found
+
+    def reduce(self, name: str, kind: str, vector: str, value: str) -> str:
+        """llvm.vector.reduce.NAME of a vector, without NaN if it is of floats."""
+        full = f"llvm.vector.reduce.{name}"
+        self.declared[full] = f"declare {kind} @{full}({vector})"
+        known = "nnan " if kind in ("float", "double") else ""
+        return self.emit(f"call {known}{kind} @{full}({vector} {value})")
 
     def blocks(
         self,

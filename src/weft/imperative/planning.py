@@ -51,6 +51,7 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
             visible=len(node.outputs) - op.hidden,
             writes=writes,
             exact=exact,
+            as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
         )
         if records and not exact:  # its gradient must hold for all sizes, too
             arrays = [v for v in graph.inputs if not v.type.weak]

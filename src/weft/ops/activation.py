@@ -514,7 +514,9 @@ class Prelu(Op):
             weight.shape[0] == 1 or (x.ndim > 0 and weight.shape[0] == x.shape[min(1, x.ndim - 1)])
         )
         if not (fits or weight.ndim == 0):
-            raise self.fail(ShapeError, "weight needs one number, or one for each size of axis 1", x=x, weight=weight)
+            raise self.fail(
+                ShapeError, "weight needs one number, or one for each size of axis 1", x=x, weight=weight
+            )
         return x.like(dtype=promote(x, weight))
 
     def decompose(self, x: Any, weight: Any) -> Any:

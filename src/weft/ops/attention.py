@@ -98,8 +98,8 @@ class CausalMask(Op):
 class ScaledDotProductAttention(Attention):
     """softmax(scale q k^T + mask) v.
 
-    q: float[..., n, d]; k: float[..., m, d]; v: float[..., m, e]; mask: fits [..., n, m] by broadcasting, booleans, true
-    for what is seen, or numbers that are added. is_causal: query i sees keys 0 ... i only. scale: 1 / sqrt(d) by
+    q: float[..., n, d]; k: float[..., m, d]; v: float[..., m, e]; mask: fits [..., n, m] by broadcasting, booleans,
+    true for what is seen, or numbers that are added. is_causal: query i sees keys 0 ... i only. scale: 1 / sqrt(d) by
     default. Leading sizes fit by broadcasting. Returns the promoted type [..., n, e]. A query that sees nothing
     gives 0. Of 16-bit floats sums are kept in float32.
     Raises ShapeError if sizes do not fit, DTypeError unless all are floats.
@@ -144,10 +144,12 @@ class ScaledDotProductAttention(Attention):
             )
 
     def decompose(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-        if native_float(q.type, k.type, v.type) and not self.is_plain(q, k, v, mask) and q.ndim <= 4:
-            return self._by_plain(q, k, v, mask)
-        weights, logs = self.weights(q, k, mask)
         y, log_type = self.infer(q.type, k.type, v.type, None if mask is None else mask.type)
+        if native_float(q.type, k.type, v.type) and not self.is_plain(q, k, v, mask) and y.ndim <= 4:
+            return self._by_plain(q, k, v, mask)
+        if q.dtype.itemsize == 2:  # scores are kept in float32
+            q, k = F.cast(q, dtype=float32), F.cast(k, dtype=float32)
+        weights, logs = self.weights(q, k, mask)
         logs = F.broadcast_to(logs, shape=log_type.shape) if logs.shape != log_type.shape else logs
         return F.cast(F.matmul(weights, v), dtype=y.dtype), F.cast(logs, dtype=log_type.dtype)
 

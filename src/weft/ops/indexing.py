@@ -124,8 +124,8 @@ def indices(shape: tuple[int, ...], size: int, dtype: str = "int64") -> Any:
 class TakeAlongAxis(Indexing):
     """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, at each place others.
 
-    x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes fit by broadcasting. Returns
-    x's dtype. Raises ShapeError if the shapes do not fit, IndexError for an axis or an index out of range.
+    x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes fit by broadcasting.
+    Returns x's dtype. Raises ShapeError if the shapes do not fit, IndexError for an axis or an index out of range.
     Source: array API 2024.12, take_along_axis.
 
     >>> import weft as wf
@@ -167,7 +167,7 @@ class TakeAlongAxis(Indexing):
     def decompose(self, x: Any, indices: Any) -> Any:
         axis, shape, repeated = self.shapes(x.type, indices.type)
         if (x.shape, indices.shape) == (repeated, shape):
-            raise NotImplementedError(f"{self.name}: has no decomposition but of broadcasting")
+            return NotImplemented
         (x,), (indices,) = broadcast_all((x,), repeated), broadcast_all((indices,), shape)
         return F.take_along_axis(x, indices, axis=axis)
 
@@ -234,7 +234,7 @@ class PutAlongAxis(Putting):
 
     def decompose(self, x: Any, indices: Any, updates: Any) -> Any:
         if updates.shape == indices.shape and updates.dtype is x.dtype:
-            raise NotImplementedError(f"{self.name}: has no decomposition but of broadcasting")
+            return NotImplemented
         (updates,) = broadcast_all((F.cast(updates, dtype=x.dtype),), indices.shape)
         return F.put_along_axis(x, indices, updates, axis=self.axis, mode=self.mode)
 
@@ -320,7 +320,7 @@ class IndexGet(Indexing):
     """Elements or slices at indices for several axes: what x[i, :, j] with arrays i, j means.
 
     x: [...]; indices: integers, their shapes fit by broadcasting, one for each of axes; position: where the dimensions
-    of the indices are among the other ones of x. Raises IndexError for an index out of range.
+    of the indices are among the other ones of x. Returns x's dtype. Raises IndexError for an index out of range.
     Source: NumPy's advanced indexing.
 
     >>> import weft as wf
@@ -344,7 +344,7 @@ class IndexGet(Indexing):
     def decompose(self, x: Any, *indices: Any) -> Any:
         points = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)[0]
         if all(v.shape == points for v in indices):
-            raise NotImplementedError(f"{self.name}: has no decomposition but of broadcasting")
+            return NotImplemented
         return F.index_get(x, *broadcast_all(indices, points), **self.values())
 
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
@@ -423,7 +423,7 @@ class IndexPut(Putting):
     def decompose(self, x: Any, updates: Any, *indices: Any) -> Any:
         points, shape = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)
         if self._plain(x, updates, indices, shape):
-            raise NotImplementedError(f"{self.name}: has no decomposition but of broadcasting")
+            return NotImplemented
         (updates,) = broadcast_all((F.cast(updates, dtype=x.dtype),), shape)
         return F.index_put(x, updates, *broadcast_all(indices, points), **self.values())
 
@@ -483,9 +483,10 @@ class IndexPut(Putting):
 class Embedding(Indexing):
     """Rows of a table: y[..., :] = table[indices[...], :].
 
-    indices: integers in -n ... n-1, [...]; table: [n, d]; padding_idx: a row whose gradient is zero. Returns [..., d] of
-    the table's dtype. num_embeddings, embedding_dim: n and d, for symbols, which make the table themselves.
+    indices: integers in -n ... n-1, [...]; table: [n, d]; padding_idx: a row whose gradient is zero. Returns [..., d]
+    of the table's dtype. num_embeddings, embedding_dim: n and d, for symbols, which make the table themselves.
     Raises DTypeError unless indices are integers, IndexError for an index out of range.
+    Source: Bengio et al. 2003, A neural probabilistic language model.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -545,6 +546,7 @@ class MaskedFill(Pointwise):
 
     x: any dtype [...]; mask: booleans, whose shape fits x's by broadcasting; value: a number, converted to x's dtype.
     Returns x's dtype. Raises DTypeError unless the mask is boolean.
+    Source: PyTorch's masked_fill.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -576,7 +578,13 @@ class MaskedFill(Pointwise):
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((2, 3)), arrays((2, 3), dtype="bool"), value=1.5)
-        yield Sample(arrays((2, 3)), arrays((3,), dtype="bool"), value=-1e9, gradient=False)
+        yield Sample(
+            arrays((2, 3)),
+            arrays((3,), dtype="bool"),
+            value=-1e9,
+            gradient=False,
+            dtypes=("float32", "float64"),
+        )
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
@@ -612,7 +620,10 @@ def see_items(
 
 @op
 class BasicIndex(Viewing):
-    """The view that a basic key means. items: for every dimension an int >= 0 or (start, count, step); None: a new one."""
+    """The view that a basic key means.
+
+    items: for every dimension an int >= 0 or (start, count, step); None: a new one.
+    """
 
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False

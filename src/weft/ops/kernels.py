@@ -33,8 +33,8 @@ See = Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[tuple[Any, ...], tuple[
 class Loop:
     """Stages over the positions of a space, the broadcast shape of the inputs.
 
-    In the stages load(k) is input k (one that is missing is not loaded), index(d) the position in dimension d, stores go to operand `inputs + j` for output j, and parameter(k) is number k of
-    `numbers`: a size, or a Runtime attribute's Value. axes: those that make up a row; an output that stages store Once
+    In the stages load(k) is input k (one that is missing is not loaded), index(d) the position in dimension d, stores
+    go to operand `inputs + j` for output j, and parameter(k) is number k of `numbers`: a size, or a Runtime attribute's Value. axes: those that make up a row; an output that stages store Once
     has size 1 there (`kept` shape; the planner drops these dimensions if the operator does not keep them).
     ordered: positions in a row count (scans, arguments of extremes).
     """
@@ -50,8 +50,9 @@ class Loop:
 class Native:
     """A kernel of the native core. make(inputs, outputs) gives a _core.Kernel, or None if it cannot take these.
 
-    It is called with (dtype name, shape, strides in elements) for every operand, None for an input that is missing and
-    may be None for a hidden output that nobody reads. exact: made for exact sizes.
+    It is called with (dtype name, shape, strides in elements) for every operand, with None for an input that is missing
+    and for an output that nobody reads, if it is one of `optional`; the kernel then does not have that operand.
+    exact: made for exact sizes.
     order: operand numbers, outputs after inputs, in the order that the kernel wants; None: all, as they come.
     numbers: Values or numbers that become its parameters, as (value, dtype name).
     KEY, STREAM and OFFSET among them stand for what was reserved for a random operator.
@@ -61,7 +62,7 @@ class Native:
     lie so. A view or a place that somebody else prescribes comes as it is.
     in_place: (input, output) pairs that may be the same memory.
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
-    result before it is written, as _core.onednn_matmul's; their operands are more inputs).
+    result before it is written, as _core.onednn_matmul's; their operands are more inputs), quick (made in less time).
     wide: it opens parallel regions whatever the sizes.
     """
 
@@ -74,6 +75,7 @@ class Native:
     options: tuple[str, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
     wide: bool = False
+    optional: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

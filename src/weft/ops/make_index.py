@@ -11,12 +11,14 @@ import pkgutil
 from pathlib import Path
 
 import weft.ops
+from weft.ops import index
 from weft.ops.op import Op
 
 
 def index_of_modules() -> dict[str, type[Op]]:
     """The operators that the package's modules define, by name, found by importing them all."""
     found: dict[str, type[Op]] = {}
+    index.MODULE_OF.clear()  # what it says may be about to change
     for module in pkgutil.iter_modules(weft.ops.__path__, "weft.ops."):
         if module.name.rpartition(".")[2] in ("index", "make_index"):
             continue
@@ -26,16 +28,16 @@ def index_of_modules() -> dict[str, type[Op]]:
     return dict(sorted(found.items()))
 
 
-def render(index: dict[str, type[Op]]) -> str:
+def render(operators: dict[str, type[Op]]) -> str:
     """The text of index.py."""
-    internal = [name for name, cls in index.items() if not cls.public]
-    methods = [name for name, cls in index.items() if cls.public and cls.method]
+    internal = [name for name, cls in operators.items() if not cls.public]
+    methods = [name for name, cls in operators.items() if cls.public and cls.method]
     return "\n".join(
         [
             '"""Which module defines which operator; written by weft.ops.make_index."""',
             "",
             "MODULE_OF: dict[str, str] = {",
-            *(f'    "{name}": "{cls.__module__}",' for name, cls in index.items()),
+            *(f'    "{name}": "{cls.__module__}",' for name, cls in operators.items()),
             "}",
             "",
             "# Not for users: what gradients and plans are made of.",

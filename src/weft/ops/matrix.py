@@ -143,8 +143,8 @@ class Matmul(Product):
 
     a: numbers [..., m, k] or [k]; b: [..., k, n] or [k]; the leading sizes fit by broadcasting. Returns the promoted
     type [..., m, n], without m or n where a or b is a vector. Floats of at most 32 bits are summed in float32; integers
-    wrap; with k = 0 all is 0. Raises ShapeError if the inner or leading sizes differ or one has no dimensions, DTypeError
-    for booleans.
+    wrap; with k = 0 all is 0. Raises ShapeError if the inner or leading sizes differ or one has no dimensions,
+    DTypeError for booleans.
     Source: array API 2024.12, matmul.
 
     >>> import weft as wf
@@ -171,7 +171,7 @@ class Matmul(Product):
 
     def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:  # type: ignore[override]
         if native_float(a, b):
-            yield Native(make_matmul, options=("accumulate", "post_ops"))
+            yield Native(make_matmul, options=("accumulate", "post_ops", "quick"))
 
     def decompose(self, a: Any, b: Any) -> Any:
         a, b = cast_all((a, b))
@@ -287,6 +287,7 @@ class Linear(Product):
 
     x: float[..., k]; weight: float[n, k]; bias: float[n] or None. Returns the promoted type, [..., n].
     out_features: n, for symbols, which make the weight and the bias themselves. Raises ShapeError if sizes differ.
+    Source: Rosenblatt 1958, The perceptron.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -326,7 +327,7 @@ class Linear(Product):
         self, x: TensorType, weight: TensorType, bias: TensorType | None = None
     ) -> Iterator[Native]:
         if native_float(x, weight, bias):
-            yield Native(make_linear, options=("accumulate", "post_ops"))
+            yield Native(make_linear, options=("accumulate", "post_ops", "quick"))
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         y = F.matmul(x, F.matrix_transpose(weight))
@@ -489,8 +490,9 @@ class Tensordot(Product):
 class Einsum(Product):
     """Sums of products by Einstein's convention: einsum("ij,jk->ik", a, b) is the product of matrices.
 
-    equation: a letter for each dimension, the operands separated by commas; "..." stands for leading dimensions that fit
-    by broadcasting. Letters not in the result are summed; without "->" the result has those that occur once, sorted.
+    equation: a letter for each dimension, the operands separated by commas; "..." stands for leading dimensions that
+    fit by broadcasting. Letters not in the result are summed; without "->" the result has those that occur once,
+    sorted.
     x: numbers. Returns the promoted type. Operands are joined from left to right, two at a time.
     A letter repeated within one operand means its diagonal. Raises ValueError for an equation that says nothing,
     ShapeError if sizes of one letter differ.
@@ -503,7 +505,7 @@ class Einsum(Product):
     """
 
     method: ClassVar[bool] = False
-    leading = "equation"
+    prefix = "equation"
     equation: str
 
     def check(self) -> None:

@@ -169,7 +169,7 @@ def constant(value: bool | int | float, dtype: DType | None = None) -> Value:
 def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """A call's arguments as the inputs and the attributes of an operator.
 
-    Positional arguments are cls.leading if there is one, then the inputs in order and the attributes of cls.positional,
+    Positional arguments are cls.prefix if there is one, then the inputs in order and the attributes of cls.positional,
     or just cls.positional where it names inputs, too. Inputs may be named. Any number of inputs come as a list, before
     attributes, or one by one.
     Raises TypeError where they do not fit.
@@ -177,8 +177,8 @@ def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
     inputs: list[Any] = []
     rest = list(args)
     named = dict(kwargs)
-    if cls.leading and cls.leading not in named and rest:
-        named[cls.leading] = rest.pop(0)
+    if cls.prefix and cls.prefix not in named and rest:
+        named[cls.prefix] = rest.pop(0)
     attributes = cls.positional
     if any(spec.name in attributes for spec in cls.inputs):
         if len(rest) > len(attributes):

@@ -151,9 +151,10 @@ class Op:
     stands for any number, as many as infer says; callers get a tuple, and a vjp lists, with None for gradients that are
     zero. Ask the operator for them, not its class: they may depend on attributes.
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
-    leading: the attribute given before the inputs (einsum's equation). learnable: inputs that a symbol makes by itself,
-    as variables to be trained; learnable_types says how. writes: inputs that the operator writes, with the output that
-    has their new content (running statistics). random: it draws random numbers, as draws says.
+    prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
+    are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
+    writes: inputs that the operator writes, with the output that has their new content (running statistics).
+    random: it draws random numbers, as draws says.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
     """
 
@@ -162,7 +163,8 @@ class Op:
     outputs: ClassVar[tuple[str, ...]] = ("y",)
     hidden: ClassVar[int] = 0
     positional: ClassVar[tuple[str, ...]] = ()
-    leading: ClassVar[str | None] = None
+    prefix: ClassVar[str | None] = None
+    fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
@@ -195,16 +197,21 @@ class Op:
     @classmethod
     def documentation(cls) -> str:
         """The documentation of the operator's function: its signature, as Python reads it, and the class's text."""
-        parts = [("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs]
-        if parts and not cls.inputs[-1].variadic and not any(i.optional for i in cls.inputs):
-            parts.append("/")
         named = {a.name: a for a in cls.attributes}
 
         def shown(a: Attribute) -> str:
             return a.name if a.default is Attribute.REQUIRED else f"{a.name}={a.default!r}"
 
-        parts += [shown(named[name]) for name in cls.positional]
-        rest = [shown(a) for a in cls.attributes if a.name not in cls.positional]
+        inputs = {i.name: ("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs}
+        if any(name in inputs for name in cls.positional):
+            parts = [inputs[name] if name in inputs else shown(named[name]) for name in cls.positional]
+        else:
+            parts = [cls.leading] if cls.leading else []
+            parts += inputs.values()
+            if parts and not any(i.variadic or i.optional for i in cls.inputs):
+                parts.append("/")
+            parts += [shown(named[name]) for name in cls.positional]
+        rest = [shown(a) for a in cls.attributes if a.name not in (*cls.positional, cls.leading)]
         if rest:
             parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + rest
         return f"{cls.name}({', '.join(parts)})\n--\n\n{inspect.cleandoc(cls.__doc__ or '')}"
@@ -298,8 +305,9 @@ class Op:
         return iter(())
 
     def decompose(self, *inputs: Any) -> Any:
-        """The same in other operators; without a vjp it also gives the gradient. NotImplemented where attributes have it
-        that there is a kernel.
+        """The same in other operators; NotImplemented where attributes have it that there is a kernel.
+
+        Without a vjp it also gives the gradient.
         """
         raise NotImplementedError(f"{self.name}: no kernel for these operands, and no decomposition")
 
@@ -308,7 +316,7 @@ class Op:
         raise NotImplementedError(f"{self.name}: no reference")
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
-        """The types of the learnable inputs, as far as the others and the attributes say; for symbols that make them."""
+        """Types of learnable inputs, as far as the others and the attributes say; for symbols that make them."""
         return {}
 
     def written(self, count: int) -> dict[int, int]:
@@ -317,7 +325,7 @@ class Op:
         return {names.index(name): self.outputs.index(output) for name, output in self.writes.items()}
 
     def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
-        """For random operators: the numbers of one run, as (kind, dtype, count), kind as native/storage/random.h's Draw.
+        """For random operators: the numbers of one run, as (kind, dtype, count); kind: as native/storage/random.h.
 
         The planner reserves that much of the device's stream for each run; a kernel finds the reservation in its
         parameters, in the place of weft.ops.kernels.KEY, STREAM and OFFSET among its numbers.

@@ -188,8 +188,8 @@ class AdamUpdate(Update):
     """m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; p -= lr m' / (sqrt(v') + eps).
 
     m' = m / (1 - beta1^step), v' = v / (1 - beta2^step); step: 1 at first. tensors: parameters, gradients, m, v, these
-    zeros before the first step. weight_decay: added to g times p, or if decoupled (AdamW) p is first made smaller by the
-    factor 1 - lr weight_decay.
+    zeros before the first step. weight_decay: added to g times p, or if decoupled (AdamW) p is first made smaller by
+    the factor 1 - lr weight_decay.
     Source: Kingma, Ba 2015, Adam; Loshchilov, Hutter 2019, Decoupled weight decay regularization.
     """
 

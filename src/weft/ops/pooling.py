@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft import _core
-from weft.base.dtype import DType, int32, uint8
+from weft.base.dtype import DType, as_dtype, int32, uint8
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import LIKE_INPUT, Native, lowest
@@ -145,12 +145,14 @@ class MaxPooling(Pooling):
             order = next((k for k in (True, False) if indices and lies(indices, k)), None)
             if indices and (order is None or y is None or not lies(inputs[0], order) or not lies(y, order)):
                 return None
+            if indices and not order and set(windows.dilation) != {1}:
+                return None  # computed in another layout, in which the indices would stay
             return _core.onednn_pooling(
                 inputs[0], y, training=indices is not None, **native_attributes("max", windows)
             )
 
-        yield Native(make, layouts=(LIKE_INPUT, LIKE_INPUT))
-        yield Native(make, contiguous=(0,))
+        yield Native(make, layouts=(LIKE_INPUT, LIKE_INPUT), optional=(1,))
+        yield Native(make, contiguous=(0,), optional=(1,))
 
     def decompose(self, x: Any) -> tuple[Any, Any]:
         windows = self.windows(x.shape[2:])
@@ -167,7 +169,7 @@ class MaxPooling(Pooling):
     def reference(self, x: Any) -> tuple[Any, Any]:
         windows = self.windows(x.shape[2:])
         count = windows.number(x.shape[2:])
-        least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        least = lowest(as_dtype(x.dtype).name)
         patches = windows_reference(x, windows, count, least)
         flat = patches.reshape(*x.shape[:2], *count, math.prod(windows.size))
         return flat.max(axis=-1), flat.argmax(axis=-1).astype(index_type(windows.size).numpy)
@@ -332,7 +334,7 @@ class AveragePooling(Pooling):
         return self.infer_one(x)
 
     def divisor(self, spatial: Sequence[Any]) -> str:
-        """What the sums are divided by: "window", "inside" (the elements that are x's), "padded" (and the padding's)."""
+        """What sums are divided by: "window", "inside" (the elements that are x's), "padded" (and the padding's)."""
         windows = self.windows(spatial)
         padding: Any = self.padding
         beyond = any(high > p for high, p in zip(windows.high, padding, strict=True))
@@ -589,6 +591,7 @@ class MaxPool1d(MaxPooling):
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
     [n, c, (l + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1].
     Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -606,7 +609,8 @@ class AvgPool1d(AveragePooling):
     x: float[n, c, l]; kernel_size, stride (default: kernel_size), padding: an int; ceil_mode: a last
     window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
     Returns x's dtype, [n, c, (l + 2 padding - kernel_size) // stride + 1].
-    Raises ShapeError if no window fits, ValueError for attributes out of range.
+    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -625,6 +629,7 @@ class MaxPool2d(MaxPooling):
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
     [n, c, (h + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1, ...].
     Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -642,7 +647,8 @@ class AvgPool2d(AveragePooling):
     x: float[n, c, h, w]; kernel_size, stride (default: kernel_size), padding: an int or 2 of them; ceil_mode: a last
     window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
     Returns x's dtype, [n, c, (h + 2 padding - kernel_size) // stride + 1, ...].
-    Raises ShapeError if no window fits, ValueError for attributes out of range.
+    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -661,6 +667,7 @@ class MaxPool3d(MaxPooling):
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
     [n, c, (d + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1, ...].
     Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -678,7 +685,8 @@ class AvgPool3d(AveragePooling):
     x: float[n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding: an int or 3 of them; ceil_mode: a last
     window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
     Returns x's dtype, [n, c, (d + 2 padding - kernel_size) // stride + 1, ...].
-    Raises ShapeError if no window fits, ValueError for attributes out of range.
+    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
 
     >>> import weft as wf
     >>> import weft.functional as F

@@ -80,7 +80,7 @@ class Dropout(Op):
             return _core.kernel_dropout(mask=outputs[1] is not None)
 
         p: Any = self.p
-        yield Native(make, exact=False, numbers=(*RESERVATION, (p, "float64")), in_place=((0, 0),))
+        yield Native(make, exact=False, numbers=(*RESERVATION, (p, "float64")), optional=(1,))
 
     def vjp(self, *values: Any) -> Any:
         if not self.training:
@@ -143,6 +143,7 @@ class Bernoulli(Random):
 
     p: float[...], 0 ... 1; dtype: the result's, by default p's. Returns p's shape. There is no gradient.
     Raises DTypeError unless p is of a floating-point type.
+    Source: Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011).
 
     >>> import weft as wf
     >>> import weft.functional as F

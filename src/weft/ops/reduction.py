@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.base.dtype import DType, float32, int64, uint64
-from weft.base.errors import DTypeError
+from weft.base.dtype import DType, bool_, int64, uint64
+from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, reducible
-from weft.ops.op import Op, op
-from weft.ops.samples import Sample, arrays
+from weft.ops.op import Op, Runtime, op
+from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, normalize_axes
 
 Scalar = e.Scalar
@@ -65,6 +65,31 @@ class Reduction(Op):
                 yield Sample(arrays((2, 3, 4), distinct=True), axis=axis, keepdims=keepdims)
         yield Sample(arrays((), distinct=True))
 
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield IndexError, f"{cls.name}: axis 2", Sample(arrays((2, 3)), axis=2)
+        if any(a.name == "axis" and "tuple" in a.accepts for a in cls.attributes):
+            yield ValueError, f"{cls.name}: an axis is named twice", Sample(arrays((2, 3)), axis=(0, -2))
+
+
+def same_kind(dtype: DType | None, x: TensorType) -> DType:
+    """What sums and products give: dtype, else that of x, wide for integers and booleans."""
+    if dtype is not None:
+        return dtype
+    if x.dtype.kind == "float":
+        return x.dtype
+    return uint64 if x.dtype.kind == "uint" else int64
+
+
+def summable(x: Scalar, dtype: DType | None) -> Scalar:
+    """x in the type that it is added or multiplied in."""
+    wide = reducible(x)
+    if wide.dtype not in e.FLOATS:
+        wide = e.cast(wide, "uint64" if wide.dtype in e.UNSIGNED else "int64")
+    if dtype is not None and dtype.kind == "float":
+        wide = reducible(e.cast(wide, dtype.name))
+    return wide
+
 
 @op
 class Sum(Reduction):
@@ -83,27 +108,67 @@ class Sum(Reduction):
     dtype: DType | None = None
 
     def result(self, x: TensorType) -> DType:
-        if self.dtype is not None:
-            return self.dtype
-        if x.dtype.kind == "float":
-            return x.dtype
-        return uint64 if x.dtype.kind == "uint" else int64
+        return same_kind(self.dtype, x)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        wanted = {"bool": "int64", "int": "int64", "uint": "uint64"}
-        kind = self.dtype
-        wide = reducible(x)
-        if wide.dtype not in e.FLOATS:
-            wide = e.cast(wide, wanted["uint" if wide.dtype in e.UNSIGNED else "int"])
-        if kind is not None and kind.kind == "float":
-            wide = reducible(e.cast(wide, kind.name))
-        return row.sum(wide)
+        return row.sum(summable(x, self.dtype))
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        return F.cast(self.spread(dy, x), dtype=x.dtype)
+        return F.cast(self.spread(dy, x), dtype=x.dtype) if x.dtype.kind == "float" else None
 
     def reference(self, x: Any) -> Any:
-        return np.sum(x, axis=self.axis, keepdims=self.keepdims)
+        dtype = None if self.dtype is None else self.dtype.numpy
+        return np.sum(x, axis=self.axis, keepdims=self.keepdims, dtype=dtype)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        yield Sample(arrays((2, 3)), axis=1, dtype="float64")
+        yield Sample(arrays((0, 3)), axis=0)
+
+
+@op
+class Prod(Reduction):
+    """The product along axes.
+
+    x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype, or dtype;
+    small integers and booleans give int64 (uint64). Integers wrap. An empty product is 1. Raises IndexError if an axis is
+    out of range. The gradient holds for zeros, too; its own gradient only without them.
+    Source: array API 2024.12, prod.
+
+    >>> import weft as wf
+    >>> wf.prod(wf.tensor([[1., 2.], [3., 4.]]), axis=0)
+    tensor([3., 8.], dtype=float32, device=cpu:0)
+    """
+
+    dtype: DType | None = None
+
+    def result(self, x: TensorType) -> DType:
+        return same_kind(self.dtype, x)
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        return row.prod(summable(x, self.dtype))
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        if x.dtype.kind != "float" or dy.dtype.kind != "float":
+            return None
+        axes = normalize_axes(self.name, self.axis, x.ndim)
+        zero = F.equal(x, 0)
+        zeros = F.sum(F.cast(zero, dtype=int64), axis=axes, keepdims=True)
+        others = F.prod(F.where(zero, 1, x), axis=axes, keepdims=True)
+        at_zero = F.where(F.equal(zeros, 1), others, 0)
+        slope = F.where(zero, at_zero, F.where(F.equal(zeros, 0), others / F.where(zero, 1, x), 0))
+        return F.cast(self.spread(dy, x), dtype=x.dtype) * slope
+
+    def reference(self, x: Any) -> Any:
+        dtype = None if self.dtype is None else self.dtype.numpy
+        return np.prod(x, axis=self.axis, keepdims=self.keepdims, dtype=dtype)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        yield Sample(arrays((0, 3)), axis=0)
+        yield Sample(arrays((2, 3)), dtype="float64")
 
 
 @op
@@ -127,6 +192,11 @@ class Mean(Reduction):
         total = row.sum(reducible(x))
         return total / row.number(count, total.dtype)
 
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield from super().errors()
+        yield DTypeError, "mean: takes floating-point", Sample(arrays((2,), dtype="int32"))
+
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         axes = normalize_axes(self.name, self.axis, x.ndim)
         return self.spread(F.divide_by_count(dy, x, axis=axes), x)
@@ -135,12 +205,23 @@ class Mean(Reduction):
         return np.mean(x, axis=self.axis, keepdims=self.keepdims)
 
 
+class Extreme(Reduction):
+    """Base of the greatest and the least."""
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        if x.dtype.kind != "float":
+            return None
+        mask = F.cast(F.equal(x, self.spread(y, x)), dtype=x.dtype)
+        axes = normalize_axes(self.name, self.axis, x.ndim)
+        return self.spread(dy, x) * mask / F.sum(mask, axis=axes, keepdims=True)
+
+
 @op
-class Max(Reduction):
+class Max(Extreme):
     """The greatest value along axes; NaN if there is one.
 
-    x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype. The gradient
-    is shared equally between equal greatest values. Raises IndexError if an axis is out of range.
+    x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype. The
+    gradient is shared equally between equal greatest values. Raises IndexError if an axis is out of range.
     An empty row gives the dtype's least value.
     Source: array API 2024.12, max.
 
@@ -152,21 +233,373 @@ class Max(Reduction):
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.max(reducible(x))
 
-    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
-        mask = F.cast(F.equal(x, self.spread(y, x)), dtype=x.dtype)
-        axes = normalize_axes(self.name, self.axis, x.ndim)
-        return self.spread(dy, x) * mask / F.sum(mask, axis=axes, keepdims=True)
-
     def reference(self, x: Any) -> Any:
         return np.max(x, axis=self.axis, keepdims=self.keepdims)
 
 
 @op
+class Min(Extreme):
+    """The least value along axes; NaN if there is one.
+
+    x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype. The
+    gradient is shared equally between equal least values. Raises IndexError if an axis is out of range.
+    An empty row gives the dtype's greatest value.
+    Source: array API 2024.12, min.
+
+    >>> import weft as wf
+    >>> wf.min(wf.tensor([[1, 5], [7, 2]]), axis=1)
+    tensor([1, 2], dtype=int64, device=cpu:0)
+    """
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        return row.min(reducible(x))
+
+    def reference(self, x: Any) -> Any:
+        return np.min(x, axis=self.axis, keepdims=self.keepdims)
+
+
+class Quantifier(Reduction):
+    """Base of any and all."""
+
+    def result(self, x: TensorType) -> DType:
+        return bool_
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        yield Sample(arrays((0, 3)), axis=0)
+        yield Sample(arrays((3, 2), dtype="bool"), axis=1)
+
+
+@op
+class Any_(Quantifier):
+    """Whether at least one is true along axes.
+
+    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool; of
+    nothing, false. Raises IndexError if an axis is out of range.
+    Source: array API 2024.12, any.
+
+    >>> import weft as wf
+    >>> wf.any(wf.tensor([[True, False], [False, False]]), axis=1)
+    tensor([ True, False], dtype=bool, device=cpu:0)
+    """
+
+    name: ClassVar[str] = "any"
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        return row.reduce("max", e.cast(e.cast(x, "bool"), "uint8"), 0)
+
+    def reference(self, x: Any) -> Any:
+        return np.any(x, axis=self.axis, keepdims=self.keepdims)
+
+
+@op
+class All(Quantifier):
+    """Whether all are true along axes.
+
+    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool; of
+    nothing, true. Raises IndexError if an axis is out of range.
+    Source: array API 2024.12, all.
+
+    >>> import weft as wf
+    >>> wf.all(wf.tensor([[True, False], [True, True]]), axis=1)
+    tensor([False,  True], dtype=bool, device=cpu:0)
+    """
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        return row.reduce("min", e.cast(e.cast(x, "bool"), "uint8"), 1)
+
+    def reference(self, x: Any) -> Any:
+        return np.all(x, axis=self.axis, keepdims=self.keepdims)
+
+
+@op
+class CountNonzero(Reduction):
+    """How many are not 0 along axes.
+
+    x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns int64. Raises
+    IndexError if an axis is out of range.
+    Source: array API 2024.12, count_nonzero.
+
+    >>> import weft as wf
+    >>> wf.count_nonzero(wf.tensor([3, 0, 5])).item()
+    2
+    """
+
+    def result(self, x: TensorType) -> DType:
+        return int64
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        return row.sum(e.cast(e.cast(x, "bool"), "int64"))
+
+    def reference(self, x: Any) -> Any:
+        return np.count_nonzero(np.asarray(x), axis=self.axis, keepdims=self.keepdims)
+
+
+class Position(Reduction):
+    """Base of argmax and argmin."""
+
+    axis: int | None = None
+
+    def result(self, x: TensorType) -> DType:
+        return int64
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        return row.reduce(self.name, reducible(x))
+
+    def reference(self, x: Any) -> Any:
+        return getattr(np, self.name)(x, axis=self.axis, keepdims=self.keepdims)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for axis in (0, -1, None):
+            for keepdims in (False, True):
+                yield Sample(arrays((2, 3, 4)), axis=axis, keepdims=keepdims)
+        yield Sample(arrays(()))
+
+
+@op
+class Argmax(Position):
+    """The place of the greatest value along an axis; of equal ones the first, and of NaN the first.
+
+    x: any dtype [...]; axis: an int, or None: in x as one row; keepdims: leave sizes of 1. Returns int64. Raises
+    IndexError if the axis is out of range. An empty row gives 0.
+    Source: array API 2024.12, argmax.
+
+    >>> import weft as wf
+    >>> wf.argmax(wf.tensor([[1, 5], [7, 2]]), axis=1)
+    tensor([1, 0], dtype=int64, device=cpu:0)
+    """
+
+
+@op
+class Argmin(Position):
+    """The place of the least value along an axis; of equal ones the first, and of NaN the first.
+
+    x: any dtype [...]; axis: an int, or None: in x as one row; keepdims: leave sizes of 1. Returns int64. Raises
+    IndexError if the axis is out of range. An empty row gives 0.
+    Source: array API 2024.12, argmin.
+
+    >>> import weft as wf
+    >>> wf.argmin(wf.tensor([[1, 5], [7, 2]]), axis=1)
+    tensor([0, 1], dtype=int64, device=cpu:0)
+    """
+
+
+class Spread(Reduction):
+    """Base of var and std: two passes, so that a large mean costs no digits."""
+
+    correction: Runtime[float] = 0
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_floats(x=x)
+        return super().infer(x)
+
+    def variance(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        """The variance of the row."""
+        wide = reducible(x)
+        number = row.number(count, wide.dtype)
+        apart = wide - row.sum(wide) / number
+        less = e.maximum(number - row.number(self.correction, wide.dtype), 0)
+        return row.sum(apart * apart) / less
+
+    def slope(self, x: Any) -> Any:
+        """Half the variance's derivative in every element."""
+        axes = normalize_axes(self.name, self.axis, x.ndim)
+        apart = x - F.mean(x, axis=axes, keepdims=True)
+        return F.divide_by_count(apart, x, axis=axes, correction=self.correction)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for axis, keepdims in ((0, False), (-1, True), ((0, 2), False), (None, False)):
+            for correction in (0, 1, 0.5):
+                yield Sample(arrays((2, 3, 4)), axis=axis, keepdims=keepdims, correction=correction)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield from super().errors()
+        yield DTypeError, f"{cls.name}: takes floating-point", Sample(arrays((2,), dtype="int32"))
+
+
+@op
+class Var(Spread):
+    """The variance along axes: the sum of (x - mean)^2, divided by their number less correction.
+
+    x: float[...]; axis: an int, several, or None for all; correction: a number given when it runs, 1 for samples of a
+    larger whole; keepdims: leave sizes of 1. Returns x's dtype; not finite if correction is the number or more. Raises
+    IndexError if an axis is out of range, DTypeError for integers.
+    Source: array API 2024.12, var.
+
+    >>> import weft as wf
+    >>> wf.var(wf.tensor([1., 3.])).item()
+    1.0
+    """
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        return self.variance(row, x, count)
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        return self.spread(dy * 2, x) * self.slope(x)
+
+    def reference(self, x: Any) -> Any:
+        return np.var(x, axis=self.axis, keepdims=self.keepdims, ddof=self.correction)
+
+
+@op
+class Std(Spread):
+    """The standard deviation along axes: the square root of the variance.
+
+    x: float[...]; axis: an int, several, or None for all; correction: a number given when it runs, 1 for samples of a
+    larger whole; keepdims: leave sizes of 1. Returns x's dtype; not finite if correction is the number or more. Raises
+    IndexError if an axis is out of range, DTypeError for integers. The gradient is not finite where it is 0.
+    Source: array API 2024.12, std.
+
+    >>> import weft as wf
+    >>> wf.std(wf.tensor([1., 3.])).item()
+    1.0
+    """
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        return e.call("sqrt", self.variance(row, x, count))
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        return self.spread(dy / y, x) * self.slope(x)
+
+    def reference(self, x: Any) -> Any:
+        return np.std(x, axis=self.axis, keepdims=self.keepdims, ddof=self.correction)
+
+
+@op
+class Logsumexp(Reduction):
+    """log(sum(exp(x))) along axes; finite wherever the answer is.
+
+    x: float[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype; -inf for nothing
+    and for rows of -inf. Raises IndexError if an axis is out of range, DTypeError for integers.
+    Source: Blanchard, Higham, Higham 2021 (shifted form), IMA J. Numer. Anal. 41(4).
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.logsumexp(wf.tensor([0., float("-inf")])).item()
+    0.0
+    """
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_floats(x=x)
+        return super().infer(x)
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        wide = reducible(x)
+        top = row.max(wide)
+        shift = e.where(abs(top) == float("inf"), e.constant(0, wide.dtype), top)
+        return e.call("log", row.sum(e.call("exp", wide - shift))) + shift
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        return self.spread(dy, x) * F.exp(x - self.spread(y, x))
+
+    def reference(self, x: Any) -> Any:
+        found = np.logaddexp.reduce(x, axis=self.axis, keepdims=self.keepdims)
+        return found
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for sample in super().samples():
+            if (
+                not isinstance(sample.attributes.get("axis", 0), tuple)
+                and sample.attributes.get("axis", 0) is not None
+            ):
+                yield sample
+        inf = float("inf")
+        rows = ((-inf, -inf), (-inf, 1.0), (inf, 1.0), (1000.0, 1000.0))
+        yield Sample(Array((4, 2), values=rows), axis=1, gradient=False)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield from super().errors()
+        yield DTypeError, "logsumexp: takes floating-point", Sample(arrays((2,), dtype="int32"))
+
+
+@op
+class VectorNorm(Reduction):
+    """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord.
+
+    x: float[...]; axis: an int, several, or None for all; ord: 2, any other number, inf (the greatest |x|), -inf (the
+    least) or 0 (how many are not 0); keepdims: leave sizes of 1. Returns x's dtype. The gradient where the norm is 0 is 0.
+    Raises IndexError if an axis is out of range, DTypeError for integers.
+    Source: array API 2024.12, linalg.vector_norm.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.vector_norm(wf.tensor([3., -4.])).item()
+    5.0
+    """
+
+    ord: float = 2
+    positional = ("axis", "keepdims", "ord")
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_floats(x=x)
+        return super().infer(x)
+
+    def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
+        wide = reducible(x)
+        size = abs(wide)
+        match self.ord:
+            case 0:
+                return row.sum(e.where(wide != 0, e.constant(1, wide.dtype), e.constant(0, wide.dtype)))
+            case 1:
+                return row.sum(size)
+            case 2:
+                return e.call("sqrt", row.sum(wide * wide))
+            case float() if self.ord == float("inf"):
+                return row.reduce("max", size, 0)
+            case float() if self.ord == float("-inf"):
+                return row.min(size)
+        total = row.sum(e.call("pow", size, e.constant(self.ord, wide.dtype)))
+        return e.call("pow", total, e.constant(1 / self.ord, wide.dtype))
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        if self.ord == 0:
+            return None
+        along, norm = self.spread(dy, x), self.spread(y, x)
+        if abs(self.ord) == float("inf"):
+            axes = normalize_axes(self.name, self.axis, x.ndim)
+            mask = F.cast(F.equal(F.abs(x), norm), dtype=x.dtype)
+            return along * F.sign(x) * mask / F.sum(mask, axis=axes, keepdims=True)
+        if self.ord == 1:
+            return along * F.sign(x)
+        if self.ord == 2:
+            return F.where(F.equal(norm, 0), 0, along * x / norm)
+        slope = along * F.sign(x) * F.pow(F.abs(x) / norm, float(self.ord - 1))
+        return F.where(F.equal(norm, 0), 0, slope)
+
+    def reference(self, x: Any) -> Any:
+        axes = normalize_axes(self.name, self.axis, np.ndim(x))
+        if not axes:
+            return np.abs(x) if self.ord else (np.asarray(x) != 0) * 1.0
+        rows = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*np.delete(np.shape(x), axes), -1)
+        found = np.linalg.norm(rows, self.ord, axis=-1)
+        return np.expand_dims(found, axes) if self.keepdims else found
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        for ord in (0, 1, 3, 2.5, float("inf"), float("-inf")):
+            yield Sample(arrays((2, 3), distinct=True), axis=1, ord=ord)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield from super().errors()
+        yield DTypeError, "vector_norm: takes floating-point", Sample(arrays((2,), dtype="int32"))
+
+
+@op
 class DivideByCount(Op):
-    """a divided by the number of elements that x has along axes; the gradient of means."""
+    """a divided by the number of elements that x has along axes, less correction; the gradient of means."""
 
     public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
     axis: tuple[int, ...]
+    correction: Runtime[float] = 0
 
     def infer(self, a: TensorType, x: TensorType) -> TensorType:
         return a.like()
@@ -177,14 +610,17 @@ class DivideByCount(Op):
             count = count * x.shape[axis]
         row = Row(inputs=2)
         wide = reducible(e.load(0, a.dtype.name))
-        row.each(e.cast(wide / row.number(count, wide.dtype), a.dtype.name))
+        number = row.number(count, wide.dtype)
+        if not (isinstance(self.correction, int) and self.correction == 0):
+            number = e.maximum(number - row.number(self.correction, wide.dtype), 0)
+        row.each(e.cast(wide / number, a.dtype.name))
         yield row.loop(())
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        return F.divide_by_count(dy, x, axis=self.axis), None
+        return F.divide_by_count(dy, x, axis=self.axis, correction=self.correction), None
 
     def reference(self, a: Any, x: Any) -> Any:
-        return a / np.prod([x.shape[axis] for axis in self.axis])
+        return a / (np.prod([x.shape[axis] for axis in self.axis]) - self.correction)
 
 
 @op
@@ -220,13 +656,164 @@ class Softmax(Op):
         return (dy - F.sum(dy * y, axis=self.axis, keepdims=True)) * y
 
     def reference(self, x: Any) -> Any:
-        powers = np.exp(x - np.max(x, axis=self.axis, keepdims=True))
+        powers = np.exp(x - np.max(x, axis=self.axis, keepdims=True, initial=-np.inf))
         return powers / np.sum(powers, axis=self.axis, keepdims=True)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         for axis in (0, 1, -1):
             yield Sample(arrays((3, 4, 5)), axis=axis)
+        yield Sample(arrays((2, 0)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield IndexError, f"{cls.name}: axis 2", Sample(arrays((2, 3)), axis=2)
+        yield DTypeError, f"{cls.name}: takes floating-point", Sample(arrays((2,), dtype="int32"))
 
 
-__all__ = ["DTypeError", "Max", "Mean", "Reduction", "Softmax", "Sum", "float32"]
+@op
+class LogSoftmax(Softmax):
+    """x - log(sum(exp(x))) along one axis: the logarithm of softmax, exact where that would be 0.
+
+    x: float[..., n, ...]; axis: which n. Returns x's shape and dtype. Raises IndexError if the axis is out of range,
+    DTypeError for integers.
+    Source: Blanchard, Higham, Higham 2021 (shifted form), IMA J. Numer. Anal. 41(4).
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.log_softmax(wf.tensor([0., -1000.]))
+    tensor([    0., -1000.], dtype=float32, device=cpu:0)
+    """
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        row = Row(inputs=1)
+        wide = reducible(e.load(0, x.dtype.name))
+        apart = wide - row.max(wide)
+        row.each(e.cast(apart - e.call("log", row.sum(e.call("exp", apart))), x.dtype.name))
+        yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
+
+    def vjp(self, y: Any, dy: Any) -> Any:
+        return dy - F.sum(dy, axis=self.axis, keepdims=True) * F.exp(y)
+
+    def reference(self, x: Any) -> Any:
+        return x - np.logaddexp.reduce(x, axis=self.axis, keepdims=True)
+
+
+class Cumulative(Op):
+    """Base: a row combined up to each of its elements."""
+
+    family: ClassVar[str] = "reduction"
+    axis: int | None = None
+    dtype: DType | None = None
+    include_initial: bool = False
+    reverse: bool = False
+    positional = ("axis",)
+    combine: ClassVar[str] = "sum"
+    start: ClassVar[int] = 0
+
+    def infer(self, x: TensorType) -> TensorType:
+        if self.axis is None and x.ndim != 1:
+            raise self.fail(ShapeError, "axis must be given unless there is one dimension", x=x)
+        (axis,) = normalize_axes(self.name, self.axis, x.ndim)
+        more = 1 if self.include_initial else 0
+        shape = [n + more if d == axis else n for d, n in enumerate(x.shape)]
+        return x.like(shape, same_kind(self.dtype, x))
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        if not self.include_initial:
+            row = Row(inputs=1)
+            value = summable(e.load(0, x.dtype.name), self.dtype)
+            row.scan(self.combine, value, self.start, same_kind(self.dtype, x).name, self.reverse)
+            yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
+
+    def decompose(self, x: Any) -> Any:
+        if not self.include_initial:
+            return NotImplemented
+        axis = 0 if self.axis is None else self.axis % x.ndim
+        found = type(self)(**(self.values() | {"include_initial": False}))
+        rest = x.__weft_apply__(type(found), (x,), found.values())
+        edge = (0, 1) if self.reverse else (1, 0)
+        return F.pad(rest, (0, 0) * (x.ndim - 1 - axis) + edge, value=float(self.start))
+
+    def again(self, dy: Any, reverse: bool) -> Any:
+        """The sums of gradients, in the other direction."""
+        return F.cumulative_sum(dy, axis=0 if self.axis is None else self.axis, reverse=reverse)
+
+    def reference(self, x: Any) -> Any:
+        ufunc: Any = np.add if self.combine == "sum" else np.multiply
+        axis = 0 if self.axis is None else self.axis
+        dtype = None if self.dtype is None else self.dtype.numpy
+        if dtype is None and np.asarray(x).dtype.kind in "biu":
+            dtype = np.uint64 if np.asarray(x).dtype.kind == "u" else np.int64
+        turned = np.flip(x, axis) if self.reverse else np.asarray(x)
+        found = ufunc.accumulate(turned, axis=axis, dtype=dtype)
+        if self.include_initial:
+            shape = [1 if d == axis % x.ndim else n for d, n in enumerate(x.shape)]
+            found = np.concatenate([np.full(shape, self.start, found.dtype), found], axis=axis)
+        return np.flip(found, axis) if self.reverse else found
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(Array((4,), low=0.5, high=2.0))
+        for axis in (0, -1):
+            for reverse in (False, True):
+                for initial in (False, True):
+                    yield Sample(
+                        Array((2, 3), low=0.5, high=2.0), axis=axis, reverse=reverse, include_initial=initial
+                    )
+        yield Sample(arrays((2, 3)), axis=1, dtype="float64", gradient=False)
+        yield Sample(arrays((0, 3)), axis=0)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, f"{cls.name}: axis must be given", Sample(arrays((2, 3)))
+        yield IndexError, f"{cls.name}: axis 2", Sample(arrays((2, 3)), axis=2)
+
+
+@op
+class CumulativeSum(Cumulative):
+    """The sum of a row up to each of its elements, with it.
+
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's, for
+    small integers and booleans int64 (uint64); include_initial: 0 comes first, and the size is n + 1; reverse: from the
+    end. Returns x's shape. Raises ShapeError without an axis, IndexError if it is out of range.
+    Source: array API 2024.12, cumulative_sum; reverse is ours.
+
+    >>> import weft as wf
+    >>> wf.cumulative_sum(wf.tensor([1, 2, 3]))
+    tensor([1, 3, 6], dtype=int64, device=cpu:0)
+    """
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        if self.include_initial:
+            return NotImplemented
+        return F.cast(self.again(dy, not self.reverse), dtype=x.dtype) if x.dtype.kind == "float" else None
+
+
+@op
+class CumulativeProd(Cumulative):
+    """The product of a row up to each of its elements, with it.
+
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's, for
+    small integers and booleans int64 (uint64); include_initial: 1 comes first, and the size is n + 1; reverse: from the
+    end. Returns x's shape. The gradient is NaN in rows with zeros. Raises ShapeError without an axis, IndexError if it is
+    out of range.
+    Source: array API 2024.12, cumulative_prod; reverse is ours.
+
+    >>> import weft as wf
+    >>> wf.cumulative_prod(wf.tensor([1, 2, 3]))
+    tensor([1, 2, 6], dtype=int64, device=cpu:0)
+    """
+
+    combine: ClassVar[str] = "prod"
+    start: ClassVar[int] = 1
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        if self.include_initial:
+            return NotImplemented
+        if x.dtype.kind != "float":
+            return None
+        return F.cast(self.again(dy * y, not self.reverse), dtype=x.dtype) / x
+
+
+__all__ = ["DTypeError", "Max", "Mean", "Reduction", "Softmax", "Sum"]

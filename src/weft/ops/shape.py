@@ -861,7 +861,9 @@ class Pieces(Op):
     def vjp(self, y: Any, dy: Any) -> Any:
         if not y:
             return None
-        return F.concat([F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis)
+        return F.concat(
+            [F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis
+        )
 
     def reference(self, x: Any) -> Any:
         starts = np.cumsum(self.sizes_of(np.shape(x)[self.axis]))
@@ -978,7 +980,9 @@ class Unstack(Pieces):
     def vjp(self, y: Any, dy: Any) -> Any:
         if not y:
             return None
-        return F.stack([F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis)
+        return F.stack(
+            [F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis
+        )
 
     def reference(self, x: Any) -> Any:
         return tuple(np.moveaxis(x, self.axis, 0))
@@ -1038,7 +1042,9 @@ class Pad(Op):
                 rest = needed[self.mode]
                 least = 1 if rest is None else max(before, after) + rest
                 if n < least:  # type: ignore[operator]
-                    raise self.fail(ShapeError, f"{self.mode} needs size {least} of axis {axis}, got {n}", x=x)
+                    raise self.fail(
+                        ShapeError, f"{self.mode} needs size {least} of axis {axis}, got {n}", x=x
+                    )
         return x.like([n + (b + a) if b + a else n for n, (b, a) in zip(x.shape, widths, strict=True)])
 
     def kernels(self, x: TensorType) -> Iterator[Parts]:  # type: ignore[override]
@@ -1215,7 +1221,9 @@ class Tile(Op):
         shape, times = self._aligned(x.shape)
         result = tuple(n * k for n, k in zip(shape, times, strict=True))
         pairs = F.reshape(x, shape=tuple(v for n in shape for v in (1, n)))
-        wide = F.broadcast_to(pairs, shape=tuple(v for n, k in zip(shape, times, strict=True) for v in (k, n)))
+        wide = F.broadcast_to(
+            pairs, shape=tuple(v for n, k in zip(shape, times, strict=True) for v in (k, n))
+        )
         return F.reshape(wide, shape=result)
 
     def reference(self, x: Any) -> Any:
@@ -1490,7 +1498,9 @@ class Meshgrid(Op):
 
     def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
         if any(t.ndim != 1 for t in x):
-            raise self.fail(ShapeError, "takes arrays of one dimension", **{f"x{k}": t for k, t in enumerate(x)})
+            raise self.fail(
+                ShapeError, "takes arrays of one dimension", **{f"x{k}": t for k, t in enumerate(x)}
+            )
         shape = [x[self._dimension(d, len(x))].shape[0] for d in range(len(x))]
         return tuple(t.like(shape) for t in x)
 

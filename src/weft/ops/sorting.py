@@ -13,6 +13,7 @@ from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.indexing import zeros_like
 from weft.ops.kernels import Native
+from weft.ops.matrix import cast_all
 from weft.ops.op import Op, op
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, normalize_axes
@@ -81,7 +82,7 @@ class Sort(Sorting):
         def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
             return _core.kernel_sort(axis, self.descending, values=True, indices=outputs[1] is not None)
 
-        yield Native(make, exact=False)
+        yield Native(make, exact=False, optional=(1,))
 
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         return F.put_along_axis(zeros_like(x), indices, dy, axis=self.axis)
@@ -123,8 +124,9 @@ class Topk(Op):
     """The k greatest elements along an axis, the greatest first, and their indices.
 
     x: any dtype [..., n, ...]; k: 0 ... n; largest: False for the least ones, the least first; sorted: they always are.
-    Returns values of x's dtype and int64 indices, both [..., k, ...]. Of equal elements the lower index comes first; NaN
-    counts as the greatest. Raises ShapeError unless k is in 0..n, IndexError if the axis is out of range.
+    Returns values of x's dtype and int64 indices, both [..., k, ...]. Of equal elements the lower index comes first;
+    NaN counts as the greatest. Raises ShapeError unless k is in 0..n, IndexError if the axis is out of range.
+    Source: PyTorch's topk.
 
     >>> import weft as wf
     >>> import weft.functional as F
@@ -175,4 +177,64 @@ class Topk(Op):
         yield IndexError, "axis 2 is out of range", Sample(arrays((2, 3)), k=1, axis=2)
 
 
-__all__ = ["Argsort", "Sort", "Topk"]
+@op
+class Searchsorted(Op):
+    """Where values would be inserted into a sorted array so that it stays sorted.
+
+    x1: numbers [..., n], ascending along the last axis; x2: numbers [...], with one-dimensional x1 of any shape, else
+    [..., m] with x1's leading sizes. side: "left", before equal ones, or "right", behind them. Both are promoted.
+    Returns int64 of x2's shape. Raises ValueError for another side, ShapeError if leading sizes differ.
+    Source: array API 2024.12, searchsorted.
+
+    >>> import weft as wf
+    >>> wf.searchsorted(wf.tensor([1., 2., 2., 3.]), wf.tensor([2., 5.]))
+    tensor([1, 4], dtype=int64, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "sorting"
+    method: ClassVar[bool] = False
+    side: str = "left"
+
+    def check(self) -> None:
+        if self.side not in ("left", "right"):
+            raise ValueError(f"{self.name}: side must be 'left' or 'right', got {self.side!r}")
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        if x1.ndim == 0 or (x1.ndim > 1 and x1.shape[:-1] != x2.shape[:-1]):
+            raise self.fail(ShapeError, "x1 needs one dimension, or x2's leading ones", x1=x1, x2=x2)
+        return x2.like(dtype=int64)
+
+    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
+            yield Native(lambda _, __: _core.kernel_searchsorted(right=self.side == "right"), exact=False)
+
+    def decompose(self, x1: Any, x2: Any) -> Any:
+        if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
+            return NotImplemented
+        a, b = cast_all((x1, x2))
+        b = F.expand_dims(b, axis=0) if x2.ndim == 0 else b
+        a = F.broadcast_to(a, shape=(*b.shape[:-1], a.shape[-1]))
+        return F.reshape(F.searchsorted(a, b, side=self.side), shape=x2.shape)
+
+    def reference(self, x1: Any, x2: Any) -> Any:
+        if np.ndim(x1) == 1:
+            return np.searchsorted(x1, x2, self.side)
+        places = [np.searchsorted(x1[k], x2[k], self.side) for k in np.ndindex(x1.shape[:-1])]
+        return np.reshape(places, x2.shape).astype(np.int64)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        row = arrays((4,), values=[-1, 0, 0, 1])
+        for side in ("left", "right"):
+            yield Sample(row, arrays((5,), values=[0, -2, 1, 2, 0]), side=side)
+        yield Sample(row, arrays((2, 3)))
+        yield Sample(row, arrays(()))
+        yield Sample(arrays((2, 3), values=[[0, 1, 2], [-1, 0, 0]]), arrays((2, 4)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ValueError, "side must be", Sample(arrays((3,)), arrays((3,)), side="middle")
+        yield ShapeError, "x1 needs one dimension", Sample(arrays((2, 3)), arrays((3, 4)))
+
+
+__all__ = ["Argsort", "Searchsorted", "Sort", "Topk"]

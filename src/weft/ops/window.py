@@ -15,7 +15,7 @@ from weft.ops.samples import Sample, arrays
 from weft.ops.shape import Viewing
 from weft.ops.types import TensorType
 
-__all__ = ["SlidingWindows", "Spread", "Windows", "each", "windows_of", "windows_reference"]
+__all__ = ["SlidingWindows", "Spread", "Windows", "each", "exact", "windows_of", "windows_reference"]
 
 
 class Windows(NamedTuple):
@@ -166,6 +166,11 @@ class Spread(Op):
         yield Sample(arrays((2, 3)), low=(1,), high=(0,), step=(3,), value=1.5)
 
 
+def exact(x: Any) -> Any:
+    """Arrays of 16-bit floats as float32, as NumPy computes with those only."""
+    return np.asarray(x, np.float32) if np.asarray(x).dtype.name in ("float16", "bfloat16") else x
+
+
 def windows_of(x: Any, windows: Windows, count: Sequence[int], value: float = 0) -> Any:
     """The windows of an image [..., *spatial] as [..., *count, *size]: a view of the padded image."""
     spatial = len(windows.size)
@@ -192,6 +197,7 @@ def windows_of(x: Any, windows: Windows, count: Sequence[int], value: float = 0)
 
 def windows_reference(x: Any, windows: Windows, count: Sequence[int], value: Any = 0) -> Any:
     """The same in NumPy."""
+    x = exact(x)
     spatial = len(windows.size)
     lead = x.ndim - spatial
     high = [

@@ -1,0 +1,802 @@
+"""Losses: how far predictions are from targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft.base.dtype import int64
+from weft.base.errors import DTypeError, ShapeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import Loop, Row, pointwise_loop, reducible
+from weft.ops.op import Op, Runtime, op
+from weft.ops.pointwise import Pointwise, pointwise_gradients
+from weft.ops.samples import Array, Sample, arrays
+from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
+
+Scalar = e.Scalar
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def check_reduction(name: str, reduction: str, accepted: tuple[str, ...] = REDUCTIONS) -> None:
+    """Raise ValueError for a word that is not accepted."""
+    if reduction not in accepted:
+        raise ValueError(f"{name}: reduction must be one of {', '.join(accepted)}, got {reduction!r}")
+
+
+class PointwiseLoss(Pointwise):
+    """Base: a scalar function of prediction and target, and its mean or sum over all elements, in one program."""
+
+    family: ClassVar[str] = "loss"
+    method: ClassVar[bool] = False
+    result: ClassVar[str] = "float"
+    takes: ClassVar[tuple[str, ...]] = ("float",)
+    accepted: ClassVar[tuple[str, ...]] = REDUCTIONS
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # attributes that samples have
+    domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((-2.0, 2.0), (-2.0, 2.0))
+    reduction: str = "mean"
+    positional: ClassVar[tuple[str, ...]] = ("reduction",)
+
+    def check(self) -> None:
+        check_reduction(self.name, self.reduction, self.accepted)
+
+    def infer(self, *inputs: TensorType | None) -> TensorType:
+        full = super().infer(*inputs)
+        x, target = inputs[:2]
+        assert x is not None and target is not None
+        if x.shape != target.shape and not target.weak:
+            raise self.fail(ShapeError, "x and target must have the same shape", x=x, target=target)
+        if full.shape != x.shape:
+            raise self.fail(ShapeError, f"weights do not fit the shape {x.shape}", x=x)
+        return full if self.reduction == "none" else full.like(())
+
+    def averaged(self, ndim: int) -> tuple[int, ...]:
+        """The axes whose sizes the sum is divided by."""
+        return tuple(range({"mean": ndim, "batchmean": min(ndim, 1)}.get(self.reduction, 0)))
+
+    def kernels(self, *inputs: TensorType | None) -> Iterator[Loop]:
+        numbers: list[Any] = []
+        element = self.element(inputs, numbers)
+        if self.reduction == "none":
+            yield pointwise_loop(inputs, [element], numbers)
+            return
+        x = inputs[0]
+        assert x is not None
+        row = Row(inputs=len(inputs), numbers=numbers)
+        total = row.sum(reducible(element))
+        count: Any = 1
+        for axis in self.averaged(x.ndim):
+            count = x.shape[axis] * count
+        if self.averaged(x.ndim):
+            total = total / row.number(count, total.dtype)
+        row.once(0, e.cast(total, element.dtype))
+        yield row.loop(tuple(range(x.ndim)))
+
+    def vjp(self, *values: Any) -> tuple[Any, ...]:
+        """Of the element's function, with dy repeated."""
+        *inputs, _, dy = values
+        x = inputs[0]
+        if self.reduction != "none":
+            dy = F.broadcast_like(F.divide_by_count(dy, x, axis=self.averaged(x.ndim)), x)
+        return self.element_vjp(inputs, dy)
+
+    def element_vjp(self, inputs: list[Any], dy: Any) -> tuple[Any, ...]:
+        """The gradients, from those of the elements."""
+        values = type(self)(**({"reduction": "none"} | self._static())).with_runtime(self._runtime())
+        y = inputs[0].__weft_apply__(type(self), tuple(inputs), self.values() | {"reduction": "none"})
+        return pointwise_gradients(values, inputs, y, dy)
+
+    def _static(self) -> dict[str, Any]:
+        return {
+            a.name: getattr(self, a.name) for a in self.attributes if not a.runtime and a.name != "reduction"
+        }
+
+    def _runtime(self) -> dict[str, Any]:
+        return {a.name: getattr(self, a.name) for a in self.attributes if a.runtime}
+
+    def elements(self, *inputs: Any) -> Any:
+        """The loss of each element in NumPy."""
+        raise NotImplementedError
+
+    def reference(self, *inputs: Any) -> Any:
+        each = self.elements(*inputs)
+        if self.reduction == "none":
+            return each
+        total = np.sum(each)
+        for axis in self.averaged(np.ndim(each)):
+            total = total / np.shape(each)[axis]
+        return total
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        (low, high), (low2, high2) = cls.domain
+        for attributes in cls.given:
+            for reduction in cls.accepted:
+                x = Array((3, 4), low=low, high=high, distinct=True)
+                yield Sample(x, Array((3, 4), low=low2, high=high2), reduction=reduction, **attributes)
+        for shape in ((), (2, 3, 2)):
+            yield Sample(Array(shape, low=low, high=high), Array(shape, low=low2, high=high2))
+        yield Sample(arrays((0, 2)), arrays((0, 2)), reduction="sum")
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, f"{cls.name}: x and target must have", Sample(arrays((2, 1)), arrays((2, 3)))
+        yield ValueError, "reduction must be one of", Sample(arrays((2,)), arrays((2,)), reduction="max")
+
+
+@op
+class MseLoss(PointwiseLoss):
+    """(x - target)^2: the squared error.
+
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type,
+    0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    Source: Legendre 1805, Nouvelles méthodes pour la détermination des orbites des comètes.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.mse_loss(wf.tensor([1., 3.]), wf.tensor([1., 1.])).item()
+    2.0
+    """
+
+    def scalar(self, x: Scalar, target: Scalar) -> Scalar:
+        return (x - target) * (x - target)
+
+    def elements(self, x: Any, target: Any) -> Any:
+        return (x - target) ** 2
+
+
+@op
+class L1Loss(PointwiseLoss):
+    """|x - target|: the absolute error. The gradient at 0 is 0.
+
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type,
+    0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    Source: Boscovich 1757, De litteraria expeditione per pontificiam ditionem.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.l1_loss(wf.tensor([1., 3.]), wf.tensor([1., 1.])).item()
+    1.0
+    """
+
+    def scalar(self, x: Scalar, target: Scalar) -> Scalar:
+        return abs(x - target)
+
+    def elements(self, x: Any, target: Any) -> Any:
+        return np.abs(x - target)
+
+
+@op
+class SmoothL1Loss(PointwiseLoss):
+    """|d| - beta / 2 where |d| >= beta, else d^2 / (2 beta), with d = x - target.
+
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; beta: a number given when it
+    runs, 0 for the absolute error. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ,
+    ValueError for another word.
+    Source: Girshick 2015, Fast R-CNN.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.smooth_l1_loss(wf.tensor([1., 3.]), wf.tensor([0., 0.]), reduction="none")
+    tensor([0.5, 2.5], dtype=float32, device=cpu:0)
+    """
+
+    beta: Runtime[float] = 1.0
+    positional: ClassVar[tuple[str, ...]] = ("reduction", "beta")
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"beta": 0.5}, {"beta": 0})
+
+    def scalar(self, x: Scalar, target: Scalar) -> Scalar:
+        size = abs(x - target)
+        half = size * 0.5
+        return e.where(size < self.beta, half * size / self.beta, size - self._half_beta(x))
+
+    def _half_beta(self, x: Scalar) -> Any:
+        return self.beta * 0.5
+
+    def elements(self, x: Any, target: Any) -> Any:
+        d = np.abs(x - target)
+        return np.where(d < self.beta, 0.5 * d * d / (self.beta or 1), d - 0.5 * self.beta)
+
+
+@op
+class HuberLoss(PointwiseLoss):
+    """delta (|d| - delta / 2) where |d| > delta, else d^2 / 2, with d = x - target.
+
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; delta: a number given when
+    it runs. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another
+    word.
+    Source: Huber 1964, Robust estimation of a location parameter.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.huber_loss(wf.tensor([1., 3.]), wf.tensor([0., 0.]), reduction="none")
+    tensor([0.5, 2.5], dtype=float32, device=cpu:0)
+    """
+
+    delta: Runtime[float] = 1.0
+    positional: ClassVar[tuple[str, ...]] = ("reduction", "delta")
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"delta": 0.5})
+
+    def scalar(self, x: Scalar, target: Scalar) -> Scalar:
+        size = abs(x - target)
+        half = size * 0.5
+        return e.where(size <= self.delta, half * size, (size - self.delta * 0.5) * self.delta)
+
+    def elements(self, x: Any, target: Any) -> Any:
+        d = np.abs(x - target)
+        return np.where(d <= self.delta, 0.5 * d * d, self.delta * (d - 0.5 * self.delta))
+
+
+@op
+class KlDiv(PointwiseLoss):
+    """target (log(target) - x): what x, logarithms of probabilities, lacks of the probabilities target.
+
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, "batchmean" (the sum divided by the
+    size of axis 0), or "none"; log_target: target holds logarithms, too. Returns the promoted type, 0-d or of x's shape.
+    0 where target is 0. Raises ShapeError if shapes differ, ValueError for another word.
+    Source: Kullback, Leibler 1951, On information and sufficiency.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.kl_div(wf.tensor([0., -1.]), wf.tensor([1., 0.]), reduction="sum").item()
+    0.0
+    """
+
+    accepted: ClassVar[tuple[str, ...]] = ("mean", "sum", "none", "batchmean")
+    log_target: bool = False
+    positional: ClassVar[tuple[str, ...]] = ("reduction", "log_target")
+    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"log_target": True})
+    domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((-2.0, -0.1), (0.1, 1.0))
+
+    def scalar(self, x: Scalar, target: Scalar) -> Scalar:
+        if self.log_target:
+            return e.call("exp", target) * (target - x)
+        zero = e.constant(0, x.dtype)
+        return e.where(target == 0, zero, target * (e.call("log", target) - x))
+
+    def elements(self, x: Any, target: Any) -> Any:
+        if self.log_target:
+            return np.exp(target) * (target - x)
+        return np.where(target == 0, 0, target * (np.log(target) - x))
+
+
+@op
+class BinaryCrossEntropy(PointwiseLoss):
+    """-(target log(x) + (1 - target) log(1 - x)), with logarithms of at least -100.
+
+    x: probabilities, float[...]; target: of the same shape; weight: factors that broadcast to it, or None; reduction:
+    "mean" or "sum" of all elements, or "none". Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes
+    differ, ValueError for another word.
+    Source: Good 1952, Rational decisions.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.binary_cross_entropy(wf.tensor([0., 1.]), wf.tensor([0., 0.]), reduction="none")
+    tensor([ -0., 100.], dtype=float32, device=cpu:0)
+    """
+
+    domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((0.1, 0.9), (0.0, 1.0))
+
+    def scalar(self, x: Scalar, target: Scalar, weight: Scalar | None = None) -> Scalar:
+        yes, no = (e.maximum(e.call(name, v), -100) for name, v in (("log", x), ("log1p", -x)))
+        loss = -(target * yes + (1 - target) * no)
+        return loss if weight is None else loss * weight
+
+    def element_vjp(self, inputs: list[Any], dy: Any) -> tuple[Any, ...]:
+        _, *others = super().element_vjp(inputs, dy)
+        x, target, weight = inputs
+        slope = dy * (x - target) / F.maximum(x * (1 - x), 1e-12)
+        return slope if weight is None else slope * weight, *others
+
+    def elements(self, x: Any, target: Any, weight: Any = None) -> Any:
+        yes, no = np.maximum(np.log(x), -100), np.maximum(np.log1p(-x), -100)
+        return -(target * yes + (1 - target) * no) * (1 if weight is None else weight)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        x, target = (Array((3, 4), low=0.1, high=0.9) for _ in range(2))
+        yield Sample(x, target, arrays((4,)))
+
+
+@op
+class BinaryCrossEntropyWithLogits(PointwiseLoss):
+    """binary_cross_entropy of sigmoid(x), finite for all finite x.
+
+    x: float[...]; target: of the same shape; weight: factors that broadcast to it, or None; pos_weight: further ones for
+    the part that target has, or None; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type,
+    0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    Source: PyTorch's binary_cross_entropy_with_logits.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.binary_cross_entropy_with_logits(wf.tensor([-200., 200.]), wf.tensor([0., 0.]), reduction="sum").item()
+    200.0
+    """
+
+    domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((-3.0, 3.0), (0.0, 1.0))
+
+    def scalar(
+        self, x: Scalar, target: Scalar, weight: Scalar | None = None, pos_weight: Scalar | None = None
+    ) -> Scalar:
+        softplus = e.maximum(-x, 0) + e.call("log1p", e.call("exp", -abs(x)))
+        if pos_weight is not None:
+            softplus = softplus * ((pos_weight - 1) * target + 1)
+        loss = (1 - target) * x + softplus
+        return loss if weight is None else loss * weight
+
+    def elements(self, x: Any, target: Any, weight: Any = None, pos_weight: Any = None) -> Any:
+        factor = 1 if pos_weight is None else pos_weight
+        loss = factor * target * np.logaddexp(-x, 0) + (1 - target) * np.logaddexp(x, 0)
+        return loss * (1 if weight is None else weight)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        x, target = arrays((3, 4), distinct=True), Array((3, 4), low=0.0, high=1.0)
+        yield Sample(x, target, arrays((3, 1)))
+        yield Sample(x, target, None, arrays((4,)), reduction="sum")
+        yield Sample(x, target, arrays((3, 4)), arrays((4,)), reduction="none")
+
+
+class Classes(Op):
+    """Base of losses of classes: axis 1 of x, or the only one, holds one number for each class."""
+
+    family: ClassVar[str] = "loss"
+    method: ClassVar[bool] = False
+    ignore_index: int = -100
+    reduction: str = "mean"
+    positional: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction")
+
+    def check(self) -> None:
+        check_reduction(self.name, self.reduction)
+
+    def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> TensorType:
+        self.require_floats(x=x, weight=weight)
+        if x.ndim == 0:
+            raise self.fail(ShapeError, "x needs an axis of classes", x=x)
+        axis = min(1, x.ndim - 1)
+        rows = (*x.shape[:axis], *x.shape[axis + 1 :])
+        if weight is not None and weight.shape != (x.shape[axis],):
+            raise self.fail(ShapeError, "weight needs one number for each class", x=x, weight=weight)
+        self.check_target(x, target, rows)
+        return x.like(rows if self.reduction == "none" else ())
+
+    def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
+        if target.dtype.kind not in ("int", "uint"):
+            raise self.fail(DTypeError, "target must be integers", x=x, target=target)
+        if target.shape != rows:
+            raise self.fail(ShapeError, f"target must have the shape {rows}", x=x, target=target)
+
+    def aligned(self, x: Any, target: Any, weight: Any) -> tuple[Any, Any, int]:
+        """target and weight so that they broadcast to x, and the axis of classes."""
+        axis = min(1, x.ndim - 1)
+        target = F.cast(F.expand_dims(target, axis=axis), dtype=int64) if target.ndim < x.ndim else target
+        if weight is not None and x.ndim > 2:
+            weight = F.expand_dims(weight, axis=tuple(range(1, x.ndim - 1)))
+        return target, weight, axis
+
+    def reduced(self, losses: Any, shares: Any, axis: int) -> Any:
+        """The rows' losses as the reduction wants them; shares: what each row counts for the mean."""
+        if self.reduction == "none":
+            return F.squeeze(losses, axis=axis)
+        total = F.sum(losses)
+        return total if self.reduction == "sum" else total / F.sum(shares)
+
+
+class ClassRow(Op):
+    """Base of row programs along the axis of classes; target has size 1 there, weight and x the classes."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    axis: int
+    ignore_index: int
+    label_smoothing: float = 0.0
+
+    def parts(
+        self, row: Row, x: TensorType, target: TensorType, weight: TensorType | None
+    ) -> tuple[Scalar, Scalar, Scalar, Scalar | None]:
+        """The element of x, whether it is the target's, whether the row counts, and the weight's element."""
+        value = reducible(e.load(0, x.dtype.name))
+        wanted = e.load(1, target.dtype.name)
+        here = e.index(self.axis) == wanted
+        scale = None if weight is None else e.cast(e.load(2, weight.dtype.name), value.dtype)
+        return value, here, wanted != self.ignore_index, scale
+
+    def rows(self, x: TensorType) -> TensorType:
+        return x.like([1 if d == self.axis else n for d, n in enumerate(x.shape)])
+
+    def one_hot(self, x: Any, target: Any) -> Any:
+        """Whether each element is the target's."""
+        return F.equal(F.places_like(x, axis=self.axis), target)
+
+
+@op
+class CrossEntropyRows(ClassRow):
+    """cross_entropy's loss of every row, and what the row counts for the mean.
+
+    The probabilities are not stored: one pass finds the greatest logit, one sums the exponentials and picks the target's.
+    A target that is no class and not ignore_index gives NaN.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("losses", "shares")
+
+    def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Any:
+        return self.rows(x), self.rows(x)
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, target: TensorType, weight: TensorType | None = None
+    ) -> Iterator[Loop]:
+        row = Row(inputs=3)
+        value, here, counts, scale = self.parts(row, x, target, weight)
+        zero, one = e.constant(0, value.dtype), e.constant(1, value.dtype)
+        picked = row.sum(e.where(here, value, zero))
+        share = row.sum(e.where(here, one if scale is None else scale, zero))
+        known = row.sum(e.where(here, one, zero))
+        top = row.max(value)
+        spread = e.call("log", row.sum(e.call("exp", value - top)))
+        loss = (spread + (top - picked)) * share
+        if self.label_smoothing:
+            lost = (top - value) + spread
+            smooth = row.sum(lost if scale is None else lost * scale)
+            classes = row.number(x.shape[self.axis], value.dtype)
+            loss = loss * (1 - self.label_smoothing) + smooth * (self.label_smoothing / classes)
+        loss = e.where(known == 0, e.constant(float("nan"), value.dtype), loss)
+        row.once(0, *(e.cast(e.where(counts, v, zero), x.dtype.name) for v in (loss, share)))
+        yield row.loop((self.axis,))
+
+    def vjp(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
+        if dlosses is None:
+            return None, None, None
+        how = self.values()
+        return F.cross_entropy_rows_gradient(x, target, weight, dlosses, **how), None, None
+
+
+@op
+class CrossEntropyRowsGradient(ClassRow):
+    """The gradient of cross_entropy_rows' x from that of the losses, by one program for each row."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("dx",)
+
+    def infer(
+        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
+    ) -> TensorType:
+        return x.like()
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
+    ) -> Iterator[Loop]:
+        row = Row(inputs=4)
+        value, here, counts, scale = self.parts(row, x, target, weight)
+        zero, one = e.constant(0, value.dtype), e.constant(1, value.dtype)
+        mine = one if scale is None else row.sum(e.where(here, scale, zero))
+        powers = e.call("exp", value - row.max(value))
+        probability = powers / row.sum(powers)
+        slope = (probability - e.where(here, one, zero)) * mine
+        if self.label_smoothing:
+            classes = row.number(x.shape[self.axis], value.dtype)
+            factor = one if scale is None else scale
+            all_of_them = classes if scale is None else row.sum(scale)
+            smooth = (probability * all_of_them - factor) * (self.label_smoothing / classes)
+            slope = slope * (1 - self.label_smoothing) + smooth
+        upstream = reducible(e.load(3, dlosses.dtype.name))
+        row.each(e.cast(e.where(counts, slope * upstream, zero), x.dtype.name))
+        yield row.loop((self.axis,))
+
+    def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
+        here = self.one_hot(x, target)
+        probability = F.softmax(x, axis=self.axis)
+        one = F.cast(here, dtype=x.dtype)
+        factor = (
+            F.filled_like(x, value=1.0)
+            if weight is None
+            else F.broadcast_like(F.cast(weight, dtype=x.dtype), x)
+        )
+        mine = F.sum(one * factor, axis=self.axis, keepdims=True)
+        slope = (probability - one) * (mine if weight is not None else 1)
+        if self.label_smoothing:
+            every = F.sum(factor, axis=self.axis, keepdims=True)
+            smooth = F.divide_by_count(probability * every - factor, x, axis=(self.axis,))
+            slope = slope * (1 - self.label_smoothing) + smooth * self.label_smoothing
+        return F.where(F.not_equal(target, self.ignore_index), slope * dlosses, 0)
+
+
+@op
+class CrossEntropy(Classes):
+    """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x))).
+
+    x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
+    ignore_index count nothing, others outside of 0..c-1 give NaN; or probabilities of x's shape; weight: float[c], or None, without a
+    gradient;
+    label_smoothing: this share of the target is spread over all classes; reduction: "sum" of all rows, "mean" (the sum
+    divided by the sum of weight[t], or by the number of rows for probabilities), or "none". Returns x's dtype, 0-d or
+    target's shape. Raises ShapeError if shapes do not fit, DTypeError for other types, ValueError for another word or a
+    label_smoothing outside of 0..1.
+    Source: Szegedy et al. 2016, Rethinking the inception architecture (label smoothing); PyTorch's cross_entropy.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.cross_entropy(wf.tensor([[0., -1000.], [0., -1000.]]), wf.tensor([0, 1])).item()
+    500.0
+    """
+
+    fixed: ClassVar[tuple[str, ...]] = ("weight",)
+    label_smoothing: float = 0.0
+    positional: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction", "label_smoothing")
+
+    def check(self) -> None:
+        super().check()
+        if not 0 <= self.label_smoothing <= 1:
+            raise ValueError(f"cross_entropy: label_smoothing must be in 0..1, got {self.label_smoothing}")
+
+    def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
+        if target.dtype.kind != "float":
+            super().check_target(x, target, rows)
+        elif target.shape != x.shape:
+            raise self.fail(ShapeError, "probabilities must have the shape of x", x=x, target=target)
+
+    def decompose(self, x: Any, target: Any, weight: Any) -> Any:
+        soft = target.dtype.kind == "float"
+        target, weight, axis = self.aligned(x, target, weight)
+        if soft:
+            losses = F.soft_cross_entropy_rows(
+                x, target, weight, axis=axis, label_smoothing=self.label_smoothing
+            )
+            return self.reduced(losses, F.filled_like(losses, value=1.0), axis)
+        losses, shares = F.cross_entropy_rows(
+            x, target, weight, axis=axis, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing
+        )
+        return self.reduced(losses, shares, axis)
+
+    def reference(self, x: Any, target: Any, weight: Any = None) -> Any:
+        axis = min(1, np.ndim(x) - 1)
+        x = np.moveaxis(x, axis, -1)
+        count = x.shape[-1]
+        scale = np.ones(count) if weight is None else weight
+        logs = x - np.logaddexp.reduce(x, axis=-1, keepdims=True)
+        if np.asarray(target).dtype.kind in "iu":
+            here = np.asarray(target)[..., None] == np.arange(count)
+            counts = target != self.ignore_index
+            shares = np.sum(here * scale, -1) * counts
+        else:
+            here = np.moveaxis(target, axis, -1)
+            counts = np.ones(x.shape[:-1])
+            shares = counts
+        soft = here * (1 - self.label_smoothing) + self.label_smoothing / count
+        losses = -np.sum(soft * scale * logs, -1) * counts
+        if self.reduction == "none":
+            return losses
+        return np.sum(losses) / (np.sum(shares) if self.reduction == "mean" else 1)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        target = Array((4,), values=(2, 0, 1, 1), dtype="int64")
+        ignored = Array((4,), values=(2, -100, 1, 1), dtype="int32")
+        for reduction in REDUCTIONS:
+            yield Sample(arrays((4, 3)), target, reduction=reduction)
+            yield Sample(
+                arrays((4, 3)), ignored, arrays((3,), low=0.5), reduction=reduction, label_smoothing=0.25
+            )
+            yield Sample(
+                arrays((4, 3)), Array((4, 3), low=0.1, high=0.8), reduction=reduction, label_smoothing=0.25
+            )
+        places = Array((2, 2, 2), low=0, high=2, dtype="int64")
+        yield Sample(arrays((2, 3, 2, 2)), places, arrays((3,), low=0.5), reduction="none")
+        yield Sample(
+            arrays((2, 3, 2, 2)), arrays((2, 3, 2, 2), low=0.1), arrays((3,), low=0.5), label_smoothing=0.5
+        )
+        yield Sample(arrays((2, 3, 2, 2)), places, ignore_index=1)
+        yield Sample(arrays((3,)), Array((), values=1, dtype="int64"))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        integers = arrays((2,), dtype="int64")
+        yield ShapeError, f"{cls.name}: target must have the shape (4,)", Sample(arrays((4, 3)), integers)
+        yield ShapeError, f"{cls.name}: weight needs one", Sample(arrays((2, 3)), integers, arrays((2,)))
+        yield ValueError, "reduction must be one of", Sample(arrays((2, 3)), integers, reduction="max")
+        if cls is CrossEntropy:
+            yield ShapeError, "probabilities must have", Sample(arrays((2, 3)), arrays((2,)))
+            yield ValueError, "label_smoothing must be", Sample(arrays((2, 3)), integers, label_smoothing=2)
+
+
+class SoftRow(Op):
+    """Base of row programs for targets that are probabilities."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    axis: int
+    label_smoothing: float = 0.0
+
+    def parts(
+        self, row: Row, x: TensorType, target: TensorType, weight: TensorType | None
+    ) -> tuple[Scalar, Scalar]:
+        """The element of x, and the weighted, smoothed one of target."""
+        value = reducible(e.load(0, x.dtype.name))
+        wanted = e.cast(e.load(1, target.dtype.name), value.dtype)
+        if self.label_smoothing:
+            spread = self.label_smoothing / row.number(x.shape[self.axis], value.dtype)
+            wanted = wanted * (1 - self.label_smoothing) + spread
+        if weight is not None:
+            wanted = wanted * e.cast(e.load(2, weight.dtype.name), value.dtype)
+        return value, wanted
+
+
+@op
+class SoftCrossEntropyRows(SoftRow):
+    """cross_entropy's loss of every row, for targets that are probabilities."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("losses",)
+
+    def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> TensorType:
+        return x.like([1 if d == self.axis else n for d, n in enumerate(x.shape)])
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, target: TensorType, weight: TensorType | None = None
+    ) -> Iterator[Loop]:
+        row = Row(inputs=3)
+        value, wanted = self.parts(row, x, target, weight)
+        top = row.max(value)
+        spread = e.call("log", row.sum(e.call("exp", value - top)))
+        row.once(0, e.cast(row.sum(wanted * ((top - value) + spread)), x.dtype.name))
+        yield row.loop((self.axis,))
+
+    def vjp(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
+        dx = F.soft_cross_entropy_rows_gradient(x, target, weight, dlosses, **self.values())
+        logs = F.log_softmax(x, axis=self.axis) * (self.label_smoothing - 1) * dlosses
+        dtarget = F.cast(logs if weight is None else logs * weight, dtype=target.dtype)
+        return dx, dtarget, None
+
+    def decompose(self, x: Any, target: Any, weight: Any) -> Any:
+        wanted = smoothed(self, x, target, weight)
+        return F.sum(-wanted * F.log_softmax(x, axis=self.axis), axis=self.axis, keepdims=True)
+
+
+def smoothed(row: SoftRow, x: Any, target: Any, weight: Any) -> Any:
+    """The weighted, smoothed target, by operators."""
+    wanted = F.cast(target, dtype=x.dtype)
+    if row.label_smoothing:
+        even = F.divide_by_count(F.filled_like(x, value=1.0), x, axis=(row.axis,))
+        wanted = wanted * (1 - row.label_smoothing) + even * row.label_smoothing
+    return wanted if weight is None else wanted * F.cast(weight, dtype=x.dtype)
+
+
+@op
+class SoftCrossEntropyRowsGradient(SoftRow):
+    """The gradient of soft_cross_entropy_rows' x, by one program for each row."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("dx",)
+
+    def infer(
+        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
+    ) -> TensorType:
+        return x.like()
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
+    ) -> Iterator[Loop]:
+        row = Row(inputs=4)
+        value, wanted = self.parts(row, x, target, weight)
+        total = row.sum(wanted)
+        powers = e.call("exp", value - row.max(value))
+        slope = powers / row.sum(powers) * total - wanted
+        row.each(e.cast(slope * reducible(e.load(3, dlosses.dtype.name)), x.dtype.name))
+        yield row.loop((self.axis,))
+
+    def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
+        wanted = smoothed(self, x, target, weight)
+        total = F.sum(wanted, axis=self.axis, keepdims=True)
+        return (F.softmax(x, axis=self.axis) * total - wanted) * dlosses
+
+
+@op
+class NllLoss(Classes):
+    """-weight[t] x[t]: the loss of predicting class t by logarithms of probabilities x.
+
+    x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
+    ignore_index count nothing, others outside of 0..c-1 as 0; weight: float[c], or None; reduction: "sum" of all rows,
+    "mean" (the sum divided by the sum of weight[t]), or "none". Returns x's dtype, 0-d or target's shape. Raises ShapeError
+    if shapes do not fit, DTypeError for other types, ValueError for another word.
+    Source: PyTorch's nll_loss.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.nll_loss(wf.tensor([[-1., -2.], [-3., -4.]]), wf.tensor([0, 1])).item()
+    2.5
+    """
+
+    def decompose(self, x: Any, target: Any, weight: Any) -> Any:
+        target, weight, axis = self.aligned(x, target, weight)
+        places = F.places_like(x, axis=axis)
+        here = F.logical_and(F.equal(places, target), F.not_equal(target, self.ignore_index))
+        factor = 1.0 if weight is None else F.cast(weight, dtype=x.dtype)
+        shares = F.cast(F.where(here, factor, 0.0), dtype=x.dtype)
+        losses = F.sum(F.where(here, -x * factor, 0), axis=axis, keepdims=True)
+        return self.reduced(losses, shares, axis)
+
+    def reference(self, x: Any, target: Any, weight: Any = None) -> Any:
+        x = np.moveaxis(x, min(1, np.ndim(x) - 1), -1)
+        scale = np.ones(x.shape[-1]) if weight is None else weight
+        here = (np.asarray(target)[..., None] == np.arange(x.shape[-1])) * (target != self.ignore_index)[
+            ..., None
+        ]
+        losses = -np.sum(np.where(here, x * scale, 0), -1)
+        if self.reduction == "none":
+            return losses
+        return np.sum(losses) / (np.sum(here * scale) if self.reduction == "mean" else 1)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        ignored = Array((4,), values=(2, -100, 1, 1), dtype="int64")
+        for reduction in REDUCTIONS:
+            yield Sample(arrays((4, 3)), ignored, reduction=reduction)
+            yield Sample(arrays((4, 3)), ignored, arrays((3,), low=0.5), reduction=reduction)
+        places = Array((2, 2, 2), low=0, high=2, dtype="int64")
+        yield Sample(arrays((2, 3, 2, 2)), places, arrays((3,), low=0.5), ignore_index=1)
+        yield Sample(arrays((3,)), Array((), values=1, dtype="int64"))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield from CrossEntropy.errors.__func__(cls)  # type: ignore[attr-defined]
+        yield DTypeError, "nll_loss: target must be integers", Sample(arrays((2, 3)), arrays((2,)))
+
+
+@op
+class CosineSimilarity(Op):
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along an axis.
+
+    x1, x2: float[..., n, ...], shapes fit by broadcasting; axis: which n; eps: a number given when it runs. Returns the
+    promoted type without that axis. Raises ShapeError if shapes do not fit, IndexError if the axis is out of range,
+    DTypeError for integers.
+    Source: PyTorch's cosine_similarity.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.cosine_similarity(wf.tensor([[3., 4.]]), wf.tensor([[4., 3.]]), eps=0.).shape
+    (1,)
+    """
+
+    family: ClassVar[str] = "loss"
+    method: ClassVar[bool] = False
+    axis: int = 1
+    eps: Runtime[float] = 1e-8
+    positional: ClassVar[tuple[str, ...]] = ("axis", "eps")
+
+    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        self.require_floats(x1=x1, x2=x2)
+        shape = broadcast_shapes(self.name, {"x1": x1, "x2": x2})
+        (axis,) = normalize_axes(self.name, self.axis, len(shape))
+        return x1.like([n for d, n in enumerate(shape) if d != axis], promote(x1, x2))
+
+    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        common = promote(x1, x2).name
+        row = Row(inputs=2)
+        a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
+        along, first, second = row.sum(a * b), row.sum(a * a), row.sum(b * b)
+        eps = row.number(self.eps, a.dtype)
+        long = [e.maximum(e.call("sqrt", v), eps) for v in (first, second)]
+        row.once(0, e.cast(along / (long[0] * long[1]), common))
+        yield row.loop(normalize_axes(self.name, self.axis, max(x1.ndim, x2.ndim)))
+
+    def decompose(self, x1: Any, x2: Any) -> Any:
+        x1, x2 = F.broadcast_arrays(x1, x2)
+        lengths = [F.maximum(F.vector_norm(v, axis=self.axis), self.eps) for v in (x1, x2)]
+        return F.sum(x1 * x2, axis=self.axis) / (lengths[0] * lengths[1])
+
+    def reference(self, x1: Any, x2: Any) -> Any:
+        x1, x2 = np.broadcast_arrays(x1, x2)
+        lengths = [np.maximum(np.linalg.norm(v, axis=self.axis), self.eps) for v in (x1, x2)]
+        return np.sum(x1 * x2, self.axis) / (lengths[0] * lengths[1])
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3)), arrays((2, 3)))
+        yield Sample(arrays((2, 3)), arrays((1, 3)), axis=-1)
+        yield Sample(arrays((2, 3, 4)), arrays((2, 3, 4)), axis=0, eps=0.5)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "cosine_similarity: sizes 3 and 2", Sample(arrays((2, 3)), arrays((2, 2)))
+        yield IndexError, "cosine_similarity: axis 2", Sample(arrays((2, 3)), arrays((2, 3)), axis=2)

@@ -1,0 +1,725 @@
+"""Normalization: values brought to mean 0 and variance 1 along some axes, then scaled and shifted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft.base.dtype import DType, as_dtype
+from weft.base.errors import DTypeError, ShapeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import Loop, Row, reducible
+from weft.ops.op import Op, Runtime, op
+from weft.ops.samples import Array, Sample, arrays
+from weft.ops.types import TensorType
+
+Scalar = e.Scalar
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def statistics_dtype(x: TensorType) -> DType:
+    """The type that means and variances are kept in: float32 for half types."""
+    return as_dtype(reducible(e.load(0, x.dtype.name)).dtype)
+
+
+def wide(number: int, t: TensorType | None, dtype: str) -> Scalar | None:
+    """An operand's element in the type of the computation, None if it is missing."""
+    return None if t is None else e.cast(e.load(number, t.dtype.name), dtype)
+
+
+class LastAxes(Op):
+    """Base: the rows are made of the last dimensions, those of normalized_shape."""
+
+    family: ClassVar[str] = "normalization"
+    normalized_shape: int | tuple[int, ...]
+
+    def check(self) -> None:
+        if isinstance(self.normalized_shape, int):
+            self.set("normalized_shape", (self.normalized_shape,))
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        assert isinstance(self.normalized_shape, tuple)
+        return self.normalized_shape
+
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        """Those that make up a row."""
+        return tuple(range(ndim - len(self.row_shape), ndim))
+
+    def leading(self, ndim: int) -> tuple[int, ...]:
+        """The others."""
+        return tuple(range(ndim - len(self.row_shape)))
+
+    def check_operands(self, x: TensorType, **learnt: TensorType | None) -> None:
+        self.require_floats(x=x, **learnt)
+        rows = self.row_shape
+        if len(rows) > x.ndim or any(
+            n is not m and n != m for n, m in zip(x.shape[x.ndim - len(rows) :], rows, strict=True)
+        ):
+            raise self.fail(ShapeError, f"normalized_shape {rows} is not what x ends with", x=x)
+        for name, t in learnt.items():
+            if t is not None and t.shape != rows:
+                raise self.fail(ShapeError, f"{name} must have the shape {rows}", **{name: t})
+
+    def rows_type(self, x: TensorType) -> TensorType:
+        """One number for each row."""
+        kept = [1] * len(self.row_shape)
+        return x.like((*x.shape[: x.ndim - len(kept)], *kept), statistics_dtype(x))
+
+    def count(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.row_shape)
+
+
+@op
+class LayerNorm(LastAxes):
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each row of the last dimensions.
+
+    x: float[..., *normalized_shape]; normalized_shape: an int or several; weight, bias: of that shape, or None; eps: a
+    number given when it runs. Returns x's shape and dtype. Raises ShapeError if x does not end with normalized_shape or
+    weight and bias do not have it, DTypeError for integers.
+    Source: Ba, Kiros, Hinton 2016, Layer normalization.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.layer_norm(wf.tensor([[1., 3.], [5., 5.]]), 2, eps=0.)[0]
+    tensor([-1.,  1.], dtype=float32, device=cpu:0)
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("y", "mean", "inverse_std")
+    hidden: ClassVar[int] = 2
+    learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    positional: ClassVar[tuple[str, ...]] = ("x", "normalized_shape", "weight", "bias", "eps")
+    method: ClassVar[bool] = False
+    eps: Runtime[float] = 1e-5
+
+    def infer(self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None) -> Any:
+        self.check_operands(x, weight=weight, bias=bias)
+        return x.like(), self.rows_type(x), self.rows_type(x)
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None
+    ) -> Iterator[Loop]:
+        kind = statistics_dtype(x).name
+        row = Row(inputs=3)
+        value = e.cast(e.load(0, x.dtype.name), kind)
+        number = row.number(self.count(), kind)
+        mean = row.sum(value) / number
+        apart = value - mean
+        inverse = e.call("rsqrt", row.sum(apart * apart) / number + row.number(self.eps, kind))
+        y = apart * inverse
+        scale, shift = wide(1, weight, kind), wide(2, bias, kind)
+        y = y if scale is None else y * scale
+        y = y if shift is None else y + shift
+        row.each(e.cast(y, x.dtype.name))
+        row.once(1, mean, inverse)
+        yield row.loop(self.axes(x.ndim))
+
+    def vjp(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        inverse_std: Any,
+        dy: Any,
+        dmean: Any,
+        dinverse_std: Any,
+    ) -> Any:
+        axes = self.axes(x.ndim)
+        dx = dweight = dbias = None
+        if dy is not None:
+            dx = F.layer_norm_gradient(x, weight, mean, inverse_std, dy, normalized_shape=self.row_shape)
+            if weight is not None:
+                normal = F.cast((F.cast(x, dtype=mean.dtype) - mean) * inverse_std, dtype=x.dtype)
+                dweight = F.cast(F.sum(dy * normal, axis=self.leading(x.ndim)), dtype=weight.dtype)
+            if bias is not None:
+                dbias = F.cast(F.sum(dy, axis=self.leading(x.ndim)), dtype=bias.dtype)
+        return through_statistics(x, axes, dx, mean, inverse_std, dmean, dinverse_std), dweight, dbias
+
+    def reference(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
+        axes = self.axes(np.ndim(x))
+        mean = np.mean(x, axes, keepdims=True)
+        inverse = 1 / np.sqrt(np.var(x, axes, keepdims=True) + self.eps)
+        y = (x - mean) * inverse * (1 if weight is None else weight) + (0 if bias is None else bias)
+        return y, mean, inverse
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((3, 4)), 4)
+        yield Sample(arrays((2, 3, 4)), (3, 4), arrays((3, 4)), arrays((3, 4)))
+        yield Sample(arrays((2, 3, 4)), 4, arrays((4,)), eps=0.5)
+        yield Sample(arrays((2, 3, 4)), 4, None, arrays((4,)))
+        yield Sample(arrays((0, 4)), 4)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, f"{cls.name}: normalized_shape (3,)", Sample(arrays((2, 4)), 3)
+        yield ShapeError, f"{cls.name}: weight must have", Sample(arrays((2, 4)), 4, arrays((3,)))
+        yield DTypeError, f"{cls.name}: takes floating-point", Sample(arrays((2, 4), dtype="int32"), 4)
+
+
+def through_statistics(
+    x: Any, axes: tuple[int, ...], dx: Any, mean: Any, inverse_std: Any, dmean: Any, dinverse_std: Any
+) -> Any:
+    """dx and what comes by the saved statistics, which only gradients of gradients have."""
+    found = [] if dx is None else [dx]
+    if dmean is not None:
+        found.append(F.cast(F.broadcast_like(F.divide_by_count(dmean, x, axis=axes), x), dtype=x.dtype))
+    if dinverse_std is not None:
+        slope = F.divide_by_count(-dinverse_std * inverse_std * inverse_std * inverse_std, x, axis=axes)
+        found.append(F.cast((F.cast(x, dtype=mean.dtype) - mean) * slope, dtype=x.dtype))
+    total = found[0]
+    for more in found[1:]:
+        total = total + more
+    return total
+
+
+@op
+class LayerNormGradient(LastAxes):
+    """The gradient of layer_norm's x, by one program for each row."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ("dx",)
+
+    def infer(
+        self,
+        x: TensorType,
+        weight: TensorType | None,
+        mean: TensorType,
+        inverse_std: TensorType,
+        dy: TensorType,
+    ) -> TensorType:
+        return x.like()
+
+    def kernels(  # type: ignore[override]
+        self,
+        x: TensorType,
+        weight: TensorType | None,
+        mean: TensorType,
+        inverse_std: TensorType,
+        dy: TensorType,
+    ) -> Iterator[Loop]:
+        kind = mean.dtype.name
+        row = Row(inputs=5)
+        inverse = e.load(3, kind)
+        normal = (e.cast(e.load(0, x.dtype.name), kind) - e.load(2, kind)) * inverse
+        scale = wide(1, weight, kind)
+        slope = e.cast(e.load(4, dy.dtype.name), kind)
+        slope = slope if scale is None else slope * scale
+        number = row.number(self.count(), kind)
+        total, along = row.sum(slope), row.sum(slope * normal)
+        row.each(e.cast((slope - total / number - normal * (along / number)) * inverse, x.dtype.name))
+        yield row.loop(self.axes(x.ndim))
+
+    def decompose(self, x: Any, weight: Any, mean: Any, inverse_std: Any, dy: Any) -> Any:
+        axes = self.axes(x.ndim)
+        slope, value = F.cast(dy, dtype=mean.dtype), F.cast(x, dtype=mean.dtype)
+        slope = slope if weight is None else slope * F.cast(weight, dtype=mean.dtype)
+        normal = (value - mean) * inverse_std
+        along = F.mean(slope * normal, axis=axes, keepdims=True)
+        return F.cast(
+            (slope - F.mean(slope, axis=axes, keepdims=True) - normal * along) * inverse_std, dtype=x.dtype
+        )
+
+
+@op
+class RmsNorm(LastAxes):
+    """x / sqrt(mean(x^2) + eps) * weight, with the mean of each row of the last dimensions.
+
+    x: float[..., *normalized_shape]; normalized_shape: an int or several; weight: of that shape, or None; eps: a number
+    given when it runs, None: the machine epsilon of x's dtype. Returns x's shape and dtype. Raises ShapeError if x does
+    not end with normalized_shape or weight does not have it, DTypeError for integers.
+    Source: Zhang, Sennrich 2019, Root mean square layer normalization.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.rms_norm(wf.tensor([1., 7.]), 2, eps=0.)
+    tensor([0.2, 1.4], dtype=float32, device=cpu:0)
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("y", "inverse_rms")
+    hidden: ClassVar[int] = 1
+    learnable: ClassVar[tuple[str, ...]] = ("weight",)
+    positional: ClassVar[tuple[str, ...]] = ("x", "normalized_shape", "weight", "eps")
+    method: ClassVar[bool] = False
+    eps: Runtime[float | None] = None
+
+    def infer(self, x: TensorType, weight: TensorType | None = None) -> Any:
+        self.check_operands(x, weight=weight)
+        return x.like(), self.rows_type(x)
+
+    def kernels(self, x: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:  # type: ignore[override]
+        kind = statistics_dtype(x).name
+        row = Row(inputs=2)
+        value = e.cast(e.load(0, x.dtype.name), kind)
+        eps = row.number(EPSILON[x.dtype.name] if self.eps is None else self.eps, kind)
+        inverse = e.call("rsqrt", row.sum(value * value) / row.number(self.count(), kind) + eps)
+        scale = wide(1, weight, kind)
+        y = value * inverse
+        row.each(e.cast(y if scale is None else y * scale, x.dtype.name))
+        row.once(1, inverse)
+        yield row.loop(self.axes(x.ndim))
+
+    def vjp(self, x: Any, weight: Any, inverse_rms: Any, dy: Any, dinverse_rms: Any) -> Any:
+        found, dweight = [], None
+        if dy is not None:
+            found.append(F.rms_norm_gradient(x, weight, inverse_rms, dy, normalized_shape=self.row_shape))
+            if weight is not None:
+                normal = F.cast(F.cast(x, dtype=inverse_rms.dtype) * inverse_rms, dtype=x.dtype)
+                dweight = F.cast(F.sum(dy * normal, axis=self.leading(x.ndim)), dtype=weight.dtype)
+        if dinverse_rms is not None:
+            cube = inverse_rms * inverse_rms * inverse_rms
+            slope = F.divide_by_count(-dinverse_rms * cube, x, axis=self.axes(x.ndim))
+            found.append(F.cast(F.cast(x, dtype=inverse_rms.dtype) * slope, dtype=x.dtype))
+        return found[0] if len(found) == 1 else found[0] + found[1], dweight
+
+    def reference(self, x: Any, weight: Any = None) -> Any:
+        eps = EPSILON[str(as_dtype(x.dtype))] if self.eps is None else self.eps
+        inverse = 1 / np.sqrt(np.mean(x * x, self.axes(np.ndim(x)), keepdims=True) + eps)
+        return x * inverse * (1 if weight is None else weight), inverse
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((3, 4)), 4, dtypes=("float32", "float64"))
+        yield Sample(arrays((2, 3, 4)), (3, 4), arrays((3, 4)), dtypes=("float32", "float64"))
+        yield Sample(arrays((2, 3, 4)), 4, arrays((4,)), eps=0.5)
+        yield Sample(arrays((0, 4)), 4)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, f"{cls.name}: normalized_shape (3,)", Sample(arrays((2, 4)), 3)
+        yield ShapeError, f"{cls.name}: weight must have", Sample(arrays((2, 4)), 4, arrays((3,)))
+
+
+@op
+class RmsNormGradient(LastAxes):
+    """The gradient of rms_norm's x, by one program for each row."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ("dx",)
+
+    def infer(
+        self, x: TensorType, weight: TensorType | None, inverse_rms: TensorType, dy: TensorType
+    ) -> TensorType:
+        return x.like()
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, weight: TensorType | None, inverse_rms: TensorType, dy: TensorType
+    ) -> Iterator[Loop]:
+        kind = inverse_rms.dtype.name
+        row = Row(inputs=4)
+        inverse = e.load(2, kind)
+        normal = e.cast(e.load(0, x.dtype.name), kind) * inverse
+        scale = wide(1, weight, kind)
+        slope = e.cast(e.load(3, dy.dtype.name), kind)
+        slope = slope if scale is None else slope * scale
+        along = row.sum(slope * normal) / row.number(self.count(), kind)
+        row.each(e.cast((slope - normal * along) * inverse, x.dtype.name))
+        yield row.loop(self.axes(x.ndim))
+
+    def decompose(self, x: Any, weight: Any, inverse_rms: Any, dy: Any) -> Any:
+        slope = F.cast(dy, dtype=inverse_rms.dtype)
+        slope = slope if weight is None else slope * F.cast(weight, dtype=inverse_rms.dtype)
+        normal = F.cast(x, dtype=inverse_rms.dtype) * inverse_rms
+        along = F.mean(slope * normal, axis=self.axes(x.ndim), keepdims=True)
+        return F.cast((slope - normal * along) * inverse_rms, dtype=x.dtype)
+
+
+def others(ndim: int) -> tuple[int, ...]:
+    """All axes but the channels'."""
+    return tuple(d for d in range(ndim) if d != 1)
+
+
+def along_channels(value: Any, ndim: int) -> Any:
+    """[c] as [1, c, 1, ...]."""
+    return F.expand_dims(value, axis=others(ndim)) if value is not None else None
+
+
+@op
+class BatchNorm(Op):
+    """(x - mean) / sqrt(variance + eps) * weight + bias for each channel, the sizes of axis 1.
+
+    x: float[n, c, ...]; running_mean, running_var: float[c], or None in training; weight, bias: float[c], or None.
+    training: the mean and variance are those of x over all other axes, and the running ones move towards them by the
+    share momentum (the variance with n - 1 for n); else they are the running ones. momentum, eps: numbers given when it
+    runs. Returns x's shape and dtype. Raises ShapeError for fewer than 2 dimensions or sizes other than c, ValueError
+    without running ones outside of training, DTypeError for integers.
+    Source: Ioffe, Szegedy 2015, Batch normalization.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.batch_norm(wf.tensor([[1.], [3.]]), None, None, training=True, eps=0.)
+    tensor([[-1.],
+            [ 1.]], dtype=float32, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "normalization"
+    learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    method: ClassVar[bool] = False
+    training: bool = False
+    momentum: Runtime[float] = 0.1
+    eps: Runtime[float] = 1e-5
+    positional: ClassVar[tuple[str, ...]] = ("training", "momentum", "eps")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("y", "mean", "inverse_std", "new_mean", "new_var") if self.training else ("y",)
+
+    @property
+    def hidden(self) -> int:  # type: ignore[override]
+        return len(self.outputs) - 1
+
+    @property
+    def writes(self) -> dict[str, str]:  # type: ignore[override]
+        return {"running_mean": "new_mean", "running_var": "new_var"} if self.training else {}
+
+    def infer(
+        self,
+        x: TensorType,
+        running_mean: TensorType | None = None,
+        running_var: TensorType | None = None,
+        weight: TensorType | None = None,
+        bias: TensorType | None = None,
+    ) -> Any:
+        given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+        self.require_floats(x=x, **given)
+        if x.ndim < 2:
+            raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
+        for name, t in given.items():
+            if t is not None and t.shape != (x.shape[1],):
+                raise self.fail(
+                    ShapeError, f"{name} needs one number for each of {x.shape[1]} channels", **{name: t}
+                )
+        if (running_mean is None) != (running_var is None):
+            raise self.fail(ValueError, "needs both of running_mean and running_var, or none", x=x)
+        if not self.training:
+            if running_mean is None:
+                raise self.fail(ValueError, "needs running_mean and running_var outside of training", x=x)
+            return x.like()
+        kind = statistics_dtype(x)
+        kept = x.like([n if d == 1 else 1 for d, n in enumerate(x.shape)], kind)
+        new = [x.like((x.shape[1],), kind if t is None else t.dtype) for t in (running_mean, running_var)]
+        return x.like(), kept, kept, *new
+
+    def decompose(self, x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any) -> Any:
+        scale, shift = along_channels(weight, x.ndim), along_channels(bias, x.ndim)
+        if self.training:
+            y, mean, inverse, variance = F.normalize(x, scale, shift, axes=others(x.ndim), eps=self.eps)
+            flat = [F.squeeze(v, axis=others(x.ndim)) for v in (mean, variance)]
+            if running_mean is None:
+                return y, mean, inverse, *flat
+            unbiased = flat[1] * F.count_ratio(x, axes=others(x.ndim))
+            new = [
+                F.cast(F.lerp(F.cast(old, dtype=mean.dtype), now, self.momentum), dtype=old.dtype)
+                for old, now in ((running_mean, flat[0]), (running_var, unbiased))
+            ]
+            return y, mean, inverse, *new
+        kind = statistics_dtype(x.type)
+        slope = F.rsqrt(F.cast(along_channels(running_var, x.ndim), dtype=kind) + self.eps)
+        slope = slope if scale is None else slope * F.cast(scale, dtype=kind)
+        y = (F.cast(x, dtype=kind) - F.cast(along_channels(running_mean, x.ndim), dtype=kind)) * slope
+        return F.cast(y if shift is None else y + F.cast(shift, dtype=kind), dtype=x.dtype)
+
+    def vjp(self, *values: Any) -> Any:
+        if not self.training:
+            return NotImplemented
+        x, _, _, weight, bias, _, mean, inverse, _, _, dy, dmean, dinverse, *_ = values
+        axes = others(x.ndim)
+        scale = along_channels(weight, x.ndim)
+        dx = dweight = dbias = None
+        if dy is not None:
+            dx, dscale, dshift = F.normalize_gradient(x, scale, mean, inverse, dy, axes=axes)
+            if weight is not None:
+                dweight = F.cast(F.squeeze(dscale, axis=axes), dtype=weight.dtype)
+            if bias is not None:
+                dbias = F.cast(F.squeeze(dshift, axis=axes), dtype=bias.dtype)
+        return through_statistics(x, axes, dx, mean, inverse, dmean, dinverse), None, None, dweight, dbias
+
+    def reference(
+        self, x: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None
+    ) -> Any:
+        axes = others(np.ndim(x))
+
+        def spread(v: Any) -> Any:
+            return np.expand_dims(v, axes)
+
+        mean = np.mean(x, axes, keepdims=True) if self.training else spread(running_mean)
+        variance = np.var(x, axes, keepdims=True) if self.training else spread(running_var)
+        inverse = 1 / np.sqrt(variance + self.eps)
+        y = (x - mean) * inverse * (1 if weight is None else spread(weight)) + (
+            0 if bias is None else spread(bias)
+        )
+        if not self.training:
+            return y
+        flat_mean, flat_variance = np.squeeze(mean, axes), np.squeeze(variance, axes)
+        if running_mean is None:
+            return y, mean, inverse, flat_mean, flat_variance
+        n = np.size(x) / np.shape(x)[1]
+        share = self.momentum
+        return (
+            y,
+            mean,
+            inverse,
+            running_mean + share * (flat_mean - running_mean),
+            running_var + share * (flat_variance * n / (n - 1) - running_var),
+        )
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        learnt = arrays((3,)), arrays((3,))
+        running = arrays((3,)), Array((3,), low=0.5, high=2.0)
+        for shape in ((4, 3), (2, 3, 4), (2, 3, 2, 2)):
+            yield Sample(arrays(shape), *running, *learnt)
+            yield Sample(arrays(shape), *running, *learnt, training=True)
+        yield Sample(arrays((4, 3)), *running)
+        yield Sample(arrays((4, 3)), None, None, None, arrays((3,)), training=True)
+        yield Sample(arrays((4, 3)), *running, training=True, momentum=0.5, eps=0.25)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "batch_norm: needs at least 2", Sample(arrays((2,)), None, None, training=True)
+        yield ShapeError, "weight needs one", Sample(arrays((2, 3)), None, None, arrays((2,)), training=True)
+        yield ValueError, "outside of training", Sample(arrays((2, 3)))
+
+
+@op
+class CountRatio(Op):
+    """n / (n - 1) of x's number of elements along axes, 0-d, in the type of statistics; inf for one."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    axes: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x.like([], statistics_dtype(x))
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        kind = statistics_dtype(x).name
+        row = Row(inputs=1)
+        count: Any = 1
+        for axis in self.axes:
+            count = x.shape[axis] * count
+        number = row.number(count, kind)
+        row.once(0, number / (number - 1))
+        yield row.loop(tuple(range(x.ndim)))
+
+    def vjp(self, x: Any) -> Any:
+        return None
+
+
+@op
+class Normalize(Op):
+    """(x - mean) / sqrt(variance + eps) * weight + bias along axes; weight and bias broadcast.
+
+    Outputs: y, mean, 1 / sqrt(variance + eps), variance, those with size 1 along the axes.
+    """
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ("y", "mean", "inverse_std", "variance")
+    axes: tuple[int, ...]
+    eps: Runtime[float]
+
+    def infer(self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None) -> Any:
+        kept = x.like([1 if d in self.axes else n for d, n in enumerate(x.shape)], statistics_dtype(x))
+        return x.like(), kept, kept, kept
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None
+    ) -> Iterator[Loop]:
+        kind = statistics_dtype(x).name
+        row = Row(inputs=3)
+        count: Any = 1
+        for axis in self.axes:
+            count = x.shape[axis] * count
+        number = row.number(count, kind)
+        value = e.cast(e.load(0, x.dtype.name), kind)
+        mean = row.sum(value) / number
+        apart = value - mean
+        variance = row.sum(apart * apart) / number
+        inverse = e.call("rsqrt", variance + row.number(self.eps, kind))
+        y = apart * inverse
+        scale, shift = wide(1, weight, kind), wide(2, bias, kind)
+        y = y if scale is None else y * scale
+        y = y if shift is None else y + shift
+        row.each(e.cast(y, x.dtype.name))
+        row.once(1, mean, inverse, variance)
+        yield row.loop(self.axes)
+
+    def decompose(self, x: Any, weight: Any, bias: Any) -> Any:
+        kind = statistics_dtype(x.type)
+        value = F.cast(x, dtype=kind)
+        mean = F.mean(value, axis=self.axes, keepdims=True)
+        variance = F.var(value, axis=self.axes, keepdims=True)
+        inverse = F.rsqrt(variance + self.eps)
+        y = (value - mean) * inverse
+        y = y if weight is None else y * F.cast(weight, dtype=kind)
+        y = y if bias is None else y + F.cast(bias, dtype=kind)
+        return F.cast(y, dtype=x.dtype), mean, inverse, variance
+
+
+@op
+class NormalizeGradient(Op):
+    """The gradients of normalize's x, weight and bias, by one program for each row."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ("dx", "dweight", "dbias")
+    axes: tuple[int, ...]
+
+    def infer(
+        self,
+        x: TensorType,
+        weight: TensorType | None,
+        mean: TensorType,
+        inverse_std: TensorType,
+        dy: TensorType,
+    ) -> Any:
+        return x.like(), mean.like(), mean.like()
+
+    def kernels(  # type: ignore[override]
+        self,
+        x: TensorType,
+        weight: TensorType | None,
+        mean: TensorType,
+        inverse_std: TensorType,
+        dy: TensorType,
+    ) -> Iterator[Loop]:
+        kind = mean.dtype.name
+        row = Row(inputs=5)
+        count: Any = 1
+        for axis in self.axes:
+            count = x.shape[axis] * count
+        number = row.number(count, kind)
+        inverse = e.load(3, kind)
+        normal = (e.cast(e.load(0, x.dtype.name), kind) - e.load(2, kind)) * inverse
+        slope = e.cast(e.load(4, dy.dtype.name), kind)
+        total, along = row.sum(slope), row.sum(slope * normal)
+        scale = wide(1, weight, kind)
+        factor = inverse if scale is None else inverse * scale
+        row.each(e.cast((slope - total / number - normal * (along / number)) * factor, x.dtype.name))
+        row.once(1, along, total)
+        yield row.loop(self.axes)
+
+    def decompose(self, x: Any, weight: Any, mean: Any, inverse_std: Any, dy: Any) -> Any:
+        slope, value = F.cast(dy, dtype=mean.dtype), F.cast(x, dtype=mean.dtype)
+        normal = (value - mean) * inverse_std
+        total, along = (F.sum(v, axis=self.axes, keepdims=True) for v in (slope, slope * normal))
+        means = [F.divide_by_count(v, x, axis=self.axes) for v in (total, along)]
+        factor = inverse_std if weight is None else inverse_std * F.cast(weight, dtype=mean.dtype)
+        return F.cast((slope - means[0] - normal * means[1]) * factor, dtype=x.dtype), along, total
+
+
+class Grouped(Op):
+    """Base: each sample's channels are normalized in groups."""
+
+    family: ClassVar[str] = "normalization"
+    learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    method: ClassVar[bool] = False
+    eps: Runtime[float] = 1e-5
+
+    def groups(self, channels: Any) -> Any:
+        """How many groups."""
+        raise NotImplementedError
+
+    def infer(
+        self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None
+    ) -> TensorType:
+        self.require_floats(x=x, weight=weight, bias=bias)
+        if x.ndim < 2:
+            raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
+        groups = self.groups(x.shape[1])
+        if groups < 1 or int(x.shape[1]) % groups:
+            raise self.fail(ShapeError, f"{x.shape[1]} channels do not make {groups} groups", x=x)
+        for name, t in (("weight", weight), ("bias", bias)):
+            if t is not None and t.shape != (x.shape[1],):
+                raise self.fail(
+                    ShapeError, f"{name} needs one number for each of {x.shape[1]} channels", **{name: t}
+                )
+        return x.like()
+
+    def decompose(self, x: Any, weight: Any, bias: Any) -> Any:
+        groups = self.groups(x.shape[1])
+        rows = F.reshape(x, shape=(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+        shape = rows.shape[2:]
+        y = F.reshape(F.layer_norm(rows, shape, eps=self.eps), shape=x.shape)
+        y = y if weight is None else y * along_channels(weight, x.ndim)
+        return F.cast(y if bias is None else y + along_channels(bias, x.ndim), dtype=x.dtype)
+
+    def reference(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
+        groups = self.groups(np.shape(x)[1])
+        rows = x.reshape(x.shape[0], groups, -1)
+        mean, variance = np.mean(rows, -1, keepdims=True), np.var(rows, -1, keepdims=True)
+        y = ((rows - mean) / np.sqrt(variance + self.eps)).reshape(x.shape)
+        axes = others(np.ndim(x))
+        y = y if weight is None else y * np.expand_dims(weight, axes)
+        return y if bias is None else y + np.expand_dims(bias, axes)
+
+
+@op
+class GroupNorm(Grouped):
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each group of a sample's channels.
+
+    x: float[n, c, ...]; num_groups: how many, a divisor of c; weight, bias: float[c], or None; eps: a number given when it
+    runs. Returns x's shape and dtype. Raises ShapeError if c does not make that many groups or weight and bias do not have
+    its size, DTypeError for integers.
+    Source: Wu, He 2018, Group normalization.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.group_norm(wf.tensor([[1., 3., 5., 9.]]), 2, eps=0.)
+    tensor([[-1.,  1., -1.,  1.]], dtype=float32, device=cpu:0)
+    """
+
+    num_groups: int
+    positional: ClassVar[tuple[str, ...]] = ("x", "num_groups", "weight", "bias", "eps")
+
+    def groups(self, channels: Any) -> Any:
+        return self.num_groups
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 4, 3)), 2, arrays((4,)), arrays((4,)))
+        yield Sample(arrays((2, 4, 3, 2)), 1)
+        yield Sample(arrays((2, 4)), num_groups=2, eps=0.5)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "group_norm: 4 channels do not make 3", Sample(arrays((2, 4)), 3)
+
+
+@op
+class InstanceNorm(Grouped):
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each channel of each sample.
+
+    x: float[n, c, ...]; weight, bias: float[c], or None; eps: a number given when it runs. Returns x's shape and dtype.
+    Raises ShapeError if weight and bias do not have the size c, DTypeError for integers.
+    Source: Ulyanov, Vedaldi, Lempitsky 2016, Instance normalization.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.instance_norm(wf.tensor([[[1., 3.], [5., 9.]]]), eps=0.)
+    tensor([[[-1.,  1.],
+             [-1.,  1.]]], dtype=float32, device=cpu:0)
+    """
+
+    positional: ClassVar[tuple[str, ...]] = ("eps",)
+
+    def groups(self, channels: Any) -> Any:
+        return int(channels)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 4, 3)), arrays((4,)), arrays((4,)))
+        yield Sample(arrays((2, 4, 3, 2)), eps=0.5)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "instance_norm: weight needs", Sample(arrays((2, 4, 3)), arrays((3,)))

@@ -1,0 +1,313 @@
+"""Recurrent layers over sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft import _core
+from weft.base.dtype import as_dtype, float32, uint8
+from weft.base.errors import ShapeError
+from weft.ops import functions as F
+from weft.ops.indexing import zeros_like
+from weft.ops.kernels import Native
+from weft.ops.node import constant
+from weft.ops.op import Op, op
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType, promote
+
+Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+
+class Recurrent(Op):
+    """Base of layers with weights for every layer and direction: w_ih, w_hh, b_ih, b_hh, one after the other."""
+
+    family: ClassVar[str] = "recurrent"
+    method: ClassVar[bool] = False
+    gates: ClassVar[int] = 4
+    bidirectional: bool = False
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def layers(self, parameters: Sequence[Any]) -> int:
+        return len(parameters) // (4 * self.directions)
+
+    def check_parameters(
+        self, x: TensorType, states: dict[str, TensorType], parameters: Sequence[TensorType]
+    ) -> int:
+        """Raises ShapeError unless all fit together; returns h."""
+        given = {"x": x, **states}
+        self.require_floats(**given, **{f"parameter{k}": t for k, t in enumerate(parameters)})
+        if x.ndim != 3:
+            raise self.fail(ShapeError, "x needs 3 dimensions, [t, n, c]", **given)
+        if not parameters or len(parameters) % (4 * self.directions):
+            what = f"{4 * self.directions} of each layer"
+            raise self.fail(ShapeError, f"{len(parameters)} parameters, not {what}", **given)
+        layers = self.layers(parameters)
+        hidden = parameters[1].shape[-1]
+        for name, t in states.items():
+            state = (layers * self.directions, x.shape[1], hidden)
+            if t.shape != state:
+                raise self.fail(ShapeError, f"{name} needs the shape {state}", **given)
+        for k in range(layers * self.directions):
+            inputs = x.shape[2] if k < self.directions else hidden * self.directions
+            rows = self.gates * hidden
+            for t, wanted, name in zip(
+                parameters[4 * k : 4 * k + 4],
+                ((rows, inputs), (rows, hidden), (rows,), (rows,)),
+                ("w_ih", "w_hh", "b_ih", "b_hh"),
+                strict=True,
+            ):
+                if t.shape != wanted:
+                    raise self.fail(
+                        ShapeError,
+                        f"{name} of layer {k // self.directions} needs the shape {wanted}",
+                        **{name: t},
+                    )
+        return int(hidden)
+
+
+@op
+class Lstm(Recurrent):
+    """Layers of long short-term memory: at every step i, f, g, o = x W_ih^T + b_ih + h W_hh^T + b_hh,
+    c = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c).
+
+    x: float[t, n, c]; h0, c0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both
+    of its directions, w_ih [4 h, inputs], w_hh [4 h, h], b_ih [4 h], b_hh [4 h], rows in the order i, f, g, o. A layer
+    above the first has the outputs below as its inputs, [h * directions]. Returns y [t, n, h * directions], and the
+    last hn and cn in the shape of h0.
+    Raises ShapeError if shapes do not fit, DTypeError unless all are floats.
+    Source: Hochreiter, Schmidhuber 1997; Gers, Schmidhuber, Cummins 2000 (f); the order of gates is PyTorch's.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> h0 = wf.zeros((1, 2, 3))
+    >>> F.lstm(wf.ones((5, 2, 4)), h0, h0, wf.ones((12, 4)), wf.ones((12, 3)), wf.ones(12), wf.ones(12))[0].shape
+    (5, 2, 3)
+    """
+
+    outputs = ("y", "hn", "cn", "workspace")
+    hidden = 1
+
+    def infer(self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType) -> Any:
+        size = self.check_parameters(x, {"h0": h0, "c0": c0}, parameters)
+        common = promote(x, h0, c0, *parameters)
+        y = x.like((*x.shape[:2], size * self.directions), common)
+        layers = self.layers(parameters)
+        workspace = x.like((self.workspace_bytes(x, y, layers),), uint8)
+        return y, h0.like(dtype=common), c0.like(dtype=common), workspace
+
+    def workspace_bytes(self, x: TensorType, y: TensorType, layers: int) -> int:
+        """What the native kernel leaves for the gradient's."""
+        if not is_native(x, y):
+            return 0
+        if not hasattr(_core, "onednn_lstm"):
+            return 0
+        kernel = self.native(row_major(x), row_major(y), layers, training=True)
+        return 0 if kernel is None else int(kernel.layout(3 + 4 * layers * self.directions + 3).bytes)
+
+    def native(self, x: Geometry, y: Geometry, layers: int, training: bool) -> Any:
+        return _core.onednn_lstm(x, y, layers=layers, bidirectional=self.bidirectional, training=training)
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType
+    ) -> Iterator[Native]:
+        if not is_native(x, h0, c0, *parameters):
+            return
+        layers = self.layers(parameters)
+
+        def make(inputs: Sequence[Geometry], outputs: Sequence[Any]) -> Any:
+            return self.native(inputs[0], outputs[0], layers, training=outputs[3] is not None)
+
+        yield Native(make, contiguous=tuple(range(1, 3 + len(parameters))), optional=(3,))
+
+    def decompose(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
+        layers = self.layers(parameters)
+        first = x
+        last_h, last_c = [], []
+        for layer in range(layers):
+            made = []
+            for direction in range(self.directions):
+                k = layer * self.directions + direction
+                h, c = (_one(state, k) for state in (h0, c0))
+                outputs, h, c = _lstm_layer(x, h, c, parameters[4 * k : 4 * k + 4], direction == 1)
+                made.append(outputs)
+                last_h.append(h)
+                last_c.append(c)
+            x = F.concat(made, axis=-1) if len(made) > 1 else made[0]
+        size = self.workspace_bytes(first.type, x.type, layers)
+        workspace = F.broadcast_to(constant(0, uint8), shape=(size,))
+        return x, F.stack(last_h, axis=0), F.stack(last_c, axis=0), workspace
+
+    def vjp(
+        self,
+        x: Any,
+        h0: Any,
+        c0: Any,
+        parameters: Any,
+        y: Any,
+        hn: Any,
+        cn: Any,
+        workspace: Any,
+        dy: Any,
+        dhn: Any,
+        dcn: Any,
+    ) -> Any:
+        if not workspace.shape[0]:
+            return NotImplemented
+        slopes = (zeros_like(v) if d is None else d for v, d in ((y, dy), (hn, dhn), (cn, dcn)))
+        return F.lstm_gradient(
+            x, h0, c0, y, hn, cn, workspace, *slopes, *parameters, bidirectional=self.bidirectional
+        )
+
+    def reference(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
+        last_h, last_c = [], []
+        dtype = np.result_type(x, h0, c0, *parameters)
+        first = x
+        for layer in range(self.layers(parameters)):
+            made = []
+            for direction in range(self.directions):
+                k = layer * self.directions + direction
+                w, u, b, d = parameters[4 * k : 4 * k + 4]
+                h, c = h0[k], c0[k]
+                steps = range(len(x)) if direction == 0 else range(len(x) - 1, -1, -1)
+                outputs = np.zeros((*x.shape[:2], h.shape[-1]), dtype)
+                for t in steps:
+                    gates = x[t] @ w.T + b + h @ u.T + d
+                    i, f, g, o = np.split(gates, 4, axis=-1)
+                    c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
+                    h = _sigmoid(o) * np.tanh(c)
+                    outputs[t] = h
+                made.append(outputs)
+                last_h.append(h)
+                last_c.append(c)
+            x = np.concatenate(made, axis=-1)
+        size = self.workspace_bytes(_type(first), _type(x), self.layers(parameters))
+        return x, np.stack(last_h), np.stack(last_c), np.zeros(size, np.uint8)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        def parameters(c: int, h: int, layers: int, directions: int) -> list[Any]:
+            found = []
+            for k in range(layers * directions):
+                inputs = c if k < directions else h * directions
+                found += [arrays((4 * h, inputs)), arrays((4 * h, h)), arrays((4 * h,)), arrays((4 * h,))]
+            return found
+
+        x = arrays((3, 2, 2))
+        yield Sample(x, arrays((1, 2, 3)), arrays((1, 2, 3)), *parameters(2, 3, 1, 1))
+        yield Sample(x, arrays((2, 2, 2)), arrays((2, 2, 2)), *parameters(2, 2, 2, 1))
+        yield Sample(
+            x,
+            arrays((4, 2, 2)),
+            arrays((4, 2, 2)),
+            *parameters(2, 2, 2, 2),
+            bidirectional=True,
+            gradient=False,
+        )
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        w = [arrays((12, 2)), arrays((12, 3)), arrays((12,)), arrays((12,))]
+        state = arrays((1, 2, 3))
+        yield ShapeError, "x needs 3 dimensions", Sample(arrays((3, 2)), state, state, *w)
+        yield ShapeError, "2 parameters, not 4 of each layer", Sample(arrays((3, 2, 2)), state, state, *w[:2])
+        yield (
+            ShapeError,
+            "c0 needs the shape (1, 2, 3)",
+            Sample(arrays((3, 2, 2)), state, arrays((1, 1, 3)), *w),
+        )
+        yield (
+            ShapeError,
+            "w_ih of layer 0 needs the shape (12, 4)",
+            Sample(arrays((3, 2, 4)), state, state, *w),
+        )
+
+
+def is_native(*types: TensorType) -> bool:
+    """oneDNN's layers in bfloat16 want some operands in float32: float32 alone is taken."""
+    return all(t.dtype is float32 for t in types) and all(n for t in types for n in t.shape)
+
+
+def row_major(t: TensorType) -> Geometry:
+    strides: list[int] = []
+    step = 1
+    for n in reversed(t.shape):
+        strides.insert(0, step)
+        step *= int(n)
+    return t.dtype.name, tuple(int(n) for n in t.shape), tuple(strides)
+
+
+def _type(array: Any) -> TensorType:
+    return TensorType(array.shape, as_dtype(array.dtype))
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _one(x: Any, k: int) -> Any:
+    """x[k]."""
+    return F.basic_index(x, items=(k, *((0, n, 1) for n in x.shape[1:])))
+
+
+def _lstm_layer(x: Any, h: Any, c: Any, parameters: Sequence[Any], reverse: bool) -> tuple[Any, Any, Any]:
+    """One direction of one layer: the inputs' part of all steps at once, then step by step."""
+    w_ih, w_hh, b_ih, b_hh = parameters
+    inputs = F.linear(x, w_ih, b_ih + b_hh)
+    size = h.shape[-1]
+    made: dict[int, Any] = {}
+    steps = range(int(x.shape[0]))
+    for t in reversed(steps) if reverse else steps:
+        gates = _one(inputs, t) + F.linear(h, w_hh)
+        i, f, g, o = (
+            F.basic_index(gates, items=((0, gates.shape[0], 1), (k * size, size, 1))) for k in range(4)
+        )
+        c = F.sigmoid(f) * c + F.sigmoid(i) * F.tanh(g)
+        h = F.sigmoid(o) * F.tanh(c)
+        made[t] = h
+    return F.stack([made[t] for t in steps], axis=0), h, c
+
+
+@op
+class LstmGradient(Recurrent):
+    """The gradients of an lstm's inputs: x, h0, c0, then the parameters. All is float32; has no gradient itself."""
+
+    public: ClassVar[bool] = False
+    outputs = ("*gradient",)
+
+    def infer(
+        self,
+        x: TensorType,
+        h0: TensorType,
+        c0: TensorType,
+        y: TensorType,
+        hn: TensorType,
+        cn: TensorType,
+        workspace: TensorType,
+        dy: TensorType,
+        dhn: TensorType,
+        dcn: TensorType,
+        *parameters: TensorType,
+    ) -> Any:
+        return tuple(t.like() for t in (x, h0, c0, *parameters))
+
+    def kernels(self, *inputs: TensorType | None) -> Iterator[Native]:
+        parameters = len(inputs) - 10
+        layers = parameters // (4 * self.directions)
+
+        def make(given: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
+            return _core.onednn_lstm_backward(
+                given[0], given[3], layers=layers, bidirectional=self.bidirectional
+            )
+
+        last = len(inputs)
+        order = (0, 1, 2, *range(10, last), *range(3, 10), *range(last, last + 3 + parameters))
+        yield Native(make, order=order, contiguous=tuple(range(last)))
+
+
+__all__ = ["Lstm", "LstmGradient", "Recurrent"]
