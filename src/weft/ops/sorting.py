@@ -214,12 +214,13 @@ class Searchsorted(Op):
         a, b = cast_all((x1, x2))
         b = F.expand_dims(b, axis=0) if x2.ndim == 0 else b
         a = F.broadcast_to(a, shape=(*b.shape[:-1], a.shape[-1]))
-        return F.reshape(F.searchsorted(a, b, side=self.side), shape=x2.shape)
+        return F.reshape(F.searchsorted(a, b, side=side), shape=x2.shape)
 
     def reference(self, x1: Any, x2: Any) -> Any:
+        side: Any = self.side
         if np.ndim(x1) == 1:
-            return np.searchsorted(x1, x2, self.side)
-        places = [np.searchsorted(x1[k], x2[k], self.side) for k in np.ndindex(x1.shape[:-1])]
+            return np.searchsorted(x1, x2, side)
+        places = [np.searchsorted(x1[k], x2[k], side) for k in np.ndindex(x1.shape[:-1])]
         return np.reshape(places, x2.shape).astype(np.int64)
 
     @classmethod
