@@ -46,7 +46,8 @@ class PointwiseLoss(Pointwise):
     def infer(self, *inputs: TensorType | None) -> TensorType:
         full = super().infer(*inputs)
         x, target = inputs[:2]
-        assert x is not None and target is not None
+        assert x is not None
+        assert target is not None
         if x.shape != target.shape and not target.weak:
             raise self.fail(ShapeError, "x and target must have the same shape", x=x, target=target)
         if full.shape != x.shape:
@@ -131,8 +132,8 @@ class PointwiseLoss(Pointwise):
 class MseLoss(PointwiseLoss):
     """(x - target)^2: the squared error.
 
-    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type,
-    0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
     Source: Legendre 1805, Nouvelles méthodes pour la détermination des orbites des comètes.
 
     >>> import weft as wf
@@ -152,8 +153,8 @@ class MseLoss(PointwiseLoss):
 class L1Loss(PointwiseLoss):
     """|x - target|: the absolute error. The gradient at 0 is 0.
 
-    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type,
-    0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
     Source: Boscovich 1757, De litteraria expeditione per pontificiam ditionem.
 
     >>> import weft as wf
@@ -173,9 +174,9 @@ class L1Loss(PointwiseLoss):
 class SmoothL1Loss(PointwiseLoss):
     """|d| - beta / 2 where |d| >= beta, else d^2 / (2 beta), with d = x - target.
 
-    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; beta: a number given when it
-    runs, 0 for the absolute error. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ,
-    ValueError for another word.
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; beta: a number given when
+    it runs, 0 for the absolute error. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes
+    differ, ValueError for another word.
     Source: Girshick 2015, Fast R-CNN.
 
     >>> import weft as wf
@@ -205,9 +206,9 @@ class SmoothL1Loss(PointwiseLoss):
 class HuberLoss(PointwiseLoss):
     """delta (|d| - delta / 2) where |d| > delta, else d^2 / 2, with d = x - target.
 
-    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; delta: a number given when
-    it runs. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another
-    word.
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; delta: a number given
+    when it runs. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for
+    another word.
     Source: Huber 1964, Robust estimation of a location parameter.
 
     >>> import weft as wf
@@ -235,8 +236,8 @@ class KlDiv(PointwiseLoss):
     """target (log(target) - x): what x, logarithms of probabilities, lacks of the probabilities target.
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, "batchmean" (the sum divided by the
-    size of axis 0), or "none"; log_target: target holds logarithms, too. Returns the promoted type, 0-d or of x's shape.
-    0 where target is 0. Raises ShapeError if shapes differ, ValueError for another word.
+    size of axis 0), or "none"; log_target: target holds logarithms, too. Returns the promoted type, 0-d or of x's
+    shape. 0 where target is 0. Raises ShapeError if shapes differ, ValueError for another word.
     Source: Kullback, Leibler 1951, On information and sufficiency.
 
     >>> import weft as wf
@@ -268,14 +269,14 @@ class BinaryCrossEntropy(PointwiseLoss):
     """-(target log(x) + (1 - target) log(1 - x)), with logarithms of at least -100.
 
     x: probabilities, float[...]; target: of the same shape; weight: factors that broadcast to it, or None; reduction:
-    "mean" or "sum" of all elements, or "none". Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes
-    differ, ValueError for another word.
+    "mean" or "sum" of all elements, or "none". Returns the promoted type, 0-d or of x's shape. Raises ShapeError if
+    shapes differ, ValueError for another word.
     Source: Good 1952, Rational decisions.
 
     >>> import weft as wf
     >>> import weft.functional as F
     >>> F.binary_cross_entropy(wf.tensor([0., 1.]), wf.tensor([0., 0.]), reduction="none")
-    tensor([ -0., 100.], dtype=float32, device=cpu:0)
+    tensor([  0., 100.], dtype=float32, device=cpu:0)
     """
 
     domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((0.1, 0.9), (0.0, 1.0))
@@ -306,9 +307,9 @@ class BinaryCrossEntropy(PointwiseLoss):
 class BinaryCrossEntropyWithLogits(PointwiseLoss):
     """binary_cross_entropy of sigmoid(x), finite for all finite x.
 
-    x: float[...]; target: of the same shape; weight: factors that broadcast to it, or None; pos_weight: further ones for
-    the part that target has, or None; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type,
-    0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    x: float[...]; target: of the same shape; weight: factors that broadcast to it, or None; pos_weight: further ones
+    for the part that target has, or None; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
     Source: PyTorch's binary_cross_entropy_with_logits.
 
     >>> import weft as wf
@@ -418,8 +419,8 @@ class ClassRow(Op):
 class CrossEntropyRows(ClassRow):
     """cross_entropy's loss of every row, and what the row counts for the mean.
 
-    The probabilities are not stored: one pass finds the greatest logit, one sums the exponentials and picks the target's.
-    A target that is no class and not ignore_index gives NaN.
+    The probabilities are not stored: one pass finds the greatest logit, one sums the exponentials and picks the
+    target's. A target that is no class and not ignore_index gives NaN.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("losses", "shares")
@@ -509,12 +510,11 @@ class CrossEntropy(Classes):
     """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x))).
 
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
-    ignore_index count nothing, others outside of 0..c-1 give NaN; or probabilities of x's shape; weight: float[c], or None, without a
-    gradient;
-    label_smoothing: this share of the target is spread over all classes; reduction: "sum" of all rows, "mean" (the sum
-    divided by the sum of weight[t], or by the number of rows for probabilities), or "none". Returns x's dtype, 0-d or
-    target's shape. Raises ShapeError if shapes do not fit, DTypeError for other types, ValueError for another word or a
-    label_smoothing outside of 0..1.
+    ignore_index count nothing, others outside of 0..c-1 give NaN; or probabilities of x's shape; weight: float[c], or
+    None, without a gradient; label_smoothing: this share of the target is spread over all classes; reduction: "sum" of
+    all rows, "mean" (the sum divided by the sum of weight[t], or by the number of rows for probabilities), or "none".
+    Returns x's dtype, 0-d or target's shape. Raises ShapeError if shapes do not fit, DTypeError for other types,
+    ValueError for another word or a label_smoothing outside of 0..1.
     Source: Szegedy et al. 2016, Rethinking the inception architecture (label smoothing); PyTorch's cross_entropy.
 
     >>> import weft as wf
@@ -697,8 +697,8 @@ class NllLoss(Classes):
 
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
     ignore_index count nothing, others outside of 0..c-1 as 0; weight: float[c], or None; reduction: "sum" of all rows,
-    "mean" (the sum divided by the sum of weight[t]), or "none". Returns x's dtype, 0-d or target's shape. Raises ShapeError
-    if shapes do not fit, DTypeError for other types, ValueError for another word.
+    "mean" (the sum divided by the sum of weight[t]), or "none". Returns x's dtype, 0-d or target's shape. Raises
+    ShapeError if shapes do not fit, DTypeError for other types, ValueError for another word.
     Source: PyTorch's nll_loss.
 
     >>> import weft as wf

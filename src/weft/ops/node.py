@@ -23,9 +23,10 @@ __all__ = ["Node", "Value", "apply", "constant", "input_value"]
 
 
 class Node:
-    """An operator applied to values. inputs: None where an optional one is missing; runtime: Values of Runtime attributes.
+    """An operator applied to values.
 
-    op is None for what is given from outside: inputs (of a name) and constants (of a value).
+    inputs: None where an optional one is missing; runtime: Values of Runtime attributes. op is None for what is given
+    from outside: inputs (of a name) and constants (of a value).
     """
 
     __slots__ = ("inputs", "name", "op", "outputs", "runtime", "value")

@@ -665,11 +665,11 @@ class Grouped(Op):
 
 @op
 class GroupNorm(Grouped):
-    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each group of a sample's channels.
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of groups of a sample's channels.
 
-    x: float[n, c, ...]; num_groups: how many, a divisor of c; weight, bias: float[c], or None; eps: a number given when it
-    runs. Returns x's shape and dtype. Raises ShapeError if c does not make that many groups or weight and bias do not have
-    its size, DTypeError for integers.
+    x: float[n, c, ...]; num_groups: how many, a divisor of c; weight, bias: float[c], or None; eps: a number given when
+    it runs. Returns x's shape and dtype. Raises ShapeError if c does not make that many groups or weight and bias do
+    not have its size, DTypeError for integers.
     Source: Wu, He 2018, Group normalization.
 
     >>> import weft as wf

@@ -39,7 +39,7 @@ class Pointwise(Op):
     result: ClassVar[str] = "same"
     smooth: ClassVar[bool] = True
 
-    def scalar(self, *x: Scalar) -> Scalar:
+    def scalar(self, *x: Any) -> Scalar:
         """The value of one element."""
         raise NotImplementedError
 

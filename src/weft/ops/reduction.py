@@ -132,8 +132,8 @@ class Prod(Reduction):
     """The product along axes.
 
     x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype, or dtype;
-    small integers and booleans give int64 (uint64). Integers wrap. An empty product is 1. Raises IndexError if an axis is
-    out of range. The gradient holds for zeros, too; its own gradient only without them.
+    small integers and booleans give int64 (uint64). Integers wrap. An empty product is 1. Raises IndexError if an axis
+    is out of range. The gradient holds for zeros, too; its own gradient only without them.
     Source: array API 2024.12, prod.
 
     >>> import weft as wf
@@ -275,8 +275,8 @@ class Quantifier(Reduction):
 class Any_(Quantifier):
     """Whether at least one is true along axes.
 
-    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool; of
-    nothing, false. Raises IndexError if an axis is out of range.
+    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool;
+    of nothing, false. Raises IndexError if an axis is out of range.
     Source: array API 2024.12, any.
 
     >>> import weft as wf
@@ -297,8 +297,8 @@ class Any_(Quantifier):
 class All(Quantifier):
     """Whether all are true along axes.
 
-    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool; of
-    nothing, true. Raises IndexError if an axis is out of range.
+    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool;
+    of nothing, true. Raises IndexError if an axis is out of range.
     Source: array API 2024.12, all.
 
     >>> import weft as wf
@@ -473,8 +473,8 @@ class Std(Spread):
 class Logsumexp(Reduction):
     """log(sum(exp(x))) along axes; finite wherever the answer is.
 
-    x: float[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype; -inf for nothing
-    and for rows of -inf. Raises IndexError if an axis is out of range, DTypeError for integers.
+    x: float[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype; -inf for
+    nothing and for rows of -inf. Raises IndexError if an axis is out of range, DTypeError for integers.
     Source: Blanchard, Higham, Higham 2021 (shifted form), IMA J. Numer. Anal. 41(4).
 
     >>> import weft as wf
@@ -497,8 +497,9 @@ class Logsumexp(Reduction):
         return self.spread(dy, x) * F.exp(x - self.spread(y, x))
 
     def reference(self, x: Any) -> Any:
-        found = np.logaddexp.reduce(x, axis=self.axis, keepdims=self.keepdims)
-        return found
+        keepdims: Any = self.keepdims
+        axis: Any = self.axis
+        return np.logaddexp.reduce(x, axis=axis, keepdims=keepdims)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -523,8 +524,8 @@ class VectorNorm(Reduction):
     """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord.
 
     x: float[...]; axis: an int, several, or None for all; ord: 2, any other number, inf (the greatest |x|), -inf (the
-    least) or 0 (how many are not 0); keepdims: leave sizes of 1. Returns x's dtype. The gradient where the norm is 0 is 0.
-    Raises IndexError if an axis is out of range, DTypeError for integers.
+    least) or 0 (how many are not 0); keepdims: leave sizes of 1. Returns x's dtype. The gradient where the norm is 0 is
+    0. Raises IndexError if an axis is out of range, DTypeError for integers.
     Source: array API 2024.12, linalg.vector_norm.
 
     >>> import weft as wf
@@ -774,9 +775,9 @@ class Cumulative(Op):
 class CumulativeSum(Cumulative):
     """The sum of a row up to each of its elements, with it.
 
-    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's, for
-    small integers and booleans int64 (uint64); include_initial: 0 comes first, and the size is n + 1; reverse: from the
-    end. Returns x's shape. Raises ShapeError without an axis, IndexError if it is out of range.
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
+    for small integers and booleans int64 (uint64); include_initial: 0 comes first, and the size is n + 1; reverse: from
+    the end. Returns x's shape. Raises ShapeError without an axis, IndexError if it is out of range.
     Source: array API 2024.12, cumulative_sum; reverse is ours.
 
     >>> import weft as wf
@@ -794,10 +795,10 @@ class CumulativeSum(Cumulative):
 class CumulativeProd(Cumulative):
     """The product of a row up to each of its elements, with it.
 
-    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's, for
-    small integers and booleans int64 (uint64); include_initial: 1 comes first, and the size is n + 1; reverse: from the
-    end. Returns x's shape. The gradient is NaN in rows with zeros. Raises ShapeError without an axis, IndexError if it is
-    out of range.
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
+    for small integers and booleans int64 (uint64); include_initial: 1 comes first, and the size is n + 1; reverse: from
+    the end. Returns x's shape. The gradient is NaN in rows with zeros. Raises ShapeError without an axis, IndexError if
+    it is out of range.
     Source: array API 2024.12, cumulative_prod; reverse is ours.
 
     >>> import weft as wf

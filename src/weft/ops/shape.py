@@ -168,8 +168,8 @@ class ExpandDims(Viewing):
 class Squeeze(Viewing):
     """A view without these dimensions of size 1.
 
-    x: [...]; axis: an int or several. Returns x's dtype. Raises IndexError if one is out of range, ShapeError if its size
-    is not 1.
+    x: [...]; axis: an int or several. Returns x's dtype. Raises IndexError if one is out of range, ShapeError if its
+    size is not 1.
     Source: array API 2024.12, squeeze.
 
     >>> import weft as wf
@@ -461,7 +461,8 @@ class Moveaxis(Permuting):
     def order(self, ndim: int) -> tuple[int, ...]:
         normalize_axes(self.name, self.source, ndim)
         normalize_axes(self.name, self.destination, ndim)
-        moved = {d % ndim: s % ndim for s, d in zip(self.source, self.destination, strict=True)}  # type: ignore[arg-type]
+        pairs: Any = zip(self.source, self.destination, strict=True)  # type: ignore[arg-type]
+        moved = {d % ndim: s % ndim for s, d in pairs}
         others = iter(a for a in range(ndim) if a not in moved.values())
         return tuple(moved[d] if d in moved else next(others) for d in range(ndim))
 
@@ -560,7 +561,7 @@ class Flip(Viewing):
                 offset = (shape[a] - 1) * strides[a] + offset
         return shape, tuple(-1 * n if d in axes else n for d, n in enumerate(strides)), offset
 
-    def vjp(self, dy: Any) -> Any:
+    def vjp(self, x: Any, dy: Any) -> Any:
         return F.flip(dy, axis=self.axis)
 
     def reference(self, x: Any) -> Any:
@@ -585,9 +586,10 @@ END = 2**62  # as a stop of slices: there is none
 class Slice(Viewing):
     """A view of the elements from starts to before stops, every steps-th, along axes, as Python's slices take them.
 
-    x: [...]; starts, stops: one number for each axis, below 0 from the end, beyond the ends the end; steps: by default 1,
-    below 0 backwards; axes: by default the first ones. Returns x's dtype. Raises IndexError if an axis is out of range,
-    ValueError if a step is 0 or the numbers of numbers differ. A stop of -2**62 goes backwards through the first one.
+    x: [...]; starts, stops: one number for each axis, below 0 from the end, beyond the ends the end; steps: by default
+    1, below 0 backwards; axes: by default the first ones. Returns x's dtype. Raises IndexError if an axis is out of
+    range, ValueError if a step is 0 or the numbers of numbers differ. A stop of -2**62 goes backwards through the first
+    one.
     Source: Python's slice; ONNX's Slice.
 
     >>> import weft as wf
@@ -613,7 +615,8 @@ class Slice(Viewing):
             raise ValueError("slice: a step must not be 0")
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        assert self.steps is not None and self.axes is not None
+        assert self.steps is not None
+        assert self.axes is not None
         normalize_axes(self.name, self.axes, len(shape))
         sizes, jumps, offset = list(shape), list(strides), 0
         for start, stop, step, axis in zip(self.starts, self.stops, self.steps, self.axes, strict=True):
@@ -625,7 +628,8 @@ class Slice(Viewing):
 
     def reference(self, x: Any) -> Any:
         where = [slice(None)] * np.ndim(x)
-        assert self.steps is not None and self.axes is not None
+        assert self.steps is not None
+        assert self.axes is not None
         for start, stop, step, axis in zip(self.starts, self.stops, self.steps, self.axes, strict=True):
             where[axis] = slice(start, stop, step)
         return np.asarray(x)[tuple(where)]
@@ -713,8 +717,8 @@ class Concat(Op):
     """Arrays one after the other along an axis.
 
     x: one or more arrays [..., n, ...] whose other sizes are equal, as a list or one by one; axis: which, None: each is
-    flattened first. Returns the promoted type. Raises ShapeError if the other sizes differ, IndexError if the axis is out
-    of range.
+    flattened first. Returns the promoted type. Raises ShapeError if the other sizes differ, IndexError if the axis is
+    out of range.
     Source: array API 2024.12, concat.
 
     >>> import weft as wf
@@ -732,7 +736,7 @@ class Concat(Op):
         if not x:
             raise ShapeError("concat: needs at least one array")
         if self.axis is None:
-            return TensorType((sum(t.size for t in x),), promote(*x), device_of(*x))  # type: ignore[misc]
+            return TensorType((sum(t.size for t in x),), promote(*x), device_of(*x))
         (axis,) = normalize_axes(self.name, self.axis, x[0].ndim)
         total: Any = 0
         for t in x:
@@ -874,9 +878,9 @@ class Pieces(Op):
 class Split(Pieces):
     """Views of sizes along an axis, one after the other.
 
-    x: [..., n, ...]; sizes: that of all (the last may be smaller), or one for each, with the sum n; axis: which. Returns a
-    tuple, x's dtype. Raises ShapeError if the sum is another, ValueError for a size below 0 (1 for that of all),
-    IndexError if the axis is out of range.
+    x: [..., n, ...]; sizes: that of all (the last may be smaller), or one for each, with the sum n; axis: which.
+    Returns a tuple, x's dtype. Raises ShapeError if the sum is another, ValueError for a size below 0 (1 for that of
+    all), IndexError if the axis is out of range.
     Source: PyTorch's split.
 
     >>> import weft as wf
@@ -1004,10 +1008,11 @@ MODES = ("constant", "reflect", "replicate", "edge", "circular")
 class Pad(Op):
     """x with borders: pad[0] before and pad[1] after the last axis, pad[2] and pad[3] the one before, and so on.
 
-    x: [...]; pad: an even number of sizes, at most two for each axis; mode: "constant" (value), "reflect" (mirrored at the
-    first and last element, which is not repeated), "replicate" or "edge" (the first and last element), "circular" (what
-    comes at the other end); value: a number given when it runs. Returns x's dtype. Raises ValueError for another mode or
-    negative or odd numbers of sizes, ShapeError if x is too small for what is mirrored or comes from the other end.
+    x: [...]; pad: an even number of sizes, at most two for each axis; mode: "constant" (value), "reflect" (mirrored at
+    the first and last element, which is not repeated), "replicate" or "edge" (the first and last element), "circular"
+    (what comes at the other end); value: a number given when it runs. Returns x's dtype. Raises ValueError for another
+    mode or negative or odd numbers of sizes, ShapeError if x is too small for what is mirrored or comes from the other
+    end.
     Source: PyTorch's pad.
 
     >>> import weft as wf
@@ -1041,7 +1046,7 @@ class Pad(Op):
             if self.mode != "constant" and (before or after):
                 rest = needed[self.mode]
                 least = 1 if rest is None else max(before, after) + rest
-                if n < least:  # type: ignore[operator]
+                if n < least:
                     raise self.fail(
                         ShapeError, f"{self.mode} needs size {least} of axis {axis}, got {n}", x=x
                     )
@@ -1126,8 +1131,9 @@ class Pad(Op):
 class Roll(Op):
     """The elements moved along axes; what leaves at one end comes in at the other.
 
-    x: [...]; shift: how far, an int or one for each axis; axis: an int, several, or None: x is taken as one row. Returns
-    x's shape and dtype. Raises IndexError if an axis is out of range, ValueError if shifts and axes differ in number.
+    x: [...]; shift: how far, an int or one for each axis; axis: an int, several, or None: x is taken as one row.
+    Returns x's shape and dtype. Raises IndexError if an axis is out of range, ValueError if shifts and axes differ in
+    number.
     Source: array API 2024.12, roll.
 
     >>> import weft as wf
@@ -1189,8 +1195,8 @@ class Roll(Op):
 class Tile(Op):
     """x repeated as a whole along each dimension.
 
-    x: [...]; repetitions: how often, for the last dimensions; more than x has make new ones in front. Returns x's dtype.
-    Raises ValueError for a number below 0.
+    x: [...]; repetitions: how often, for the last dimensions; more than x has make new ones in front. Returns x's
+    dtype. Raises ValueError for a number below 0.
     Source: array API 2024.12, tile.
 
     >>> import weft as wf
@@ -1243,8 +1249,8 @@ class Tile(Op):
 class Repeat(Op):
     """Every element several times, one after the other.
 
-    x: [...]; repeats: how often; axis: along which, None: x is flattened first. Returns x's dtype. Raises ValueError for a
-    number below 0, IndexError if the axis is out of range.
+    x: [...]; repeats: how often; axis: along which, None: x is flattened first. Returns x's dtype. Raises ValueError
+    for a number below 0, IndexError if the axis is out of range.
     Source: array API 2024.12, repeat, with one number for all.
 
     >>> import weft as wf
