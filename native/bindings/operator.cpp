@@ -168,7 +168,7 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
     }
   }
   if (positional_.size() == order_.size()) order_.clear();
-  if (!cls.attr("leading").is_none()) leading_ = attribute_named(intern(cls.attr("leading")));
+  if (!cls.attr("prefix").is_none()) prefix_ = attribute_named(intern(cls.attr("prefix")));
 }
 
 int OperatorFunction::attribute_named(PyObject* name) const {
@@ -194,7 +194,7 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
       (place >= 0 ? a.inputs[place] : a.attributes[-1 - place]) = arguments[next++];
     }
   }
-  if (leading_ >= 0 && next < count) a.attributes[leading_] = arguments[next++];
+  if (prefix_ >= 0 && next < count) a.attributes[prefix_] = arguments[next++];
   for (size_t k = 0; k < inputs_.size() && order_.empty(); ++k) {
     if (inputs_[k].variadic) {
       if (next < count && (PyList_Check(arguments[next]) || PyTuple_Check(arguments[next]))) {

@@ -85,7 +85,7 @@ class OperatorFunction {
   std::vector<Attribute> attributes_;
   std::vector<int> positional_;  // attributes given by position, behind the inputs
   std::vector<int> order_;       // or all that is: inputs, and attributes as -1 - number
-  int leading_ = -1;             // the attribute given before the inputs
+  int prefix_ = -1;             // the attribute given before the inputs
   std::vector<Variant> variants_;
   PlanTable plans_;
 };

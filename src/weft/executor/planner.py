@@ -372,10 +372,13 @@ class _Lowering:
             if place is not None and value is not None and not is_row_major(value.shape, place.strides):
                 places[k] = self.copy(value)
         first = next((p for p in places if p is not None), None)
-        laid = [self.layout(choice.layouts, j, v.shape, first) for j, v in enumerate(outputs)]
+        laid = [
+            None if self.unread(v) and j in choice.optional else self.layout(choice.layouts, j, v.shape, first)
+            for j, v in enumerate(outputs)
+        ]
         kernel = choice.make(
             [None if p is None else (p.type.dtype.name, p.type.shape, p.strides) for p in places],
-            [(v.dtype.name, v.shape, s) for v, s in zip(outputs, laid, strict=True)],
+            [None if s is None else (v.dtype.name, v.shape, s) for v, s in zip(outputs, laid, strict=True)],
         )
         if kernel is None:
             return False
@@ -386,13 +389,17 @@ class _Lowering:
         operands = [None if p is None else p.number for p in places]
         for value, strides in zip(outputs, laid, strict=True):
             fixed = choice.exact or any(choice.layouts)
-            operands.append(self.output(value, strides if fixed else None).number)
+            place = None if strides is None else self.output(value, strides if fixed else None)
+            operands.append(None if place is None else place.number)
         chosen = range(len(operands)) if choice.order is None else choice.order
         first_slot = self.add_slots(choice.numbers, op, inputs)
         self.steps.append((kernel, [n for k in chosen if (n := operands[k]) is not None], first_slot))
         self.wide |= choice.wide
         self.texts.append(f"native {op!r}")
         return True
+
+    def unread(self, value: Value) -> bool:
+        return id(value) not in self.wanted and not self.readers.get(id(value))
 
     def layout(
         self, layouts: Sequence[str], j: int, shape: Sequence[Any], first: Place | None

@@ -41,15 +41,18 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
             numbers,
         )
         inputs = [v for v in values if v is not None]
-        graph = Graph([*inputs, *numbers.values()], node.outputs)
-        strides = [_strides(x) if exact else None for x in operands if isinstance(x, _core.Tensor)]
+        visible = len(node.outputs) - op.hidden
         writes = _writes(op, node)
+        # Hidden outputs are for gradients, and the new content of what is written.
+        kept = [k for k in range(len(node.outputs)) if k < visible or records or k in writes]
+        graph = Graph([*inputs, *numbers.values()], [node.outputs[k] for k in kept])
+        strides = [_strides(x) if exact else None for x in operands if isinstance(x, _core.Tensor)]
         plan = make_plan(
             graph,
             op.name,
             [s for s in strides if s is not None],
-            visible=len(node.outputs) - op.hidden,
-            writes=writes,
+            visible=visible,
+            writes={kept.index(k): array for k, array in writes.items()},
             exact=exact,
             as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
         )

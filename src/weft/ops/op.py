@@ -206,12 +206,12 @@ class Op:
         if any(name in inputs for name in cls.positional):
             parts = [inputs[name] if name in inputs else shown(named[name]) for name in cls.positional]
         else:
-            parts = [cls.leading] if cls.leading else []
+            parts = [cls.prefix] if cls.prefix else []
             parts += inputs.values()
             if parts and not any(i.variadic or i.optional for i in cls.inputs):
                 parts.append("/")
             parts += [shown(named[name]) for name in cls.positional]
-        rest = [shown(a) for a in cls.attributes if a.name not in (*cls.positional, cls.leading)]
+        rest = [shown(a) for a in cls.attributes if a.name not in (*cls.positional, cls.prefix)]
         if rest:
             parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + rest
         return f"{cls.name}({', '.join(parts)})\n--\n\n{inspect.cleandoc(cls.__doc__ or '')}"
