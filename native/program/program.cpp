@@ -17,7 +17,8 @@ constexpr int64_t kWideBytes = 1 << 20;
 template <class T, size_t kInline>
 class Scratch {
  public:
-  explicit Scratch(size_t size) : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
+  explicit Scratch(size_t size)
+      : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
   T* get() noexcept { return data_; }
   T& operator[](size_t i) noexcept { return data_[i]; }
 
@@ -43,6 +44,10 @@ Tensor empty_in_order(const Tensor& like, DType dtype, Device device) {
   return x;
 }
 
+bool is_shared(const Tensor& x) noexcept {
+  return x.chunk && x.chunk->shares.load(std::memory_order_relaxed) != 0;
+}
+
 bool same_elements(const Tensor& a, const Tensor& b) noexcept {
   return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.dims(), b.dims()) &&
          std::ranges::equal(a.steps(), b.steps());
@@ -62,7 +67,7 @@ struct Program::Run {
 // The same with arrays of its own.
 struct Program::KeptRun {
   Ref<const Program> program;
-  std::vector<Tensor> tensors;  // inputs, then outputs
+  std::vector<Tensor> tensors;          // inputs, then outputs
   std::vector<const Tensor*> pointers;  // to them
   std::vector<uint64_t> slots;
   std::vector<int64_t> registers;
@@ -83,8 +88,9 @@ const TaskType Program::kRunType{
 const TaskType Program::kKeptType{
     [](void* state, RunContext&) {
       const auto& kept = *static_cast<const KeptRun*>(state);
-      kept.program->execute({kept.program.get(), kept.pointers.data(), kept.pointers.data() + kept.program->inputs_,
-                             kept.slots.data(), kept.registers.data()});
+      kept.program->execute({kept.program.get(), kept.pointers.data(),
+                             kept.pointers.data() + kept.program->inputs_, kept.slots.data(),
+                             kept.registers.data()});
     },
     [](void* state) noexcept { delete static_cast<KeptRun*>(state); },
     nullptr,
@@ -111,9 +117,18 @@ void Program::keep(Op& op) {
 
 void Program::finish() {
   inputs_ = static_cast<int>(uses.size());
-  needs_registers_ = std::ranges::any_of(slots, [](const Slot& s) { return s.from == Slot::From::reg; }) ||
-                     !randoms.empty() || arena_bytes >= 0 ||
-                     std::ranges::any_of(values, [](const Value& v) { return v.kind != Value::Kind::output || v.like < 0; });
+  needs_registers_ =
+      std::ranges::any_of(slots, [](const Slot& s) { return s.from == Slot::From::reg; }) ||
+      !randoms.empty() || arena_bytes >= 0 ||
+      std::ranges::any_of(values, [](const Value& v) { return v.kind != Value::Kind::output || v.like < 0; });
+  straight_ = steps.size() == 1 && arena_bytes < 0 &&
+              std::ranges::all_of(
+                  values, [](const Value& v) { return v.kind == Value::Kind::output; }) &&
+              values.size() == outputs.size() && steps[0].operands.size() == uses.size() + outputs.size();
+  for (size_t k = 0; straight_ && k < steps[0].operands.size(); ++k)
+    straight_ = steps[0].operands[k] == static_cast<int>(k);
+  for (size_t j = 0; straight_ && j < outputs.size(); ++j)
+    straight_ = outputs[j].value == static_cast<int>(uses.size() + j);
   if (steps.size() != 1 || outputs.size() != 1) return;
   const auto* loop = dynamic_cast<const Loop*>(steps[0].kernel.get());
   pointwise_ = loop && loop->form().row_axes == 0 && !loop->form().fixed;
@@ -171,8 +186,8 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
   return x;
 }
 
-// Whether kernels may write to the destination itself: it looks as they expect, and nothing that they still have to
-// read is lost.
+// Whether kernels may write to the destination itself: it looks as they expect, and nothing that they still
+// have to read is lost.
 bool Program::writes_directly(const Output& output, const Tensor& destination, const Tensor& wanted,
                               std::span<const Tensor* const> inputs) const {
   if (!output.flexible || destination.dtype != wanted.dtype ||
@@ -255,7 +270,8 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     Op* op = new_op(inputs.size() + outputs.size());
     for (size_t j = 0; j < outputs.size(); ++j) {
       const Output& output = outputs[j];
-      if (output.value < inputs_ || values[static_cast<size_t>(output.value - inputs_)].kind == Value::Kind::view)
+      if (output.value < inputs_ ||
+          values[static_cast<size_t>(output.value - inputs_)].kind == Value::Kind::view)
         continue;
       Chunk* chunk = results[j]->chunk.get();
       if (j < 64 && fresh >> j & 1) {
@@ -282,8 +298,9 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     op->state = &run;
     Runtime::get().engine().submit(op, options);
     for (size_t k = 0; k < inputs.size(); ++k)
-      if (uses[k] == Use::data) settle_shared({inputs[k]->chunk.get()});
-    for (size_t j = 0; j < outputs.size(); ++j) settle_shared({results[j]->chunk.get()});
+      if (uses[k] == Use::data && is_shared(*inputs[k])) settle_shared({inputs[k]->chunk.get()});
+    for (size_t j = 0; j < outputs.size(); ++j)
+      if (is_shared(*results[j])) settle_shared({results[j]->chunk.get()});
   }
   if (!copies) return;
   for (size_t j = 0; j < outputs.size(); ++j) {
@@ -295,6 +312,17 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
 
 void Program::execute(const Run& run) const {
   kernels.fetch_add(steps.size(), std::memory_order_relaxed);
+  if (straight_) {
+    Scratch<View, 8> operands(steps[0].operands.size());
+    size_t next = 0;
+    for (int k = 0; k < inputs_; ++k) operands[next++] = run.inputs[k]->view();
+    for (size_t j = 0; j < outputs.size(); ++j) operands[next++] = run.outputs[j]->view();
+    const Kernel& kernel = *steps[0].kernel;
+    const size_t scratch = kernel.scratch_bytes(operands.get());
+    kernel.run(
+        {operands.get(), run.slots + steps[0].first_slot, scratch ? temp_space(device, scratch) : nullptr});
+    return;
+  }
   const size_t count = static_cast<size_t>(inputs_) + values.size();
   Scratch<View, 24> views(count);
   for (int k = 0; k < inputs_; ++k)
@@ -317,7 +345,8 @@ void Program::execute(const Run& run) const {
       next[d] = run.registers[value.sizes[d]];
       next[ndim + d] = run.registers[value.strides[d]];
     }
-    views[static_cast<size_t>(inputs_) + i] = {nullptr, value.dtype, static_cast<int>(ndim), next, next + ndim};
+    views[static_cast<size_t>(inputs_) + i] = {nullptr, value.dtype, static_cast<int>(ndim), next,
+                                               next + ndim};
     next += 2 * ndim;
   }
   Scratch<View, 16> operands(LoopPattern::kOperands > 16 ? 0 : 16);
@@ -332,7 +361,8 @@ void Program::execute(const Run& run) const {
     return to;
   };
   size_t scratch_size = 0;
-  for (const Step& step : steps) scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
+  for (const Step& step : steps)
+    scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
   char* arena = arena_size + scratch_size ? temp_space(device, arena_size + scratch_size) : nullptr;
   for (size_t i = 0; i < values.size(); ++i) {
     const Value& value = values[i];

@@ -181,7 +181,9 @@ class _Lowering:
         sizes, steps = self.geometry(type, laid)
         number = len(self.arrays) + len(self.values)
         if id(value) in self.wanted:
-            self.values.append(("output", type.dtype, -1, -1, like, sizes, steps if strides is not None else []))
+            self.values.append(
+                ("output", type.dtype, -1, -1, like, sizes, steps if strides is not None else [])
+            )
         else:
             offset = self.arena
             bytes_ = math.prod(type.shape, start=1) * type.dtype.itemsize
@@ -194,9 +196,7 @@ class _Lowering:
     def view(self, value: Value, base: Place, strides: Sequence[Any], offset: Any) -> Place:
         sizes, steps = self.geometry(value.type, strides)
         number = len(self.arrays) + len(self.values)
-        self.values.append(
-            ("view", value.type.dtype, base.number, self.register(offset), -1, sizes, steps)
-        )
+        self.values.append(("view", value.type.dtype, base.number, self.register(offset), -1, sizes, steps))
         place = Place(number, value.type, tuple(strides), flexible=False)
         self.places[id(value)] = place
         return place
@@ -248,7 +248,9 @@ class _Lowering:
                 self.wanted.add(id(result))
             self.readers[id(result)] = self.readers.get(id(result), 0) + self.readers.get(id(output), 0)
         for part in inner.nodes:
-            if part.op is not None and not any(id(o) in self.places or id(o) in self.merged for o in part.outputs):
+            if part.op is not None and not any(
+                id(o) in self.places or id(o) in self.merged for o in part.outputs
+            ):
                 self.lower(part)
         for result, output in zip(listed, node.outputs, strict=True):
             if id(result) in self.merged:
@@ -258,10 +260,14 @@ class _Lowering:
 
     # Loops. A pointwise node whose only reader is another loop is kept as an expression in `merged`.
 
-    def take_loop(self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop) -> bool:
+    def take_loop(
+        self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop
+    ) -> bool:
         step = LoopStep(self, inputs, outputs, loop, repr(op))
         value = outputs[0]
-        pointwise = not loop.axes and len(outputs) == 1 and len(loop.stages) == 1 and isinstance(loop.stages[0], Each)
+        pointwise = (
+            not loop.axes and len(outputs) == 1 and len(loop.stages) == 1 and isinstance(loop.stages[0], Each)
+        )
         if pointwise and id(value) not in self.wanted and self.readers.get(id(value), 0) <= 1:
             self.merged[id(value)] = step
         else:
@@ -323,7 +329,9 @@ class _Lowering:
         place = self.output(value)
         place.flexible = False
         if choice.fill is not None:
-            fill = Loop(0, (Each((_store(0, self.number(choice.fill, value.dtype)),)),), numbers=(choice.fill,))
+            fill = Loop(
+                0, (Each((_store(0, self.number(choice.fill, value.dtype)),)),), numbers=(choice.fill,)
+            )
             LoopStep(self, [], [value], fill, f"fill {op!r}").emit([place])
         for k, see in choice.parts:
             source = inputs[k]
@@ -334,7 +342,9 @@ class _Lowering:
             holder = self.holder(value.type.like(shape))
             part = self.view(holder, place, strides, offset)
             x = e.cast(e.load(0, source.dtype.name), value.dtype.name)
-            LoopStep(self, [source], [holder], Loop(1, (Each((_store(1, x),)),)), f"part of {op!r}").emit([part])
+            LoopStep(self, [source], [holder], Loop(1, (Each((_store(1, x),)),)), f"part of {op!r}").emit(
+                [part]
+            )
         return True
 
     def number(self, value: Any, dtype: DType) -> Any:
@@ -373,7 +383,9 @@ class _Lowering:
                 places[k] = self.copy(value)
         first = next((p for p in places if p is not None), None)
         laid = [
-            None if self.unread(v) and j in choice.optional else self.layout(choice.layouts, j, v.shape, first)
+            None
+            if self.unread(v) and j in choice.optional
+            else self.layout(choice.layouts, j, v.shape, first)
             for j, v in enumerate(outputs)
         ]
         kernel = choice.make(
@@ -510,4 +522,3 @@ def _readers(graph: Graph) -> dict[int, int]:
             if value is not None:
                 count[id(value)] = count.get(id(value), 0) + 1
     return count
-

@@ -168,7 +168,9 @@ def _backward(
     return found
 
 
-def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that gives f's value, one number, and its gradient with respect to the arguments argnums.
 
     has_aux: f gives (value, anything); so does the result, as ((value, anything), gradient).
@@ -196,7 +198,9 @@ def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_
             result = f(*inner, **kwargs)
             y = result[0] if has_aux else result
             if not isinstance(y, Tensor) or y.size != 1:
-                raise ShapeError(f"grad: the function must give one number, got {y if not isinstance(y, Tensor) else y.shape}")
+                raise ShapeError(
+                    f"grad: the function must give one number, got {y if not isinstance(y, Tensor) else y.shape}"
+                )
             found = _backward([y], [None], leaves, create_graph=_active > 1)
         finally:
             _active -= 1
@@ -208,7 +212,9 @@ def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_
     return compute
 
 
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that gives the gradient of f, whose value is one number, with respect to the arguments argnums.
 
     >>> import weft as wf
@@ -302,7 +308,8 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             now = random.get_state()
             random.set_state(state)
             watched = [
-                _core.alias(x, keep_past=True) if isinstance(x, Tensor) and x.dtype.kind == "float" else x for x in args
+                _core.alias(x, keep_past=True) if isinstance(x, Tensor) and x.dtype.kind == "float" else x
+                for x in args
             ]
             leaves = [_core.watch(x) for x, a in zip(watched, args, strict=True) if x is not a]
             nested = _core.is_recording()
@@ -317,8 +324,11 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
                     _core.set_recording(False)
                 _active -= 1
                 random.set_state(now)
-            return tuple(next(found) if x is not a else None for x, a in zip(watched, args, strict=True)
-                         if isinstance(a, Tensor))
+            return tuple(
+                next(found) if x is not a else None
+                for x, a in zip(watched, args, strict=True)
+                if isinstance(a, Tensor)
+            )
 
     return Again()(*args)
 

@@ -202,7 +202,9 @@ class Op:
         def shown(a: Attribute) -> str:
             return a.name if a.default is Attribute.REQUIRED else f"{a.name}={a.default!r}"
 
-        inputs = {i.name: ("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs}
+        inputs = {
+            i.name: ("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs
+        }
         if any(name in inputs for name in cls.positional):
             parts = [inputs[name] if name in inputs else shown(named[name]) for name in cls.positional]
         else:

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import importlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft import _core
 
-if TYPE_CHECKING:
-    from weft.ops.op import Op
-
 __all__ = ["function", "get", "names", "public_names", "register"]
 
-_classes: dict[str, type[Op]] = {}
+_classes: dict[str, type[Any]] = {}
 _functions: dict[str, Any] = {}
 _lock = threading.RLock()
 
@@ -51,7 +48,7 @@ def public_names() -> list[str]:
     return [name for name in names() if name not in INTERNAL and name not in own]
 
 
-def get(name: str) -> type[Op]:
+def get(name: str) -> type[Any]:
     """The operator's class. Raises AttributeError if there is none of that name.
 
     >>> get("no_such_operator")
@@ -69,7 +66,7 @@ def get(name: str) -> type[Op]:
     return found
 
 
-def register(cls: type[Op]) -> None:
+def register(cls: type[Any]) -> None:
     """Make a class known under its name; done by the decorator op.
 
     A class made again in the same module takes the place of the earlier one, as when a cell of a notebook is run again.

@@ -214,7 +214,7 @@ class Searchsorted(Op):
         a, b = cast_all((x1, x2))
         b = F.expand_dims(b, axis=0) if x2.ndim == 0 else b
         a = F.broadcast_to(a, shape=(*b.shape[:-1], a.shape[-1]))
-        return F.reshape(F.searchsorted(a, b, side=side), shape=x2.shape)
+        return F.reshape(F.searchsorted(a, b, side=self.side), shape=x2.shape)
 
     def reference(self, x1: Any, x2: Any) -> Any:
         side: Any = self.side
