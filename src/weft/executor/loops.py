@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft import _core
 from weft.expr import scalar as e
 from weft.expr.functions import expand
-from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
+from weft.expr.kernel import POSITIONS, Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value
 
@@ -111,6 +111,26 @@ class LoopStep:
             lambda r: Reduction(r.number, r.op, self.rewrite(r.value, operands), r.start),
             lambda s: Store(s.operand - count, self.rewrite(s.value, operands), s.add),
         )
+
+
+def without_rows(loop: Loop) -> Loop:
+    """A loop with stages for rows, but no axes: every element is a row of its own, and is what its reductions give."""
+    if loop.axes or all(isinstance(stage, Each) for stage in loop.stages):
+        return loop
+    results: dict[int, Scalar] = {}
+    stores = []
+
+    def known(root: Scalar) -> Scalar:
+        return e.substitute(root, lambda part: results[part.value] if part.op == "result" else part)
+
+    for stage in loop.stages:
+        for part in parts(stage):
+            if isinstance(part, Reduction):
+                alone = e.constant(0, "int64") if part.op in POSITIONS else known(part.value)
+                results[part.number] = alone
+            else:
+                stores.append(Store(part.operand, known(part.value), part.add))
+    return Loop(loop.inputs, (Each(tuple(stores)),), numbers=loop.numbers)
 
 
 def with_parts(
@@ -279,4 +299,5 @@ class _Compile:
 
 
 def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "loop"
+    """A symbol for the code. Not the name alone: compiled code calls C functions of names such as fmod."""
+    return "loop_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)

@@ -23,7 +23,7 @@ from typing import Any
 from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DTYPES, DType, as_dtype
-from weft.executor.loops import LoopStep
+from weft.executor.loops import LoopStep, without_rows
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
@@ -51,12 +51,17 @@ class Recipe:
 
 @dataclass
 class Place:
-    """Where a value lies in the program: its number, and its geometry; strides None: row-major, not needed so far."""
+    """Where a value lies in the program: its number and its geometry.
+
+    base, offset: of a view, the memory that it is seen in, which is no view, and where it begins there.
+    """
 
     number: int
     type: TensorType
     strides: tuple[Any, ...]
     flexible: bool = True
+    base: int = -1
+    offset: Any = 0
 
 
 def make_plan(
@@ -196,8 +201,9 @@ class _Lowering:
     def view(self, value: Value, base: Place, strides: Sequence[Any], offset: Any) -> Place:
         sizes, steps = self.geometry(value.type, strides)
         number = len(self.arrays) + len(self.values)
-        self.values.append(("view", value.type.dtype, base.number, self.register(offset), -1, sizes, steps))
-        place = Place(number, value.type, tuple(strides), flexible=False)
+        root, start = (base.number, offset) if base.base < 0 else (base.base, base.offset + offset)
+        self.values.append(("view", value.type.dtype, root, self.register(start), -1, sizes, steps))
+        place = Place(number, value.type, tuple(strides), flexible=False, base=root, offset=start)
         self.places[id(value)] = place
         return place
 
@@ -263,6 +269,7 @@ class _Lowering:
     def take_loop(
         self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop
     ) -> bool:
+        loop = without_rows(loop)
         step = LoopStep(self, inputs, outputs, loop, repr(op))
         value = outputs[0]
         pointwise = (
