@@ -179,3 +179,62 @@ def assert_near(got, want, factor=1.0, what="", dtype=None):
             np.testing.assert_array_equal(got, want.astype(got.dtype), err_msg=what)
 
 
+
+
+# Layouts: the same elements, lying otherwise in memory.
+
+
+def transposed(a):
+    return wf.tensor(np.ascontiguousarray(a.T)).T
+
+
+def every_second(a):
+    wide = wf.zeros(tuple(2 * n + 1 for n in a.shape), wf.tensor(a).dtype)
+    view = wide[tuple(slice(1, None, 2) for _ in a.shape)]
+    view[...] = wf.tensor(a)
+    return view
+
+
+def backwards(a):
+    back = tuple(slice(None, None, -1) for _ in a.shape)
+    return wf.tensor(np.ascontiguousarray(a[back]))[back]
+
+
+def channels_last(a):
+    if a.ndim < 3:
+        return transposed(a)
+    x = wf.tensor(np.ascontiguousarray(np.moveaxis(a, 1, -1)))
+    return wf.permute_dims(x, (0, a.ndim - 1, *range(1, a.ndim - 1)))
+
+
+def repeated(a):
+    """The elements of the first row, everywhere, by a stride of 0."""
+    return wf.broadcast_to(wf.tensor(a[:1]), a.shape)
+
+
+LAYOUTS = {f.__name__: f for f in (transposed, every_second, backwards, channels_last)}
+
+
+# Gradients.
+
+
+def total(outputs, weights):
+    """The sum of all float outputs times weights: one number that depends on every element."""
+    sums = [(y * w).sum() for y, w in zip(outputs, weights, strict=True) if w is not None]
+    result = sums[0]
+    for part in sums[1:]:
+        result = result + part
+    return result
+
+
+def floats(arrays):
+    return [k for k, a in enumerate(arrays) if as_dtype(a.dtype).kind == "float"]
+
+
+def slope_along(f, arrays, steps, h=1e-3):
+    """The slope of f, which gives a float, from arrays along steps (None: held), by differences of fourth order."""
+
+    def at(t):
+        return f([a if s is None else a + t * s for a, s in zip(arrays, steps, strict=True)])
+
+    return (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)

@@ -33,6 +33,17 @@ class LoopStep:
     ) -> None:
         self.lowering, self.inputs, self.outputs, self.loop, self.text = lowering, inputs, outputs, loop, text
 
+    def is_expression(self) -> bool:
+        """Whether another step can compute this one's only result as it reads it.
+
+        Not where an input gives the shape alone: who reads the result would not know how often to.
+        """
+        stage = self.loop.stages[0]
+        if self.loop.axes or len(self.loop.stages) > 1 or not isinstance(stage, Each) or len(stage.stores) > 1:
+            return False
+        loaded = {part.value for part in e.walk(stage.stores[0].value) if part.op == "load"}
+        return all(k in loaded for k, v in enumerate(self.inputs) if v is not None and v.ndim)
+
     def expression(self, operands: Operands) -> Scalar:
         """The element of a pointwise step, on the operands of the step that reads it."""
         stage = self.loop.stages[0]

@@ -19,7 +19,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from weft import _core
 from weft.base.errors import ShapeError
@@ -27,7 +27,7 @@ from weft.imperative.tensor import Tensor
 
 __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
 
-_gradients: WeakKeyDictionary[Tensor, Tensor] = WeakKeyDictionary()
+_gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}  # by the tensor's id; == of tensors is elementwise
 _active = 0  # managers and calls of grad that record at present, in all threads
 
 
@@ -142,8 +142,8 @@ class GradManager:
             for hook in self._callbacks[id(x)]:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
-            before = _gradients.get(x)
-            _gradients[x] = dx if before is None else before + dx
+            before = _get_grad(x)
+            _set_grad(x, dx if before is None else before + dx)
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
@@ -335,16 +335,18 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
 
 def _get_grad(self: Tensor) -> Tensor | None:
     """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
-    return _gradients.get(self)
+    found = _gradients.get(id(self))
+    return None if found is None else found[1]
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
+    key = id(self)
     if value is None:
-        _gradients.pop(self, None)
+        _gradients.pop(key, None)
     elif not isinstance(value, Tensor) or value.shape != self.shape:
         raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
     else:
-        _gradients[self] = value
+        _gradients[key] = (ref(self, lambda _: _gradients.pop(key, None)), value)
 
 
 def _requires_grad(self: Tensor) -> bool:
