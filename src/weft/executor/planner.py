@@ -52,17 +52,14 @@ class Recipe:
 
 @dataclass
 class Place:
-    """Where a value lies in the program: its number and its geometry.
-
-    base, offset: of a view, the memory that it is seen in, which is no view, and where it begins there.
-    """
+    """Where a value lies in the program: its number and its geometry."""
 
     number: int
     type: TensorType
     strides: tuple[Any, ...]
     flexible: bool = True
-    base: int = -1
-    offset: Any = 0
+    root: int = -1  # of a view: the value that has the memory
+    offset: Any = 0  # of its first element in there, in elements
 
 
 def make_plan(
@@ -154,9 +151,9 @@ class _Lowering:
         found = self.registers.get((type(size) is Size, key))
         if found is not None:
             return found
-        operands = ()
+        operands: list[int] = []
         if isinstance(size, Size) and size.op != "dim":
-            operands = tuple(self.register(arg) for arg in size.args)
+            operands = [self.register(arg) for arg in size.args]
         number = len(self.registers)
         self.registers[(type(size) is Size, key)] = number
         if not isinstance(size, Size):
@@ -164,7 +161,7 @@ class _Lowering:
         elif size.op == "dim":
             self.loads.append(("size", number, 0, size.args[0]))
         else:
-            self.computes.append((size.op, number, *operands))
+            self.computes.append((size.op, number, operands[0], operands[1]))
         return number
 
     def geometry(self, type: TensorType, strides: Sequence[Any]) -> tuple[list[int], list[int]]:
@@ -177,13 +174,9 @@ class _Lowering:
         self.use_place(self.places[id(value)], how)
 
     def use_place(self, place: Place, how: int) -> None:
-        number = place.number
-        while number >= len(self.arrays):
-            description = self.values[number - len(self.arrays)]
-            if description[0] != "view":
-                return
-            number = description[2]
-        self.uses[number] = max(self.uses[number], how)
+        number = place.number if place.root < 0 else place.root
+        if number < len(self.arrays):
+            self.uses[number] = max(self.uses[number], how)
 
     def output(self, value: Value, strides: Sequence[Any] | None = None, like: int = -1) -> Place:
         """Memory for a value: an output of the program, or temporary space."""
@@ -207,9 +200,10 @@ class _Lowering:
     def view(self, value: Value, base: Place, strides: Sequence[Any], offset: Any) -> Place:
         sizes, steps = self.geometry(value.type, strides)
         number = len(self.arrays) + len(self.values)
-        root, start = (base.number, offset) if base.base < 0 else (base.base, base.offset + offset)
+        root = base.number if base.root < 0 else base.root
+        start = base.offset + offset
         self.values.append(("view", value.type.dtype, root, self.register(start), -1, sizes, steps))
-        place = Place(number, value.type, tuple(strides), flexible=False, base=root, offset=start)
+        place = Place(number, value.type, tuple(strides), False, root, start)
         self.places[id(value)] = place
         return place
 
@@ -366,13 +360,7 @@ class _Lowering:
 
     def outlives(self, place: Place) -> bool:
         """Whether a view of the place may leave the program: it lies in an input."""
-        number = place.number
-        while number >= len(self.arrays):
-            kind, _, base, *_ = self.values[number - len(self.arrays)]
-            if kind != "view":
-                return False
-            number = base
-        return True
+        return (place.number if place.root < 0 else place.root) < len(self.arrays)
 
     def copy(self, value: Value) -> Place:
         """The value contiguous, in temporary space."""
@@ -468,8 +456,8 @@ class _Lowering:
             outputs.append((place.number, self.writes.get(j, -1), place.flexible))
             if place.number < len(self.arrays):
                 self.uses[place.number] = max(self.uses[place.number], GEOMETRY)
-            elif self.values[place.number - len(self.arrays)][0] == "view":
-                self.use(value, GEOMETRY)
+            elif place.root >= 0:
+                self.use_place(place, GEOMETRY)
         arena = -1 if _is_zero(self.arena) else self.register(self.arena)
         description = {
             "name": self.name,

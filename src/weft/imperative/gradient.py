@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -27,8 +27,14 @@ from weft.imperative.tensor import Tensor
 
 __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
 
-_gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}  # by the tensor's id; == of tensors is elementwise
+# By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
+_gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
 _active = 0  # managers and calls of grad that record at present, in all threads
+
+
+def _keep_gradient(x: Tensor, dx: Tensor) -> None:
+    key = id(x)
+    _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
 
 
 def _ones_like(y: Tensor) -> Tensor:
@@ -66,8 +72,9 @@ class GradManager:
         | Sequence[Callable[[Tensor, Tensor], Tensor | None]]
         | None = None,
     ) -> GradManager:
-        """Want the gradients of these. Each callback(tensor, gradient) runs before a gradient is added; what it returns,
-        unless None, takes the gradient's place.
+        """Want the gradients of these.
+
+        callbacks run before a gradient is added: what callback(tensor, gradient) returns, unless None, takes its place.
 
         Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
         """
@@ -143,7 +150,7 @@ class GradManager:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
             before = _get_grad(x)
-            _set_grad(x, dx if before is None else before + dx)
+            _keep_gradient(x, dx if before is None else before + dx)
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
@@ -232,7 +239,7 @@ def grad(
     return compute
 
 
-class no_grad(contextlib.ContextDecorator):  # noqa: N801 - its public name
+class no_grad(contextlib.ContextDecorator):  # its public name
     """Nothing is recorded inside; also a decorator.
 
     >>> import weft as wf
@@ -340,13 +347,12 @@ def _get_grad(self: Tensor) -> Tensor | None:
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
-    key = id(self)
     if value is None:
-        _gradients.pop(key, None)
+        _gradients.pop(id(self), None)
     elif not isinstance(value, Tensor) or value.shape != self.shape:
         raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
     else:
-        _gradients[key] = (ref(self, lambda _: _gradients.pop(key, None)), value)
+        _keep_gradient(self, value)
 
 
 def _requires_grad(self: Tensor) -> bool:
@@ -362,5 +368,3 @@ def _detach(self: Tensor) -> Tensor:
 Tensor.grad = property(_get_grad, _set_grad, doc=_get_grad.__doc__)  # type: ignore[attr-defined]
 Tensor.requires_grad = property(_requires_grad)  # type: ignore[attr-defined]
 Tensor.detach = _detach  # type: ignore[attr-defined]
-
-__all__ += ["Iterator"]
