@@ -287,8 +287,8 @@ size_t OperatorFunction::variant_of(Arguments& a) {
   // The operator itself: checks the attributes and puts them into their normal form.
   nb::dict named;
   for (size_t i = 0; i < attributes_.size(); ++i)
-    named[nb::handle(attributes_[i].name)] =
-        nb::handle(attributes_[i].runtime && attributes_[i].standard ? attributes_[i].standard : a.attributes[i]);
+    if (!attributes_[i].runtime || !attributes_[i].standard)
+      named[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
   nb::object made = nb::handle(cls_)(**named);
   if (!lasting_all) {
     for (size_t v = 0; v < variants_.size(); ++v)

@@ -9,7 +9,7 @@ from typing import Any
 from weft import _core
 from weft.expr import scalar as e
 from weft.expr.functions import expand
-from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
+from weft.expr.kernel import POSITIONS, Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value
 from weft.ops.types import TensorType
@@ -43,6 +43,17 @@ class LoopStep:
         text: str,
     ) -> None:
         self.lowering, self.inputs, self.outputs, self.loop, self.text = lowering, inputs, outputs, loop, text
+
+    def is_expression(self) -> bool:
+        """Whether another step can compute this one's only result as it reads it.
+
+        Not where an input gives the shape alone: who reads the result would not know how often to.
+        """
+        stage = self.loop.stages[0]
+        if self.loop.axes or len(self.loop.stages) > 1 or not isinstance(stage, Each) or len(stage.stores) > 1:
+            return False
+        loaded = {part.value for part in e.walk(stage.stores[0].value) if part.op == "load"}
+        return all(k in loaded for k, v in enumerate(self.inputs) if v is not None and v.ndim)
 
     def expression(self, operands: Operands) -> Scalar:
         """The element of a pointwise step, on the operands of the step that reads it."""
@@ -122,6 +133,26 @@ class LoopStep:
             lambda r: Reduction(r.number, r.op, self.rewrite(r.value, operands), r.start),
             lambda s: Store(s.operand - count, self.rewrite(s.value, operands), s.add),
         )
+
+
+def without_rows(loop: Loop) -> Loop:
+    """A loop with stages for rows, but no axes: every element is a row of its own, and is what its reductions give."""
+    if loop.axes or all(isinstance(stage, Each) for stage in loop.stages):
+        return loop
+    results: dict[int, Scalar] = {}
+    stores = []
+
+    def known(root: Scalar) -> Scalar:
+        return e.substitute(root, lambda part: results[part.value] if part.op == "result" else part)
+
+    for stage in loop.stages:
+        for part in parts(stage):
+            if isinstance(part, Reduction):
+                alone = e.constant(0, "int64") if part.op in POSITIONS else known(part.value)
+                results[part.number] = alone
+            else:
+                stores.append(Store(part.operand, known(part.value), part.add))
+    return Loop(loop.inputs, (Each(tuple(stores)),), numbers=loop.numbers)
 
 
 def with_parts(
@@ -290,4 +321,5 @@ class _Compile:
 
 
 def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "loop"
+    """A symbol for the code. Not the name alone: compiled code calls C functions of names such as fmod."""
+    return "loop_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
