@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -72,8 +72,9 @@ class GradManager:
         | Sequence[Callable[[Tensor, Tensor], Tensor | None]]
         | None = None,
     ) -> GradManager:
-        """Want the gradients of these. Each callback(tensor, gradient) runs before a gradient is added; what it returns,
-        unless None, takes the gradient's place.
+        """Want the gradients of these.
+
+        callbacks run before a gradient is added: what callback(tensor, gradient) returns, unless None, takes its place.
 
         Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
         """
@@ -238,7 +239,7 @@ def grad(
     return compute
 
 
-class no_grad(contextlib.ContextDecorator):  # noqa: N801 - its public name
+class no_grad(contextlib.ContextDecorator):  # its public name
     """Nothing is recorded inside; also a decorator.
 
     >>> import weft as wf
@@ -367,5 +368,3 @@ def _detach(self: Tensor) -> Tensor:
 Tensor.grad = property(_get_grad, _set_grad, doc=_get_grad.__doc__)  # type: ignore[attr-defined]
 Tensor.requires_grad = property(_requires_grad)  # type: ignore[attr-defined]
 Tensor.detach = _detach  # type: ignore[attr-defined]
-
-__all__ += ["Iterator"]
