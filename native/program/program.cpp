@@ -129,9 +129,32 @@ void Program::finish() {
     straight_ = steps[0].operands[k] == static_cast<int>(k);
   for (size_t j = 0; straight_ && j < outputs.size(); ++j)
     straight_ = outputs[j].value == static_cast<int>(uses.size() + j);
-  if (steps.size() != 1 || outputs.size() != 1) return;
-  const auto* loop = dynamic_cast<const Loop*>(steps[0].kernel.get());
-  pointwise_ = loop && loop->form().row_axes == 0 && !loop->form().fixed;
+  // The inputs that each step reads, directly or through views.
+  std::vector<std::vector<int>> reads(steps.size());
+  const auto root = [&](int value) {
+    while (value >= inputs_ && values[static_cast<size_t>(value - inputs_)].kind == Value::Kind::view)
+      value = values[static_cast<size_t>(value - inputs_)].base;
+    return value;
+  };
+  for (size_t t = 0; t < steps.size(); ++t)
+    for (const int operand : steps[t].operands)
+      if (root(operand) < inputs_) reads[t].push_back(root(operand));
+  for (Output& output : outputs) {
+    for (size_t t = 0; t < steps.size(); ++t)
+      for (const int operand : steps[t].operands)
+        if (root(operand) == output.value) {
+          if (output.step >= 0) output.flexible = false;  // several steps have a part in it
+          output.step = static_cast<int>(t);
+        }
+    if (output.step < 0) continue;
+    const auto step = static_cast<size_t>(output.step);
+    const auto* loop = dynamic_cast<const Loop*>(steps[step].kernel.get());
+    output.in_place = loop && loop->form().row_axes == 0 && !loop->form().fixed;
+    for (size_t t = step + (output.in_place ? 1 : 0); t < steps.size(); ++t)
+      output.read_late.insert(output.read_late.end(), reads[t].begin(), reads[t].end());
+    std::ranges::sort(output.read_late);
+    output.read_late.erase(std::ranges::unique(output.read_late).begin(), output.read_late.end());
+  }
 }
 
 void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* registers_) const {
@@ -168,6 +191,13 @@ void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* 
   }
 }
 
+bool Program::shape_fits(const Value& value, const Tensor& x, const int64_t* registers_) const {
+  if (static_cast<size_t>(x.ndim) != value.sizes.size()) return false;
+  for (size_t d = 0; d < value.sizes.size(); ++d)
+    if (registers_[value.sizes[d]] != x.shape[d]) return false;
+  return true;
+}
+
 Tensor Program::make_output(const Value& value, std::span<const Tensor* const> inputs,
                             const int64_t* registers_) const {
   if (value.like >= 0) return empty_in_order(*inputs[static_cast<size_t>(value.like)], value.dtype, device);
@@ -186,18 +216,23 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
   return x;
 }
 
-// Whether kernels may write to the destination itself: it looks as they expect, and nothing that they still
-// have to read is lost.
-bool Program::writes_directly(const Output& output, const Tensor& destination, const Tensor& wanted,
-                              std::span<const Tensor* const> inputs) const {
-  if (!output.flexible || destination.dtype != wanted.dtype ||
-      !std::ranges::equal(destination.dims(), wanted.dims()))
-    return false;
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    if (!inputs[k] || uses[k] != Use::data) continue;
-    if (may_overlap(destination.view(), inputs[k]->view()) &&
-        !(pointwise_ && same_elements(destination, *inputs[k])))
+// Whether the step that makes the output may write it to the destination: nothing is lost that is still to be read.
+bool Program::may_write(const Output& output, const Tensor& destination,
+                        std::span<const Tensor* const> inputs) const {
+  if (!output.flexible || output.step < 0) return false;
+  for (const int k : output.read_late)
+    if (inputs[static_cast<size_t>(k)] && may_overlap(destination.view(), inputs[static_cast<size_t>(k)]->view()))
       return false;
+  if (!output.in_place) return true;
+  for (const int operand : steps[static_cast<size_t>(output.step)].operands) {
+    if (operand >= inputs_) {  // a view of an input is not looked at closely
+      const Value& value = values[static_cast<size_t>(operand - inputs_)];
+      if (value.kind != Value::Kind::view || value.base >= inputs_) continue;
+      if (may_overlap(destination.view(), inputs[static_cast<size_t>(value.base)]->view())) return false;
+      continue;
+    }
+    const Tensor& x = *inputs[static_cast<size_t>(operand)];
+    if (!same_elements(destination, x) && may_overlap(destination.view(), x.view())) return false;
   }
   return true;
 }
@@ -206,14 +241,12 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
                      std::span<const Tensor* const> destinations, Tensor* const* results) const {
   launches.fetch_add(1, std::memory_order_relaxed);
   Scratch<int64_t, 48> registers_(static_cast<size_t>(registers) + 1);
-  const bool into = !destinations.empty();
-  if (needs_registers_ || into) compute_registers(inputs, registers_.get());
+  if (needs_registers_ || !destinations.empty()) compute_registers(inputs, registers_.get());
 
   int64_t bytes = 0;
   for (size_t k = 0; k < inputs.size(); ++k)
     if (uses[k] == Use::data) bytes += inputs[k]->size * static_cast<int64_t>(inputs[k]->itemsize());
-  const Tensor* copied_to[8] = {};  // destinations that a copy has to reach
-  bool copies = false;
+  std::vector<std::pair<size_t, const Tensor*>> copies;  // outputs that have to be copied to their destinations
   uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
@@ -225,24 +258,20 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     const Tensor* destination = output.writes >= 0        ? inputs[static_cast<size_t>(output.writes)]
                                 : j < destinations.size() ? destinations[j]
                                                           : nullptr;
-    if (destination && output.flexible) {  // a look at what would be made, without making it
-      Tensor wanted;
-      wanted.dtype = value.dtype;
-      wanted.ndim = static_cast<int>(value.sizes.size());
-      for (int d = 0; d < wanted.ndim; ++d)
-        wanted.shape[d] = registers_[static_cast<size_t>(value.sizes[static_cast<size_t>(d)])];
-      if (writes_directly(output, *destination, wanted, inputs)) {
-        check_writable(*destination, name.c_str());
+    if (destination) {
+      check_writable(*destination, name.c_str());
+      const bool fits = destination->dtype == value.dtype && shape_fits(value, *destination, registers_.get());
+      if (fits && may_write(output, *destination, inputs)) {
         *results[j] = *destination;
         bytes += destination->size * static_cast<int64_t>(destination->itemsize());
         continue;
       }
+      copies.emplace_back(j, destination);
     }
     *results[j] = make_output(value, inputs, registers_.get());
     if (value.kind == Value::Kind::output && j < 64) fresh |= uint64_t{1} << j;
     if (value.kind != Value::Kind::view)
       bytes += results[j]->size * static_cast<int64_t>(results[j]->itemsize());
-    if (destination && j < std::size(copied_to)) copied_to[j] = destination, copies = true;
   }
 
   if (!steps.empty()) {
@@ -279,15 +308,10 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
         continue;
       }
       chunk->writes.fetch_add(1, std::memory_order_relaxed);
-      bool read = false;
-      for (size_t k = 0; k < inputs.size(); ++k)
-        read |= uses[k] == Use::data && inputs[k]->chunk.get() == chunk;
-      op->add(chunk, !read && results[j]->covers_chunk() ? Mode::overwrite : Mode::write);
+      op->add(chunk, results[j]->covers_chunk() ? Mode::overwrite : Mode::write);
     }
-    for (size_t k = 0; k < inputs.size(); ++k) {
-      if (uses[k] != Use::data || !inputs[k]->chunk) continue;
-      if (!op->find(inputs[k]->chunk.get())) op->add(inputs[k]->chunk.get(), Mode::read);
-    }
+    for (size_t k = 0; k < inputs.size(); ++k)
+      if (uses[k] == Use::data && inputs[k]->chunk) op->add(inputs[k]->chunk.get(), Mode::read);
     PushOptions options;
     options.device = device;
     options.name = name.c_str();
@@ -302,11 +326,9 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     for (size_t j = 0; j < outputs.size(); ++j)
       if (is_shared(*results[j])) settle_shared({results[j]->chunk.get()});
   }
-  if (!copies) return;
-  for (size_t j = 0; j < outputs.size(); ++j) {
-    if (!copied_to[j]) continue;
-    push_copy(*copied_to[j], *results[j]);
-    *results[j] = *copied_to[j];
+  for (const auto& [j, destination] : copies) {
+    push_copy(*destination, *results[j]);
+    *results[j] = *destination;
   }
 }
 

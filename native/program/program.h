@@ -63,6 +63,10 @@ class Program final : public Counted<Program> {
     int value;
     int writes = -1;  // the input whose memory it becomes: outputs of that kind are not given to the caller
     bool flexible = false;  // may be written with any strides
+
+    int step = -1;               // the last one that writes it; filled by finish
+    bool in_place = false;       // that step reads an element only to write that of the same position
+    std::vector<int> read_late;  // inputs that later steps read, or, if not in_place, that one
   };
   // Positions of random numbers that a run takes, written to three slots: key, stream, offset.
   struct Random {
@@ -104,8 +108,8 @@ class Program final : public Counted<Program> {
   void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
-  bool writes_directly(const Output& output, const Tensor& destination, const Tensor& wanted,
-                       std::span<const Tensor* const> inputs) const;
+  bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
+  bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs) const;
   void execute(const Run& run) const;
   static void keep(Op& op);
 

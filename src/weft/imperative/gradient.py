@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from weft import _core
 from weft.base.errors import ShapeError
@@ -27,8 +27,14 @@ from weft.imperative.tensor import Tensor
 
 __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
 
-_gradients: WeakKeyDictionary[Tensor, Tensor] = WeakKeyDictionary()
+# By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
+_gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
 _active = 0  # managers and calls of grad that record at present, in all threads
+
+
+def _keep_gradient(x: Tensor, dx: Tensor) -> None:
+    key = id(x)
+    _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
 
 
 def _ones_like(y: Tensor) -> Tensor:
@@ -66,8 +72,9 @@ class GradManager:
         | Sequence[Callable[[Tensor, Tensor], Tensor | None]]
         | None = None,
     ) -> GradManager:
-        """Want the gradients of these. Each callback(tensor, gradient) runs before a gradient is added; what it returns,
-        unless None, takes the gradient's place.
+        """Want the gradients of these.
+
+        callbacks run before a gradient is added: what callback(tensor, gradient) returns, unless None, takes its place.
 
         Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
         """
@@ -142,8 +149,8 @@ class GradManager:
             for hook in self._callbacks[id(x)]:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
-            before = _gradients.get(x)
-            _gradients[x] = dx if before is None else before + dx
+            before = _get_grad(x)
+            _keep_gradient(x, dx if before is None else before + dx)
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
@@ -232,7 +239,7 @@ def grad(
     return compute
 
 
-class no_grad(contextlib.ContextDecorator):  # noqa: N801 - its public name
+class no_grad(contextlib.ContextDecorator):  # its public name
     """Nothing is recorded inside; also a decorator.
 
     >>> import weft as wf
@@ -335,16 +342,17 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
 
 def _get_grad(self: Tensor) -> Tensor | None:
     """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
-    return _gradients.get(self)
+    found = _gradients.get(id(self))
+    return None if found is None else found[1]
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
     if value is None:
-        _gradients.pop(self, None)
+        _gradients.pop(id(self), None)
     elif not isinstance(value, Tensor) or value.shape != self.shape:
         raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
     else:
-        _gradients[self] = value
+        _keep_gradient(self, value)
 
 
 def _requires_grad(self: Tensor) -> bool:
@@ -360,5 +368,3 @@ def _detach(self: Tensor) -> Tensor:
 Tensor.grad = property(_get_grad, _set_grad, doc=_get_grad.__doc__)  # type: ignore[attr-defined]
 Tensor.requires_grad = property(_requires_grad)  # type: ignore[attr-defined]
 Tensor.detach = _detach  # type: ignore[attr-defined]
-
-__all__ += ["Iterator"]

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.base.dtype import int64
+from weft.base.dtype import DType, as_dtype, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, pointwise_loop, reducible
 from weft.ops.op import Op, Runtime, op
-from weft.ops.pointwise import Pointwise, pointwise_gradients
+from weft.ops.pointwise import Pointwise, cast_to, pointwise_gradients
 from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
@@ -43,8 +43,12 @@ class PointwiseLoss(Pointwise):
     def check(self) -> None:
         check_reduction(self.name, self.reduction, self.accepted)
 
+    def compute_dtype(self, *inputs: TensorType | None) -> DType:
+        """Half types are computed as float32: there is a sum to come."""
+        return as_dtype(reducible(e.load(0, super().compute_dtype(*inputs).name)).dtype)
+
     def infer(self, *inputs: TensorType | None) -> TensorType:
-        full = super().infer(*inputs)
+        full = super().infer(*inputs).like(dtype=super().compute_dtype(*inputs))
         x, target = inputs[:2]
         assert x is not None
         assert target is not None
@@ -61,19 +65,20 @@ class PointwiseLoss(Pointwise):
     def kernels(self, *inputs: TensorType | None) -> Iterator[Loop]:
         numbers: list[Any] = []
         element = self.element(inputs, numbers)
+        kind = super().compute_dtype(*inputs).name
         if self.reduction == "none":
-            yield pointwise_loop(inputs, [element], numbers)
+            yield pointwise_loop(inputs, [e.cast(element, kind)], numbers)
             return
         x = inputs[0]
         assert x is not None
         row = Row(inputs=len(inputs), numbers=numbers)
-        total = row.sum(reducible(element))
+        total = row.sum(element)
         count: Any = 1
         for axis in self.averaged(x.ndim):
             count = x.shape[axis] * count
         if self.averaged(x.ndim):
             total = total / row.number(count, total.dtype)
-        row.once(0, e.cast(total, element.dtype))
+        row.once(0, e.cast(total, kind))
         yield row.loop(tuple(range(x.ndim)))
 
     def vjp(self, *values: Any) -> tuple[Any, ...]:
@@ -375,7 +380,7 @@ class Classes(Op):
     def aligned(self, x: Any, target: Any, weight: Any) -> tuple[Any, Any, int]:
         """target and weight so that they broadcast to x, and the axis of classes."""
         axis = min(1, x.ndim - 1)
-        target = F.cast(F.expand_dims(target, axis=axis), dtype=int64) if target.ndim < x.ndim else target
+        target = cast_to(F.expand_dims(target, axis=axis), int64) if target.ndim < x.ndim else target
         if weight is not None and x.ndim > 2:
             weight = F.expand_dims(weight, axis=tuple(range(1, x.ndim - 1)))
         return target, weight, axis
@@ -490,11 +495,9 @@ class CrossEntropyRowsGradient(ClassRow):
     def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
         here = self.one_hot(x, target)
         probability = F.softmax(x, axis=self.axis)
-        one = F.cast(here, dtype=x.dtype)
+        one = cast_to(here, x.dtype)
         factor = (
-            F.filled_like(x, value=1.0)
-            if weight is None
-            else F.broadcast_like(F.cast(weight, dtype=x.dtype), x)
+            F.filled_like(x, value=1.0) if weight is None else F.broadcast_like(cast_to(weight, x.dtype), x)
         )
         mine = F.sum(one * factor, axis=self.axis, keepdims=True)
         slope = (probability - one) * (mine if weight is not None else 1)
@@ -646,7 +649,7 @@ class SoftCrossEntropyRows(SoftRow):
     def vjp(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
         dx = F.soft_cross_entropy_rows_gradient(x, target, weight, dlosses, **self.values())
         logs = F.log_softmax(x, axis=self.axis) * (self.label_smoothing - 1) * dlosses
-        dtarget = F.cast(logs if weight is None else logs * weight, dtype=target.dtype)
+        dtarget = cast_to(logs if weight is None else logs * weight, target.dtype)
         return dx, dtarget, None
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
@@ -656,11 +659,11 @@ class SoftCrossEntropyRows(SoftRow):
 
 def smoothed(row: SoftRow, x: Any, target: Any, weight: Any) -> Any:
     """The weighted, smoothed target, by operators."""
-    wanted = F.cast(target, dtype=x.dtype)
+    wanted = cast_to(target, x.dtype)
     if row.label_smoothing:
         even = F.divide_by_count(F.filled_like(x, value=1.0), x, axis=(row.axis,))
         wanted = wanted * (1 - row.label_smoothing) + even * row.label_smoothing
-    return wanted if weight is None else wanted * F.cast(weight, dtype=x.dtype)
+    return wanted if weight is None else wanted * cast_to(weight, x.dtype)
 
 
 @op
@@ -711,8 +714,8 @@ class NllLoss(Classes):
         target, weight, axis = self.aligned(x, target, weight)
         places = F.places_like(x, axis=axis)
         here = F.logical_and(F.equal(places, target), F.not_equal(target, self.ignore_index))
-        factor = 1.0 if weight is None else F.cast(weight, dtype=x.dtype)
-        shares = F.cast(F.where(here, factor, 0.0), dtype=x.dtype)
+        factor = 1.0 if weight is None else cast_to(weight, x.dtype)
+        shares = cast_to(F.where(here, factor, 0.0), x.dtype)
         losses = F.sum(F.where(here, -x * factor, 0), axis=axis, keepdims=True)
         return self.reduced(losses, shares, axis)
 

@@ -21,7 +21,7 @@ from weft.ops.op import Op, op
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, promote
 
-__all__ = ["Pointwise", "unbroadcast"]
+__all__ = ["Pointwise", "cast_to", "unbroadcast"]
 
 Scalar = e.Scalar
 
@@ -256,6 +256,11 @@ def unbroadcast(gradient: Any, x: Any) -> Any:
         return gradient
     summed = F.sum(gradient, axis=axes, keepdims=True)
     return F.squeeze(summed, axis=tuple(range(extra))) if extra else summed
+
+
+def cast_to(value: Any, dtype: DType) -> Any:
+    """The value in that type: itself, if it is of it."""
+    return value if value.dtype is dtype else F.cast(value, dtype=dtype)
 
 
 def _one(size: int | Size) -> bool:

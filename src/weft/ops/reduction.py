@@ -13,6 +13,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, reducible
 from weft.ops.op import Op, Runtime, op
+from weft.ops.pointwise import cast_to
 from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, normalize_axes
 
@@ -114,7 +115,7 @@ class Sum(Reduction):
         return row.sum(summable(x, self.dtype))
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        return F.cast(self.spread(dy, x), dtype=x.dtype) if x.dtype.kind == "float" else None
+        return cast_to(self.spread(dy, x), x.dtype) if x.dtype.kind == "float" else None
 
     def reference(self, x: Any) -> Any:
         dtype = None if self.dtype is None else self.dtype.numpy
@@ -154,11 +155,11 @@ class Prod(Reduction):
             return None
         axes = normalize_axes(self.name, self.axis, x.ndim)
         zero = F.equal(x, 0)
-        zeros = F.sum(F.cast(zero, dtype=int64), axis=axes, keepdims=True)
+        zeros = F.sum(cast_to(zero, int64), axis=axes, keepdims=True)
         others = F.prod(F.where(zero, 1, x), axis=axes, keepdims=True)
         at_zero = F.where(F.equal(zeros, 1), others, 0)
         slope = F.where(zero, at_zero, F.where(F.equal(zeros, 0), others / F.where(zero, 1, x), 0))
-        return F.cast(self.spread(dy, x), dtype=x.dtype) * slope
+        return cast_to(self.spread(dy, x), x.dtype) * slope
 
     def reference(self, x: Any) -> Any:
         dtype = None if self.dtype is None else self.dtype.numpy
@@ -211,7 +212,7 @@ class Extreme(Reduction):
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if x.dtype.kind != "float":
             return None
-        mask = F.cast(F.equal(x, self.spread(y, x)), dtype=x.dtype)
+        mask = cast_to(F.equal(x, self.spread(y, x)), x.dtype)
         axes = normalize_axes(self.name, self.axis, x.ndim)
         return self.spread(dy, x) * mask / F.sum(mask, axis=axes, keepdims=True)
 
@@ -564,7 +565,7 @@ class VectorNorm(Reduction):
         along, norm = self.spread(dy, x), self.spread(y, x)
         if abs(self.ord) == float("inf"):
             axes = normalize_axes(self.name, self.axis, x.ndim)
-            mask = F.cast(F.equal(F.abs(x), norm), dtype=x.dtype)
+            mask = cast_to(F.equal(F.abs(x), norm), x.dtype)
             return along * F.sign(x) * mask / F.sum(mask, axis=axes, keepdims=True)
         if self.ord == 1:
             return along * F.sign(x)
@@ -788,7 +789,7 @@ class CumulativeSum(Cumulative):
     def vjp(self, x: Any, dy: Any) -> Any:
         if self.include_initial:
             return NotImplemented
-        return F.cast(self.again(dy, not self.reverse), dtype=x.dtype) if x.dtype.kind == "float" else None
+        return cast_to(self.again(dy, not self.reverse), x.dtype) if x.dtype.kind == "float" else None
 
 
 @op
@@ -814,7 +815,7 @@ class CumulativeProd(Cumulative):
             return NotImplemented
         if x.dtype.kind != "float":
             return None
-        return F.cast(self.again(dy * y, not self.reverse), dtype=x.dtype) / x
+        return cast_to(self.again(dy * y, not self.reverse), x.dtype) / x
 
 
 __all__ = ["DTypeError", "Max", "Mean", "Reduction", "Softmax", "Sum"]
