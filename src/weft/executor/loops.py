@@ -50,7 +50,12 @@ class LoopStep:
         Not where an input gives the shape alone: who reads the result would not know how often to.
         """
         stage = self.loop.stages[0]
-        if self.loop.axes or len(self.loop.stages) > 1 or not isinstance(stage, Each) or len(stage.stores) > 1:
+        if (
+            self.loop.axes
+            or len(self.loop.stages) > 1
+            or not isinstance(stage, Each)
+            or len(stage.stores) > 1
+        ):
             return False
         loaded = {part.value for part in e.walk(stage.stores[0].value) if part.op == "load"}
         return all(k in loaded for k, v in enumerate(self.inputs) if v is not None and v.ndim)
