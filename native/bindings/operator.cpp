@@ -196,7 +196,12 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
       (place >= 0 ? a.inputs[place] : a.attributes[-1 - place]) = arguments[next++];
     }
   }
-  if (prefix_ >= 0 && next < count) a.attributes[prefix_] = arguments[next++];
+  const auto is_named = [&](PyObject* name) {
+    for (Py_ssize_t i = 0; names && i < PyTuple_Size(names); ++i)
+      if (PyUnicode_Compare(PyTuple_GetItem(names, i), name) == 0) return true;
+    return false;
+  };
+  if (prefix_ >= 0 && next < count && !is_named(attributes_[prefix_].name)) a.attributes[prefix_] = arguments[next++];
   for (size_t k = 0; k < inputs_.size() && order_.empty(); ++k) {
     if (inputs_[k].variadic) {
       if (next < count && (PyList_Check(arguments[next]) || PyTuple_Check(arguments[next]))) {

@@ -194,6 +194,7 @@ class _Lowering:
             self.arena = self.arena + ((bytes_ + 63) // 64) * 64
             self.values.append(("temporary", type.dtype, -1, self.register(offset), -1, sizes, steps))
         place = Place(number, type, laid, flexible=strides is None)
+        self.kept.append(value)
         self.places[id(value)] = place
         return place
 
@@ -204,6 +205,7 @@ class _Lowering:
         start = base.offset + offset
         self.values.append(("view", value.type.dtype, root, self.register(start), -1, sizes, steps))
         place = Place(number, value.type, tuple(strides), False, root, start)
+        self.kept.append(value)
         self.places[id(value)] = place
         return place
 
@@ -245,6 +247,8 @@ class _Lowering:
 
     def decompose(self, node: Node, op: Any) -> None:
         made = op.decompose(*node.inputs)
+        if made is NotImplemented:
+            raise NotImplementedError(f"{op.name}: no kernel for these operands, and no decomposition")
         listed = made if isinstance(made, tuple | list) else (made,)
         inner = Graph([], listed)
         self.kept.extend(v for part in inner.nodes for v in part.outputs)
@@ -442,8 +446,11 @@ class _Lowering:
                 value = value.node.value
             else:
                 return ("number", dtype, self.numbers[id(value)])
-        if isinstance(value, float) and not value.is_integer():
-            raise NotImplementedError(f"{self.name}: a constant parameter {value} that is no integer")
+        if isinstance(value, float) and dtype.kind == "float":  # registers hold integers: it goes by its bits
+            import numpy as np
+
+            bits = as_dtype(f"int{8 * dtype.itemsize}")
+            return ("reg", bits, self.register(int(np.asarray(value, dtype.numpy).view(bits.numpy))))
         return ("reg", dtype, self.register(value if isinstance(value, Size) else int(value)))
 
     # The end.
