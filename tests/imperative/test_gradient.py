@@ -204,7 +204,9 @@ def test_grad_inside_a_manager():
     x = wf.tensor(3.0)
     gm = wf.GradManager().attach(x)
     with gm:
-        gm.backward(wf.grad(lambda t: t * t * x)(x))  # of the first argument alone: 2 x x, of which the slope is 4 x
+        gm.backward(
+            wf.grad(lambda t: t * t * x)(x)
+        )  # of the first argument alone: 2 x x, of which the slope is 4 x
     near(x.grad, 12.0)
 
 

@@ -49,7 +49,9 @@ class Case:
     def want(self, arrays=None):
         """The visible outputs by the reference; floats computed in float64."""
         given = {id(v): a for v, a in zip(self.graph.inputs, arrays or self.arrays, strict=True)}
-        inputs = [None if v is None else v.node.value if v.is_constant else given[id(v)] for v in self.node.inputs]
+        inputs = [
+            None if v is None else v.node.value if v.is_constant else given[id(v)] for v in self.node.inputs
+        ]
         wide = [widened(self.cls, x) for x in inputs]
         graph = widened_node(self.node, wide)
         with np.errstate(all="ignore"):
@@ -177,8 +179,6 @@ def assert_near(got, want, factor=1.0, what="", dtype=None):
     else:
         with np.errstate(all="ignore"):
             np.testing.assert_array_equal(got, want.astype(got.dtype), err_msg=what)
-
-
 
 
 # Layouts: the same elements, lying otherwise in memory.

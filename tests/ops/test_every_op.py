@@ -179,7 +179,9 @@ def each_choice(case, x):
     strides = [tuple(s // t.itemsize for s in t.strides) for t in x]
     for number in range(count):
         try:
-            plan = make_plan(graph, op.name, strides, len(node.outputs) - op.hidden, exact=True, first_choice=number)
+            plan = make_plan(
+                graph, op.name, strides, len(node.outputs) - op.hidden, exact=True, first_choice=number
+            )
         except NotImplementedError:
             continue  # none of the later ones takes these operands
         yield number, _core.run_plan(plan, x)
@@ -298,9 +300,7 @@ def test_gradient_of_strides_of_zero(cls, request):
 
 # In place.
 
-IN_PLACE = {
-    name: getattr(operator, f"i{name}") for name in BINARY_METHODS if hasattr(operator, f"i{name}")
-}
+IN_PLACE = {name: getattr(operator, f"i{name}") for name in BINARY_METHODS if hasattr(operator, f"i{name}")}
 each_in_place = pytest.mark.parametrize("name", IN_PLACE)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from weft import _core
 from weft.expr import scalar as e
@@ -11,13 +12,23 @@ from weft.expr.functions import expand
 from weft.expr.kernel import POSITIONS, Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value
+from weft.ops.types import TensorType
 
-if TYPE_CHECKING:
-    from weft.executor.planner import Place, _Lowering
-
-__all__ = ["LoopStep", "loop_kernel"]
+__all__ = ["LoopStep", "Place", "loop_kernel"]
 
 Scalar = e.Scalar
+
+
+@dataclass
+class Place:
+    """Where a value lies in the program: its number, and its geometry; strides None: row-major, not needed so far."""
+
+    number: int
+    type: TensorType
+    strides: tuple[Any, ...]
+    flexible: bool = True
+    root: int = -1  # of a view: the value that has the memory
+    offset: Any = 0  # of its first element in there, in elements
 
 
 class LoopStep:
@@ -25,7 +36,7 @@ class LoopStep:
 
     def __init__(
         self,
-        lowering: _Lowering,
+        lowering: Any,
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
         loop: Loop,
@@ -39,7 +50,12 @@ class LoopStep:
         Not where an input gives the shape alone: who reads the result would not know how often to.
         """
         stage = self.loop.stages[0]
-        if self.loop.axes or len(self.loop.stages) > 1 or not isinstance(stage, Each) or len(stage.stores) > 1:
+        if (
+            self.loop.axes
+            or len(self.loop.stages) > 1
+            or not isinstance(stage, Each)
+            or len(stage.stores) > 1
+        ):
             return False
         loaded = {part.value for part in e.walk(stage.stores[0].value) if part.op == "load"}
         return all(k in loaded for k, v in enumerate(self.inputs) if v is not None and v.ndim)
@@ -165,7 +181,7 @@ def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
 class Operands:
     """The arrays and numbers that a step reads, in the order of its kernel's operands and parameters."""
 
-    def __init__(self, lowering: _Lowering, mergeable: bool) -> None:
+    def __init__(self, lowering: Any, mergeable: bool) -> None:
         self.lowering = lowering
         self.values: list[Value] = []
         self.numbers: list[tuple[Any, str]] = []

@@ -24,13 +24,13 @@ from typing import Any
 from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DTYPES, DType, as_dtype
-from weft.executor.loops import LoopStep, without_rows
+from weft.executor.loops import LoopStep, Place, without_rows
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
 from weft.ops.kernels import CHANNELS_LAST, KEY, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
-from weft.ops.sizes import NeedsSizes, Size
+from weft.ops.sizes import NeedsSizes, Size, input_stride
 from weft.ops.types import TensorType
 
 __all__ = ["Recipe", "make_plan"]
@@ -50,18 +50,6 @@ class Recipe:
     exact: bool = False
 
 
-@dataclass
-class Place:
-    """Where a value lies in the program: its number and its geometry."""
-
-    number: int
-    type: TensorType
-    strides: tuple[Any, ...]
-    flexible: bool = True
-    root: int = -1  # of a view: the value that has the memory
-    offset: Any = 0  # of its first element in there, in elements
-
-
 def make_plan(
     graph: Graph,
     name: str,
@@ -75,7 +63,8 @@ def make_plan(
 ) -> Any:
     """The _core.Plan of a graph.
 
-    strides: for each array among the graph's inputs, in elements; those not given are row-major. visible: how many
+    strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
+    exact plan row-major. visible: how many
     outputs callers get, as_tuple: in a tuple even if it is one; writes: output number -> number of the array input
     that it is written to. first_choice: of the kernels of the graph's operators; for tests, which compare them.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
@@ -112,12 +101,13 @@ class _Lowering:
     ) -> None:
         self.graph, self.name, self.writes, self.exact = graph, name, writes, exact
         self.first_choice = 0
+        self.given = strides
         self.registers: dict[Any, int] = {}
         self.constants: list[tuple[int, int]] = []
         self.loads: list[tuple[str, int, int, int]] = []
         self.computes: list[tuple[str, int, int, int]] = []
         self.values: list[Any] = []  # descriptions, behind the inputs
-        self.slots: list[tuple[str, DType, int]] = []
+        self.slots: list[tuple[str, DType, Any]] = []
         self.slot_of: dict[Any, int] = {}
         self.steps: list[Any] = []
         self.randoms: list[Any] = []
@@ -134,6 +124,8 @@ class _Lowering:
                 self.numbers[id(value)] = len(self.numbers)
                 continue
             given = strides[len(self.arrays)] if len(self.arrays) < len(strides) else None
+            if given is None and not exact:
+                given = [input_stride(len(self.arrays), d) for d in range(value.ndim)]
             self.places[id(value)] = Place(
                 len(self.arrays), value.type, tuple(given) if given is not None else row_major(value.shape)
             )
@@ -152,12 +144,14 @@ class _Lowering:
         if found is not None:
             return found
         operands: list[int] = []
-        if isinstance(size, Size) and size.op != "dim":
+        if isinstance(size, Size) and size.op not in ("dim", "stride"):
             operands = [self.register(arg) for arg in size.args]
         number = len(self.registers)
         self.registers[(type(size) is Size, key)] = number
         if not isinstance(size, Size):
             self.constants.append((number, int(size)))
+        elif size.op == "stride":
+            self.loads.append(("stride", number, *size.args))
         elif size.op == "dim":
             self.loads.append(("size", number, 0, size.args[0]))
         else:
@@ -440,17 +434,14 @@ class _Lowering:
                 self.slots.append(self.slot(value, as_dtype(dtype)))
         return first
 
-    def slot(self, value: Any, dtype: DType) -> tuple[str, DType, int]:
+    def slot(self, value: Any, dtype: DType) -> tuple[str, DType, Any]:
         if isinstance(value, Value):
             if value.is_constant:
                 value = value.node.value
             else:
                 return ("number", dtype, self.numbers[id(value)])
-        if isinstance(value, float) and dtype.kind == "float":  # registers hold integers: it goes by its bits
-            import numpy as np
-
-            bits = as_dtype(f"int{8 * dtype.itemsize}")
-            return ("reg", bits, self.register(int(np.asarray(value, dtype.numpy).view(bits.numpy))))
+        if isinstance(value, float):
+            return ("constant", dtype, value)
         return ("reg", dtype, self.register(value if isinstance(value, Size) else int(value)))
 
     # The end.
@@ -481,6 +472,7 @@ class _Lowering:
             "slots": self.slots,
             "steps": self.steps,
             "randoms": self.randoms,
+            "row_major_from": len(self.given) if self.exact else -1,
         }
         strides = tuple(self.places[id(v)].strides for v in self.arrays)
         shown = len(outputs) if visible is None else visible
