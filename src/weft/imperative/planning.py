@@ -65,6 +65,10 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
         if exact:
             raise
         return None
+    except Exception:
+        if not exact:  # once more, so that the message has the sizes
+            plan_call(op, operands, runtime, True, records)
+        raise
 
 
 def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:

@@ -573,7 +573,7 @@ class MaskedFill(Pointwise):
         return e.where(chosen, value if isinstance(value, e.Scalar) else e.constant(value, x.dtype), x)
 
     def reference(self, x: Any, mask: Any) -> Any:
-        return np.where(mask, np.asarray(self.value, x.dtype), x)
+        return np.where(mask, np.asarray(self.value, np.asarray(x).dtype), x)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
