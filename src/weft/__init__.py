@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from weft.imperative.tensor import reshape as reshape
     from weft.imperative.tensor import shares_memory as shares_memory
     from weft.imperative.tensor import waitall as waitall
+    from weft.ops.simple import simple_op as simple_op
 
     __version__: str
     _core: Any  # native; its Python faces carry the types
@@ -144,6 +145,7 @@ _MODULE_OF = {
         "shares_memory",
         "waitall",
     ),
+    "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
 _SUBPACKAGES = ("engine", "functional", "ops", "random", "storage")
@@ -164,6 +166,8 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             value = importlib.import_module("importlib.metadata").version("weft")
         elif name in importlib.import_module("weft.functional").__dir__():
             value = getattr(importlib.import_module("weft.functional"), name)
+            if not importlib.import_module("weft.ops.registry").is_builtin(name):
+                return value  # a user's, who may make it again
         else:
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
         globals()[name] = value

@@ -272,11 +272,19 @@ for _name, _method in _METHODS.items():
 
 
 def _add_operators() -> None:
+    from weft.ops import registry
     from weft.ops.index import METHODS
 
+    own = set(vars(Tensor))
     for name in METHODS:
-        if name not in vars(Tensor):
+        if name not in own:
             _core.add_method(name)
+
+    def add(cls: type[Any]) -> None:
+        if cls.public and cls.method and cls.name not in own:
+            _core.add_method(cls.name)
+
+    registry.listen(add)
 
 
 _add_operators()

@@ -202,7 +202,9 @@ class Op:
         def shown(a: Attribute) -> str:
             return a.name if a.default is Attribute.REQUIRED else f"{a.name}={a.default!r}"
 
-        inputs = {i.name: ("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs}
+        inputs = {
+            i.name: ("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs
+        }
         if any(name in inputs for name in cls.positional):
             parts = [inputs[name] if name in inputs else shown(named[name]) for name in cls.positional]
         else:
@@ -341,6 +343,11 @@ class Op:
     def errors(cls) -> Iterator[Any]:
         """(exception, words of its message, arguments): calls that must fail."""
         return iter(())
+
+    @classmethod
+    def on_elements(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function on expressions of elements (weft.expr.scalar), for simple_op; pointwise ones only."""
+        raise TypeError(f"{cls.name}: takes whole arrays; functions of elements can use only pointwise ones")
 
     # Helpers for rules.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft import _core
@@ -17,10 +18,11 @@ from weft import _core
 if TYPE_CHECKING:
     from weft.ops.op import Op
 
-__all__ = ["function", "get", "names", "public_names", "register"]
+__all__ = ["function", "get", "is_builtin", "listen", "names", "public_names", "register"]
 
 _classes: dict[str, type[Op]] = {}
 _functions: dict[str, Any] = {}
+_listeners: list[Callable[[type[Op]], None]] = []
 _lock = threading.RLock()
 
 
@@ -81,6 +83,26 @@ def register(cls: type[Op]) -> None:
             raise TypeError(f"operator {cls.name!r}: {owner} has one of that name")
         _classes[cls.name] = cls
         _functions.pop(cls.name, None)
+    for listener in _listeners:
+        listener(cls)
+
+
+def listen(listener: Callable[[type[Op]], None]) -> None:
+    """Call this with every operator of users, those registered so far and those to come; adds methods to arrays."""
+    with _lock:
+        known = [cls for name, cls in _classes.items() if not is_builtin(name)]
+        _listeners.append(lambda cls: None if is_builtin(cls.name) else listener(cls))
+    for cls in known:
+        listener(cls)
+
+
+def is_builtin(name: str) -> bool:
+    """Whether the package itself defines it; others may be made again, so what stands for them is not kept.
+
+    >>> is_builtin("relu"), is_builtin("mine")
+    (True, False)
+    """
+    return name in _index()
 
 
 def function(name: str) -> Any:
