@@ -11,7 +11,8 @@ uint64_t mix(uint64_t h, uint64_t word) noexcept {
   return h ^ h >> 29;
 }
 
-// What may stand in a Variant as it was given: nothing that can change, or that equals something of another type.
+// What may stand in a Variant as it was given: nothing that can change, or that equals something of another
+// type.
 bool lasting_value(PyObject* value) noexcept {
   if (value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value) ||
       PyUnicode_CheckExact(value))
@@ -49,9 +50,7 @@ bool is_other_number(PyObject* object) noexcept {  // numpy.float32(2) and the l
          PyObject_HasAttrString(object, "item") && !PyObject_HasAttrString(object, "__setitem__");
 }
 
-nb::object as_python_number(PyObject* object) {
-  return nb::handle(object).attr("item")();
-}
+nb::object as_python_number(PyObject* object) { return nb::handle(object).attr("item")(); }
 
 }  // namespace
 
@@ -168,6 +167,8 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
     }
   }
   if (positional_.size() == order_.size()) order_.clear();
+  plain_ = attributes_.empty() && inputs_.size() <= Arguments::kFew &&
+           std::ranges::none_of(inputs_, [](const Input& i) { return i.optional || i.variadic; });
   if (!cls.attr("prefix").is_none()) prefix_ = attribute_named(intern(cls.attr("prefix")));
 }
 
@@ -183,7 +184,8 @@ bool OperatorFunction::accepts(PyObject* object) noexcept {
   return is_tensor(object) || is_number(object) || is_other_number(object);
 }
 
-void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count, PyObject* names) const {
+void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count,
+                             PyObject* names) const {
   const auto refuse = [&](const std::string& fact) { throw nb::type_error((name_ + ": " + fact).c_str()); };
   for (size_t i = 0; i < attributes_.size(); ++i) a.attributes[i] = nullptr;
   Py_ssize_t next = 0;
@@ -214,8 +216,8 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
     a.attributes[position] = arguments[next++];
   }
   if (next < count)
-    refuse("takes at most " + std::to_string(inputs_.size() + positional_.size()) + " positional arguments, got " +
-           std::to_string(count));
+    refuse("takes at most " + std::to_string(inputs_.size() + positional_.size()) +
+           " positional arguments, got " + std::to_string(count));
   const Py_ssize_t named = names ? PyTuple_Size(names) : 0;
   for (Py_ssize_t i = 0; i < named; ++i) {
     PyObject* name = PyTuple_GetItem(names, i);
@@ -319,7 +321,7 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
     PyObject* input = a.inputs[k];
     if (!input) {
       key[length++] = 0;
-    } else if (is_tensor(input)) {
+    } else if (Py_TYPE(input) == tensor_type) {
       const Tracked& tracked = tracked_of(input);
       const Tensor& x = tracked.tensor;
       a.add_tensor(&tracked);
@@ -386,7 +388,8 @@ Ref<Plan> OperatorFunction::ask_planner(Arguments& a, size_t variant, bool exact
   nb::dict runtime;
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (attributes_[i].runtime) runtime[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
-  nb::object made = nb::handle(planner)(nb::handle(variants_[variant].made), operands, runtime, exact, records);
+  nb::object made =
+      nb::handle(planner)(nb::handle(variants_[variant].made), operands, runtime, exact, records);
   if (made.is_none()) return {};
   return nb::cast<PyPlan&>(made).plan;
 }
@@ -399,21 +402,28 @@ void OperatorFunction::check_in_place(const Plan& plan, const Tensor& into) cons
   const DType made = program.values[static_cast<size_t>(value)].dtype;
   const auto rank = [](DType t) { return t == DType::bool_ ? 0 : is_float(t) ? 2 : 1; };
   if (rank(made) > rank(into.dtype))
-    throw DTypeError(name_ + ": the result, " + name_of(made) + ", cannot be written in place: x is " + describe(into));
+    throw DTypeError(name_ + ": the result, " + name_of(made) + ", cannot be written in place: x is " +
+                     describe(into));
 }
 
 nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
                                   PyObject* destination) {
   Arguments a;
-  parse(a, arguments, count, names);
+  if (plain_ && !names && static_cast<size_t>(count) == inputs_.size()) {  // nothing to read
+    std::copy_n(arguments, count, a.few);
+    a.count = static_cast<size_t>(count);
+  } else {
+    parse(a, arguments, count, names);
+  }
   bool tracked = false;
   for (size_t k = 0; k < a.count; ++k) {
     PyObject* input = a.inputs[k];
-    if (!input || is_number(input)) continue;
-    if (is_tensor(input)) {
+    if (!input) continue;
+    if (Py_TYPE(input) == tensor_type) {
       tracked |= static_cast<bool>(tracked_of(input).node);
       continue;
     }
+    if (is_number(input)) continue;
     if (is_other_number(input)) {
       a.kept.push_back(as_python_number(input));
       a.inputs[k] = a.kept.back().ptr();
@@ -428,9 +438,9 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
         named[nb::handle(PyTuple_GetItem(names, i))] = nb::handle(arguments[count + i]);
       return nb::handle(input).attr("__weft_apply__")(nb::handle(cls_), positional, named);
     }
-    throw nb::type_error((name_ + ": expected a Tensor or a number, got " +
-                          to_utf8(nb::type_name(nb::handle(input).type())))
-                             .c_str());
+    throw nb::type_error(
+        (name_ + ": expected a Tensor or a number, got " + to_utf8(nb::type_name(nb::handle(input).type())))
+            .c_str());
   }
   const bool records = tracked && recording();
   const Ref<Plan> plan = plan_for(a, records);
@@ -515,10 +525,11 @@ PyCFunction as_function(_PyCFunctionFastWithKeywords function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-const char* const slot_names[] = {"add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow",
-                                  "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift",
-                                  "bitwise_right_shift", "matmul", "negative", "positive", "abs", "bitwise_invert",
-                                  "less", "less_equal", "equal", "not_equal", "greater", "greater_equal"};
+const char* const slot_names[] = {
+    "add",        "subtract",    "multiply",   "divide",      "floor_divide",       "remainder",
+    "pow",        "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
+    "matmul",     "negative",    "positive",   "abs",         "bitwise_invert",     "less",
+    "less_equal", "equal",       "not_equal",  "greater",     "greater_equal"};
 OperatorFunction* slot_functions[static_cast<size_t>(Slot::count)];
 
 OperatorFunction& function_for(Slot slot) {
@@ -527,9 +538,7 @@ OperatorFunction& function_for(Slot slot) {
   return *function;
 }
 
-bool takes_part(PyObject* operand) noexcept {
-  return OperatorFunction::accepts(operand);
-}
+bool takes_part(PyObject* operand) noexcept { return OperatorFunction::accepts(operand); }
 
 }  // namespace
 
@@ -560,7 +569,8 @@ void bind_operator(nb::module_& m) {
   m.def("operator_function", [](nb::handle cls) {
     auto* function = new OperatorFunction(cls);  // functions live as long as the process
     auto* definition = new PyMethodDef{};
-    auto* texts = new std::array<std::string, 2>{function->name(), nb::cast<std::string>(cls.attr("documentation")())};
+    auto* texts =
+        new std::array<std::string, 2>{function->name(), nb::cast<std::string>(cls.attr("documentation")())};
     definition->ml_name = (*texts)[0].c_str();
     definition->ml_doc = (*texts)[1].c_str();
     definition->ml_meth = as_function(call_function);

@@ -24,7 +24,8 @@ struct PlanKeyEqual {
   }
 };
 
-// Plans by key: bounded, by forgetting what has not been used for as long as it took to fill half of the table.
+// Plans by key: bounded, by forgetting what has not been used for as long as it took to fill half of the
+// table.
 class PlanTable {
  public:
   static constexpr size_t kHalf = 1024;
@@ -45,8 +46,10 @@ class OperatorFunction {
  public:
   explicit OperatorFunction(nb::handle cls);
 
-  // A call as METH_FASTCALL | METH_KEYWORDS has it. `destination`: the tensor that an in-place operator writes.
-  nb::object call(PyObject* const* arguments, Py_ssize_t count, PyObject* names, PyObject* destination = nullptr);
+  // A call as METH_FASTCALL | METH_KEYWORDS has it. `destination`: the tensor that an in-place operator
+  // writes.
+  nb::object call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
+                  PyObject* destination = nullptr);
 
   const std::string& name() const noexcept { return name_; }
   static inline uint64_t hits = 0, misses = 0, planner_calls = 0;
@@ -85,19 +88,40 @@ class OperatorFunction {
   std::vector<Attribute> attributes_;
   std::vector<int> positional_;  // attributes given by position, behind the inputs
   std::vector<int> order_;       // or all that is: inputs, and attributes as -1 - number
-  int prefix_ = -1;             // the attribute given before the inputs
+  int prefix_ = -1;              // the attribute given before the inputs
+  bool plain_ = false;           // only tensors, all of them needed
   std::vector<Variant> variants_;
   PlanTable plans_;
 };
 
 // Python's operators on tensors; the functions are found on first use.
 enum class Slot : uint8_t {
-  add, subtract, multiply, divide, floor_divide, remainder, pow, bitwise_and, bitwise_or, bitwise_xor,
-  bitwise_left_shift, bitwise_right_shift, matmul, negative, positive, abs, bitwise_invert,
-  less, less_equal, equal, not_equal, greater, greater_equal, count,
+  add,
+  subtract,
+  multiply,
+  divide,
+  floor_divide,
+  remainder,
+  pow,
+  bitwise_and,
+  bitwise_or,
+  bitwise_xor,
+  bitwise_left_shift,
+  bitwise_right_shift,
+  matmul,
+  negative,
+  positive,
+  abs,
+  bitwise_invert,
+  less,
+  less_equal,
+  equal,
+  not_equal,
+  greater,
+  greater_equal,
+  count,
 };
-PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept;           // b null: unary
+PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept;  // b null: unary
 PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept;
-
 
 }  // namespace weft

@@ -67,28 +67,36 @@ Ref<const Program> make_program(const Description& spec) {
   for (nb::handle item : spec["computes"]) {
     const auto what = nb::cast<std::string>(item[0]);
     using What = Program::Compute::What;
-    p.computes.push_back({what == "add" ? What::add : what == "sub" ? What::sub : what == "mul" ? What::mul : What::div,
+    p.computes.push_back({what == "add"   ? What::add
+                          : what == "sub" ? What::sub
+                          : what == "mul" ? What::mul
+                                          : What::div,
                           nb::cast<int>(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3])});
   }
   for (nb::handle use : spec["uses"]) p.uses.push_back(static_cast<Program::Use>(nb::cast<int>(use)));
   for (nb::handle item : spec["values"]) {
     const auto kind = nb::cast<std::string>(item[0]);
     using Kind = Program::Value::Kind;
-    p.values.push_back({kind == "output" ? Kind::output : kind == "temporary" ? Kind::temporary : Kind::view,
-                        dtype_at(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3]), nb::cast<int>(item[4]),
-                        nb::cast<std::vector<int>>(item[5]), nb::cast<std::vector<int>>(item[6])});
+    p.values.push_back({kind == "output"      ? Kind::output
+                        : kind == "temporary" ? Kind::temporary
+                                              : Kind::view,
+                        dtype_at(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3]),
+                        nb::cast<int>(item[4]), nb::cast<std::vector<int>>(item[5]),
+                        nb::cast<std::vector<int>>(item[6])});
   }
   for (nb::handle item : spec["outputs"])
-    p.outputs.push_back({nb::cast<int>(item[0]), nb::cast<int>(item[1]), nb::cast<bool>(item[2])});
+    p.outputs.push_back({nb::cast<int>(item[0]), nb::cast<int>(item[1]), nb::cast<bool>(item[2]), -1, false, {}});
   for (nb::handle item : spec["slots"]) {
     const auto from = nb::cast<std::string>(item[0]);
     using From = Program::Slot::From;
-    p.slots.push_back({from == "number" ? From::number : from == "reg" ? From::reg : From::random, dtype_at(item[1]),
-                       nb::cast<int>(item[2])});
+    p.slots.push_back({from == "number" ? From::number
+                       : from == "reg"  ? From::reg
+                                        : From::random,
+                       dtype_at(item[1]), nb::cast<int>(item[2])});
   }
   for (nb::handle item : spec["steps"])
-    p.steps.push_back({nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]),
-                       nb::cast<int>(item[2])});
+    p.steps.push_back(
+        {nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]), nb::cast<int>(item[2])});
   for (nb::handle item : spec["randoms"]) {
     const auto kind = nb::cast<std::string>(item[0]);
     p.randoms.push_back({kind == "uniform"    ? Draw::uniform
@@ -106,8 +114,9 @@ Ref<const Program> make_program(const Description& spec) {
 void bind_program(nb::module_& m) {
   nb::class_<PyKernel>(m, "Kernel", "A computation on memory that native code runs.");
   nb::class_<PyPlan>(m, "Plan", "A program, and what it was made from.")
-      .def_prop_ro("recipe",
-                   [](const PyPlan& plan) { return nb::borrow(plan.plan->recipe ? plan.plan->recipe : Py_None); })
+      .def_prop_ro(
+          "recipe",
+          [](const PyPlan& plan) { return nb::borrow(plan.plan->recipe ? plan.plan->recipe : Py_None); })
       .def_prop_ro("name", [](const PyPlan& plan) { return plan.plan->program->name; });
   m.def(
       "make_loop",
@@ -117,7 +126,8 @@ void bind_program(nb::module_& m) {
                            std::to_string(operands));
         Loop::Form form{operands, inputs, row_axes, fixed, ordered};
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
-        return PyKernel{Ref<Kernel>(new Loop(form, [compiler](const LoopPattern& p) { return (*compiler)(p); }))};
+        return PyKernel{
+            Ref<Kernel>(new Loop(form, [compiler](const LoopPattern& p) { return (*compiler)(p); }))};
       },
       nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("fixed"), nb::arg("ordered"),
       nb::arg("compile"));

@@ -14,9 +14,9 @@ struct PyKernel {
 // What the planner makes: a program, and what only calls from Python need of it.
 struct Plan : Counted<Plan> {
   Ref<const Program> program;
-  int visible = 0;              // outputs that callers get; hidden ones and those that write an input follow
-  bool as_tuple = false;        // callers get a tuple even of one
-  PyObject* recipe = nullptr;   // the planner's own object, with the graph; for gradients
+  int visible = 0;             // outputs that callers get; hidden ones and those that write an input follow
+  bool as_tuple = false;       // callers get a tuple even of one
+  PyObject* recipe = nullptr;  // the planner's own object, with the graph; for gradients
   // The plans of its gradients, by which inputs' are wanted.
   struct Backward {
     uint64_t wanted;

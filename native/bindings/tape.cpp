@@ -33,7 +33,8 @@ std::unordered_map<const Chunk*, std::pair<uint32_t, Site>> overwritten_at;
 
 PyObject* backward_planner = nullptr;
 
-// The plan of the gradients of `plan`'s inputs in `wanted`; null if all are zero. May throw what a rule throws.
+// The plan of the gradients of `plan`'s inputs in `wanted`; null if all are zero. May throw what a rule
+// throws.
 Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted) {
   for (const Plan::Backward& known : plan->backwards)
     if (known.wanted == wanted) return known.plan;
@@ -290,7 +291,8 @@ class Walk {
     call_plan(node->backward, pointers, node->numbers, {}, results);
     size_t next = 0;
     for (size_t k = 0; k < count; ++k)
-      if (backward.gradients >> k & 1) add(node->edges[k].node, node->edges[k].index, std::move(results[next++]));
+      if (backward.gradients >> k & 1)
+        add(node->edges[k].node, node->edges[k].index, std::move(results[next++]));
     if (!create_graph_) {
       node->saved.clear();
       node->outputs.clear();
@@ -420,7 +422,8 @@ void bind_tape(nb::module_& m) {
         return results;
       },
       nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"));
-  // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their gradients.
+  // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their
+  // gradients.
   m.def("record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
     auto node = make_ref<TapeNode>();
     node->kind = TapeNode::Kind::function;

@@ -1,8 +1,8 @@
 // tape.h: what is recorded of calls whose inputs want a gradient, and the way back.
 //
-// A node explains the outputs of one call: the plan that made them, the values its gradient needs, and where the
-// inputs came from. Outputs own their node, nodes own those they came from; so results that nobody keeps free
-// their history. Everything here is guarded by the GIL.
+// A node explains the outputs of one call: the plan that made them, the values its gradient needs, and where
+// the inputs came from. Outputs own their node, nodes own those they came from; so results that nobody keeps
+// free their history. Everything here is guarded by the GIL.
 #pragma once
 
 #include <optional>
@@ -27,14 +27,14 @@ class TapeNode : public Counted<TapeNode> {
 
   uint64_t number = 0;  // later ones depend on earlier ones only
   Ref<Plan> plan;
-  Ref<Plan> backward;               // of `plan`, for the inputs that have edges
-  PyObject* function = nullptr;     // Kind::function
-  std::vector<Edge> edges;          // for each input
-  std::vector<Tensor> saved;        // inputs, then outputs; without memory where only the geometry is needed
-  std::vector<uint32_t> versions;   // of their chunks, for those that are read
+  Ref<Plan> backward;              // of `plan`, for the inputs that have edges
+  PyObject* function = nullptr;    // Kind::function
+  std::vector<Edge> edges;         // for each input
+  std::vector<Tensor> saved;       // inputs, then outputs; without memory where only the geometry is needed
+  std::vector<uint32_t> versions;  // of their chunks, for those that are read
   std::vector<Scalar> numbers;
-  std::vector<Tensor> outputs;      // geometry only, for gradients that are zero
-  Site site;                        // the line of the call
+  std::vector<Tensor> outputs;  // geometry only, for gradients that are zero
+  Site site;                    // the line of the call
 
   ~TapeNode();
   void dispose() const noexcept;  // not recursive: histories are long
@@ -46,8 +46,8 @@ inline bool recording() noexcept { return recording_off == 0; }
 // Runs a plan, and records it if an input wants a gradient. `results`: one for each output of the program.
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                std::span<const Tensor* const> destinations, std::span<Tracked> results);
-// After an operation that changes x in place was pushed from Python: remembers the line, for check of saved values.
+// After an operation that changes x in place was pushed from Python: remembers the line, for check of saved
+// values.
 void note_overwriting(const Tensor& x);
-
 
 }  // namespace weft

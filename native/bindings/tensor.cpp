@@ -396,8 +396,8 @@ PyObject* unary(PyObject* a) {
 PyObject* power(PyObject* a, PyObject* b, PyObject*) { return call_slot(Slot::pow, a, b); }
 PyObject* power_in_place(PyObject* a, PyObject* b, PyObject*) { return call_slot_in_place(Slot::pow, a, b); }
 PyObject* compare(PyObject* a, PyObject* b, int operation) {
-  static constexpr Slot slots_of[] = {Slot::less, Slot::less_equal, Slot::equal,
-                                      Slot::not_equal, Slot::greater, Slot::greater_equal};
+  static constexpr Slot slots_of[] = {Slot::less,      Slot::less_equal, Slot::equal,
+                                      Slot::not_equal, Slot::greater,    Slot::greater_equal};
   return call_slot(slots_of[operation], a, b);  // in the order of Py_LT ... Py_GE
 }
 

@@ -78,7 +78,8 @@ struct TaskType {
   std::string (*name)(const void* state) noexcept;
   std::string (*where)(const void* state) noexcept;
   Domain* domain;  // may be null
-  // If `state` lies on the pusher's stack: moves it to where it can stay, before the operation is queued. May throw.
+  // If `state` lies on the pusher's stack: moves it to where it can stay, before the operation is queued. May
+  // throw.
   void (*keep)(Op& op) = nullptr;
 };
 

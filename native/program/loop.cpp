@@ -56,10 +56,12 @@ struct Loop::Space {
     }
     return false;
   }
-  // Operands that jump in the innermost loop and lie one after the other in another one: these two run in tiles.
+  // Operands that jump in the innermost loop and lie one after the other in another one: these two run in
+  // tiles.
   void find_tiles(const View* views) noexcept {
-    constexpr int64_t kWorthwhile = 8;       // of either loop
-    constexpr int64_t kElements = 32 << 10;  // below, everything lies in the first caches, and such code takes long to make
+    constexpr int64_t kWorthwhile = 8;  // of either loop
+    constexpr int64_t kElements =
+        32 << 10;  // below, everything lies in the first caches, and such code takes long to make
     int64_t elements = 1;
     for (int d = 0; d < rank; ++d) elements *= sizes[d];
     if (sizes[rank - 1] < kWorthwhile || elements < kElements) return;
@@ -67,7 +69,8 @@ struct Loop::Space {
       if (pattern.inner[k] != LoopPattern::any) continue;
       const auto item = static_cast<int64_t>(size_of(views[k].dtype));
       for (int d = 0; d < rank - 1; ++d) {
-        if (strides[k][d] != item || sizes[d] < kWorthwhile || (pattern.tile >= 0 && d != pattern.tile)) continue;
+        if (strides[k][d] != item || sizes[d] < kWorthwhile || (pattern.tile >= 0 && d != pattern.tile))
+          continue;
         pattern.tile = d;
         pattern.inner[k] = LoopPattern::cross;
       }
@@ -112,9 +115,8 @@ bool Loop::arrange(const View* views, Space& space) const {
       for (int k = 0; k < operands; ++k) {
         const View& view = views[k];
         const int at = view.ndim - 1 - d;
-        space.strides[k][space.rank] = at >= 0 && view.shape[at] != 1
-                                           ? view.strides[at] * static_cast<int64_t>(size_of(view.dtype))
-                                           : 0;
+        space.strides[k][space.rank] =
+            at >= 0 && view.shape[at] != 1 ? view.strides[at] * static_cast<int64_t>(size_of(view.dtype)) : 0;
       }
       space.sizes[space.rank++] = size;
       space.rows += row;
@@ -163,7 +165,9 @@ bool Loop::arrange(const View* views, Space& space) const {
     const auto item = static_cast<int64_t>(size_of(views[k].dtype));
     int64_t& stride = space.strides[k][vector_loop];
     if (space.sizes[vector_loop] == 1) stride = item;  // it does not matter: one pattern for all
-    pattern.inner[k] = stride == item ? LoopPattern::unit : stride == 0 ? LoopPattern::zero : LoopPattern::any;
+    pattern.inner[k] = stride == item ? LoopPattern::unit
+                       : stride == 0  ? LoopPattern::zero
+                                      : LoopPattern::any;
   }
   if (!row_axes && !form_.fixed && space.rank > 1) space.find_tiles(views);
   return true;
@@ -178,7 +182,8 @@ Loop::Code Loop::find(const LoopPattern& pattern) const {
     return nullptr;
   };
   if (Code code = search(table_.load(std::memory_order_acquire))) return code;
-  const Code made = compile_(pattern);  // outside the mutex: it may need the GIL, whose holder may want the mutex
+  const Code made =
+      compile_(pattern);  // outside the mutex: it may need the GIL, whose holder may want the mutex
   const std::lock_guard guard(mutex_);
   const Table* known = table_.load(std::memory_order_relaxed);
   if (Code code = search(known)) return code;
@@ -270,7 +275,8 @@ void Loop::run(const Call& call) const {
   int split = -1;
   if (bytes >= kSplitBytes && !form_.fixed) {
     for (int d = 0; d < loops; ++d)
-      if (split < 0 || (space.sizes[split] < 4 * team_size() && space.sizes[d] > space.sizes[split])) split = d;
+      if (split < 0 || (space.sizes[split] < 4 * team_size() && space.sizes[d] > space.sizes[split]))
+        split = d;
   }
   if (split < 0 || space.sizes[split] < 2) {
     code(data, space.sizes, strides, call.parameters);

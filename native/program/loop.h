@@ -1,8 +1,8 @@
 // loop.h: a kernel of the expression compiler, in as many compiled forms as its operands have patterns.
 //
 // The operands are broadcast to one space. Of that space `run` drops what has size 1, orders dimensions by
-// memory, joins those that lie one after the other, and picks the code compiled for what is left: the number of
-// loops, and how each operand moves in the innermost one. Then it splits the work over the team.
+// memory, joins those that lie one after the other, and picks the code compiled for what is left: the number
+// of loops, and how each operand moves in the innermost one. Then it splits the work over the team.
 //
 // `run` may be called from any thread. Code is made on the first use of a pattern, by whoever runs into it.
 #pragma once
@@ -40,10 +40,10 @@ class Loop final : public Kernel {
 
   struct Form {
     int operands = 0;
-    int inputs = 0;          // the first ones; the others are written
-    uint32_t row_axes = 0;   // bit d: dimension d, counted from the last, is part of a row
-    bool fixed = false;      // code asks for positions: dimensions keep their order and number
-    bool ordered = false;    // positions within a row count: its dimensions keep their order
+    int inputs = 0;         // the first ones; the others are written
+    uint32_t row_axes = 0;  // bit d: dimension d, counted from the last, is part of a row
+    bool fixed = false;     // code asks for positions: dimensions keep their order and number
+    bool ordered = false;   // positions within a row count: its dimensions keep their order
   };
   Loop(Form form, Compile compile) : form_(form), compile_(std::move(compile)) {}
 
@@ -69,8 +69,9 @@ class Loop final : public Kernel {
   const Compile compile_;
   mutable std::atomic<const Table*> table_{nullptr};
   mutable std::atomic<Code> in_line_{nullptr};  // for one loop of elements that lie one after the other
-  mutable std::mutex mutex_;                                   // held while code is made
-  mutable std::vector<std::unique_ptr<const Table>> tables_;  // of which the last is table_; others may read old ones
+  mutable std::mutex mutex_;                    // held while code is made
+  mutable std::vector<std::unique_ptr<const Table>>
+      tables_;  // of which the last is table_; others may read old ones
 };
 
 }  // namespace weft

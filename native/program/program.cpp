@@ -17,7 +17,8 @@ constexpr int64_t kWideBytes = 1 << 20;
 template <class T, size_t kInline>
 class Scratch {
  public:
-  explicit Scratch(size_t size) : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
+  explicit Scratch(size_t size)
+      : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
   T* get() noexcept { return data_; }
   T& operator[](size_t i) noexcept { return data_[i]; }
 
@@ -43,6 +44,10 @@ Tensor empty_in_order(const Tensor& like, DType dtype, Device device) {
   return x;
 }
 
+bool is_shared(const Tensor& x) noexcept {
+  return x.chunk && x.chunk->shares.load(std::memory_order_relaxed) != 0;
+}
+
 bool same_elements(const Tensor& a, const Tensor& b) noexcept {
   return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.dims(), b.dims()) &&
          std::ranges::equal(a.steps(), b.steps());
@@ -62,7 +67,7 @@ struct Program::Run {
 // The same with arrays of its own.
 struct Program::KeptRun {
   Ref<const Program> program;
-  std::vector<Tensor> tensors;  // inputs, then outputs
+  std::vector<Tensor> tensors;          // inputs, then outputs
   std::vector<const Tensor*> pointers;  // to them
   std::vector<uint64_t> slots;
   std::vector<int64_t> registers;
@@ -83,8 +88,9 @@ const TaskType Program::kRunType{
 const TaskType Program::kKeptType{
     [](void* state, RunContext&) {
       const auto& kept = *static_cast<const KeptRun*>(state);
-      kept.program->execute({kept.program.get(), kept.pointers.data(), kept.pointers.data() + kept.program->inputs_,
-                             kept.slots.data(), kept.registers.data()});
+      kept.program->execute({kept.program.get(), kept.pointers.data(),
+                             kept.pointers.data() + kept.program->inputs_, kept.slots.data(),
+                             kept.registers.data()});
     },
     [](void* state) noexcept { delete static_cast<KeptRun*>(state); },
     nullptr,
@@ -111,12 +117,44 @@ void Program::keep(Op& op) {
 
 void Program::finish() {
   inputs_ = static_cast<int>(uses.size());
-  needs_registers_ = std::ranges::any_of(slots, [](const Slot& s) { return s.from == Slot::From::reg; }) ||
-                     !randoms.empty() || arena_bytes >= 0 ||
-                     std::ranges::any_of(values, [](const Value& v) { return v.kind != Value::Kind::output || v.like < 0; });
-  if (steps.size() != 1 || outputs.size() != 1) return;
-  const auto* loop = dynamic_cast<const Loop*>(steps[0].kernel.get());
-  pointwise_ = loop && loop->form().row_axes == 0 && !loop->form().fixed;
+  needs_registers_ =
+      std::ranges::any_of(slots, [](const Slot& s) { return s.from == Slot::From::reg; }) ||
+      !randoms.empty() || arena_bytes >= 0 ||
+      std::ranges::any_of(values, [](const Value& v) { return v.kind != Value::Kind::output || v.like < 0; });
+  straight_ = steps.size() == 1 && arena_bytes < 0 &&
+              std::ranges::all_of(
+                  values, [](const Value& v) { return v.kind == Value::Kind::output; }) &&
+              values.size() == outputs.size() && steps[0].operands.size() == uses.size() + outputs.size();
+  for (size_t k = 0; straight_ && k < steps[0].operands.size(); ++k)
+    straight_ = steps[0].operands[k] == static_cast<int>(k);
+  for (size_t j = 0; straight_ && j < outputs.size(); ++j)
+    straight_ = outputs[j].value == static_cast<int>(uses.size() + j);
+  // The inputs that each step reads, directly or through views.
+  std::vector<std::vector<int>> reads(steps.size());
+  const auto root = [&](int value) {
+    while (value >= inputs_ && values[static_cast<size_t>(value - inputs_)].kind == Value::Kind::view)
+      value = values[static_cast<size_t>(value - inputs_)].base;
+    return value;
+  };
+  for (size_t t = 0; t < steps.size(); ++t)
+    for (const int operand : steps[t].operands)
+      if (root(operand) < inputs_) reads[t].push_back(root(operand));
+  for (Output& output : outputs) {
+    for (size_t t = 0; t < steps.size(); ++t)
+      for (const int operand : steps[t].operands)
+        if (root(operand) == output.value) {
+          if (output.step >= 0) output.flexible = false;  // several steps have a part in it
+          output.step = static_cast<int>(t);
+        }
+    if (output.step < 0) continue;
+    const auto step = static_cast<size_t>(output.step);
+    const auto* loop = dynamic_cast<const Loop*>(steps[step].kernel.get());
+    output.in_place = loop && loop->form().row_axes == 0 && !loop->form().fixed;
+    for (size_t t = step + (output.in_place ? 1 : 0); t < steps.size(); ++t)
+      output.read_late.insert(output.read_late.end(), reads[t].begin(), reads[t].end());
+    std::ranges::sort(output.read_late);
+    output.read_late.erase(std::ranges::unique(output.read_late).begin(), output.read_late.end());
+  }
 }
 
 void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* registers_) const {
@@ -153,6 +191,13 @@ void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* 
   }
 }
 
+bool Program::shape_fits(const Value& value, const Tensor& x, const int64_t* registers_) const {
+  if (static_cast<size_t>(x.ndim) != value.sizes.size()) return false;
+  for (size_t d = 0; d < value.sizes.size(); ++d)
+    if (registers_[value.sizes[d]] != x.shape[d]) return false;
+  return true;
+}
+
 Tensor Program::make_output(const Value& value, std::span<const Tensor* const> inputs,
                             const int64_t* registers_) const {
   if (value.like >= 0) return empty_in_order(*inputs[static_cast<size_t>(value.like)], value.dtype, device);
@@ -171,18 +216,23 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
   return x;
 }
 
-// Whether kernels may write to the destination itself: it looks as they expect, and nothing that they still have to
-// read is lost.
-bool Program::writes_directly(const Output& output, const Tensor& destination, const Tensor& wanted,
-                              std::span<const Tensor* const> inputs) const {
-  if (!output.flexible || destination.dtype != wanted.dtype ||
-      !std::ranges::equal(destination.dims(), wanted.dims()))
-    return false;
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    if (!inputs[k] || uses[k] != Use::data) continue;
-    if (may_overlap(destination.view(), inputs[k]->view()) &&
-        !(pointwise_ && same_elements(destination, *inputs[k])))
+// Whether the step that makes the output may write it to the destination: nothing is lost that is still to be read.
+bool Program::may_write(const Output& output, const Tensor& destination,
+                        std::span<const Tensor* const> inputs) const {
+  if (!output.flexible || output.step < 0) return false;
+  for (const int k : output.read_late)
+    if (inputs[static_cast<size_t>(k)] && may_overlap(destination.view(), inputs[static_cast<size_t>(k)]->view()))
       return false;
+  if (!output.in_place) return true;
+  for (const int operand : steps[static_cast<size_t>(output.step)].operands) {
+    if (operand >= inputs_) {  // a view of an input is not looked at closely
+      const Value& value = values[static_cast<size_t>(operand - inputs_)];
+      if (value.kind != Value::Kind::view || value.base >= inputs_) continue;
+      if (may_overlap(destination.view(), inputs[static_cast<size_t>(value.base)]->view())) return false;
+      continue;
+    }
+    const Tensor& x = *inputs[static_cast<size_t>(operand)];
+    if (!same_elements(destination, x) && may_overlap(destination.view(), x.view())) return false;
   }
   return true;
 }
@@ -191,14 +241,12 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
                      std::span<const Tensor* const> destinations, Tensor* const* results) const {
   launches.fetch_add(1, std::memory_order_relaxed);
   Scratch<int64_t, 48> registers_(static_cast<size_t>(registers) + 1);
-  const bool into = !destinations.empty();
-  if (needs_registers_ || into) compute_registers(inputs, registers_.get());
+  if (needs_registers_ || !destinations.empty()) compute_registers(inputs, registers_.get());
 
   int64_t bytes = 0;
   for (size_t k = 0; k < inputs.size(); ++k)
     if (uses[k] == Use::data) bytes += inputs[k]->size * static_cast<int64_t>(inputs[k]->itemsize());
-  const Tensor* copied_to[8] = {};  // destinations that a copy has to reach
-  bool copies = false;
+  std::vector<std::pair<size_t, const Tensor*>> copies;  // outputs that have to be copied to their destinations
   uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
@@ -210,24 +258,20 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     const Tensor* destination = output.writes >= 0        ? inputs[static_cast<size_t>(output.writes)]
                                 : j < destinations.size() ? destinations[j]
                                                           : nullptr;
-    if (destination && output.flexible) {  // a look at what would be made, without making it
-      Tensor wanted;
-      wanted.dtype = value.dtype;
-      wanted.ndim = static_cast<int>(value.sizes.size());
-      for (int d = 0; d < wanted.ndim; ++d)
-        wanted.shape[d] = registers_[static_cast<size_t>(value.sizes[static_cast<size_t>(d)])];
-      if (writes_directly(output, *destination, wanted, inputs)) {
-        check_writable(*destination, name.c_str());
+    if (destination) {
+      check_writable(*destination, name.c_str());
+      const bool fits = destination->dtype == value.dtype && shape_fits(value, *destination, registers_.get());
+      if (fits && may_write(output, *destination, inputs)) {
         *results[j] = *destination;
         bytes += destination->size * static_cast<int64_t>(destination->itemsize());
         continue;
       }
+      copies.emplace_back(j, destination);
     }
     *results[j] = make_output(value, inputs, registers_.get());
     if (value.kind == Value::Kind::output && j < 64) fresh |= uint64_t{1} << j;
     if (value.kind != Value::Kind::view)
       bytes += results[j]->size * static_cast<int64_t>(results[j]->itemsize());
-    if (destination && j < std::size(copied_to)) copied_to[j] = destination, copies = true;
   }
 
   if (!steps.empty()) {
@@ -255,7 +299,8 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     Op* op = new_op(inputs.size() + outputs.size());
     for (size_t j = 0; j < outputs.size(); ++j) {
       const Output& output = outputs[j];
-      if (output.value < inputs_ || values[static_cast<size_t>(output.value - inputs_)].kind == Value::Kind::view)
+      if (output.value < inputs_ ||
+          values[static_cast<size_t>(output.value - inputs_)].kind == Value::Kind::view)
         continue;
       Chunk* chunk = results[j]->chunk.get();
       if (j < 64 && fresh >> j & 1) {
@@ -263,15 +308,10 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
         continue;
       }
       chunk->writes.fetch_add(1, std::memory_order_relaxed);
-      bool read = false;
-      for (size_t k = 0; k < inputs.size(); ++k)
-        read |= uses[k] == Use::data && inputs[k]->chunk.get() == chunk;
-      op->add(chunk, !read && results[j]->covers_chunk() ? Mode::overwrite : Mode::write);
+      op->add(chunk, results[j]->covers_chunk() ? Mode::overwrite : Mode::write);
     }
-    for (size_t k = 0; k < inputs.size(); ++k) {
-      if (uses[k] != Use::data || !inputs[k]->chunk) continue;
-      if (!op->find(inputs[k]->chunk.get())) op->add(inputs[k]->chunk.get(), Mode::read);
-    }
+    for (size_t k = 0; k < inputs.size(); ++k)
+      if (uses[k] == Use::data && inputs[k]->chunk) op->add(inputs[k]->chunk.get(), Mode::read);
     PushOptions options;
     options.device = device;
     options.name = name.c_str();
@@ -282,19 +322,29 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     op->state = &run;
     Runtime::get().engine().submit(op, options);
     for (size_t k = 0; k < inputs.size(); ++k)
-      if (uses[k] == Use::data) settle_shared({inputs[k]->chunk.get()});
-    for (size_t j = 0; j < outputs.size(); ++j) settle_shared({results[j]->chunk.get()});
+      if (uses[k] == Use::data && is_shared(*inputs[k])) settle_shared({inputs[k]->chunk.get()});
+    for (size_t j = 0; j < outputs.size(); ++j)
+      if (is_shared(*results[j])) settle_shared({results[j]->chunk.get()});
   }
-  if (!copies) return;
-  for (size_t j = 0; j < outputs.size(); ++j) {
-    if (!copied_to[j]) continue;
-    push_copy(*copied_to[j], *results[j]);
-    *results[j] = *copied_to[j];
+  for (const auto& [j, destination] : copies) {
+    push_copy(*destination, *results[j]);
+    *results[j] = *destination;
   }
 }
 
 void Program::execute(const Run& run) const {
   kernels.fetch_add(steps.size(), std::memory_order_relaxed);
+  if (straight_) {
+    Scratch<View, 8> operands(steps[0].operands.size());
+    size_t next = 0;
+    for (int k = 0; k < inputs_; ++k) operands[next++] = run.inputs[k]->view();
+    for (size_t j = 0; j < outputs.size(); ++j) operands[next++] = run.outputs[j]->view();
+    const Kernel& kernel = *steps[0].kernel;
+    const size_t scratch = kernel.scratch_bytes(operands.get());
+    kernel.run(
+        {operands.get(), run.slots + steps[0].first_slot, scratch ? temp_space(device, scratch) : nullptr});
+    return;
+  }
   const size_t count = static_cast<size_t>(inputs_) + values.size();
   Scratch<View, 24> views(count);
   for (int k = 0; k < inputs_; ++k)
@@ -317,7 +367,8 @@ void Program::execute(const Run& run) const {
       next[d] = run.registers[value.sizes[d]];
       next[ndim + d] = run.registers[value.strides[d]];
     }
-    views[static_cast<size_t>(inputs_) + i] = {nullptr, value.dtype, static_cast<int>(ndim), next, next + ndim};
+    views[static_cast<size_t>(inputs_) + i] = {nullptr, value.dtype, static_cast<int>(ndim), next,
+                                               next + ndim};
     next += 2 * ndim;
   }
   Scratch<View, 16> operands(LoopPattern::kOperands > 16 ? 0 : 16);
@@ -332,7 +383,8 @@ void Program::execute(const Run& run) const {
     return to;
   };
   size_t scratch_size = 0;
-  for (const Step& step : steps) scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
+  for (const Step& step : steps)
+    scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
   char* arena = arena_size + scratch_size ? temp_space(device, arena_size + scratch_size) : nullptr;
   for (size_t i = 0; i < values.size(); ++i) {
     const Value& value = values[i];

@@ -1,10 +1,10 @@
 // program.h: a plan ready to run: kernels in order, on values whose geometry follows from the inputs'.
 //
-// Made once by the planner (weft/executor), then immutable and shared. Geometry is computed in registers: 64-bit
-// integers loaded from constants and the inputs' sizes, combined by a few operations; a plan for exact sizes has
-// only constants. `launch` allocates the outputs, pushes one operation on the engine that runs all kernels, and
-// returns at once; cheap programs run on the pushing thread. What leaves a program are blocks of the pool; what
-// stays inside lies in temporary space of the thread that runs it.
+// Made once by the planner (weft/executor), then immutable and shared. Geometry is computed in registers:
+// 64-bit integers loaded from constants and the inputs' sizes, combined by a few operations; a plan for exact
+// sizes has only constants. `launch` allocates the outputs, pushes one operation on the engine that runs all
+// kernels, and returns at once; cheap programs run on the pushing thread. What leaves a program are blocks of
+// the pool; what stays inside lies in temporary space of the thread that runs it.
 #pragma once
 
 #include <array>
@@ -34,7 +34,8 @@ class Program final : public Counted<Program> {
   struct Value {
     enum class Kind : uint8_t {
       input,
-      output,     // memory of its own, allocated by launch; `like`: of the shape of that input, in the order of its strides
+      output,  // memory of its own, allocated by launch; `like`: of the shape of that input, in the order of
+               // its strides
       temporary,  // inside the arena, at register `offset` in bytes
       view,       // of value `base`, from element `offset` (a register) on
     } kind;
@@ -62,6 +63,10 @@ class Program final : public Counted<Program> {
     int value;
     int writes = -1;  // the input whose memory it becomes: outputs of that kind are not given to the caller
     bool flexible = false;  // may be written with any strides
+
+    int step = -1;               // the last one that writes it; filled by finish
+    bool in_place = false;       // that step reads an element only to write that of the same position
+    std::vector<int> read_late;  // inputs that later steps read, or, if not in_place, that one
   };
   // Positions of random numbers that a run takes, written to three slots: key, stream, offset.
   struct Random {
@@ -76,21 +81,21 @@ class Program final : public Counted<Program> {
   std::vector<std::pair<int, int64_t>> constants;
   std::vector<Load> loads;
   std::vector<Compute> computes;
-  std::vector<Use> uses;       // of the inputs
-  std::vector<Value> values;   // without the inputs
+  std::vector<Use> uses;      // of the inputs
+  std::vector<Value> values;  // without the inputs
   std::vector<Output> outputs;
   std::vector<Slot> slots;
   std::vector<Step> steps;
   std::vector<Random> randoms;
   int arena_bytes = -1;  // register
   Device device{};
-  bool wide = false;     // opens parallel regions whatever the sizes
+  bool wide = false;  // opens parallel regions whatever the sizes
 
   // To be called when all fields are there.
   void finish();
 
-  // inputs: null where only numbers were given; numbers: those of the call. destinations: memory that outputs are to
-  // be written to, null for fresh memory; may be empty. Fills `results`, one tensor for each output.
+  // inputs: null where only numbers were given; numbers: those of the call. destinations: memory that outputs
+  // are to be written to, null for fresh memory; may be empty. Fills `results`, one tensor for each output.
   void launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
               std::span<const Tensor* const> destinations, Tensor* const* results) const;
 
@@ -101,15 +106,17 @@ class Program final : public Counted<Program> {
   struct KeptRun;
   static const TaskType kRunType, kKeptType;
   void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
-  Tensor make_output(const Value& value, std::span<const Tensor* const> inputs, const int64_t* registers) const;
-  bool writes_directly(const Output& output, const Tensor& destination, const Tensor& wanted,
-                       std::span<const Tensor* const> inputs) const;
+  Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
+                     const int64_t* registers) const;
+  bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
+  bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs) const;
   void execute(const Run& run) const;
   static void keep(Op& op);
 
   int inputs_ = 0;
   bool needs_registers_ = true;  // false: shapes are the inputs'
-  bool pointwise_ = false;  // one kernel that reads an element only to write that of the same position
+  bool straight_ = false;        // one kernel, whose operands are the inputs and outputs as they come
+  bool pointwise_ = false;       // one kernel that reads an element only to write that of the same position
 };
 
 }  // namespace weft

@@ -26,7 +26,8 @@ void push_permutation(const Tensor& to, const Tensor& from);
 // The same elements in fresh, row-major memory; on `device`, as `dtype`.
 Tensor copy_of(const Tensor& x, DType dtype, Device device);
 
-// Raises ValueError, with `what` at its beginning, if x is read-only or several of its indices mean one element.
+// Raises ValueError, with `what` at its beginning, if x is read-only or several of its indices mean one
+// element.
 void check_writable(const Tensor& x, const char* what);
 // Whether code outside of the engine may be given the elements for writing.
 bool writable(const Tensor& x) noexcept;

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import _core
@@ -65,7 +65,7 @@ def get_state() -> dict[str, tuple[int, int, int]]:
     return {f"cpu:{i}": _core.get_generator(cpu(i)) for i in range(DEVICES)}
 
 
-def set_state(state: dict[str, Sequence[int]]) -> None:
+def set_state(state: Mapping[str, Sequence[int]]) -> None:
     """Go back to a state that get_state() gave; devices it does not name keep theirs.
 
     Raises ValueError if an entry is not three integers of 64 bits; nothing is changed then.

@@ -11,8 +11,10 @@ import pytest
 import weft as wf
 from weft import _core
 from weft.base.dtype import as_dtype
+from weft.graph.gradient import backward_graph
+from weft.graph.graph import interpret, reference_of
 from weft.ops.kernels import CHANNELS_LAST, KEY, OFFSET, STREAM, Native
-from weft.ops.op import Op
+from weft.ops.op import Op, differentiable
 
 from .test_rules_structured import SAMPLES, arrays_of, by_parts, called, operand_arrays, type_of
 
@@ -116,3 +118,58 @@ def test_native_against_reference(cls, sample, last):
                 )
     empties = any(a.size == 0 for a in arrays)
     assert taken or empties or cls.family == "pooling"
+
+
+def computed(graph, arrays):
+    """The outputs, by native kernels where operators have them; and how many of those ran."""
+    known = {id(v): a for v, a in zip(graph.inputs, arrays, strict=True)}
+    native = 0
+    for node in graph.nodes:
+        if node.op is None:
+            if node.value is not None:
+                known[id(node.outputs[0])] = np.asarray(node.value, node.outputs[0].type.dtype.numpy)
+            continue
+        read = [None if v is None else np.asarray(known[id(v)], v.type.dtype.numpy) for v in node.inputs]
+        types = [None if v is None else v.type for v in node.inputs]
+        made = None
+        for choice in node.op.kernels(*types):
+            if isinstance(choice, Native) and made is None:
+                made = run(choice, node, read, False, need_hidden=True)
+        native += made is not None
+        if made is None:
+            made = reference_of(node.op, node, read)
+        for output, result in zip(node.outputs, made, strict=True):
+            known[id(output)] = np.asarray(result, output.type.dtype.numpy)
+    return [None if v is None else known[id(v)] for v in graph.outputs], native
+
+
+@pytest.mark.parametrize(
+    ("cls", "sample"),
+    [p for p in NATIVE if differentiable(p.values[0]) and p.values[1].gradient and not p.values[0].random],
+)
+def test_native_gradients(cls, sample):
+    """What a forward kernel leaves for its gradient's kernel is what that one needs."""
+    arrays = [np.asarray(a, np.float32) if a.dtype.kind == "f" else a for a in operand_arrays(sample)]
+    if not any(a.dtype.kind == "f" for a in arrays):
+        pytest.skip("no operand has a gradient")
+
+    def backward(kind):
+        given = [a.astype(kind) if a.dtype.kind == "f" else a for a in arrays]
+        graph = called(cls, sample, [type_of(a) for a in given])
+        wanted = [v.dtype.kind == "float" for v in graph.inputs]
+        floats = [v.dtype.kind == "float" for v in graph.outputs]
+        values = interpret(graph, given)
+        slopes = [
+            np.cos(np.arange(y.size)).reshape(y.shape).astype(kind)
+            for y, f in zip(values, floats, strict=True)
+            if f
+        ]
+        return backward_graph(graph, wanted, floats), [*given, *values, *slopes]
+
+    found, native = computed(*backward(np.float32))
+    if not native:
+        pytest.skip("nothing of it is native")
+    want = interpret(*backward(np.float64))
+    for one, other in zip(found, want, strict=True):
+        scale = max(1.0, float(np.abs(other).max(initial=0)))
+        np.testing.assert_allclose(np.asarray(one, float), other, rtol=1e-4, atol=1e-5 * scale)

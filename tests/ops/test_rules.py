@@ -11,8 +11,10 @@ from weft.graph.gradient import backward_graph, joint_graph
 from weft.graph.graph import graph_of, interpret
 from weft.ops import get
 from weft.ops.evaluate import evaluate_loop
+from weft.ops.index import MODULE_OF
 from weft.ops.kernels import Loop, Parts, View
-from weft.ops.node import input_value
+from weft.ops.make_index import index_of_modules
+from weft.ops.node import Value, input_value
 from weft.ops.op import Op, differentiable
 from weft.ops.pointwise import Pointwise
 from weft.ops.registry import function, names
@@ -220,12 +222,9 @@ def directional(graph, arrays, floats, gradients, weights, rng):
     return got, want
 
 
-def gradient_case(cls, graph, arrays, sample, rng, joint):
+def gradient_case(fixed, graph, arrays, sample, rng, joint):
     floats = [v.type.dtype.kind == "float" for v in graph.inputs]
-    node = node_of(cls, graph)
-    if node is not None:
-        fixed = {id(v) for spec, v in zip(cls.inputs, node.inputs, strict=False) if spec.name in cls.fixed}
-        floats = [is_float and id(v) not in fixed for is_float, v in zip(floats, graph.inputs, strict=True)]
+    floats = [is_float and id(v) not in fixed for is_float, v in zip(floats, graph.inputs, strict=True)]
     given = [v is not None and v.type.dtype.kind == "float" for v in graph.outputs]
     if not any(floats) or not any(given):
         return None
@@ -255,14 +254,16 @@ def test_gradient(cls):
     for sample, _, arrays, graph in cases(cls, ("float64",)):
         if not sample.gradient:
             continue
-        gradient_case(cls, graph, arrays, sample, rng, joint=False)
+        node = node_of(cls, graph)
+        fixed = {id(v) for spec, v in zip(cls.inputs, node.inputs, strict=False) if spec.name in cls.fixed}
+        gradient_case(fixed, graph, arrays, sample, rng, joint=False)
         if second < 4:
-            found = gradient_case(cls, graph, arrays, sample, rng, joint=True)
+            found = gradient_case(fixed, graph, arrays, sample, rng, joint=True)
             if found is not None and any(v is not None for v in found[0].outputs):
                 again, more = found
                 again.outputs = tuple(again.outputs)
                 kept = [v for v in again.outputs if v is not None]
-                gradient_case(cls, type(again)(again.inputs, kept), more, sample, rng, joint=False)
+                gradient_case(fixed, type(again)(again.inputs, kept), more, sample, rng, joint=False)
                 second += 1
 
 
@@ -319,3 +320,66 @@ def test_values_are_not_kept_that_a_gradient_does_not_read():
             word for word, v in zip([*inputs, "y"], backward.inputs, strict=False) if id(v) in used
         )
         assert found == reads, name
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("leaky_relu", ("negative_slope",)),
+        ("softplus", ("beta", "threshold")),
+        ("smooth_l1_loss", ("beta",)),
+        ("var", ("correction",)),
+        ("layer_norm", ("eps",)),
+    ],
+)
+def test_attributes_given_later(name, attributes):
+    """Values of Runtime attributes reach the kernel and the gradient's, and are no part of any operator."""
+    cls = get(name)
+    x, number = TensorType((3, 4), as_dtype("float64")), TensorType((), as_dtype("float64"))
+    count = len([spec for spec in cls.inputs if not spec.optional])
+    fixed = {"normalized_shape": 4} if name == "layer_norm" else {}
+
+    def call(*values):
+        given = dict(zip(attributes, values[count:], strict=True))
+        return function(name)(*values[:count], **given, **fixed)
+
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal((3, 4)) for _ in range(count)]
+    numbers = [0.25, 1.5][: len(attributes)]
+    static = graph_of(
+        lambda *v: function(name)(*v, **dict(zip(attributes, numbers, strict=True)), **fixed), [x] * count
+    )
+    later = graph_of(call, [x] * count + [number] * len(attributes))
+    for given in ((static, arrays), (later, [*arrays, *(np.asarray(n) for n in numbers)])):
+        graph, operands = given
+        results = interpret(graph, operands)
+        backward = backward_graph(graph, [True] * count + [False] * (len(operands) - count), [True])
+        found = interpret(backward, [*operands, *results, *(np.ones_like(r) for r in results)])
+        if graph is static:
+            want = results + found
+        else:
+            for got, expected in zip(results + found, want, strict=True):
+                np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+            nodes = [*graph.nodes, *backward.nodes]
+            kept = [v for n in nodes if n.op is not None for v in n.op.values().values()]
+            assert not any(isinstance(v, Value) for v in kept)
+
+
+def test_normalization_for_all_sizes():
+    n = input_size(1)
+    x, c = TensorType((n, 8), as_dtype("float32")), TensorType((8,), as_dtype("float32"))
+    for call, types in (
+        (lambda x, w, b: function("layer_norm")(x, 8, w, b), [x, c, c]),
+        (lambda x, w: function("rms_norm")(x, 8, w), [x, c]),
+        (lambda x, m, v, w, b: function("batch_norm")(x, m, v, w, b, training=True), [x, c, c, c, c]),
+        (lambda x, m, v, w, b: function("batch_norm")(x, m, v, w, b), [x, c, c, c, c]),
+        (lambda x, t: function("cross_entropy")(x, t), [x, TensorType((n,), as_dtype("int64"))]),
+        (lambda x, t: function("mse_loss")(x, t), [x, x]),
+    ):
+        graph = graph_of(call, types)
+        plan_all(graph)
+        plan_all(backward_graph(graph, [True] * len(types), [True]))
+
+
+def test_index_is_what_the_modules_define():
+    assert index_of_modules() == MODULE_OF

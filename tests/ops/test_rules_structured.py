@@ -14,6 +14,7 @@ from weft.graph.gradient import backward_graph
 from weft.graph.graph import graph_of, interpret
 from weft.ops.node import apply, bind, input_value
 from weft.ops.op import Op, differentiable
+from weft.ops.registry import get
 from weft.ops.samples import Array
 from weft.ops.types import TensorType
 
@@ -208,7 +209,6 @@ def test_the_updates_loop_is_their_rule():
     """The scalar program of the fused updates, evaluated, against their reference in float64, with Runtime numbers."""
     from weft.expr.evaluate import evaluate
     from weft.expr.kernel import Each
-    from weft.ops.registry import get
 
     rng = np.random.default_rng(0)
     for name in ("sgd_update", "adam_update", "rmsprop_update", "adagrad_update"):
@@ -236,8 +236,6 @@ def test_the_updates_loop_is_their_rule():
 
 
 def test_adam_is_adam():
-    from weft.ops.registry import get
-
     p, g, m, v = (np.array([x]) for x in (1.0, 0.5, 0.1, 0.2))
     made = get("adam_update")(lr=0.1, step=2, weight_decay=0.1).reference(p, g, m, v)
     grad = g + 0.1 * p
@@ -245,3 +243,44 @@ def test_adam_is_adam():
     want = p - 0.1 * (m1 / (1 - 0.9**2)) / (np.sqrt(v1 / (1 - 0.999**2)) + 1e-8)
     for one, other in zip(made, (want, m1, v1), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_learnable_inputs_follow_from_the_attributes():
+    x = TensorType((8, 6, 5, 4), as_dtype("float32"))
+    for made, wanted in (
+        (get("linear")(out_features=7), {"weight": (7, 4), "bias": (7,)}),
+        (get("linear")(), {}),
+        (get("conv2d")(out_channels=4, kernel_size=3, groups=2), {"weight": (4, 3, 3, 3), "bias": (4,)}),
+        (get("conv2d")(out_channels=4), {}),
+        (get("conv_transpose2d")(out_channels=4, kernel_size=(2, 3)), {"weight": (6, 4, 2, 3), "bias": (4,)}),
+    ):
+        found = made.learnable_types(x, None, None)
+        assert {name: t.shape for name, t in found.items()} == wanted
+        if found:
+            made.infer(x, *found.values())
+    table = get("embedding")(num_embeddings=10, embedding_dim=3).learnable_types(x, None)
+    assert table["table"].shape == (10, 3)
+
+
+def test_operands_of_several_types_meet_in_a_kernel():
+    """Mixed types are converted and given to the same operator, not to slow loops."""
+    bf16, f32 = (TensorType((4, 4), as_dtype(name)) for name in ("bfloat16", "float32"))
+    text = str(graph_of(get("matmul")().decompose, [bf16, f32]))
+    assert "Cast(dtype=float32)(x0)" in text
+    assert "Matmul()" in text
+    assert "Vecdot" not in text
+    text = str(
+        graph_of(get("linear")().decompose, [bf16, bf16, bf16.like((4,))])
+    )  # where bfloat16 has no kernel
+    assert text.count("Cast(dtype=float32)") == 3
+    assert "Linear" in text
+
+
+def test_what_random_operators_draw():
+    x = TensorType((3, 5), as_dtype("float32"))
+    assert get("dropout")().draws(x) == ("bits", as_dtype("uint32"), 15)
+    assert get("dropout")().random
+    assert not get("dropout")(training=False).random
+    assert get("random_normal")(shape=(2, 3), dtype="float64").draws() == ("normal", as_dtype("float64"), 6)
+    (choice,) = get("dropout")(p=0.25).kernels(x)
+    assert [value for value, _ in choice.numbers] == ["key", "stream", "offset", 0.25]

@@ -24,7 +24,12 @@ class LoopStep:
     """A Loop on these inputs and outputs, with the pointwise loops that only it reads."""
 
     def __init__(
-        self, lowering: _Lowering, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop, text: str
+        self,
+        lowering: _Lowering,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value],
+        loop: Loop,
+        text: str,
     ) -> None:
         self.lowering, self.inputs, self.outputs, self.loop, self.text = lowering, inputs, outputs, loop, text
 
@@ -213,7 +218,9 @@ def loop_kernel(
 
 def _stage_key(stage: Any) -> Any:
     described = tuple(
-        (p.number, p.op, _Same(p.value), p.start) if isinstance(p, Reduction) else (p.operand, _Same(p.value), p.add)
+        (p.number, p.op, _Same(p.value), p.start)
+        if isinstance(p, Reduction)
+        else (p.operand, _Same(p.value), p.add)
         for p in parts(stage)
     )
     return type(stage).__name__, getattr(stage, "reverse", False), described
@@ -264,11 +271,12 @@ class _Compile:
 
         words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
         operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
-        kernel = Kernel(_identifier(self.name), rank, operands, self.stages, row_rank, lanes, tile if tile >= 0 else None)
+        kernel = Kernel(
+            _identifier(self.name), rank, operands, self.stages, row_rank, lanes, tile if tile >= 0 else None
+        )
         made = compile_kernel(kernel)
         return made.address, made
 
 
 def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "loop"
-

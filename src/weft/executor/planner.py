@@ -57,6 +57,8 @@ class Place:
     type: TensorType
     strides: tuple[Any, ...]
     flexible: bool = True
+    root: int = -1  # of a view: the value that has the memory
+    offset: Any = 0  # of its first element in there, in elements
 
 
 def make_plan(
@@ -72,7 +74,8 @@ def make_plan(
     """The _core.Plan of a graph.
 
     strides: for each array among the graph's inputs, in elements; those not given are row-major. visible: how many
-    outputs callers get, as_tuple: in a tuple even if it is one; writes: output number -> number of the array input that it is written to.
+    outputs callers get; as_tuple: in a tuple even if it is one. writes: output number -> number of the array input that
+    it is written to.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
     """
     return _Lowering(graph, name, strides, writes or {}, exact).finish(visible, as_tuple, gradients)
@@ -143,9 +146,9 @@ class _Lowering:
         found = self.registers.get((type(size) is Size, key))
         if found is not None:
             return found
-        operands = ()
+        operands: list[int] = []
         if isinstance(size, Size) and size.op != "dim":
-            operands = tuple(self.register(arg) for arg in size.args)
+            operands = [self.register(arg) for arg in size.args]
         number = len(self.registers)
         self.registers[(type(size) is Size, key)] = number
         if not isinstance(size, Size):
@@ -153,7 +156,7 @@ class _Lowering:
         elif size.op == "dim":
             self.loads.append(("size", number, 0, size.args[0]))
         else:
-            self.computes.append((size.op, number, *operands))
+            self.computes.append((size.op, number, operands[0], operands[1]))
         return number
 
     def geometry(self, type: TensorType, strides: Sequence[Any]) -> tuple[list[int], list[int]]:
@@ -166,13 +169,9 @@ class _Lowering:
         self.use_place(self.places[id(value)], how)
 
     def use_place(self, place: Place, how: int) -> None:
-        number = place.number
-        while number >= len(self.arrays):
-            description = self.values[number - len(self.arrays)]
-            if description[0] != "view":
-                return
-            number = description[2]
-        self.uses[number] = max(self.uses[number], how)
+        number = place.number if place.root < 0 else place.root
+        if number < len(self.arrays):
+            self.uses[number] = max(self.uses[number], how)
 
     def output(self, value: Value, strides: Sequence[Any] | None = None, like: int = -1) -> Place:
         """Memory for a value: an output of the program, or temporary space."""
@@ -181,7 +180,9 @@ class _Lowering:
         sizes, steps = self.geometry(type, laid)
         number = len(self.arrays) + len(self.values)
         if id(value) in self.wanted:
-            self.values.append(("output", type.dtype, -1, -1, like, sizes, steps if strides is not None else []))
+            self.values.append(
+                ("output", type.dtype, -1, -1, like, sizes, steps if strides is not None else [])
+            )
         else:
             offset = self.arena
             bytes_ = math.prod(type.shape, start=1) * type.dtype.itemsize
@@ -194,10 +195,10 @@ class _Lowering:
     def view(self, value: Value, base: Place, strides: Sequence[Any], offset: Any) -> Place:
         sizes, steps = self.geometry(value.type, strides)
         number = len(self.arrays) + len(self.values)
-        self.values.append(
-            ("view", value.type.dtype, base.number, self.register(offset), -1, sizes, steps)
-        )
-        place = Place(number, value.type, tuple(strides), flexible=False)
+        root = base.number if base.root < 0 else base.root
+        start = base.offset + offset
+        self.values.append(("view", value.type.dtype, root, self.register(start), -1, sizes, steps))
+        place = Place(number, value.type, tuple(strides), False, root, start)
         self.places[id(value)] = place
         return place
 
@@ -248,7 +249,9 @@ class _Lowering:
                 self.wanted.add(id(result))
             self.readers[id(result)] = self.readers.get(id(result), 0) + self.readers.get(id(output), 0)
         for part in inner.nodes:
-            if part.op is not None and not any(id(o) in self.places or id(o) in self.merged for o in part.outputs):
+            if part.op is not None and not any(
+                id(o) in self.places or id(o) in self.merged for o in part.outputs
+            ):
                 self.lower(part)
         for result, output in zip(listed, node.outputs, strict=True):
             if id(result) in self.merged:
@@ -258,10 +261,14 @@ class _Lowering:
 
     # Loops. A pointwise node whose only reader is another loop is kept as an expression in `merged`.
 
-    def take_loop(self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop) -> bool:
+    def take_loop(
+        self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop
+    ) -> bool:
         step = LoopStep(self, inputs, outputs, loop, repr(op))
         value = outputs[0]
-        pointwise = not loop.axes and len(outputs) == 1 and len(loop.stages) == 1 and isinstance(loop.stages[0], Each)
+        pointwise = (
+            not loop.axes and len(outputs) == 1 and len(loop.stages) == 1 and isinstance(loop.stages[0], Each)
+        )
         if pointwise and id(value) not in self.wanted and self.readers.get(id(value), 0) <= 1:
             self.merged[id(value)] = step
         else:
@@ -323,7 +330,9 @@ class _Lowering:
         place = self.output(value)
         place.flexible = False
         if choice.fill is not None:
-            fill = Loop(0, (Each((_store(0, self.number(choice.fill, value.dtype)),)),), numbers=(choice.fill,))
+            fill = Loop(
+                0, (Each((_store(0, self.number(choice.fill, value.dtype)),)),), numbers=(choice.fill,)
+            )
             LoopStep(self, [], [value], fill, f"fill {op!r}").emit([place])
         for k, see in choice.parts:
             source = inputs[k]
@@ -334,7 +343,9 @@ class _Lowering:
             holder = self.holder(value.type.like(shape))
             part = self.view(holder, place, strides, offset)
             x = e.cast(e.load(0, source.dtype.name), value.dtype.name)
-            LoopStep(self, [source], [holder], Loop(1, (Each((_store(1, x),)),)), f"part of {op!r}").emit([part])
+            LoopStep(self, [source], [holder], Loop(1, (Each((_store(1, x),)),)), f"part of {op!r}").emit(
+                [part]
+            )
         return True
 
     def number(self, value: Any, dtype: DType) -> Any:
@@ -345,13 +356,7 @@ class _Lowering:
 
     def outlives(self, place: Place) -> bool:
         """Whether a view of the place may leave the program: it lies in an input."""
-        number = place.number
-        while number >= len(self.arrays):
-            kind, _, base, *_ = self.values[number - len(self.arrays)]
-            if kind != "view":
-                return False
-            number = base
-        return True
+        return (place.number if place.root < 0 else place.root) < len(self.arrays)
 
     def copy(self, value: Value) -> Place:
         """The value contiguous, in temporary space."""
@@ -373,7 +378,9 @@ class _Lowering:
                 places[k] = self.copy(value)
         first = next((p for p in places if p is not None), None)
         laid = [
-            None if self.unread(v) and j in choice.optional else self.layout(choice.layouts, j, v.shape, first)
+            None
+            if self.unread(v) and j in choice.optional
+            else self.layout(choice.layouts, j, v.shape, first)
             for j, v in enumerate(outputs)
         ]
         kernel = choice.make(
@@ -445,8 +452,8 @@ class _Lowering:
             outputs.append((place.number, self.writes.get(j, -1), place.flexible))
             if place.number < len(self.arrays):
                 self.uses[place.number] = max(self.uses[place.number], GEOMETRY)
-            elif self.values[place.number - len(self.arrays)][0] == "view":
-                self.use(value, GEOMETRY)
+            elif place.root >= 0:
+                self.use_place(place, GEOMETRY)
         arena = -1 if _is_zero(self.arena) else self.register(self.arena)
         description = {
             "name": self.name,
@@ -510,4 +517,3 @@ def _readers(graph: Graph) -> dict[int, int]:
             if value is not None:
                 count[id(value)] = count.get(id(value), 0) + 1
     return count
-

@@ -120,7 +120,7 @@ def _gradient_of_decomposition(
     if len(outputs) != len(dys):
         raise TypeError(f"{op.name}: decomposes to {len(outputs)} outputs, not {len(dys)}")
     graph = Graph([v for v in stand_ins if v is not None], outputs)
-    slopes = {}
+    slopes: dict[int, Value] = {}
     for output, dy in zip(outputs, dys, strict=True):
         if output is not None and dy is not None:
             _add(slopes, output, dy)

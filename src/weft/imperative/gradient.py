@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from weft import _core
 from weft.base.errors import ShapeError
@@ -27,8 +27,14 @@ from weft.imperative.tensor import Tensor
 
 __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
 
-_gradients: WeakKeyDictionary[Tensor, Tensor] = WeakKeyDictionary()
+# By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
+_gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
 _active = 0  # managers and calls of grad that record at present, in all threads
+
+
+def _keep_gradient(x: Tensor, dx: Tensor) -> None:
+    key = id(x)
+    _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
 
 
 def _ones_like(y: Tensor) -> Tensor:
@@ -66,8 +72,9 @@ class GradManager:
         | Sequence[Callable[[Tensor, Tensor], Tensor | None]]
         | None = None,
     ) -> GradManager:
-        """Want the gradients of these. Each callback(tensor, gradient) runs before a gradient is added; what it returns,
-        unless None, takes the gradient's place.
+        """Want the gradients of these.
+
+        callbacks run before a gradient is added: what callback(tensor, gradient) returns, unless None, takes its place.
 
         Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
         """
@@ -142,8 +149,8 @@ class GradManager:
             for hook in self._callbacks[id(x)]:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
-            before = _gradients.get(x)
-            _gradients[x] = dx if before is None else before + dx
+            before = _get_grad(x)
+            _keep_gradient(x, dx if before is None else before + dx)
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
@@ -168,7 +175,9 @@ def _backward(
     return found
 
 
-def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that gives f's value, one number, and its gradient with respect to the arguments argnums.
 
     has_aux: f gives (value, anything); so does the result, as ((value, anything), gradient).
@@ -196,7 +205,9 @@ def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_
             result = f(*inner, **kwargs)
             y = result[0] if has_aux else result
             if not isinstance(y, Tensor) or y.size != 1:
-                raise ShapeError(f"grad: the function must give one number, got {y if not isinstance(y, Tensor) else y.shape}")
+                raise ShapeError(
+                    f"grad: the function must give one number, got {y if not isinstance(y, Tensor) else y.shape}"
+                )
             found = _backward([y], [None], leaves, create_graph=_active > 1)
         finally:
             _active -= 1
@@ -208,7 +219,9 @@ def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_
     return compute
 
 
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that gives the gradient of f, whose value is one number, with respect to the arguments argnums.
 
     >>> import weft as wf
@@ -226,7 +239,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     return compute
 
 
-class no_grad(contextlib.ContextDecorator):  # noqa: N801 - its public name
+class no_grad(contextlib.ContextDecorator):  # its public name
     """Nothing is recorded inside; also a decorator.
 
     >>> import weft as wf
@@ -302,7 +315,8 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             now = random.get_state()
             random.set_state(state)
             watched = [
-                _core.alias(x, keep_past=True) if isinstance(x, Tensor) and x.dtype.kind == "float" else x for x in args
+                _core.alias(x, keep_past=True) if isinstance(x, Tensor) and x.dtype.kind == "float" else x
+                for x in args
             ]
             leaves = [_core.watch(x) for x, a in zip(watched, args, strict=True) if x is not a]
             nested = _core.is_recording()
@@ -317,24 +331,28 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
                     _core.set_recording(False)
                 _active -= 1
                 random.set_state(now)
-            return tuple(next(found) if x is not a else None for x, a in zip(watched, args, strict=True)
-                         if isinstance(a, Tensor))
+            return tuple(
+                next(found) if x is not a else None
+                for x, a in zip(watched, args, strict=True)
+                if isinstance(a, Tensor)
+            )
 
     return Again()(*args)
 
 
 def _get_grad(self: Tensor) -> Tensor | None:
     """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
-    return _gradients.get(self)
+    found = _gradients.get(id(self))
+    return None if found is None else found[1]
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
     if value is None:
-        _gradients.pop(self, None)
+        _gradients.pop(id(self), None)
     elif not isinstance(value, Tensor) or value.shape != self.shape:
         raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
     else:
-        _gradients[self] = value
+        _keep_gradient(self, value)
 
 
 def _requires_grad(self: Tensor) -> bool:
@@ -350,5 +368,3 @@ def _detach(self: Tensor) -> Tensor:
 Tensor.grad = property(_get_grad, _set_grad, doc=_get_grad.__doc__)  # type: ignore[attr-defined]
 Tensor.requires_grad = property(_requires_grad)  # type: ignore[attr-defined]
 Tensor.detach = _detach  # type: ignore[attr-defined]
-
-__all__ += ["Iterator"]

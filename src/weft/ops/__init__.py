@@ -9,6 +9,6 @@ from __future__ import annotations
 
 from weft.ops.op import Op, Runtime, op
 from weft.ops.registry import get
-from weft.ops.registry import names as list  # noqa: A004 - ops.list() is its public name
+from weft.ops.registry import names as list  # its public name
 
 __all__ = ["Op", "Runtime", "get", "list", "op"]

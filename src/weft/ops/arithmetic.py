@@ -241,9 +241,9 @@ class Fmod(Division):
 class Pow(Arithmetic):
     """a to the power of b.
 
-    a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers wrap; a negative power of
-    an integer is 0 unless that is 1 or -1. Floats as C's pow: 0 ** 0 and NaN ** 0 are 1, a negative number to a power
-    that is not whole is NaN.
+    a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers wrap; a negative power
+    of an integer is 0 unless that is 1 or -1. Floats as C's pow: 0 ** 0 and NaN ** 0 are 1, a negative number to a
+    power that is not whole is NaN.
     Source: array API 2024.12, pow.
 
     >>> import weft as wf
@@ -534,8 +534,8 @@ class Lerp(Pointwise):
 class Clip(Pointwise):
     """x, but at least min and at most max: minimum(maximum(x, min), max).
 
-    x: numbers [...]; min, max: arrays whose shapes fit by broadcasting, numbers, or None for no bound. Returns x's dtype,
-    or the promoted one if a bound is a float and x is not. NaN stays NaN. Where min > max the result is max.
+    x: numbers [...]; min, max: arrays whose shapes fit by broadcasting, numbers, or None for no bound. Returns x's
+    dtype, or the promoted one if a bound is a float and x is not. NaN stays NaN. Where min > max the result is max.
     Source: array API 2024.12, clip.
 
     >>> import weft as wf
@@ -625,8 +625,8 @@ class Positive(OneNumber):
 class Abs(OneNumber):
     """The magnitude of x.
 
-    x: numbers [...], no booleans. Returns x's shape and dtype. The least integer of a type stays itself. The gradient at
-    0 is 0.
+    x: numbers [...], no booleans. Returns x's shape and dtype. The least integer of a type stays itself. The gradient
+    at 0 is 0.
     Source: array API 2024.12, abs.
 
     >>> import weft as wf

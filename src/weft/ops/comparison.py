@@ -343,8 +343,8 @@ def _outside(b: Scalar, bits: int) -> Scalar:
 class BitwiseLeftShift(Shift):
     """a * 2**b by moving bits to the left: a << b.
 
-    a, b: integers; shapes fit by broadcasting. Returns the promoted type. Bits that leave are lost; b below 0 or at least
-    the number of bits gives 0.
+    a, b: integers; shapes fit by broadcasting. Returns the promoted type. Bits that leave are lost; b below 0 or at
+    least the number of bits gives 0.
     Source: array API 2024.12, bitwise_left_shift.
 
     >>> import weft as wf
@@ -364,8 +364,8 @@ class BitwiseLeftShift(Shift):
 class BitwiseRightShift(Shift):
     """floor(a / 2**b) by moving bits to the right: a >> b.
 
-    a, b: integers; shapes fit by broadcasting. Returns the promoted type. b below 0 or at least the number of bits gives
-    0, or -1 if a is negative.
+    a, b: integers; shapes fit by broadcasting. Returns the promoted type. b below 0 or at least the number of bits
+    gives 0, or -1 if a is negative.
     Source: array API 2024.12, bitwise_right_shift.
 
     >>> import weft as wf
@@ -387,8 +387,8 @@ class BitwiseRightShift(Shift):
 class Where(Pointwise):
     """x1 where the condition holds, else x2.
 
-    condition: bool, or numbers that are true unless 0; x1, x2: arrays or numbers; shapes fit by broadcasting. Returns the
-    promoted type of x1 and x2.
+    condition: bool, or numbers that are true unless 0; x1, x2: arrays or numbers; shapes fit by broadcasting. Returns
+    the promoted type of x1 and x2.
     Source: array API 2024.12, where.
 
     >>> import weft as wf
@@ -429,8 +429,8 @@ class Where(Pointwise):
 class Isclose(Pointwise):
     """Whether |a - b| <= atol + rtol * |b|.
 
-    a, b: numbers; shapes fit by broadcasting. rtol, atol: numbers given when it runs; equal_nan: whether NaN is close to
-    NaN. Returns bool. Integers are compared as float64. Infinities are close to themselves only.
+    a, b: numbers; shapes fit by broadcasting. rtol, atol: numbers given when it runs; equal_nan: whether NaN is close
+    to NaN. Returns bool. Integers are compared as float64. Infinities are close to themselves only.
     Source: NumPy's isclose.
 
     >>> import weft as wf

@@ -12,7 +12,7 @@ from weft import _core
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import CHANNELS_LAST, ROW_MAJOR, Native
-from weft.ops.matrix import native_float
+from weft.ops.matrix import native_float, recast
 from weft.ops.op import Op, op
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, promote
@@ -134,6 +134,9 @@ class Convolution(Convolving):
         yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate", "post_ops"))
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        cast = recast(getattr(F, self.name), (x, weight, bias), **self.values())
+        if cast is not None:
+            return cast
         windows = self.windows(weight)
         count = windows.number(x.shape[2:])
         n, channels = x.shape[:2]
@@ -281,6 +284,9 @@ class ConvolutionInputGradient(ConvolutionGradient):
 
     def decompose(self, dy: Any, weight: Any) -> Any:
         """Windows that count backwards over dy, spread by the stride."""
+        cast = recast(F.convolution_input_gradient, (dy, weight), **self.values())
+        if cast is not None:
+            return cast
         windows = self.windows_of_size(weight.shape[2:])
         n, g, dims = dy.shape[0], self.groups, len(self.stride)
         outputs, channels = weight.shape[0] // g, weight.shape[1]
@@ -391,6 +397,9 @@ class ConvolutionWeightGradient(ConvolutionGradient):
         yield Native(make, layouts=(ROW_MAJOR,), options=("accumulate",))
 
     def decompose(self, x: Any, dy: Any) -> Any:
+        cast = recast(F.convolution_weight_gradient, (x, dy), **self.values())
+        if cast is not None:
+            return cast
         windows = self.windows_of_size(self.kernel_size)
         n, g, dims = x.shape[0], self.groups, len(self.stride)
         outputs, channels = dy.shape[1] // g, x.shape[1] // g

@@ -567,7 +567,7 @@ class MaskedFill(Pointwise):
             raise self.fail(DTypeError, "mask must be boolean", x=inputs[0], mask=inputs[1])
         return super().infer(*inputs)
 
-    def scalar(self, x: e.Scalar, mask: e.Scalar) -> e.Scalar:  # type: ignore[override]
+    def scalar(self, x: e.Scalar, mask: e.Scalar) -> e.Scalar:
         value: Any = self.value
         chosen = mask if mask.dtype == "bool" else mask != 0
         return e.where(chosen, value if isinstance(value, e.Scalar) else e.constant(value, x.dtype), x)

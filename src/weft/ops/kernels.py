@@ -34,9 +34,10 @@ class Loop:
     """Stages over the positions of a space, the broadcast shape of the inputs.
 
     In the stages load(k) is input k (one that is missing is not loaded), index(d) the position in dimension d, stores
-    go to operand `inputs + j` for output j, and parameter(k) is number k of `numbers`: a size, or a Runtime attribute's Value. axes: those that make up a row; an output that stages store Once
-    has size 1 there (`kept` shape; the planner drops these dimensions if the operator does not keep them).
-    ordered: positions in a row count (scans, arguments of extremes).
+    go to operand `inputs + j` for output j, and parameter(k) is number k of `numbers`: a size, or a Runtime attribute's
+    Value. axes: those that make up a row; an output that stages store Once has size 1 there (`kept` shape; the planner
+    drops these dimensions if the operator does not keep them). ordered: positions in a row count (scans, arguments of
+    extremes).
     """
 
     inputs: int

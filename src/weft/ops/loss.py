@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.base.dtype import int64
+from weft.base.dtype import DType, as_dtype, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, pointwise_loop, reducible
 from weft.ops.op import Op, Runtime, op
-from weft.ops.pointwise import Pointwise, pointwise_gradients
+from weft.ops.pointwise import Pointwise, cast_to, pointwise_gradients
 from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
@@ -43,10 +43,15 @@ class PointwiseLoss(Pointwise):
     def check(self) -> None:
         check_reduction(self.name, self.reduction, self.accepted)
 
+    def compute_dtype(self, *inputs: TensorType | None) -> DType:
+        """Half types are computed as float32: there is a sum to come."""
+        return as_dtype(reducible(e.load(0, super().compute_dtype(*inputs).name)).dtype)
+
     def infer(self, *inputs: TensorType | None) -> TensorType:
-        full = super().infer(*inputs)
+        full = super().infer(*inputs).like(dtype=super().compute_dtype(*inputs))
         x, target = inputs[:2]
-        assert x is not None and target is not None
+        assert x is not None
+        assert target is not None
         if x.shape != target.shape and not target.weak:
             raise self.fail(ShapeError, "x and target must have the same shape", x=x, target=target)
         if full.shape != x.shape:
@@ -60,19 +65,20 @@ class PointwiseLoss(Pointwise):
     def kernels(self, *inputs: TensorType | None) -> Iterator[Loop]:
         numbers: list[Any] = []
         element = self.element(inputs, numbers)
+        kind = super().compute_dtype(*inputs).name
         if self.reduction == "none":
-            yield pointwise_loop(inputs, [element], numbers)
+            yield pointwise_loop(inputs, [e.cast(element, kind)], numbers)
             return
         x = inputs[0]
         assert x is not None
         row = Row(inputs=len(inputs), numbers=numbers)
-        total = row.sum(reducible(element))
+        total = row.sum(element)
         count: Any = 1
         for axis in self.averaged(x.ndim):
             count = x.shape[axis] * count
         if self.averaged(x.ndim):
             total = total / row.number(count, total.dtype)
-        row.once(0, e.cast(total, element.dtype))
+        row.once(0, e.cast(total, kind))
         yield row.loop(tuple(range(x.ndim)))
 
     def vjp(self, *values: Any) -> tuple[Any, ...]:
@@ -131,8 +137,8 @@ class PointwiseLoss(Pointwise):
 class MseLoss(PointwiseLoss):
     """(x - target)^2: the squared error.
 
-    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type,
-    0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
     Source: Legendre 1805, Nouvelles méthodes pour la détermination des orbites des comètes.
 
     >>> import weft as wf
@@ -152,8 +158,8 @@ class MseLoss(PointwiseLoss):
 class L1Loss(PointwiseLoss):
     """|x - target|: the absolute error. The gradient at 0 is 0.
 
-    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type,
-    0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
     Source: Boscovich 1757, De litteraria expeditione per pontificiam ditionem.
 
     >>> import weft as wf
@@ -173,9 +179,9 @@ class L1Loss(PointwiseLoss):
 class SmoothL1Loss(PointwiseLoss):
     """|d| - beta / 2 where |d| >= beta, else d^2 / (2 beta), with d = x - target.
 
-    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; beta: a number given when it
-    runs, 0 for the absolute error. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ,
-    ValueError for another word.
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; beta: a number given when
+    it runs, 0 for the absolute error. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes
+    differ, ValueError for another word.
     Source: Girshick 2015, Fast R-CNN.
 
     >>> import weft as wf
@@ -205,9 +211,9 @@ class SmoothL1Loss(PointwiseLoss):
 class HuberLoss(PointwiseLoss):
     """delta (|d| - delta / 2) where |d| > delta, else d^2 / 2, with d = x - target.
 
-    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; delta: a number given when
-    it runs. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another
-    word.
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; delta: a number given
+    when it runs. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for
+    another word.
     Source: Huber 1964, Robust estimation of a location parameter.
 
     >>> import weft as wf
@@ -235,8 +241,8 @@ class KlDiv(PointwiseLoss):
     """target (log(target) - x): what x, logarithms of probabilities, lacks of the probabilities target.
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, "batchmean" (the sum divided by the
-    size of axis 0), or "none"; log_target: target holds logarithms, too. Returns the promoted type, 0-d or of x's shape.
-    0 where target is 0. Raises ShapeError if shapes differ, ValueError for another word.
+    size of axis 0), or "none"; log_target: target holds logarithms, too. Returns the promoted type, 0-d or of x's
+    shape. 0 where target is 0. Raises ShapeError if shapes differ, ValueError for another word.
     Source: Kullback, Leibler 1951, On information and sufficiency.
 
     >>> import weft as wf
@@ -268,14 +274,14 @@ class BinaryCrossEntropy(PointwiseLoss):
     """-(target log(x) + (1 - target) log(1 - x)), with logarithms of at least -100.
 
     x: probabilities, float[...]; target: of the same shape; weight: factors that broadcast to it, or None; reduction:
-    "mean" or "sum" of all elements, or "none". Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes
-    differ, ValueError for another word.
+    "mean" or "sum" of all elements, or "none". Returns the promoted type, 0-d or of x's shape. Raises ShapeError if
+    shapes differ, ValueError for another word.
     Source: Good 1952, Rational decisions.
 
     >>> import weft as wf
     >>> import weft.functional as F
     >>> F.binary_cross_entropy(wf.tensor([0., 1.]), wf.tensor([0., 0.]), reduction="none")
-    tensor([ -0., 100.], dtype=float32, device=cpu:0)
+    tensor([  0., 100.], dtype=float32, device=cpu:0)
     """
 
     domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((0.1, 0.9), (0.0, 1.0))
@@ -306,9 +312,9 @@ class BinaryCrossEntropy(PointwiseLoss):
 class BinaryCrossEntropyWithLogits(PointwiseLoss):
     """binary_cross_entropy of sigmoid(x), finite for all finite x.
 
-    x: float[...]; target: of the same shape; weight: factors that broadcast to it, or None; pos_weight: further ones for
-    the part that target has, or None; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type,
-    0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    x: float[...]; target: of the same shape; weight: factors that broadcast to it, or None; pos_weight: further ones
+    for the part that target has, or None; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
     Source: PyTorch's binary_cross_entropy_with_logits.
 
     >>> import weft as wf
@@ -374,7 +380,7 @@ class Classes(Op):
     def aligned(self, x: Any, target: Any, weight: Any) -> tuple[Any, Any, int]:
         """target and weight so that they broadcast to x, and the axis of classes."""
         axis = min(1, x.ndim - 1)
-        target = F.cast(F.expand_dims(target, axis=axis), dtype=int64) if target.ndim < x.ndim else target
+        target = cast_to(F.expand_dims(target, axis=axis), int64) if target.ndim < x.ndim else target
         if weight is not None and x.ndim > 2:
             weight = F.expand_dims(weight, axis=tuple(range(1, x.ndim - 1)))
         return target, weight, axis
@@ -418,8 +424,8 @@ class ClassRow(Op):
 class CrossEntropyRows(ClassRow):
     """cross_entropy's loss of every row, and what the row counts for the mean.
 
-    The probabilities are not stored: one pass finds the greatest logit, one sums the exponentials and picks the target's.
-    A target that is no class and not ignore_index gives NaN.
+    The probabilities are not stored: one pass finds the greatest logit, one sums the exponentials and picks the
+    target's. A target that is no class and not ignore_index gives NaN.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("losses", "shares")
@@ -489,11 +495,9 @@ class CrossEntropyRowsGradient(ClassRow):
     def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
         here = self.one_hot(x, target)
         probability = F.softmax(x, axis=self.axis)
-        one = F.cast(here, dtype=x.dtype)
+        one = cast_to(here, x.dtype)
         factor = (
-            F.filled_like(x, value=1.0)
-            if weight is None
-            else F.broadcast_like(F.cast(weight, dtype=x.dtype), x)
+            F.filled_like(x, value=1.0) if weight is None else F.broadcast_like(cast_to(weight, x.dtype), x)
         )
         mine = F.sum(one * factor, axis=self.axis, keepdims=True)
         slope = (probability - one) * (mine if weight is not None else 1)
@@ -509,12 +513,11 @@ class CrossEntropy(Classes):
     """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x))).
 
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
-    ignore_index count nothing, others outside of 0..c-1 give NaN; or probabilities of x's shape; weight: float[c], or None, without a
-    gradient;
-    label_smoothing: this share of the target is spread over all classes; reduction: "sum" of all rows, "mean" (the sum
-    divided by the sum of weight[t], or by the number of rows for probabilities), or "none". Returns x's dtype, 0-d or
-    target's shape. Raises ShapeError if shapes do not fit, DTypeError for other types, ValueError for another word or a
-    label_smoothing outside of 0..1.
+    ignore_index count nothing, others outside of 0..c-1 give NaN; or probabilities of x's shape; weight: float[c], or
+    None, without a gradient; label_smoothing: this share of the target is spread over all classes; reduction: "sum" of
+    all rows, "mean" (the sum divided by the sum of weight[t], or by the number of rows for probabilities), or "none".
+    Returns x's dtype, 0-d or target's shape. Raises ShapeError if shapes do not fit, DTypeError for other types,
+    ValueError for another word or a label_smoothing outside of 0..1.
     Source: Szegedy et al. 2016, Rethinking the inception architecture (label smoothing); PyTorch's cross_entropy.
 
     >>> import weft as wf
@@ -646,7 +649,7 @@ class SoftCrossEntropyRows(SoftRow):
     def vjp(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
         dx = F.soft_cross_entropy_rows_gradient(x, target, weight, dlosses, **self.values())
         logs = F.log_softmax(x, axis=self.axis) * (self.label_smoothing - 1) * dlosses
-        dtarget = F.cast(logs if weight is None else logs * weight, dtype=target.dtype)
+        dtarget = cast_to(logs if weight is None else logs * weight, target.dtype)
         return dx, dtarget, None
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
@@ -656,11 +659,11 @@ class SoftCrossEntropyRows(SoftRow):
 
 def smoothed(row: SoftRow, x: Any, target: Any, weight: Any) -> Any:
     """The weighted, smoothed target, by operators."""
-    wanted = F.cast(target, dtype=x.dtype)
+    wanted = cast_to(target, x.dtype)
     if row.label_smoothing:
         even = F.divide_by_count(F.filled_like(x, value=1.0), x, axis=(row.axis,))
         wanted = wanted * (1 - row.label_smoothing) + even * row.label_smoothing
-    return wanted if weight is None else wanted * F.cast(weight, dtype=x.dtype)
+    return wanted if weight is None else wanted * cast_to(weight, x.dtype)
 
 
 @op
@@ -697,8 +700,8 @@ class NllLoss(Classes):
 
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
     ignore_index count nothing, others outside of 0..c-1 as 0; weight: float[c], or None; reduction: "sum" of all rows,
-    "mean" (the sum divided by the sum of weight[t]), or "none". Returns x's dtype, 0-d or target's shape. Raises ShapeError
-    if shapes do not fit, DTypeError for other types, ValueError for another word.
+    "mean" (the sum divided by the sum of weight[t]), or "none". Returns x's dtype, 0-d or target's shape. Raises
+    ShapeError if shapes do not fit, DTypeError for other types, ValueError for another word.
     Source: PyTorch's nll_loss.
 
     >>> import weft as wf
@@ -711,8 +714,8 @@ class NllLoss(Classes):
         target, weight, axis = self.aligned(x, target, weight)
         places = F.places_like(x, axis=axis)
         here = F.logical_and(F.equal(places, target), F.not_equal(target, self.ignore_index))
-        factor = 1.0 if weight is None else F.cast(weight, dtype=x.dtype)
-        shares = F.cast(F.where(here, factor, 0.0), dtype=x.dtype)
+        factor = 1.0 if weight is None else cast_to(weight, x.dtype)
+        shares = cast_to(F.where(here, factor, 0.0), x.dtype)
         losses = F.sum(F.where(here, -x * factor, 0), axis=axis, keepdims=True)
         return self.reduced(losses, shares, axis)
 

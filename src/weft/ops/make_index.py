@@ -23,7 +23,12 @@ def index_of_modules() -> dict[str, type[Op]]:
         if module.name.rpartition(".")[2] in ("index", "make_index"):
             continue
         for cls in vars(importlib.import_module(module.name)).values():
-            if isinstance(cls, type) and issubclass(cls, Op) and cls.__module__ == module.name and cls.registered:
+            if (
+                isinstance(cls, type)
+                and issubclass(cls, Op)
+                and cls.__module__ == module.name
+                and cls.registered
+            ):
                 found[cls.name] = cls
     return dict(sorted(found.items()))
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft import _core
+from weft.base.dtype import float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -36,6 +37,19 @@ def cast_all(values: Sequence[Any]) -> list[Any]:
     """Values converted to the type they are promoted to; None stays."""
     common = promote(*(v.type for v in values if v is not None))
     return [v if v is None or v.dtype is common else F.cast(v, dtype=common) for v in values]
+
+
+def recast(function: Any, values: Sequence[Any], **attributes: Any) -> Any:
+    """The same on operands of one type that kernels surely take: 16-bit floats as float32; None if they are of such.
+
+    For decompositions of what has kernels for operands of one type only.
+    """
+    common = promote(*(v.type for v in values if v is not None))
+    wide = float32 if common.kind == "float" and common.itemsize == 2 else common
+    if all(v is None or v.dtype is wide for v in values):
+        return None
+    made = function(*(None if v is None else F.cast(v, dtype=wide) for v in values), **attributes)
+    return F.cast(made, dtype=common)
 
 
 class Product(Op):
@@ -174,7 +188,9 @@ class Matmul(Product):
             yield Native(make_matmul, options=("accumulate", "post_ops", "quick"))
 
     def decompose(self, a: Any, b: Any) -> Any:
-        a, b = cast_all((a, b))
+        cast = recast(F.matmul, (a, b))
+        if cast is not None:
+            return cast
         columns = F.matrix_transpose(b) if b.ndim > 1 else b
         if a.ndim == 1 or b.ndim == 1:
             return F.vecdot(a, columns)
@@ -218,6 +234,7 @@ class Matmul(Product):
         ):
             yield Sample(arrays(a), arrays(b))
         yield Sample(arrays((2, 3), dtype="int8"), arrays((3, 2), dtype="int32"))
+        yield Sample(arrays((2, 3), dtype="bfloat16"), arrays((3, 2), dtype="float32"), gradient=False)
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
@@ -330,6 +347,9 @@ class Linear(Product):
             yield Native(make_linear, options=("accumulate", "post_ops", "quick"))
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        cast = recast(F.linear, (x, weight, bias))
+        if cast is not None:
+            return cast
         y = F.matmul(x, F.matrix_transpose(weight))
         return y if bias is None else y + bias
 

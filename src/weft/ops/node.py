@@ -23,9 +23,10 @@ __all__ = ["Node", "Value", "apply", "constant", "input_value"]
 
 
 class Node:
-    """An operator applied to values. inputs: None where an optional one is missing; runtime: Values of Runtime attributes.
+    """An operator applied to values.
 
-    op is None for what is given from outside: inputs (of a name) and constants (of a value).
+    inputs: None where an optional one is missing; runtime: Values of Runtime attributes. op is None for what is given
+    from outside: inputs (of a name) and constants (of a value).
     """
 
     __slots__ = ("inputs", "name", "op", "outputs", "runtime", "value")
@@ -226,6 +227,8 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
         if a.runtime and isinstance(attributes.get(a.name), Value)
     }
     made = cls(**attributes)
+    if runtime:  # the node has the Values; its operator is the same whatever they are
+        made = made.with_runtime(dict.fromkeys(runtime, 0.0))
     node = make_node(made, [_lift(cls, value) for value in inputs], runtime)
     visible = node.outputs[: len(node.outputs) - made.hidden]
     return visible[0] if len(visible) == 1 and not made.outputs[0].startswith("*") else visible

@@ -14,6 +14,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, reducible
 from weft.ops.op import Op, Runtime, op
+from weft.ops.pointwise import cast_to
 from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType
 
@@ -135,10 +136,10 @@ class LayerNorm(LastAxes):
         if dy is not None:
             dx = F.layer_norm_gradient(x, weight, mean, inverse_std, dy, normalized_shape=self.row_shape)
             if weight is not None:
-                normal = F.cast((F.cast(x, dtype=mean.dtype) - mean) * inverse_std, dtype=x.dtype)
-                dweight = F.cast(F.sum(dy * normal, axis=self.leading(x.ndim)), dtype=weight.dtype)
+                normal = cast_to((cast_to(x, mean.dtype) - mean) * inverse_std, x.dtype)
+                dweight = cast_to(F.sum(dy * normal, axis=self.leading(x.ndim)), weight.dtype)
             if bias is not None:
-                dbias = F.cast(F.sum(dy, axis=self.leading(x.ndim)), dtype=bias.dtype)
+                dbias = cast_to(F.sum(dy, axis=self.leading(x.ndim)), bias.dtype)
         return through_statistics(x, axes, dx, mean, inverse_std, dmean, dinverse_std), dweight, dbias
 
     def reference(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
@@ -169,10 +170,10 @@ def through_statistics(
     """dx and what comes by the saved statistics, which only gradients of gradients have."""
     found = [] if dx is None else [dx]
     if dmean is not None:
-        found.append(F.cast(F.broadcast_like(F.divide_by_count(dmean, x, axis=axes), x), dtype=x.dtype))
+        found.append(cast_to(F.broadcast_like(F.divide_by_count(dmean, x, axis=axes), x), x.dtype))
     if dinverse_std is not None:
         slope = F.divide_by_count(-dinverse_std * inverse_std * inverse_std * inverse_std, x, axis=axes)
-        found.append(F.cast((F.cast(x, dtype=mean.dtype) - mean) * slope, dtype=x.dtype))
+        found.append(cast_to((cast_to(x, mean.dtype) - mean) * slope, x.dtype))
     total = found[0]
     for more in found[1:]:
         total = total + more
@@ -219,12 +220,12 @@ class LayerNormGradient(LastAxes):
 
     def decompose(self, x: Any, weight: Any, mean: Any, inverse_std: Any, dy: Any) -> Any:
         axes = self.axes(x.ndim)
-        slope, value = F.cast(dy, dtype=mean.dtype), F.cast(x, dtype=mean.dtype)
-        slope = slope if weight is None else slope * F.cast(weight, dtype=mean.dtype)
+        slope, value = cast_to(dy, mean.dtype), cast_to(x, mean.dtype)
+        slope = slope if weight is None else slope * cast_to(weight, mean.dtype)
         normal = (value - mean) * inverse_std
         along = F.mean(slope * normal, axis=axes, keepdims=True)
-        return F.cast(
-            (slope - F.mean(slope, axis=axes, keepdims=True) - normal * along) * inverse_std, dtype=x.dtype
+        return cast_to(
+            (slope - F.mean(slope, axis=axes, keepdims=True) - normal * along) * inverse_std, x.dtype
         )
 
 
@@ -271,12 +272,12 @@ class RmsNorm(LastAxes):
         if dy is not None:
             found.append(F.rms_norm_gradient(x, weight, inverse_rms, dy, normalized_shape=self.row_shape))
             if weight is not None:
-                normal = F.cast(F.cast(x, dtype=inverse_rms.dtype) * inverse_rms, dtype=x.dtype)
-                dweight = F.cast(F.sum(dy * normal, axis=self.leading(x.ndim)), dtype=weight.dtype)
+                normal = cast_to(cast_to(x, inverse_rms.dtype) * inverse_rms, x.dtype)
+                dweight = cast_to(F.sum(dy * normal, axis=self.leading(x.ndim)), weight.dtype)
         if dinverse_rms is not None:
             cube = inverse_rms * inverse_rms * inverse_rms
             slope = F.divide_by_count(-dinverse_rms * cube, x, axis=self.axes(x.ndim))
-            found.append(F.cast(F.cast(x, dtype=inverse_rms.dtype) * slope, dtype=x.dtype))
+            found.append(cast_to(cast_to(x, inverse_rms.dtype) * slope, x.dtype))
         return found[0] if len(found) == 1 else found[0] + found[1], dweight
 
     def reference(self, x: Any, weight: Any = None) -> Any:
@@ -325,11 +326,11 @@ class RmsNormGradient(LastAxes):
         yield row.loop(self.axes(x.ndim))
 
     def decompose(self, x: Any, weight: Any, inverse_rms: Any, dy: Any) -> Any:
-        slope = F.cast(dy, dtype=inverse_rms.dtype)
-        slope = slope if weight is None else slope * F.cast(weight, dtype=inverse_rms.dtype)
-        normal = F.cast(x, dtype=inverse_rms.dtype) * inverse_rms
+        slope = cast_to(dy, inverse_rms.dtype)
+        slope = slope if weight is None else slope * cast_to(weight, inverse_rms.dtype)
+        normal = cast_to(x, inverse_rms.dtype) * inverse_rms
         along = F.mean(slope * normal, axis=self.axes(x.ndim), keepdims=True)
-        return F.cast((slope - normal * along) * inverse_rms, dtype=x.dtype)
+        return cast_to((slope - normal * along) * inverse_rms, x.dtype)
 
 
 def others(ndim: int) -> tuple[int, ...]:
@@ -417,15 +418,15 @@ class BatchNorm(Op):
                 return y, mean, inverse, *flat
             unbiased = flat[1] * F.count_ratio(x, axes=others(x.ndim))
             new = [
-                F.cast(F.lerp(F.cast(old, dtype=mean.dtype), now, self.momentum), dtype=old.dtype)
+                cast_to(F.lerp(cast_to(old, mean.dtype), now, self.momentum), old.dtype)
                 for old, now in ((running_mean, flat[0]), (running_var, unbiased))
             ]
             return y, mean, inverse, *new
         kind = statistics_dtype(x.type)
-        slope = F.rsqrt(F.cast(along_channels(running_var, x.ndim), dtype=kind) + self.eps)
-        slope = slope if scale is None else slope * F.cast(scale, dtype=kind)
-        y = (F.cast(x, dtype=kind) - F.cast(along_channels(running_mean, x.ndim), dtype=kind)) * slope
-        return F.cast(y if shift is None else y + F.cast(shift, dtype=kind), dtype=x.dtype)
+        slope = F.rsqrt(cast_to(along_channels(running_var, x.ndim), kind) + self.eps)
+        slope = slope if scale is None else slope * cast_to(scale, kind)
+        y = (cast_to(x, kind) - cast_to(along_channels(running_mean, x.ndim), kind)) * slope
+        return cast_to(y if shift is None else y + cast_to(shift, kind), x.dtype)
 
     def vjp(self, *values: Any) -> Any:
         if not self.training:
@@ -437,9 +438,9 @@ class BatchNorm(Op):
         if dy is not None:
             dx, dscale, dshift = F.normalize_gradient(x, scale, mean, inverse, dy, axes=axes)
             if weight is not None:
-                dweight = F.cast(F.squeeze(dscale, axis=axes), dtype=weight.dtype)
+                dweight = cast_to(F.squeeze(dscale, axis=axes), weight.dtype)
             if bias is not None:
-                dbias = F.cast(F.squeeze(dshift, axis=axes), dtype=bias.dtype)
+                dbias = cast_to(F.squeeze(dshift, axis=axes), bias.dtype)
         return through_statistics(x, axes, dx, mean, inverse, dmean, dinverse), None, None, dweight, dbias
 
     def reference(
@@ -555,14 +556,14 @@ class Normalize(Op):
 
     def decompose(self, x: Any, weight: Any, bias: Any) -> Any:
         kind = statistics_dtype(x.type)
-        value = F.cast(x, dtype=kind)
+        value = cast_to(x, kind)
         mean = F.mean(value, axis=self.axes, keepdims=True)
         variance = F.var(value, axis=self.axes, keepdims=True)
         inverse = F.rsqrt(variance + self.eps)
         y = (value - mean) * inverse
-        y = y if weight is None else y * F.cast(weight, dtype=kind)
-        y = y if bias is None else y + F.cast(bias, dtype=kind)
-        return F.cast(y, dtype=x.dtype), mean, inverse, variance
+        y = y if weight is None else y * cast_to(weight, kind)
+        y = y if bias is None else y + cast_to(bias, kind)
+        return cast_to(y, x.dtype), mean, inverse, variance
 
 
 @op
@@ -609,12 +610,12 @@ class NormalizeGradient(Op):
         yield row.loop(self.axes)
 
     def decompose(self, x: Any, weight: Any, mean: Any, inverse_std: Any, dy: Any) -> Any:
-        slope, value = F.cast(dy, dtype=mean.dtype), F.cast(x, dtype=mean.dtype)
+        slope, value = cast_to(dy, mean.dtype), cast_to(x, mean.dtype)
         normal = (value - mean) * inverse_std
         total, along = (F.sum(v, axis=self.axes, keepdims=True) for v in (slope, slope * normal))
         means = [F.divide_by_count(v, x, axis=self.axes) for v in (total, along)]
-        factor = inverse_std if weight is None else inverse_std * F.cast(weight, dtype=mean.dtype)
-        return F.cast((slope - means[0] - normal * means[1]) * factor, dtype=x.dtype), along, total
+        factor = inverse_std if weight is None else inverse_std * cast_to(weight, mean.dtype)
+        return cast_to((slope - means[0] - normal * means[1]) * factor, x.dtype), along, total
 
 
 class Grouped(Op):
@@ -651,7 +652,7 @@ class Grouped(Op):
         shape = rows.shape[2:]
         y = F.reshape(F.layer_norm(rows, shape, eps=self.eps), shape=x.shape)
         y = y if weight is None else y * along_channels(weight, x.ndim)
-        return F.cast(y if bias is None else y + along_channels(bias, x.ndim), dtype=x.dtype)
+        return cast_to(y if bias is None else y + along_channels(bias, x.ndim), x.dtype)
 
     def reference(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
         groups = self.groups(np.shape(x)[1])
@@ -665,11 +666,11 @@ class Grouped(Op):
 
 @op
 class GroupNorm(Grouped):
-    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each group of a sample's channels.
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of groups of a sample's channels.
 
-    x: float[n, c, ...]; num_groups: how many, a divisor of c; weight, bias: float[c], or None; eps: a number given when it
-    runs. Returns x's shape and dtype. Raises ShapeError if c does not make that many groups or weight and bias do not have
-    its size, DTypeError for integers.
+    x: float[n, c, ...]; num_groups: how many, a divisor of c; weight, bias: float[c], or None; eps: a number given when
+    it runs. Returns x's shape and dtype. Raises ShapeError if c does not make that many groups or weight and bias do
+    not have its size, DTypeError for integers.
     Source: Wu, He 2018, Group normalization.
 
     >>> import weft as wf

@@ -3,7 +3,7 @@
 >>> from weft.ops.op import Op
 >>> from weft.ops.registry import get
 >>> get("sum")(axis=0)
-Sum(axis=0, dtype=None, keepdims=False)
+Sum(dtype=None, axis=0, keepdims=False)
 
 An operator is a frozen value: its class says what it is, its attributes how it is used. Its rules are pure: they
 know types and other operators, never data. What a rule is called with is named by its parameters:
@@ -179,7 +179,7 @@ class Op:
         super().__init_subclass__(**options)
         own = [
             Attribute(name, annotation, getattr(cls, name, Attribute.REQUIRED))
-            for name, annotation in cls.__dict__.get("__annotations__", {}).items()
+            for name, annotation in inspect.get_annotations(cls).items()
             if not annotation.startswith("ClassVar")
         ]
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
@@ -274,7 +274,7 @@ class Op:
         )
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash((type(self).name, self._key()))

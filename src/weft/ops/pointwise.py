@@ -22,7 +22,7 @@ from weft.ops.op import Op, op
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, promote
 
-__all__ = ["Pointwise", "unbroadcast"]
+__all__ = ["Pointwise", "cast_to", "unbroadcast"]
 
 Scalar = e.Scalar
 
@@ -40,7 +40,7 @@ class Pointwise(Op):
     result: ClassVar[str] = "same"
     smooth: ClassVar[bool] = True
 
-    def scalar(self, *x: Scalar) -> Scalar:
+    def scalar(self, *x: Any) -> Scalar:
         """The value of one element."""
         raise NotImplementedError
 
@@ -279,6 +279,11 @@ def unbroadcast(gradient: Any, x: Any) -> Any:
         return gradient
     summed = F.sum(gradient, axis=axes, keepdims=True)
     return F.squeeze(summed, axis=tuple(range(extra))) if extra else summed
+
+
+def cast_to(value: Any, dtype: DType) -> Any:
+    """The value in that type: itself, if it is of it."""
+    return value if value.dtype is dtype else F.cast(value, dtype=dtype)
 
 
 def _one(size: int | Size) -> bool:

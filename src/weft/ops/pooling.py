@@ -275,8 +275,8 @@ class MaxPoolGradient(PoolingGradient):
         def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
             slope, found = inputs
             order = next((k for k in (True, False) if lies(found, k)), None)
-            if order is None:
-                return None
+            if order is None or (not order and set(windows.dilation) != {1}):
+                return None  # see MaxPooling
             shape = outputs[0][1]
             return _core.onednn_pooling_backward(
                 (slope[0], shape, dense(shape, order)),

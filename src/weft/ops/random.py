@@ -122,7 +122,7 @@ class DropoutGradient(Pointwise):
         assert inputs[0] is not None
         return inputs[0].dtype
 
-    def scalar(self, dy: e.Scalar, mask: e.Scalar) -> e.Scalar:  # type: ignore[override]
+    def scalar(self, dy: e.Scalar, mask: e.Scalar) -> e.Scalar:
         p: Any = self.p
         kept = 1 - p if isinstance(p, e.Scalar) else e.constant(1 - p, dy.dtype)
         return e.where(mask if mask.dtype == "bool" else mask != 0, dy / kept, e.constant(0, dy.dtype))

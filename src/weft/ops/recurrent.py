@@ -310,4 +310,161 @@ class LstmGradient(Recurrent):
         yield Native(make, order=order, contiguous=tuple(range(last)))
 
 
-__all__ = ["Lstm", "LstmGradient", "Recurrent"]
+class _Values:
+    """What cells are made of, on Values."""
+
+    @staticmethod
+    def linear(x: Any, weight: Any, bias: Any) -> Any:
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def sigmoid(x: Any) -> Any:
+        return F.sigmoid(x)
+
+    @staticmethod
+    def tanh(x: Any) -> Any:
+        return F.tanh(x)
+
+    @staticmethod
+    def relu(x: Any) -> Any:
+        return F.relu(x)
+
+    @staticmethod
+    def parts(x: Any, count: int) -> list[Any]:
+        size = x.shape[-1] // count
+        return [F.basic_index(x, items=((0, x.shape[0], 1), (k * size, size, 1))) for k in range(count)]
+
+    one = staticmethod(_one)
+    stack = staticmethod(lambda x: F.stack(x, axis=0))
+    concat = staticmethod(lambda x: F.concat(x, axis=-1))
+
+
+class _Arrays:
+    """The same on NumPy arrays."""
+
+    linear = staticmethod(lambda x, weight, bias: x @ weight.T + bias)
+    sigmoid = staticmethod(_sigmoid)
+    tanh = staticmethod(np.tanh)
+    relu = staticmethod(lambda x: np.maximum(x, 0))
+    parts = staticmethod(lambda x, count: np.split(x, count, axis=-1))
+    one = staticmethod(lambda x, k: x[k])
+    stack = staticmethod(np.stack)
+    concat = staticmethod(lambda x: np.concatenate(x, axis=-1))
+
+
+class Simple(Recurrent):
+    """Base of layers with one state; a class gives cell()."""
+
+    outputs = ("y", "hn")
+
+    def cell(self, ops: Any, inputs: Any, hidden: Any, h: Any) -> Any:
+        """The next state from W_ih x + b_ih, W_hh h + b_hh and h; ops: _Values or _Arrays."""
+        raise NotImplementedError
+
+    def infer(self, x: TensorType, h0: TensorType, *parameters: TensorType) -> Any:
+        size = self.check_parameters(x, {"h0": h0}, parameters)
+        common = promote(x, h0, *parameters)
+        return x.like((*x.shape[:2], size * self.directions), common), h0.like(dtype=common)
+
+    def _run(self, ops: Any, x: Any, h0: Any, parameters: Sequence[Any]) -> Any:
+        steps = range(int(x.shape[0]))
+        last = []
+        for layer in range(self.layers(parameters)):
+            made = []
+            for direction in range(self.directions):
+                k = layer * self.directions + direction
+                w_ih, w_hh, b_ih, b_hh = parameters[4 * k : 4 * k + 4]
+                inputs = ops.linear(x, w_ih, b_ih)
+                h = ops.one(h0, k)
+                found: dict[int, Any] = {}
+                for t in reversed(steps) if direction else steps:
+                    h = self.cell(ops, ops.one(inputs, t), ops.linear(h, w_hh, b_hh), h)
+                    found[t] = h
+                made.append(ops.stack([found[t] for t in steps]))
+                last.append(h)
+            x = ops.concat(made) if len(made) > 1 else made[0]
+        return x, ops.stack(last)
+
+    def decompose(self, x: Any, h0: Any, *parameters: Any) -> Any:
+        return self._run(_Values, x, h0, parameters)
+
+    def reference(self, x: Any, h0: Any, *parameters: Any) -> Any:
+        return self._run(_Arrays, x, h0, parameters)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        g, x = cls.gates, arrays((3, 2, 2))
+
+        def parameters(h: int, inputs: int) -> list[Any]:
+            return [arrays((g * h, inputs)), arrays((g * h, h)), arrays((g * h,)), arrays((g * h,))]
+
+        yield Sample(x, arrays((1, 2, 3)), *parameters(3, 2), tolerance=4)
+        yield Sample(x, arrays((2, 2, 2)), *parameters(2, 2), *parameters(2, 2), tolerance=4)
+        yield Sample(
+            x, arrays((2, 2, 2)), *parameters(2, 2), *parameters(2, 2), bidirectional=True, tolerance=4
+        )
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        g = cls.gates
+        w = [arrays((3 * g, 2)), arrays((3 * g, 3)), arrays((3 * g,)), arrays((3 * g,))]
+        yield ShapeError, "x needs 3 dimensions", Sample(arrays((3, 2)), arrays((1, 2, 3)), *w)
+        yield ShapeError, "h0 needs the shape (1, 2, 3)", Sample(arrays((3, 2, 2)), arrays((1, 1, 3)), *w)
+
+
+@op
+class Gru(Simple):
+    """Layers of gated recurrent units: r, z = sigmoid(W_ih x + b_ih + W_hh h + b_hh) of their rows,
+    n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h = (1 - z) n + z h.
+
+    x: float[t, n, c]; h0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both of
+    its directions, w_ih [3 h, inputs], w_hh [3 h, h], b_ih [3 h], b_hh [3 h], rows in the order r, z, n. A layer above
+    the first has the outputs below as its inputs, [h * directions]. Returns y [t, n, h * directions], and the last hn.
+    Raises ShapeError if shapes do not fit, DTypeError unless all are floats.
+    Source: Cho et al. 2014, Learning phrase representations; r after the product is PyTorch's and cuDNN's form.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> h0 = wf.zeros((1, 2, 3))
+    >>> F.gru(wf.ones((5, 2, 4)), h0, wf.ones((9, 4)), wf.ones((9, 3)), wf.ones(9), wf.ones(9))[0].shape
+    (5, 2, 3)
+    """
+
+    gates: ClassVar[int] = 3
+
+    def cell(self, ops: Any, inputs: Any, hidden: Any, h: Any) -> Any:
+        (r, z, n), (hr, hz, hn) = ops.parts(inputs, 3), ops.parts(hidden, 3)
+        n = ops.tanh(n + ops.sigmoid(r + hr) * hn)
+        z = ops.sigmoid(z + hz)
+        return n + z * (h - n)
+
+
+@op
+class Rnn(Simple):
+    """Layers of plain recurrent units: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu of it.
+
+    x: float[t, n, c]; h0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both of
+    its directions, w_ih [h, inputs], w_hh [h, h], b_ih [h], b_hh [h]; nonlinearity: "tanh" or "relu". A layer above the
+    first has the outputs below as its inputs, [h * directions]. Returns y [t, n, h * directions], and the last hn.
+    Raises ShapeError if shapes do not fit, DTypeError unless all are floats, ValueError for another nonlinearity.
+    Source: Elman 1990, Finding structure in time.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> h0 = wf.zeros((1, 2, 3))
+    >>> F.rnn(wf.ones((5, 2, 4)), h0, wf.ones((3, 4)), wf.ones((3, 3)), wf.ones(3), wf.ones(3))[0].shape
+    (5, 2, 3)
+    """
+
+    gates: ClassVar[int] = 1
+    nonlinearity: str = "tanh"
+
+    def check(self) -> None:
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"{self.name}: nonlinearity must be 'tanh' or 'relu', got {self.nonlinearity!r}")
+
+    def cell(self, ops: Any, inputs: Any, hidden: Any, h: Any) -> Any:
+        return getattr(ops, self.nonlinearity)(inputs + hidden)
+
+
+__all__ = ["Gru", "Lstm", "LstmGradient", "Recurrent", "Rnn"]

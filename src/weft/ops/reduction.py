@@ -13,6 +13,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, reducible
 from weft.ops.op import Op, Runtime, op
+from weft.ops.pointwise import cast_to
 from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, normalize_axes
 
@@ -114,7 +115,7 @@ class Sum(Reduction):
         return row.sum(summable(x, self.dtype))
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        return F.cast(self.spread(dy, x), dtype=x.dtype) if x.dtype.kind == "float" else None
+        return cast_to(self.spread(dy, x), x.dtype) if x.dtype.kind == "float" else None
 
     def reference(self, x: Any) -> Any:
         dtype = None if self.dtype is None else self.dtype.numpy
@@ -132,8 +133,8 @@ class Prod(Reduction):
     """The product along axes.
 
     x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype, or dtype;
-    small integers and booleans give int64 (uint64). Integers wrap. An empty product is 1. Raises IndexError if an axis is
-    out of range. The gradient holds for zeros, too; its own gradient only without them.
+    small integers and booleans give int64 (uint64). Integers wrap. An empty product is 1. Raises IndexError if an axis
+    is out of range. The gradient holds for zeros, too; its own gradient only without them.
     Source: array API 2024.12, prod.
 
     >>> import weft as wf
@@ -154,11 +155,11 @@ class Prod(Reduction):
             return None
         axes = normalize_axes(self.name, self.axis, x.ndim)
         zero = F.equal(x, 0)
-        zeros = F.sum(F.cast(zero, dtype=int64), axis=axes, keepdims=True)
+        zeros = F.sum(cast_to(zero, int64), axis=axes, keepdims=True)
         others = F.prod(F.where(zero, 1, x), axis=axes, keepdims=True)
         at_zero = F.where(F.equal(zeros, 1), others, 0)
         slope = F.where(zero, at_zero, F.where(F.equal(zeros, 0), others / F.where(zero, 1, x), 0))
-        return F.cast(self.spread(dy, x), dtype=x.dtype) * slope
+        return cast_to(self.spread(dy, x), x.dtype) * slope
 
     def reference(self, x: Any) -> Any:
         dtype = None if self.dtype is None else self.dtype.numpy
@@ -211,7 +212,7 @@ class Extreme(Reduction):
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if x.dtype.kind != "float":
             return None
-        mask = F.cast(F.equal(x, self.spread(y, x)), dtype=x.dtype)
+        mask = cast_to(F.equal(x, self.spread(y, x)), x.dtype)
         axes = normalize_axes(self.name, self.axis, x.ndim)
         return self.spread(dy, x) * mask / F.sum(mask, axis=axes, keepdims=True)
 
@@ -275,8 +276,8 @@ class Quantifier(Reduction):
 class Any_(Quantifier):
     """Whether at least one is true along axes.
 
-    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool; of
-    nothing, false. Raises IndexError if an axis is out of range.
+    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool;
+    of nothing, false. Raises IndexError if an axis is out of range.
     Source: array API 2024.12, any.
 
     >>> import weft as wf
@@ -297,8 +298,8 @@ class Any_(Quantifier):
 class All(Quantifier):
     """Whether all are true along axes.
 
-    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool; of
-    nothing, true. Raises IndexError if an axis is out of range.
+    x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool;
+    of nothing, true. Raises IndexError if an axis is out of range.
     Source: array API 2024.12, all.
 
     >>> import weft as wf
@@ -473,8 +474,8 @@ class Std(Spread):
 class Logsumexp(Reduction):
     """log(sum(exp(x))) along axes; finite wherever the answer is.
 
-    x: float[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype; -inf for nothing
-    and for rows of -inf. Raises IndexError if an axis is out of range, DTypeError for integers.
+    x: float[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype; -inf for
+    nothing and for rows of -inf. Raises IndexError if an axis is out of range, DTypeError for integers.
     Source: Blanchard, Higham, Higham 2021 (shifted form), IMA J. Numer. Anal. 41(4).
 
     >>> import weft as wf
@@ -497,8 +498,9 @@ class Logsumexp(Reduction):
         return self.spread(dy, x) * F.exp(x - self.spread(y, x))
 
     def reference(self, x: Any) -> Any:
-        found = np.logaddexp.reduce(x, axis=self.axis, keepdims=self.keepdims)
-        return found
+        keepdims: Any = self.keepdims
+        axis: Any = self.axis
+        return np.logaddexp.reduce(x, axis=axis, keepdims=keepdims)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -523,8 +525,8 @@ class VectorNorm(Reduction):
     """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord.
 
     x: float[...]; axis: an int, several, or None for all; ord: 2, any other number, inf (the greatest |x|), -inf (the
-    least) or 0 (how many are not 0); keepdims: leave sizes of 1. Returns x's dtype. The gradient where the norm is 0 is 0.
-    Raises IndexError if an axis is out of range, DTypeError for integers.
+    least) or 0 (how many are not 0); keepdims: leave sizes of 1. Returns x's dtype. The gradient where the norm is 0 is
+    0. Raises IndexError if an axis is out of range, DTypeError for integers.
     Source: array API 2024.12, linalg.vector_norm.
 
     >>> import weft as wf
@@ -563,7 +565,7 @@ class VectorNorm(Reduction):
         along, norm = self.spread(dy, x), self.spread(y, x)
         if abs(self.ord) == float("inf"):
             axes = normalize_axes(self.name, self.axis, x.ndim)
-            mask = F.cast(F.equal(F.abs(x), norm), dtype=x.dtype)
+            mask = cast_to(F.equal(F.abs(x), norm), x.dtype)
             return along * F.sign(x) * mask / F.sum(mask, axis=axes, keepdims=True)
         if self.ord == 1:
             return along * F.sign(x)
@@ -774,9 +776,9 @@ class Cumulative(Op):
 class CumulativeSum(Cumulative):
     """The sum of a row up to each of its elements, with it.
 
-    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's, for
-    small integers and booleans int64 (uint64); include_initial: 0 comes first, and the size is n + 1; reverse: from the
-    end. Returns x's shape. Raises ShapeError without an axis, IndexError if it is out of range.
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
+    for small integers and booleans int64 (uint64); include_initial: 0 comes first, and the size is n + 1; reverse: from
+    the end. Returns x's shape. Raises ShapeError without an axis, IndexError if it is out of range.
     Source: array API 2024.12, cumulative_sum; reverse is ours.
 
     >>> import weft as wf
@@ -787,17 +789,17 @@ class CumulativeSum(Cumulative):
     def vjp(self, x: Any, dy: Any) -> Any:
         if self.include_initial:
             return NotImplemented
-        return F.cast(self.again(dy, not self.reverse), dtype=x.dtype) if x.dtype.kind == "float" else None
+        return cast_to(self.again(dy, not self.reverse), x.dtype) if x.dtype.kind == "float" else None
 
 
 @op
 class CumulativeProd(Cumulative):
     """The product of a row up to each of its elements, with it.
 
-    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's, for
-    small integers and booleans int64 (uint64); include_initial: 1 comes first, and the size is n + 1; reverse: from the
-    end. Returns x's shape. The gradient is NaN in rows with zeros. Raises ShapeError without an axis, IndexError if it is
-    out of range.
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
+    for small integers and booleans int64 (uint64); include_initial: 1 comes first, and the size is n + 1; reverse: from
+    the end. Returns x's shape. The gradient is NaN in rows with zeros. Raises ShapeError without an axis, IndexError if
+    it is out of range.
     Source: array API 2024.12, cumulative_prod; reverse is ours.
 
     >>> import weft as wf
@@ -813,7 +815,7 @@ class CumulativeProd(Cumulative):
             return NotImplemented
         if x.dtype.kind != "float":
             return None
-        return F.cast(self.again(dy * y, not self.reverse), dtype=x.dtype) / x
+        return cast_to(self.again(dy * y, not self.reverse), x.dtype) / x
 
 
 __all__ = ["DTypeError", "Max", "Mean", "Reduction", "Softmax", "Sum"]

@@ -11,18 +11,15 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft import _core
 
-if TYPE_CHECKING:
-    from weft.ops.op import Op
-
 __all__ = ["function", "get", "is_builtin", "listen", "names", "public_names", "register"]
 
-_classes: dict[str, type[Op]] = {}
+_classes: dict[str, type[Any]] = {}
 _functions: dict[str, Any] = {}
-_listeners: list[Callable[[type[Op]], None]] = []
+_listeners: list[Callable[[type[Any]], None]] = []
 _lock = threading.RLock()
 
 
@@ -53,7 +50,7 @@ def public_names() -> list[str]:
     return [name for name in names() if name not in INTERNAL and name not in own]
 
 
-def get(name: str) -> type[Op]:
+def get(name: str) -> type[Any]:
     """The operator's class. Raises AttributeError if there is none of that name.
 
     >>> get("no_such_operator")
@@ -71,7 +68,7 @@ def get(name: str) -> type[Op]:
     return found
 
 
-def register(cls: type[Op]) -> None:
+def register(cls: type[Any]) -> None:
     """Make a class known under its name; done by the decorator op.
 
     A class made again in the same module takes the place of the earlier one, as when a cell of a notebook is run again.
@@ -87,7 +84,7 @@ def register(cls: type[Op]) -> None:
         listener(cls)
 
 
-def listen(listener: Callable[[type[Op]], None]) -> None:
+def listen(listener: Callable[[type[Any]], None]) -> None:
     """Call this with every operator of users, those registered so far and those to come; adds methods to arrays."""
     with _lock:
         known = [cls for name, cls in _classes.items() if not is_builtin(name)]

@@ -16,7 +16,7 @@ from typing import Any
 __all__ = ["NeedsSizes", "Size", "input_size"]
 
 
-class NeedsSizes(Exception):  # noqa: N818 - not a failure: the planner's way to the exact sizes
+class NeedsSizes(Exception):  # not a failure: the planner's way to the exact sizes
     """A rule asked for the number behind a Size."""
 
 

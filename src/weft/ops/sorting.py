@@ -217,9 +217,10 @@ class Searchsorted(Op):
         return F.reshape(F.searchsorted(a, b, side=self.side), shape=x2.shape)
 
     def reference(self, x1: Any, x2: Any) -> Any:
+        side: Any = self.side
         if np.ndim(x1) == 1:
-            return np.searchsorted(x1, x2, self.side)
-        places = [np.searchsorted(x1[k], x2[k], self.side) for k in np.ndindex(x1.shape[:-1])]
+            return np.searchsorted(x1, x2, side)
+        places = [np.searchsorted(x1[k], x2[k], side) for k in np.ndindex(x1.shape[:-1])]
         return np.reshape(places, x2.shape).astype(np.int64)
 
     @classmethod

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.device import Device, cpu
-from weft.base.dtype import DType, bool_, float32, int64
+from weft.base.dtype import DType, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops.sizes import Size
 
@@ -58,8 +58,8 @@ class TensorType:
     def like(self, shape: Sequence[int | Size] | None = None, dtype: DType | None = None) -> TensorType:
         """The same type but for what is given; never weak.
 
-        >>> TensorType((2,), float32).like(dtype=int64)
-        i64[2]@cpu:0
+        >>> TensorType((2,), float32).like(dtype=bool_)
+        bool[2]@cpu:0
         """
         return TensorType(self.shape if shape is None else shape, dtype or self.dtype, self.device)
 
@@ -94,7 +94,7 @@ def promote(*types: TensorType) -> DType:
     Weak operands (Python numbers) take the others' type, if that is of their kind or a wider one: bool, int, float.
     A float beside integers gives float32. bfloat16 and float16 meet in float32; uint64 and a signed integer in float32.
 
-    >>> promote(TensorType((), float32), TensorType((2,), int64))
+    >>> promote(TensorType((), float32), TensorType((2,), bool_))
     float32
     """
     strong = [t.dtype for t in types if not t.weak]

@@ -1,0 +1,256 @@
+"""Operators that depend on where an element is: triangles, one-hot codes, grids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft.base.dtype import int64
+from weft.base.errors import DTypeError, ShapeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import Loop, pointwise_loop
+from weft.ops.op import Op, op
+from weft.ops.pointwise import cast_to
+from weft.ops.samples import Array, Sample, arrays
+from weft.ops.types import TensorType, broadcast_shapes
+
+
+class Triangle(Op):
+    """Base: the elements on one side of a diagonal, 0 on the other."""
+
+    family: ClassVar[str] = "shape"
+    k: int = 0
+    positional = ("k",)
+
+    def keeps(self, row: e.Scalar, column: e.Scalar) -> e.Scalar:
+        """Whether the element at this place stays."""
+        raise NotImplementedError
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.ndim < 2:
+            raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
+        return x.like()
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        value = e.load(0, x.dtype.name)
+        stays = self.keeps(e.index(x.ndim - 2) + self.k, e.index(x.ndim - 1))
+        yield pointwise_loop((x,), [e.where(stays, value, e.constant(0, x.dtype.name))])
+
+    def vjp(self, dy: Any) -> Any:
+        return dy.__weft_apply__(type(self), (dy,), self.values())
+
+    def reference(self, x: Any) -> Any:
+        return getattr(np, self.name)(x, self.k)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for k in (0, 1, -2):
+            yield Sample(arrays((3, 4)), k=k)
+        yield Sample(arrays((2, 3, 3)), 1)
+        yield Sample(arrays((0, 3)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, f"{cls.name}: needs at least 2 dimensions", Sample(arrays((2,)))
+
+
+@op
+class Tril(Triangle):
+    """The elements on and below the k-th diagonal of the last two dimensions, 0 above it.
+
+    x: [..., n, m]; k: how far the diagonal lies to the right of the main one. Returns x's shape and dtype. Raises
+    ShapeError for fewer than 2 dimensions.
+    Source: array API 2024.12, tril.
+
+    >>> import weft as wf
+    >>> wf.tril(wf.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 0],
+            [3, 4]], dtype=int64, device=cpu:0)
+    """
+
+    def keeps(self, row: e.Scalar, column: e.Scalar) -> e.Scalar:
+        return column <= row
+
+
+@op
+class Triu(Triangle):
+    """The elements on and above the k-th diagonal of the last two dimensions, 0 below it.
+
+    x: [..., n, m]; k: how far the diagonal lies to the right of the main one. Returns x's shape and dtype. Raises
+    ShapeError for fewer than 2 dimensions.
+    Source: array API 2024.12, triu.
+
+    >>> import weft as wf
+    >>> wf.triu(wf.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 2],
+            [0, 4]], dtype=int64, device=cpu:0)
+    """
+
+    def keeps(self, row: e.Scalar, column: e.Scalar) -> e.Scalar:
+        return column >= row
+
+
+@op
+class PlacesLike(Op):
+    """The place of every element of x along an axis, int64, in x's shape; of x nothing else is read."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x.like(dtype=int64)
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        yield pointwise_loop((x,), [e.index(self.axis % x.ndim)])
+
+    def vjp(self, x: Any) -> Any:
+        return None
+
+    def reference(self, x: Any) -> Any:
+        return np.indices(np.shape(x))[self.axis]
+
+
+@op
+class OneHot(Op):
+    """1 at the place that x names, in a new last dimension, 0 elsewhere.
+
+    x: integers [...]; num_classes: the new dimension's size. Returns int64[..., num_classes]; an x outside of
+    0..num_classes-1 gives only 0. Raises DTypeError for floats.
+    Source: PyTorch's one_hot.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.one_hot(wf.tensor([0, 2]), 3)
+    tensor([[1, 0, 0],
+            [0, 0, 1]], dtype=int64, device=cpu:0)
+    """
+
+    family: ClassVar[str] = "shape"
+    num_classes: int
+    positional = ("num_classes",)
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.dtype.kind not in ("int", "uint"):
+            raise self.fail(DTypeError, "takes integers", x=x)
+        return x.like((*x.shape, self.num_classes), int64)
+
+    def decompose(self, x: Any) -> Any:
+        wide = F.broadcast_to(F.expand_dims(x, axis=-1), shape=(*x.shape, self.num_classes))
+        return F.cast(F.equal(cast_to(wide, int64), F.places_like(wide, axis=-1)), dtype=int64)
+
+    def vjp(self, x: Any) -> Any:
+        return None
+
+    def reference(self, x: Any) -> Any:
+        return (np.asarray(x)[..., None] == np.arange(self.num_classes)).astype(np.int64)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(Array((2, 3), low=0, high=4, dtype="int64"), 5)
+        yield Sample(Array((3,), values=(-1, 1, 7), dtype="int32"), num_classes=3)
+        yield Sample(Array((), values=1, dtype="uint8"), 2)
+        yield Sample(Array((0,), dtype="int64"), 2)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield DTypeError, "one_hot: takes integers", Sample(arrays((2,)), 3)
+
+
+@op
+class BroadcastArrays(Op):
+    """Views of arrays, repeated to the shape that all fit.
+
+    x: arrays, as a list or one by one. Returns a tuple, each one's dtype. Raises ShapeError if two sizes differ.
+    Source: array API 2024.12, broadcast_arrays.
+
+    >>> import weft as wf
+    >>> [y.shape for y in wf.broadcast_arrays(wf.zeros((2, 1)), wf.zeros(3))]
+    [(2, 3), (2, 3)]
+    """
+
+    family: ClassVar[str] = "shape"
+    method: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ("*y",)
+
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
+        shape = broadcast_shapes(self.name, {f"x{k}": t for k, t in enumerate(x)}) if x else ()
+        return tuple(t.like(shape) for t in x)
+
+    def decompose(self, *x: Any) -> Any:
+        shape = broadcast_shapes(self.name, {f"x{k}": v.type for k, v in enumerate(x)})
+        return [F.broadcast_to(v, shape=shape) for v in x]
+
+    def reference(self, *x: Any) -> Any:
+        return tuple(np.broadcast_arrays(*x))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 1)), arrays((3,)), arrays(()))
+        yield Sample([arrays((2, 3))])
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "broadcast_arrays: sizes 2 and 3", Sample(arrays((2,)), arrays((3,)))
+
+
+@op
+class Meshgrid(Op):
+    """Views of rows, each along its own dimension of one grid.
+
+    x: arrays [n], as a list or one by one; indexing: "ij", the k-th along dimension k, or "xy", with the first two
+    exchanged. Returns a tuple, each one's dtype. Raises ShapeError for other than one dimension, ValueError for another
+    word.
+    Source: array API 2024.12, meshgrid.
+
+    >>> import weft as wf
+    >>> [y.shape for y in wf.meshgrid(wf.zeros(2), wf.zeros(3))]
+    [(3, 2), (3, 2)]
+    """
+
+    family: ClassVar[str] = "shape"
+    method: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ("*y",)
+    indexing: str = "xy"
+
+    def check(self) -> None:
+        if self.indexing not in ("xy", "ij"):
+            raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {self.indexing!r}")
+
+    def _dimension(self, k: int, count: int) -> int:
+        return 1 - k if self.indexing == "xy" and k < 2 <= count else k
+
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
+        if any(t.ndim != 1 for t in x):
+            raise self.fail(
+                ShapeError, "takes arrays of one dimension", **{f"x{k}": t for k, t in enumerate(x)}
+            )
+        shape = [x[self._dimension(d, len(x))].shape[0] for d in range(len(x))]
+        return tuple(t.like(shape) for t in x)
+
+    def decompose(self, *x: Any) -> Any:
+        count = len(x)
+        shape = tuple(x[self._dimension(d, count)].shape[0] for d in range(count))
+        places = [self._dimension(k, count) for k in range(count)]
+        return [
+            F.broadcast_to(F.expand_dims(v, axis=tuple(a for a in range(count) if a != d)), shape=shape)
+            for v, d in zip(x, places, strict=True)
+        ]
+
+    def reference(self, *x: Any) -> Any:
+        indexing: Any = self.indexing
+        return tuple(np.meshgrid(*x, indexing=indexing))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for indexing in ("xy", "ij"):
+            yield Sample([arrays((2,)), arrays((3,)), arrays((4,))], indexing=indexing)
+            yield Sample(arrays((2,)), indexing=indexing)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "meshgrid: takes arrays of one", Sample(arrays((2, 3)))
+        yield ValueError, "indexing must be", Sample(arrays((2,)), indexing="yx")
