@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from weft import engine as engine
     from weft import functional as functional
+    from weft import operator as operator
     from weft import ops as ops
     from weft import random as random
     from weft import storage as storage
@@ -148,7 +149,7 @@ _MODULE_OF = {
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("engine", "functional", "ops", "random", "storage")
+_SUBPACKAGES = ("engine", "functional", "operator", "ops", "random", "storage")
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 

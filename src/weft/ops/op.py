@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
+from weft import _core
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops.types import TensorType
@@ -217,6 +218,11 @@ class Op:
         if rest:
             parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + rest
         return f"{cls.name}({', '.join(parts)})\n--\n\n{inspect.cleandoc(cls.__doc__ or '')}"
+
+    @classmethod
+    def make_function(cls) -> Any:
+        """The function that users call."""
+        return _core.operator_function(cls)
 
     @classmethod
     def signature_rule(cls) -> Callable[..., Any] | None:

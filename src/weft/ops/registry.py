@@ -13,8 +13,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from weft import _core
-
 __all__ = ["function", "get", "is_builtin", "listen", "names", "public_names", "register"]
 
 _classes: dict[str, type[Any]] = {}
@@ -113,5 +111,5 @@ def function(name: str) -> Any:
         with _lock:
             found = _functions.get(name)
             if found is None:
-                found = _functions[name] = _core.operator_function(cls)
+                found = _functions[name] = cls.make_function()
     return found
