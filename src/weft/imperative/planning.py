@@ -64,6 +64,10 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
         if exact:
             raise
         return None
+    except Exception:
+        if not exact:
+            plan_call(op, operands, runtime, True, records)  # fails with the sizes in its message
+        raise
 
 
 def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:
