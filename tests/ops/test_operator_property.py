@@ -47,7 +47,6 @@ class Recorder(wf.operator.Operator):
 LOG = []
 
 
-@wf.operator.register("product_of_tests")
 class ProductProperty(wf.operator.OperatorProperty):
     """A scaled product that counts its calls."""
 
@@ -81,6 +80,12 @@ class ProductProperty(wf.operator.OperatorProperty):
 
     def create_operator(self, device):
         return Recorder(LOG, self.scale)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    """When the tests run: what is registered while they are collected would be tested as weft's own."""
+    wf.operator.register("product_of_tests")(ProductProperty)
 
 
 @pytest.fixture

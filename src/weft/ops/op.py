@@ -75,6 +75,12 @@ class Attribute:
         return f"{self.name}: {self.accepts}{shown}"
 
 
+def _written(annotation: Any) -> str:
+    """An annotation as text, whether it was evaluated or not, without the modules of its names."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=\w)", "", text)
+
+
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError
@@ -179,9 +185,9 @@ class Op:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = [
-            Attribute(name, annotation, getattr(cls, name, Attribute.REQUIRED))
+            Attribute(name, text, getattr(cls, name, Attribute.REQUIRED))
             for name, annotation in inspect.get_annotations(cls).items()
-            if not annotation.startswith("ClassVar")
+            if not (text := _written(annotation)).startswith("ClassVar")
         ]
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
         cls.attributes = (*own, *inherited)
