@@ -19,6 +19,8 @@ TYPE_CHECKING = False  # type checkers take it as true; typing itself would take
 if TYPE_CHECKING:
     from typing import Any
 
+    _core: Any  # native; its Python faces carry the types
+
     from weft import engine as engine
     from weft import functional as functional
     from weft import operator as operator
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from weft.base.errors import EngineErrorGroup as EngineErrorGroup
     from weft.base.errors import GraphError as GraphError
     from weft.base.errors import ShapeError as ShapeError
+    from weft.functional import *  # noqa: F403 - those of the same name below come first
     from weft.imperative.creation import arange as arange
     from weft.imperative.creation import asarray as asarray
     from weft.imperative.creation import empty as empty
@@ -77,15 +80,14 @@ if TYPE_CHECKING:
     from weft.imperative.serialization import load_metadata as load_metadata
     from weft.imperative.serialization import save as save
     from weft.imperative.tensor import Tensor as Tensor
-    from weft.imperative.tensor import broadcast_to as broadcast_to
-    from weft.imperative.tensor import permute_dims as permute_dims
-    from weft.imperative.tensor import reshape as reshape
+    from weft.imperative.tensor import broadcast_to as broadcast_to  # type: ignore[assignment]
+    from weft.imperative.tensor import permute_dims as permute_dims  # type: ignore[assignment]
+    from weft.imperative.tensor import reshape as reshape  # type: ignore[assignment]
     from weft.imperative.tensor import shares_memory as shares_memory
     from weft.imperative.tensor import waitall as waitall
     from weft.ops.simple import simple_op as simple_op
 
     __version__: str
-    _core: Any  # native; its Python faces carry the types
 
 _MODULE_OF = {
     "weft.base.device": ("Device", "as_device", "cpu", "current_device", "device", "gpu"),

@@ -21,8 +21,9 @@ from weft.engine import default_engine
 __all__ = ["Tensor", "broadcast_to", "permute_dims", "reshape", "shares_memory", "waitall"]
 
 if TYPE_CHECKING:
+    from weft.imperative.methods import Methods
 
-    class Tensor:
+    class Tensor(Methods):
         """What type checkers see; the native type (native/bindings/tensor.cpp) and _METHODS below are what runs."""
 
         shape: tuple[int, ...]
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
         version: int
         T: Tensor
         mT: Tensor
+        grad: Tensor | None
+        requires_grad: bool
+
+        def detach(self) -> Tensor: ...
 
         def item(self) -> bool | int | float: ...
         def numpy(self) -> Any: ...
