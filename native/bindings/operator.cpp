@@ -284,7 +284,8 @@ size_t OperatorFunction::variant_of(Arguments& a) {
       if (same) return v;
     }
   }
-  // The operator itself: checks the attributes and puts them into their normal form.
+  // The operator itself: checks the attributes and puts them into their normal form. Of those given at run time it has
+  // the default, or for want of one this call's value, which the planner does not look at.
   nb::dict named;
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (!attributes_[i].runtime || !attributes_[i].standard)
@@ -629,9 +630,15 @@ void bind_operator(nb::module_& m) {
     if (!made.is_valid()) throw nb::python_error();
     return made;
   });
-  // A method of tensors: the function of the operator of that name, found at the first call.
+  // A method of tensors: the function of the operator of that name, found at the first call. Added again, it is found
+  // again: the name stands for another operator now.
   m.def("add_method", [](const std::string& name) {
     static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
+    for (size_t k = 0; k < methods_made; ++k) {
+      if (method_texts[k][0] != name) continue;
+      method_functions[k] = nullptr;
+      return;
+    }
     if (methods_made == kMethods) throw ValueError("add_method: too many methods");
     auto& [own_name, text] = method_texts[methods_made];
     own_name = name;
