@@ -92,7 +92,9 @@ class RatioRow(Row):
         self.others: list[float] = []
 
 
-def ratio_row(case: str, bar: float | None, unit: str, ours: Side, other: Side, named: str, turns: int) -> Row:
+def ratio_row(
+    case: str, bar: float | None, unit: str, ours: Side, other: Side, named: str, turns: int
+) -> Row:
     """weft's time over another one, sampled in turn; `named` is the other's case."""
     row = RatioRow(case, f"x {'PyTorch' if named == case else named.split()[-1]}", bar=bar)
     for _ in range(turns):
