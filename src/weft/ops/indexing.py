@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft import _core
 from weft.base.dtype import DType, float32, int64
 from weft.base.errors import DTypeError, ShapeError
@@ -15,6 +13,7 @@ from weft.ops import functions as F
 from weft.ops.kernels import Native, Parts
 from weft.ops.node import constant
 from weft.ops.op import Op, Runtime, op
+from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, unbroadcast
 from weft.ops.samples import Sample, arrays
 from weft.ops.shape import Viewing
