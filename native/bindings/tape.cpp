@@ -267,7 +267,7 @@ class Walk {
   void visit_plan(const Ref<TapeNode>& node, Slopes& slopes) {
     if (node->saved.empty())
       throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
-                             ": its history was freed by an earlier backward; pass retain_graph=True there")
+                             ": its history was freed by an earlier backward")
                                 .c_str());
     slopes.resize(node->outputs.size());
     for (size_t j = 0; j < slopes.size(); ++j)

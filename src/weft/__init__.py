@@ -80,9 +80,6 @@ if TYPE_CHECKING:
     from weft.imperative.serialization import load_metadata as load_metadata
     from weft.imperative.serialization import save as save
     from weft.imperative.tensor import Tensor as Tensor
-    from weft.imperative.tensor import broadcast_to as broadcast_to  # type: ignore[assignment]
-    from weft.imperative.tensor import permute_dims as permute_dims  # type: ignore[assignment]
-    from weft.imperative.tensor import reshape as reshape  # type: ignore[assignment]
     from weft.imperative.tensor import shares_memory as shares_memory
     from weft.imperative.tensor import waitall as waitall
     from weft.ops.simple import simple_op as simple_op
@@ -142,9 +139,6 @@ _MODULE_OF = {
     "weft.imperative.serialization": ("FileFormatError", "load", "load_metadata", "save"),
     "weft.imperative.tensor": (
         "Tensor",
-        "broadcast_to",
-        "permute_dims",
-        "reshape",
         "shares_memory",
         "waitall",
     ),
