@@ -93,6 +93,8 @@ def test_layouts(cls, layout, request):
 @every_operator
 def test_strides_of_zero(cls, request):
     for case in some(request, f"repeated {cls.name}", cases(cls), 4):
+        if case.node.op.written(len(case.node.inputs)):
+            continue  # what is written has one place for each element
         wide = [repeated(a) if a.ndim and a.size else wf.tensor(a) for a in case.arrays]
         plain = [x.numpy().copy() for x in wide]
         assert_is(case, case.call(wide), case.want(plain))
@@ -204,6 +206,8 @@ def test_errors(cls):
 
 
 def gradient_cases(cls, request, count):
+    if not getattr(cls, "smooth", True):
+        return []  # zero, but for jumps
     smooth = (c for c in cases(cls, ("float64",)) if c.sample.gradient and not c.random and floats(c.arrays))
     return [c for c in some(request, f"gradient {cls.name}", smooth, count) if weights_of(c) is not None]
 
