@@ -43,8 +43,8 @@ from .support import (
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # divisions by zero in references are meant
 every_operator = pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
-fixed_by = [cls for cls in OPERATORS if differentiable(cls)]
-every_differentiable = pytest.mark.parametrize("cls", fixed_by, ids=lambda cls: cls.name)
+DIFFERENTIABLE = [cls for cls in OPERATORS if differentiable(cls)]
+every_differentiable = pytest.mark.parametrize("cls", DIFFERENTIABLE, ids=lambda cls: cls.name)
 
 
 def assert_is(case, got, want=None, dtype=None):
@@ -273,7 +273,11 @@ def test_second_gradient(cls, request):
         def slope(*values, loss=loss, numbers=numbers, along=along):
             return total(wf.grad(loss, numbers)(*values), along)
 
-        gradients = wf.grad(slope, numbers)(*tensors(x))
+        try:
+            gradients = wf.grad(slope, numbers)(*tensors(x))
+        except NotImplementedError as error:
+            assert case.node.op.hidden, f"{case!r}: {error}"  # noqa: PT017
+            continue  # said, not silently wrong
         assert_slope(slope, gradients, x, fixed_inputs(case), f"second gradient of {case!r}")
 
 
@@ -383,7 +387,7 @@ def test_in_place_types_and_sizes():
     with pytest.raises(ShapeError):
         n += wf.zeros(3, "int64")
     repeated_ = wf.broadcast_to(wf.tensor([1.0]), (3,))
-    with pytest.raises(ValueError, match="written"):
+    with pytest.raises(ValueError, match="broadcast"):
         repeated_ += 1
     np.testing.assert_array_equal(n.numpy(), [2, 2])
     np.testing.assert_array_equal(repeated_.numpy(), [1, 1, 1])
