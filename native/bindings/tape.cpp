@@ -404,11 +404,11 @@ void bind_tape(nb::module_& m) {
     for (Tracked& y : results) made.append(wrap(std::move(y)));
     return made;
   });
-  // x is again what it was before the leaf; nothing if it has become something else meanwhile.
+  // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
   m.def("unwatch", [](nb::handle x, const PyLeaf& leaf) {
     Tracked& tracked = tracked_of(x.ptr());
-    if (!(tracked.node == leaf.node)) return;
     TapeNode::Edge before = leaf.node->edges[0];
+    if (!(tracked.node == leaf.node) && before.node) return;
     tracked.node = before.node;
     tracked.index = before.index;
   });

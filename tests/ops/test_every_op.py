@@ -160,6 +160,8 @@ def test_python_numbers(cls, request):
                         listed(called(cls, sample, tensors(arrays)))
                     continue
                 assert_is(one, one.call(tensors(arrays)))
+
+
 @every_operator
 def test_kernels(cls, request):
     """Every choice of kernels that can be had, and the decomposition, give the same."""
