@@ -50,6 +50,9 @@ bool is_other_number(PyObject* object) noexcept {  // numpy.float32(2) and the l
          PyObject_HasAttrString(object, "item") && !PyObject_HasAttrString(object, "__setitem__");
 }
 
+// As Python writes a float.
+std::string shown(double value) { return to_utf8(nb::repr(nb::float_(value))); }
+
 nb::object as_python_number(PyObject* object) { return nb::handle(object).attr("item")(); }
 
 }  // namespace
@@ -154,6 +157,12 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
     attributes_.push_back({intern(attribute.attr("name")), required ? nullptr : standard.release().ptr(),
                            nb::cast<bool>(attribute.attr("runtime"))});
   }
+  for (auto [name, range] : nb::cast<nb::dict>(cls.attr("ranges"))) {
+    Attribute& attribute = attributes_[static_cast<size_t>(attribute_named(name.ptr()))];
+    attribute.ranged = true;
+    attribute.low = nb::cast<double>(range[0]);
+    attribute.high = nb::cast<double>(range[1]);
+  }
   if (attributes_.size() > std::size(Arguments().attributes))
     throw ValueError(name_ + ": at most 16 attributes");
   for (nb::handle name : cls.attr("positional")) {
@@ -180,6 +189,12 @@ int OperatorFunction::attribute_named(PyObject* name) const {
   return -1;
 }
 
+bool OperatorFunction::is_named(int attribute, PyObject* names) const {
+  for (Py_ssize_t i = 0, n = names ? PyTuple_Size(names) : 0; i < n; ++i)
+    if (attribute_named(PyTuple_GetItem(names, i)) == attribute) return true;
+  return false;
+}
+
 bool OperatorFunction::accepts(PyObject* object) noexcept {
   return is_tensor(object) || is_number(object) || is_other_number(object);
 }
@@ -196,7 +211,7 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
       (place >= 0 ? a.inputs[place] : a.attributes[-1 - place]) = arguments[next++];
     }
   }
-  if (prefix_ >= 0 && next < count) a.attributes[prefix_] = arguments[next++];
+  if (prefix_ >= 0 && next < count && !is_named(prefix_, names)) a.attributes[prefix_] = arguments[next++];
   for (size_t k = 0; k < inputs_.size() && order_.empty(); ++k) {
     if (inputs_[k].variadic) {
       if (next < count && (PyList_Check(arguments[next]) || PyTuple_Check(arguments[next]))) {
@@ -273,7 +288,8 @@ size_t OperatorFunction::variant_of(Arguments& a) {
   // the default, or for want of one this call's value, which the planner does not look at.
   nb::dict named;
   for (size_t i = 0; i < attributes_.size(); ++i)
-    if (!attributes_[i].runtime || !attributes_[i].standard) named[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
+    if (!attributes_[i].runtime || !attributes_[i].standard)
+      named[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
   nb::object made = nb::handle(cls_)(**named);
   if (!lasting_all) {
     for (size_t v = 0; v < variants_.size(); ++v)
@@ -349,6 +365,12 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
     uint64_t form = 0;
     if (value != Py_None) {
       a.add_number(value);
+      if (const Attribute& attribute = attributes_[i]; attribute.ranged) {
+        const double number = PyFloat_AsDouble(value);
+        if (!(number >= attribute.low && number <= attribute.high))
+          throw ValueError(name_ + ": " + to_utf8(attribute.name) + " must be in " + shown(attribute.low) + ".." +
+                           shown(attribute.high) + ", got " + to_utf8(nb::repr(nb::handle(value))));
+      }
       form = 1 + static_cast<uint64_t>(a.numbers[a.number_count - 1].kind);
     }
     key[1] = key[1] * 8 + form;
@@ -406,8 +428,40 @@ void OperatorFunction::check_in_place(const Plan& plan, const Tensor& into) cons
                      describe(into));
 }
 
+// The argument that decides what a call means, if it is not about arrays: a value of a graph, a symbol.
+PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssize_t count) noexcept {
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* argument = arguments[i];
+    if (Py_TYPE(argument) == tensor_type || is_number(argument) || argument == Py_None ||
+        PyUnicode_Check(argument))
+      continue;
+    if (PyList_Check(argument) || PyTuple_Check(argument)) {
+      const bool list = PyList_Check(argument);
+      const Py_ssize_t size = list ? PyList_Size(argument) : PyTuple_Size(argument);
+      for (Py_ssize_t k = 0; k < size; ++k) {
+        PyObject* item = list ? PyList_GetItem(argument, k) : PyTuple_GetItem(argument, k);
+        if (Py_TYPE(item) == tensor_type || is_number(item)) continue;
+        if (PyObject_HasAttrString(item, "__weft_apply__")) return item;
+      }
+    } else if (PyObject_HasAttrString(argument, "__weft_apply__")) {
+      return argument;
+    }
+  }
+  return nullptr;
+}
+
 nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
                                   PyObject* destination) {
+  const Py_ssize_t all = count + (names ? PyTuple_Size(names) : 0);
+  if (PyObject* interpreter = interpreter_among(arguments, all)) {
+    nb::object positional = nb::steal(PyTuple_New(count));
+    for (Py_ssize_t i = 0; i < count; ++i)
+      PyTuple_SetItem(positional.ptr(), i, nb::borrow(arguments[i]).release().ptr());
+    nb::dict named;
+    for (Py_ssize_t i = count; i < all; ++i)
+      named[nb::handle(PyTuple_GetItem(names, i - count))] = nb::handle(arguments[i]);
+    return nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
+  }
   Arguments a;
   if (plain_ && !names && static_cast<size_t>(count) == inputs_.size()) {  // nothing to read
     std::copy_n(arguments, count, a.few);
@@ -428,15 +482,6 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       a.kept.push_back(as_python_number(input));
       a.inputs[k] = a.kept.back().ptr();
       continue;
-    }
-    if (PyObject_HasAttrString(input, "__weft_apply__")) {  // a value of a graph, a symbol
-      nb::object positional = nb::steal(PyTuple_New(count));
-      for (Py_ssize_t i = 0; i < count; ++i)
-        PyTuple_SetItem(positional.ptr(), i, nb::borrow(arguments[i]).release().ptr());
-      nb::dict named;
-      for (Py_ssize_t i = 0, n = names ? PyTuple_Size(names) : 0; i < n; ++i)
-        named[nb::handle(PyTuple_GetItem(names, i))] = nb::handle(arguments[count + i]);
-      return nb::handle(input).attr("__weft_apply__")(nb::handle(cls_), positional, named);
     }
     throw nb::type_error(
         (name_ + ": expected a Tensor or a number, got " + to_utf8(nb::type_name(nb::handle(input).type())))

@@ -67,6 +67,8 @@ class OperatorFunction {
     PyObject* name;
     PyObject* standard;  // null: must be given
     bool runtime;
+    bool ranged = false;
+    double low = 0, high = 0;
   };
   // Static attributes as they were given, and the operator they make.
   struct Variant {
@@ -77,6 +79,8 @@ class OperatorFunction {
 
   void parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count, PyObject* names) const;
   int attribute_named(PyObject* name) const;
+  bool is_named(int attribute, PyObject* names) const;
+  static PyObject* interpreter_among(PyObject* const* arguments, Py_ssize_t count) noexcept;
   size_t variant_of(Arguments& a);
   void check_in_place(const Plan& plan, const Tensor& into) const;
   Ref<Plan> plan_for(Arguments& a, bool recording);

@@ -89,10 +89,16 @@ Ref<const Program> make_program(const Description& spec) {
   for (nb::handle item : spec["slots"]) {
     const auto from = nb::cast<std::string>(item[0]);
     using From = Program::Slot::From;
-    p.slots.push_back({from == "number" ? From::number
-                       : from == "reg"  ? From::reg
-                                        : From::random,
-                       dtype_at(item[1]), nb::cast<int>(item[2])});
+    Program::Slot slot{from == "number"     ? From::number
+                       : from == "reg"      ? From::reg
+                       : from == "constant" ? From::constant
+                                            : From::random,
+                       dtype_at(item[1]), 0};
+    if (slot.from == From::constant)
+      slot.value = nb::cast<double>(item[2]);
+    else
+      slot.index = nb::cast<int>(item[2]);
+    p.slots.push_back(slot);
   }
   for (nb::handle item : spec["steps"])
     p.steps.push_back(

@@ -377,6 +377,21 @@ void bind_tape(nb::module_& m) {
     tracked.index = 0;
     return PyLeaf{node};
   });
+  // A plan on these arrays, its outputs listed; for tests of plans that calls would not choose.
+  m.def("run_plan", [](const PyPlan& plan, nb::list arrays) {
+    const PythonEntry entry;
+    std::vector<const Tracked*> inputs;
+    for (nb::handle x : arrays) {
+      tensor_of(x, "run_plan");
+      inputs.push_back(&tracked_of(x.ptr()));
+    }
+    if (inputs.size() != plan.plan->program->uses.size()) throw ValueError("run_plan: another number of arrays");
+    std::vector<Tracked> results(plan.plan->program->outputs.size());
+    call_plan(plan.plan, inputs, {}, {}, results);
+    nb::list made;
+    for (Tracked& y : results) made.append(wrap(std::move(y)));
+    return made;
+  });
   // x is again what it was before the leaf; nothing if it has become something else meanwhile.
   m.def("unwatch", [](nb::handle x, const PyLeaf& leaf) {
     Tracked& tracked = tracked_of(x.ptr());

@@ -283,6 +283,8 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
       Scalar value{Scalar::Kind::integer, {}};
       if (slot.from == Slot::From::number)
         value = numbers[static_cast<size_t>(slot.index)];
+      else if (slot.from == Slot::From::constant)
+        value = {.kind = Scalar::Kind::real, .real = slot.value};
       else
         value.integer = registers_[static_cast<size_t>(slot.index)];
       store(reinterpret_cast<char*>(&slots_[s]), slot.dtype, value);

@@ -48,11 +48,12 @@ class Program final : public Counted<Program> {
   // What of an input is looked at.
   enum class Use : uint8_t { nothing, geometry, data };
 
-  // Parameters of kernels, 8 bytes each: a number given at the call, or a register, in the kernel's type.
+  // Parameters of kernels, 8 bytes each, in the kernel's type: a number given at the call, a register, a constant.
   struct Slot {
-    enum class From : uint8_t { number, reg, random } from;
+    enum class From : uint8_t { number, reg, constant, random } from;
     DType dtype;
     int index;  // of the number, the register
+    double value = 0;
   };
   struct Step {
     Ref<Kernel> kernel;

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from weft import _core
 from weft.expr import scalar as e
 from weft.expr.functions import expand
-from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
+from weft.expr.kernel import POSITIONS, Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value
+from weft.ops.types import TensorType
 
-if TYPE_CHECKING:
-    from weft.executor.planner import Place, _Lowering
-
-__all__ = ["LoopStep", "loop_kernel"]
+__all__ = ["LoopStep", "Place", "loop_kernel"]
 
 Scalar = e.Scalar
+
+
+@dataclass
+class Place:
+    """Where a value lies in the program: its number, and its geometry; strides None: row-major, not needed so far."""
+
+    number: int
+    type: TensorType
+    strides: tuple[Any, ...]
+    flexible: bool = True
+    root: int = -1  # of a view: the value that has the memory
+    offset: Any = 0  # of its first element in there, in elements
 
 
 class LoopStep:
@@ -25,13 +36,29 @@ class LoopStep:
 
     def __init__(
         self,
-        lowering: _Lowering,
+        lowering: Any,
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
         loop: Loop,
         text: str,
     ) -> None:
         self.lowering, self.inputs, self.outputs, self.loop, self.text = lowering, inputs, outputs, loop, text
+
+    def is_expression(self) -> bool:
+        """Whether another step can compute this one's only result as it reads it.
+
+        Not where an input gives the shape alone: who reads the result would not know how often to.
+        """
+        stage = self.loop.stages[0]
+        if (
+            self.loop.axes
+            or len(self.loop.stages) > 1
+            or not isinstance(stage, Each)
+            or len(stage.stores) > 1
+        ):
+            return False
+        loaded = {part.value for part in e.walk(stage.stores[0].value) if part.op == "load"}
+        return all(k in loaded for k, v in enumerate(self.inputs) if v is not None and v.ndim)
 
     def expression(self, operands: Operands) -> Scalar:
         """The element of a pointwise step, on the operands of the step that reads it."""
@@ -113,6 +140,26 @@ class LoopStep:
         )
 
 
+def without_rows(loop: Loop) -> Loop:
+    """A loop with stages for rows, but no axes: every element is a row of its own, and is what its reductions give."""
+    if loop.axes or all(isinstance(stage, Each) for stage in loop.stages):
+        return loop
+    results: dict[int, Scalar] = {}
+    stores = []
+
+    def known(root: Scalar) -> Scalar:
+        return e.substitute(root, lambda part: results[part.value] if part.op == "result" else part)
+
+    for stage in loop.stages:
+        for part in parts(stage):
+            if isinstance(part, Reduction):
+                alone = e.constant(0, "int64") if part.op in POSITIONS else known(part.value)
+                results[part.number] = alone
+            else:
+                stores.append(Store(part.operand, known(part.value), part.add))
+    return Loop(loop.inputs, (Each(tuple(stores)),), numbers=loop.numbers)
+
+
 def with_parts(
     stage: Any, reduction: Callable[[Reduction], Reduction], store: Callable[[Store], Store]
 ) -> Any:
@@ -134,7 +181,7 @@ def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
 class Operands:
     """The arrays and numbers that a step reads, in the order of its kernel's operands and parameters."""
 
-    def __init__(self, lowering: _Lowering, mergeable: bool) -> None:
+    def __init__(self, lowering: Any, mergeable: bool) -> None:
         self.lowering = lowering
         self.values: list[Value] = []
         self.numbers: list[tuple[Any, str]] = []
@@ -279,4 +326,5 @@ class _Compile:
 
 
 def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name) or "loop"
+    """A symbol for the code. Not the name alone: compiled code calls C functions of names such as fmod."""
+    return "loop_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)

@@ -15,6 +15,7 @@ Geometry is written as registers, so that a plan for a pattern holds for all siz
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from typing import Any
 from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DTYPES, DType, as_dtype
-from weft.executor.loops import LoopStep
+from weft.executor.loops import LoopStep, Place, without_rows
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
@@ -49,18 +50,6 @@ class Recipe:
     exact: bool = False
 
 
-@dataclass
-class Place:
-    """Where a value lies in the program: its number, and its geometry; strides None: row-major, not needed so far."""
-
-    number: int
-    type: TensorType
-    strides: tuple[Any, ...]
-    flexible: bool = True
-    root: int = -1  # of a view: the value that has the memory
-    offset: Any = 0  # of its first element in there, in elements
-
-
 def make_plan(
     graph: Graph,
     name: str,
@@ -70,15 +59,18 @@ def make_plan(
     gradients: int = 0,
     exact: bool = False,
     as_tuple: bool = False,
+    first_choice: int = 0,
 ) -> Any:
     """The _core.Plan of a graph.
 
     strides: for each array among the graph's inputs, in elements; those not given are row-major. visible: how many
-    outputs callers get; as_tuple: in a tuple even if it is one. writes: output number -> number of the array input that
-    it is written to.
+    outputs callers get, as_tuple: in a tuple even if it is one; writes: output number -> number of the array input
+    that it is written to. first_choice: of the kernels of the graph's operators; for tests, which compare them.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
     """
-    return _Lowering(graph, name, strides, writes or {}, exact).finish(visible, as_tuple, gradients)
+    lowering = _Lowering(graph, name, strides, writes or {}, exact)
+    lowering.first_choice = first_choice
+    return lowering.finish(visible, as_tuple, gradients)
 
 
 def is_number(value: Value) -> bool:
@@ -107,12 +99,13 @@ class _Lowering:
         self, graph: Graph, name: str, strides: Sequence[Any], writes: dict[int, int], exact: bool
     ) -> None:
         self.graph, self.name, self.writes, self.exact = graph, name, writes, exact
+        self.first_choice = 0
         self.registers: dict[Any, int] = {}
         self.constants: list[tuple[int, int]] = []
         self.loads: list[tuple[str, int, int, int]] = []
         self.computes: list[tuple[str, int, int, int]] = []
         self.values: list[Any] = []  # descriptions, behind the inputs
-        self.slots: list[tuple[str, DType, int]] = []
+        self.slots: list[tuple[str, DType, Any]] = []
         self.slot_of: dict[Any, int] = {}
         self.steps: list[Any] = []
         self.randoms: list[Any] = []
@@ -207,14 +200,15 @@ class _Lowering:
     def lower_all(self) -> None:
         for node in self.graph.nodes:
             if node.op is not None:
-                self.lower(node)
+                self.lower(node, self.first_choice)
         for value in self.graph.outputs:
             if value is not None:
                 self.ensure(value)
 
-    def lower(self, node: Node) -> None:
+    def lower(self, node: Node, first_choice: int = 0) -> None:
         op = node.bound()
-        for choice in op.kernels(*(None if v is None else v.type for v in node.inputs)):
+        choices = op.kernels(*(None if v is None else v.type for v in node.inputs))
+        for choice in itertools.islice(choices, first_choice, None):
             if self.take(op, node.inputs, node.outputs, choice):
                 return
         self.decompose(node, op)
@@ -264,12 +258,10 @@ class _Lowering:
     def take_loop(
         self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop
     ) -> bool:
+        loop = without_rows(loop)
         step = LoopStep(self, inputs, outputs, loop, repr(op))
         value = outputs[0]
-        pointwise = (
-            not loop.axes and len(outputs) == 1 and len(loop.stages) == 1 and isinstance(loop.stages[0], Each)
-        )
-        if pointwise and id(value) not in self.wanted and self.readers.get(id(value), 0) <= 1:
+        if step.is_expression() and id(value) not in self.wanted and self.readers.get(id(value), 0) <= 1:
             self.merged[id(value)] = step
         else:
             step.emit()
@@ -432,14 +424,14 @@ class _Lowering:
                 self.slots.append(self.slot(value, as_dtype(dtype)))
         return first
 
-    def slot(self, value: Any, dtype: DType) -> tuple[str, DType, int]:
+    def slot(self, value: Any, dtype: DType) -> tuple[str, DType, Any]:
         if isinstance(value, Value):
             if value.is_constant:
                 value = value.node.value
             else:
                 return ("number", dtype, self.numbers[id(value)])
-        if isinstance(value, float) and not value.is_integer():
-            raise NotImplementedError(f"{self.name}: a constant parameter {value} that is no integer")
+        if isinstance(value, float):
+            return ("constant", dtype, value)
         return ("reg", dtype, self.register(value if isinstance(value, Size) else int(value)))
 
     # The end.

@@ -24,6 +24,7 @@ from weakref import ref
 from weft import _core
 from weft.base.errors import ShapeError
 from weft.imperative.tensor import Tensor
+from weft.ops import registry
 
 __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
 
@@ -150,7 +151,7 @@ class GradManager:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
             before = _get_grad(x)
-            _keep_gradient(x, dx if before is None else before + dx)
+            _keep_gradient(x, dx if before is None else registry.function("add")(before, dx))
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
@@ -293,6 +294,11 @@ class Function:
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
 
 
+def _restore(states: dict[str, Any]) -> None:
+    for device, (seed, stream, offset) in states.items():
+        _core.set_generator(device, seed, stream, offset)
+
+
 def recompute(f: Callable[..., Any], *args: Any) -> Any:
     """f(*args), of which nothing inside is kept for the gradient: it is computed again when that is asked for.
 
@@ -302,9 +308,8 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     >>> grad(lambda x: recompute(lambda t: t * t, x))(wf.tensor(3.)).item()
     6.0
     """
-    from weft import random
-
-    state = random.get_state()
+    devices = {str(x.device) for x in args if isinstance(x, Tensor)}
+    state = {device: _core.get_generator(device) for device in devices}
 
     class Again(Function):
         def forward(self, *x: Any) -> Any:
@@ -312,8 +317,8 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
 
         def backward(self, *dy: Any) -> Any:
             global _active
-            now = random.get_state()
-            random.set_state(state)
+            now = {device: _core.get_generator(device) for device in devices}
+            _restore(state)
             watched = [
                 _core.alias(x, keep_past=True) if isinstance(x, Tensor) and x.dtype.kind == "float" else x
                 for x in args
@@ -330,7 +335,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
                 if not nested:
                     _core.set_recording(False)
                 _active -= 1
-                random.set_state(now)
+                _restore(now)
             return tuple(
                 next(found) if x is not a else None
                 for x, a in zip(watched, args, strict=True)

@@ -56,7 +56,8 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
             exact=exact,
             as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
         )
-        if records and not exact:  # its gradient must hold for all sizes, too
+        if records and not exact and any(v.dtype.kind == "float" for v in node.outputs[:visible]):
+            # Its gradient must hold for all sizes, too.
             arrays = [v for v in graph.inputs if not v.type.weak]
             plan_backward(plan.recipe, [v.dtype.kind == "float" for v in arrays])
         return plan

@@ -2,7 +2,7 @@
 
 >>> from weft import ops
 >>> ops.get("relu").family
-'pointwise'
+'activation'
 """
 
 from __future__ import annotations

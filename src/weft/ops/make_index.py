@@ -18,6 +18,7 @@ from weft.ops.op import Op
 def index_of_modules() -> dict[str, type[Op]]:
     """The operators that the package's modules define, by name, found by importing them all."""
     found: dict[str, type[Op]] = {}
+    before = dict(index.MODULE_OF)
     index.MODULE_OF.clear()  # what it says may be about to change
     for module in pkgutil.iter_modules(weft.ops.__path__, "weft.ops."):
         if module.name.rpartition(".")[2] in ("index", "make_index", "make_stubs"):
@@ -30,6 +31,7 @@ def index_of_modules() -> dict[str, type[Op]]:
                 and cls.registered
             ):
                 found[cls.name] = cls
+    index.MODULE_OF.update(before)
     return dict(sorted(found.items()))
 
 

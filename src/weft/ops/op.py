@@ -3,7 +3,7 @@
 >>> from weft.ops.op import Op
 >>> from weft.ops.registry import get
 >>> get("sum")(axis=0)
-Sum(dtype=None, axis=0, keepdims=False)
+Sum(axis=0, dtype=None, keepdims=False)
 
 An operator is a frozen value: its class says what it is, its attributes how it is used. Its rules are pure: they
 know types and other operators, never data. What a rule is called with is named by its parameters:
@@ -18,6 +18,7 @@ know types and other operators, never data. What a rule is called with is named 
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, dataclass_transform
@@ -162,6 +163,8 @@ class Op:
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
     random: it draws random numbers, as draws says.
+    ranges: the least and the greatest value of Runtime attributes, checked at every call.
+    opaque: hidden outputs whose size and content only kernels know.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
     """
 
@@ -169,12 +172,14 @@ class Op:
     family: ClassVar[str] = ""
     outputs: ClassVar[tuple[str, ...]] = ("y",)
     hidden: ClassVar[int] = 0
+    opaque: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[tuple[str, ...]] = ()
     prefix: ClassVar[str | None] = None
     fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
+    ranges: ClassVar[dict[str, tuple[float, float]]] = {}
     method: ClassVar[bool] = True
     public: ClassVar[bool] = True
 
@@ -252,6 +257,9 @@ class Op:
                 raise TypeError(f"{self.name}: {attribute.name} must be given: {attribute!r}")
             else:
                 value = attribute.default
+            low, high = self.ranges.get(attribute.name, (-math.inf, math.inf))
+            if attribute.name in self.ranges and isinstance(value, int | float) and not low <= value <= high:
+                raise ValueError(f"{self.name}: {attribute.name} must be in {low}..{high}, got {value!r}")
             object.__setattr__(self, attribute.name, value)
         if attributes:
             accepted = ", ".join(map(repr, self.attributes)) or "none"

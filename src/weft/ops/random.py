@@ -20,12 +20,6 @@ from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 
 
-def probability(op: Op, value: Any) -> None:
-    """Raises ValueError unless a number is in 0..1; a Value cannot be checked."""
-    if isinstance(value, int | float) and not 0 <= value <= 1:
-        raise ValueError(f"{op.name}: p must be in 0..1, got {value}")
-
-
 @op
 class Dropout(Op):
     """Zeros with probability p, else x / (1 - p), if training; else x.
@@ -47,8 +41,7 @@ class Dropout(Op):
     p: Runtime[float] = 0.5
     training: bool = True
 
-    def check(self) -> None:
-        probability(self, self.p)
+    ranges = {"p": (0.0, 1.0)}  # noqa: RUF012
 
     @property
     def random(self) -> bool:  # type: ignore[override]
@@ -105,7 +98,7 @@ class Dropout(Op):
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
-        yield ValueError, "p must be in 0..1, got 1.5", Sample(arrays((2,)), p=1.5)
+        yield ValueError, "p must be in 0.0..1.0, got 1.5", Sample(arrays((2,)), p=1.5)
         yield DTypeError, "floating-point", Sample(arrays((2,), dtype="int32"))
 
 

@@ -92,6 +92,7 @@ class Lstm(Recurrent):
 
     outputs = ("y", "hn", "cn", "workspace")
     hidden = 1
+    opaque = ("workspace",)
 
     def infer(self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType) -> Any:
         size = self.check_parameters(x, {"h0": h0, "c0": c0}, parameters)

@@ -50,6 +50,9 @@ class Size:
     def __rsub__(self, other: int) -> int | Size:
         return Size("sub", other, self)
 
+    def __neg__(self) -> int | Size:
+        return 0 - self
+
     def __mul__(self, other: int | Size) -> int | Size:
         return self if _is(other, 1) else 0 if _is(other, 0) else Size("mul", self, other)
 

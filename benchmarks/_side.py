@@ -1,0 +1,93 @@
+"""One side of a comparison: named measurements that a process of its own makes, one at a time, when it is asked to.
+
+Two frameworks in one process share an OpenMP runtime or have two of them, whose threads go on spinning for a while after
+each region; so each has a process, and a pause before its turn. Needs nothing but Python: it runs in both environments.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+THREADS = 2
+PAUSE_S = 0.004  # longer than idle threads of libgomp spin
+SAMPLE_S = 0.02  # a sample is the best call within this time
+
+Sample = Callable[[], float]
+Wait = Callable[[object], None]
+clock = time.perf_counter
+
+
+def calls(run: Callable[[], object], wait: Wait) -> Sample:
+    """Seconds of one call, result included; the best of a few, behind one that warms caches."""
+
+    def sample() -> float:
+        best, end = float("inf"), clock() + SAMPLE_S
+        for turn in range(1000):
+            start = clock()
+            wait(run())
+            now = clock()
+            if turn:
+                best = min(best, now - start)
+                if now > end:
+                    break
+        return best
+
+    return sample
+
+
+def loop(statement: str, wait: Wait, count: int = 10000, **names: object) -> Sample:
+    """Seconds of `c = statement` in a plain loop, the wait for the last one included."""
+    space = dict(names)
+    exec(f"def run(n):\n for _ in range(n):\n  c = {statement}\n return c", space)
+    run = space["run"]
+    wait(run(count // 10))
+
+    def sample() -> float:
+        start = clock()
+        wait(run(count))
+        return (clock() - start) / count
+
+    return sample
+
+
+def serve(cases: Mapping[str, Callable[[], Sample]]) -> None:
+    """Answers names of cases, one a line, with seconds. A case is prepared when it is first asked for, then kept."""
+    prepared: dict[str, Sample] = {}
+    print(json.dumps(sorted(cases)), flush=True)
+    for line in sys.stdin:
+        name = line.strip()
+        if name not in prepared:
+            prepared.clear()  # the memory of one case at a time
+            prepared[name] = cases[name]()
+        print(json.dumps(prepared[name]()), flush=True)
+
+
+class Side:
+    """A process that serves; `cases` are the names it knows."""
+
+    def __init__(self, python: str | Path, program: Path) -> None:
+        self.process = subprocess.Popen(
+            [python, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.cases: list[str] = self._answer()
+
+    def seconds(self, case: str) -> float:
+        time.sleep(PAUSE_S)
+        assert self.process.stdin is not None
+        print(case, file=self.process.stdin, flush=True)
+        return float(self._answer())
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+    def _answer(self):
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"{self.process.args[1]}: ended with status {self.process.wait()}")
+        return json.loads(line)

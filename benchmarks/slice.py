@@ -1,0 +1,168 @@
+"""What operators cost from Python, beside PyTorch: calls, sizes never seen before, fresh processes, throughput.
+
+    ./dev bench slice [--peers] [--quick] [--only TEXT] [--json FILE]
+
+Prints one table; `bar` is what the minimum of a row has to reach. With --peers, PyTorch (installed by ./dev into
+build/peers) and weft take turns in processes of their own, with two threads each, and rows are weft's best time over
+PyTorch's; the note has weft's time. Without it, rows that need PyTorch show weft's time and have no bar.
+"""
+
+import argparse
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from _side import Side
+from _table import ROOT, Row, machine, show, write
+
+HERE = Path(__file__).parent
+PEER = ROOT / "build" / "peers" / "bin" / "python"
+SCALES = {"ns": 1e9, "us": 1e6, "ms": 1e3, "MiB": 1 / 2**20, "plans": 1}
+
+# Case -> the unit of its time, and the bar of its ratio to PyTorch. 4x4 where the operands are called a and b, 1024x1024
+# for softmax, layer_norm and sums, 2^20 elements for the rest, 10 million for Adam.
+AGAINST_TORCH = {
+    "a + b": ("ns", 0.45),
+    "a + b, recorded": ("ns", 0.5),
+    "a.reshape(2, 8)": ("ns", 0.6),
+    "a[1:3]": ("ns", 0.6),
+    "a @ b": ("ns", None),
+    "gelu, tanh": ("us", 0.3),
+    "softmax": ("us", 0.7),
+    "layer_norm": ("us", 0.7),
+    "transposed copy": ("ms", 0.2),
+    "sum": ("us", 1.1),
+    "sum, axis 0": ("us", 1.1),
+    "sum, axis 1": ("us", 1.1),
+    "Adam, 1 tensor": ("ms", 1.05),
+    "Adam, 100 tensors": ("ms", 1.05),
+    "sort": ("ms", 1.2),
+    "matmul 2048": ("ms", None),
+    "take": ("us", None),
+    "embedding": ("us", None),
+    "cumulative_sum": ("us", None),
+    "topk": ("us", None),
+    "conv2d": ("ms", None),
+    "attention": ("ms", None),
+    "attention with gradients": ("ms", None),
+    "MLP, forward and backward": ("us", None),
+    "MLP, training step": ("us", None),
+}
+AGAINST_OTHERS = {"sort": ("sort in NumPy", 1.2), "matmul 2048": ("matmul 2048 of oneDNN", 1 / 0.85)}
+ALONE = {  # unit, bar, samples
+    "new size: a + b": ("us", 10, 20),
+    "new size: sum, axis 1": ("us", 10, 20),
+    "new size: reshape": ("us", 10, 20),
+    "new size: permute_dims": ("us", 10, 20),
+    "new size: matmul": ("us", 300, 20),
+    "growth: a + b": ("MiB", 2, 1),
+    "growth: matmul": ("MiB", 2, 1),
+    "plans: a + b": ("plans", 8, 1),
+    "plans: matmul": ("plans", 2048, 1),
+}
+
+IN_A_FRESH_PROCESS = """
+import time
+start = time.perf_counter()
+import weft as wf
+imported = time.perf_counter()
+a, b = wf.ones((4, 4)), wf.ones((4, 4))
+a.wait(), b.wait()
+before = time.perf_counter()
+(a + b).wait()
+print((imported - start) * 1e3, (time.perf_counter() - before) * 1e3)
+"""
+
+
+@dataclass
+class RatioRow(Row):
+    """A row of minimum over minimum."""
+
+    @property
+    def minimum(self) -> float:
+        return min(self.times) / min(self.others)
+
+    @property
+    def median(self) -> float:
+        middle = len(self.times) // 2
+        return sorted(self.times)[middle] / sorted(self.others)[middle]
+
+    def __post_init__(self) -> None:
+        self.others: list[float] = []
+
+
+def ratio_row(
+    case: str, bar: float | None, unit: str, ours: Side, other: Side, named: str, turns: int
+) -> Row:
+    """weft's time over another one, sampled in turn; `named` is the other's case."""
+    row = RatioRow(case, f"x {'PyTorch' if named == case else named.split()[-1]}", bar=bar)
+    for _ in range(turns):
+        row.times.append(ours.seconds(case))
+        row.others.append(other.seconds(named))
+    row.note = f"{min(row.times) * SCALES[unit]:.3g} {unit}"
+    return row
+
+
+def time_row(case: str, unit: str, bar: float | None, side: Side, turns: int) -> Row:
+    scale = SCALES[unit]
+    return Row(case, unit, bar=bar, times=[side.seconds(case) * scale for _ in range(turns)])
+
+
+def fresh_rows(runs: int) -> list[Row]:
+    imports = Row("import weft, in a fresh process", "ms", bar=150)
+    first = Row("first a + b of a fresh process", "ms", bar=10)
+    for _ in range(runs):
+        out = subprocess.run(
+            [sys.executable, "-c", IN_A_FRESH_PROCESS], stdout=subprocess.PIPE, text=True, check=True
+        )
+        for row, value in zip((imports, first), out.stdout.split(), strict=True):
+            row.times.append(float(value))
+    return [imports, first]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="benchmark of operators beside PyTorch")
+    parser.add_argument("--peers", action="store_true", help="compare with PyTorch")
+    parser.add_argument("--quick", action="store_true", help="few repeats: to see that it works")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only rows with this in their names")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
+    arguments = parser.parse_args()
+    only, turns = arguments.only, 2 if arguments.quick else 12
+    if arguments.peers and not PEER.exists():
+        sys.exit(f"no {PEER.relative_to(ROOT)}: `./dev bench slice --peers` makes it")
+
+    facts = machine()
+    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    rows: list[Row] = []
+    ours = Side(sys.executable, HERE / "_slice_weft.py")
+    peer = Side(PEER, HERE / "_slice_torch.py") if arguments.peers else None
+    for case, (unit, bar) in AGAINST_TORCH.items():
+        if only not in case:
+            continue
+        if peer:
+            rows.append(ratio_row(case, bar, unit, ours, peer, case, turns))
+        else:
+            rows.append(time_row(case, unit, None, ours, turns))
+    if peer:
+        peer.close()
+    other = Side(sys.executable, HERE / "_slice_weft.py")
+    for case, (named, bar) in AGAINST_OTHERS.items():
+        if only in case:
+            rows.append(ratio_row(case, bar, "ms", ours, other, named, turns))
+    other.close()
+    for case, (unit, bar, samples) in ALONE.items():
+        if only in case and (samples > 1 or not arguments.quick):
+            rows.append(time_row(case, unit, bar, ours, min(samples, turns)))
+    ours.close()
+    if not only:
+        rows += fresh_rows(2 if arguments.quick else 7)
+    if not rows:
+        sys.exit(f"no row has {only!r} in its name")
+    show(rows)
+    if arguments.json:
+        write(arguments.json, facts, rows)
+
+
+if __name__ == "__main__":
+    main()

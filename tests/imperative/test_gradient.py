@@ -1,0 +1,602 @@
+"""GradManager, grad, value_and_grad, no_grad, Function, recompute; what is recorded and for how long."""
+
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+from weft import _core
+from weft.base.errors import DTypeError, ShapeError
+
+
+def near(x, want):
+    np.testing.assert_allclose(x.numpy(), want, rtol=1e-6, atol=1e-6)
+
+
+# GradManager.
+
+
+def test_gradients_are_added_to_grad():
+    x, w = wf.tensor([1.0, 2.0]), wf.tensor([3.0, 4.0])
+    gm = wf.GradManager().attach([x, w])
+    assert gm.attached_tensors()[0] is x
+    assert x.grad is None
+    for k in (1, 2):
+        with gm:
+            gm.backward((x * w * w).sum())
+        near(x.grad, k * np.array([9.0, 16.0]))
+        near(w.grad, k * np.array([6.0, 16.0]))
+    x.grad = None
+    assert x.grad is None
+    with pytest.raises(ShapeError, match="shape"):
+        x.grad = wf.zeros(3)
+
+
+def test_only_what_is_attached_and_reached_has_a_gradient():
+    x, y, z = (wf.tensor([k + 1.0]) for k in range(3))
+    gm = wf.GradManager().attach([x, z])
+    with gm:
+        loss = (x * y).sum()
+        gm.backward(loss)
+    near(x.grad, [2.0])
+    assert y.grad is None
+    assert z.grad is None
+
+
+def test_given_slopes_and_several_values():
+    x = wf.tensor([1.0, 2.0])
+    gm = wf.GradManager().attach(x)
+    with gm:
+        gm.backward(x * x, wf.tensor([1.0, 10.0]))
+    near(x.grad, [2.0, 40.0])
+    x.grad = None
+    with gm:
+        gm.backward([x * 2, x * x], [wf.tensor([1.0, 0.0]), wf.tensor([0.0, 1.0])])
+    near(x.grad, [2.0, 4.0])
+    with gm, pytest.raises(ShapeError, match="shape"):
+        gm.backward(x * 2, wf.zeros(3))
+    with gm, pytest.raises(ValueError, match="gradients"):
+        gm.backward([x * 2, x], [wf.zeros(2)])
+
+
+def test_callbacks():
+    x = wf.tensor([1.0])
+    seen = []
+    gm = wf.GradManager()
+    gm.attach(x, lambda tensor, slope: seen.append((tensor is x, slope.item())))
+    gm.attach(x, [lambda _, slope: slope * 2, lambda _, slope: slope + 1])
+    with gm:
+        gm.backward(x * 5)
+    assert seen == [(True, 5.0)]
+    near(x.grad, [11.0])
+
+
+def test_wrong_use():
+    gm = wf.GradManager()
+    with pytest.raises(TypeError, match="expected tensors"):
+        gm.attach([3.0])
+    with pytest.raises(DTypeError, match="floating-point"):
+        gm.attach(wf.tensor([1]))
+    with pytest.raises(RuntimeError, match="does not record"):
+        gm.backward(wf.tensor([1.0]))
+    with gm, pytest.raises(RuntimeError, match="already"):
+        gm.record()
+
+
+def test_attaching_while_recording():
+    x = wf.tensor([2.0])
+    with wf.GradManager() as gm:
+        gm.attach(x)
+        gm.backward(x * x)
+    near(x.grad, [4.0])
+
+
+def test_release_and_exceptions_end_recording():
+    x = wf.tensor([2.0])
+    gm = wf.GradManager().attach(x)
+    gm.record()
+    assert x.requires_grad
+    gm.release()
+    gm.release()
+    assert not x.requires_grad
+    with pytest.raises(ZeroDivisionError), gm:
+        _ = x * x
+        raise ZeroDivisionError
+    assert not x.requires_grad
+    assert not (x * x).requires_grad
+    with gm, pytest.raises(ShapeError):
+        _ = x + wf.zeros((2, 3)) + wf.zeros(7)
+    with gm:
+        gm.backward(x * x)
+    near(x.grad, [4.0])
+
+
+def test_backward_ends_recording():
+    x = wf.tensor([2.0])
+    gm = wf.GradManager().attach(x)
+    with gm:
+        gm.backward(x * x)
+        assert not x.requires_grad
+        with pytest.raises(RuntimeError, match="does not record"):
+            gm.backward(x * x)
+
+
+def test_managers_nest_to_third_order():
+    x = wf.tensor([2.0])
+    third, second, first = (wf.GradManager().attach(x) for _ in range(3))
+    with third:
+        with second:
+            with first:
+                y = x * x * x * x
+                first.backward(y)
+            d1 = x.grad
+            near(d1, [32.0])
+            x.grad = None
+            second.backward(d1)
+        d2 = x.grad
+        near(d2, [48.0])
+        x.grad = None
+        third.backward(d2)
+    near(x.grad, [48.0])  # 24 x
+
+
+def test_gradient_penalty():
+    """A loss with a gradient in it, by two managers."""
+    x, w = wf.tensor([1.0, 2.0]), wf.tensor([3.0, -1.0])
+    outer, inner = wf.GradManager().attach(w), wf.GradManager().attach(x)
+    with outer:
+        with inner:
+            inner.backward((w * x * x).sum())
+        outer.backward((x.grad * x.grad).sum())  # (2 w x)^2
+    near(w.grad, 8 * np.array([3.0, -1.0]) * np.array([1.0, 4.0]))
+
+
+# grad and value_and_grad.
+
+
+def test_argnums_and_aux():
+    def f(a, b, scale=1.0):
+        return (a * b * scale).sum(), "more"
+
+    a, b = wf.tensor([1.0, 2.0]), wf.tensor([3.0, 4.0])
+    da, db = wf.grad(lambda a, b: f(a, b)[0], (0, 1))(a, b)
+    near(da, [3, 4])
+    near(db, [1, 2])
+    near(wf.grad(lambda a, b: f(a, b)[0], 1)(a, b), [1, 2])
+    slope, more = wf.grad(f, has_aux=True)(a, b, scale=2.0)
+    assert more == "more"
+    near(slope, [6, 8])
+    (value, more), slope = wf.value_and_grad(f, has_aux=True)(a, b)
+    assert (value.item(), more) == (11.0, "more")
+    near(slope, [3, 4])
+    near(wf.grad(lambda a, b: a.sum(), 1)(a, b), [0, 0])
+    assert not a.requires_grad
+
+
+def test_grad_refuses():
+    with pytest.raises(ShapeError, match="one number"):
+        wf.grad(lambda x: x)(wf.zeros(2))
+    with pytest.raises(TypeError, match="argument 0 must be a Tensor"):
+        wf.grad(lambda x: x)(2.0)
+    with pytest.raises(DTypeError, match="floating-point"):
+        wf.grad(lambda x: x.sum())(wf.tensor([1]))
+    with pytest.raises(ZeroDivisionError):
+        wf.grad(lambda x: 1 // 0)(wf.zeros(()))
+    assert wf.grad(lambda x: x * x)(wf.tensor(3.0)).item() == 6
+
+
+def test_grad_nests():
+    f = lambda x: F.sin(x) * x  # noqa: E731
+    x = wf.tensor(0.7, dtype="float64")
+    one, two, three = wf.grad(f), wf.grad(wf.grad(f)), wf.grad(wf.grad(wf.grad(f)))
+    c, s = np.cos(0.7), np.sin(0.7)
+    near(one(x), c * 0.7 + s)
+    near(two(x), -s * 0.7 + 2 * c)
+    near(three(x), -c * 0.7 - 3 * s)
+    assert not x.requires_grad
+
+
+def test_grad_inside_a_manager():
+    x = wf.tensor(3.0)
+    gm = wf.GradManager().attach(x)
+    with gm:
+        gm.backward(
+            wf.grad(lambda t: t * t * x)(x)
+        )  # of the first argument alone: 2 x x, of which the slope is 4 x
+    near(x.grad, 12.0)
+
+
+# no_grad, detach.
+
+
+def test_no_grad():
+    x = wf.tensor([1.0])
+
+    @wf.no_grad()
+    def plain(t):
+        return t * 2
+
+    with wf.GradManager().attach(x) as gm:
+        with wf.no_grad(), wf.no_grad():
+            assert not (x * 2).requires_grad
+        assert not plain(x).requires_grad
+        with pytest.raises(KeyError), wf.no_grad():
+            raise KeyError
+        assert (x * 2).requires_grad
+        gm.backward(x * plain(x) + x.detach() * x)
+    near(x.grad, [3.0])
+
+
+# Function and recompute.
+
+
+def test_function():
+    class Scaled(wf.Function):
+        def forward(self, x, k, y):
+            self.k = k
+            return x * k, y + x
+
+        def backward(self, dx, dy):
+            return dx * 100 + dy, dy * 7
+
+    def f(x, y):
+        a, b = Scaled()(x, 3.0, y)
+        return (a + b).sum()
+
+    x, y = wf.tensor([1.0, 2.0]), wf.tensor([0.0, 0.0])
+    dx, dy = wf.grad(f, (0, 1))(x, y)
+    near(dx, [101, 101])
+    near(dy, [7, 7])
+    a, _ = Scaled()(x, 3.0, y)
+    near(a, [3, 6])
+    assert not a.requires_grad
+
+
+def test_function_unused_output_and_wrong_counts():
+    class Two(wf.Function):
+        def forward(self, x):
+            return x * 2, x * 3
+
+        def backward(self, da, db):
+            near(db, [0.0, 0.0])
+            return da * 2
+
+    near(wf.grad(lambda x: Two()(x)[0].sum())(wf.zeros(2)), [2, 2])
+
+    class Wrong(wf.Function):
+        def forward(self, x):
+            return x * 2
+
+        def backward(self, dy):
+            return dy, dy
+
+    with pytest.raises(ValueError, match="2 gradients for 1"):
+        wf.grad(lambda x: Wrong()(x).sum())(wf.zeros(2))
+
+    class Raises(wf.Function):
+        def forward(self, x):
+            return x * 2
+
+        def backward(self, dy):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        wf.grad(lambda x: Raises()(x).sum())(wf.zeros(2))
+    with pytest.raises(NotImplementedError, match="no forward"):
+        wf.Function()(wf.zeros(1))
+
+
+def test_function_second_order():
+    class Square(wf.Function):
+        def forward(self, x):
+            self.x = x
+            return x * x
+
+        def backward(self, dy):
+            return dy * self.x * 2
+
+    near(wf.grad(wf.grad(lambda x: Square()(x)))(wf.tensor(3.0)), 2.0)
+
+
+def test_recompute():
+    calls = []
+
+    def f(x, w):
+        calls.append(1)
+        return F.tanh(x * w)
+
+    x, w = wf.tensor([0.5, 1.0]), wf.tensor([2.0, 3.0])
+    want = wf.grad(lambda x, w: f(x, w).sum(), (0, 1))(x, w)
+    calls.clear()
+    got = wf.grad(lambda x, w: wf.recompute(f, x, w).sum(), (0, 1))(x, w)
+    assert len(calls) == 2
+    for g, h in zip(got, want, strict=True):
+        near(g, h.numpy())
+
+
+def test_recompute_draws_the_same_numbers():
+    x = wf.ones((64,))
+    wf.random.seed(3)
+    seen = []
+
+    def f(x):
+        y = F.dropout(x, 0.5)
+        seen.append(y.numpy().copy())
+        return y.sum()
+
+    slope = wf.grad(lambda x: wf.recompute(f, x))(x)
+    assert len(seen) == 2
+    np.testing.assert_array_equal(seen[0], seen[1])
+    near(slope, seen[0])
+
+
+def test_recompute_second_order():
+    f = lambda x: x * x * x  # noqa: E731
+    near(wf.grad(wf.grad(lambda x: wf.recompute(f, x)))(wf.tensor(2.0)), 12.0)
+
+
+# What was overwritten.
+
+
+def test_saved_values_that_were_overwritten():
+    x, w = wf.tensor([1.0, 2.0]), wf.tensor([3.0, 4.0])
+    gm = wf.GradManager().attach(x)
+    with gm, pytest.raises(ValueError, match="multiply.*input 1.*overwritten") as caught:
+        y = x * w  # used here
+        w += 1  # overwritten here
+        gm.backward(y)
+    text = str(caught.value)
+    assert text.count("test_gradient.py:") == 2, text
+    lines = [int(part.split("test_gradient.py:")[1].split()[0].rstrip(":")) for part in text.split("\n")[1:3]]
+    assert lines[1] == lines[0] + 1
+    with gm:
+        gm.backward(x * w)
+    near(x.grad, [4.0, 5.0])
+
+
+@pytest.mark.parametrize("change", ["output", "item", "view"])
+def test_other_ways_to_overwrite(change):
+    x = wf.tensor([1.0, 2.0])
+    with wf.GradManager().attach(x) as gm:
+        y = F.exp(x)  # its gradient reads y
+        if change == "output":
+            with wf.no_grad():
+                y *= 2
+        elif change == "item":
+            with wf.no_grad():
+                y[0] = 5
+        else:
+            with wf.no_grad():
+                y[1:][...] = 7
+        with pytest.raises(ValueError, match="output 0.*overwritten"):
+            gm.backward(y.sum())
+
+
+def test_what_no_gradient_reads_may_be_overwritten():
+    x, b = wf.tensor([1.0, 2.0]), wf.tensor([3.0, 4.0])
+    with wf.GradManager().attach(x) as gm:
+        y = x + b
+        b += 1
+        gm.backward(y * 3)
+    near(x.grad, [3.0, 3.0])
+
+
+# In-place updates of what is recorded, and views.
+
+
+def test_in_place_on_a_recorded_tensor():
+    x = wf.tensor([1.0, 2.0])
+    with wf.GradManager().attach(x) as gm:
+        y = x * 3
+        y += x
+        y *= 2
+        gm.backward(y.sum())
+    near(x.grad, [8.0, 8.0])
+
+
+def test_in_place_that_needs_the_old_value():
+    """y *= z reads the old y for z's gradient: right, or refused."""
+    x = wf.tensor([1.0, 2.0])
+    with wf.GradManager().attach(x) as gm:
+        y = x * 3
+        try:
+            y *= x
+            gm.backward(y.sum())
+        except ValueError as error:
+            assert "overwritten" in str(error)  # noqa: PT017
+            return
+    near(x.grad, 6 * np.array([1.0, 2.0]))
+
+
+def right_or_refused(update, want):
+    x = wf.tensor([1.0, 2.0])
+    gm = wf.GradManager().attach(x)
+    with gm:
+        try:
+            gm.backward(update(x))
+        except (ValueError, RuntimeError) as error:
+            assert "in place" in str(error) or "overwritten" in str(error) or "view" in str(error)  # noqa: PT017
+            return
+    near(x.grad, want)
+
+
+def test_in_place_through_a_view():
+    """Writing to a view of a recorded tensor changes it: the gradient knows, or there is an error."""
+
+    def update(x):
+        y = x * 3
+        v = y[0:1]
+        v *= 10
+        return y.sum()
+
+    right_or_refused(update, [30.0, 3.0])
+
+
+def test_in_place_under_a_view():
+    def update(x):
+        y = x * 3
+        v = y[0:1]
+        y *= 10
+        return v.sum()
+
+    right_or_refused(update, [30.0, 0.0])
+
+
+def test_assigning_to_items():
+    def update(x):
+        y = x * 3
+        y[0] = 1.0
+        return y.sum()
+
+    right_or_refused(update, [0.0, 3.0])
+
+
+def test_assigning_a_recorded_value():
+    def update(x):
+        y = wf.zeros(2)
+        y[0:1] = x[1:2] * 5
+        return y.sum()
+
+    right_or_refused(update, [0.0, 5.0])
+
+
+def test_in_place_on_a_leaf():
+    """The optimizer's case: parameters are changed between recordings."""
+    w = wf.tensor([1.0, 2.0])
+    gm = wf.GradManager().attach(w)
+    for _ in range(3):
+        w.grad = None
+        with gm:
+            gm.backward((w * w).sum())
+        w -= 0.25 * w.grad
+    near(w, np.array([1.0, 2.0]) / 8)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[1:],
+        lambda x: x[::-1],
+        lambda x: x[:, None],
+        lambda x: x.reshape(3, 1),
+        lambda x: wf.reshape(x, (3, 1)),
+        lambda x: wf.broadcast_to(x, (2, 3)),
+        lambda x: wf.permute_dims(wf.broadcast_to(x, (2, 3)), (1, 0)),
+        lambda x: wf.broadcast_to(x, (2, 3)).T,
+        lambda x: x.copy(),
+        lambda x: x.contiguous(),
+        lambda x: x.astype("float64"),
+        lambda x: x[wf.tensor([2, 0, 0])] if hasattr(wf, "index_get") else x,
+    ],
+)
+def test_views_and_conversions_have_gradients(view):
+    x = wf.tensor([1.0, 2.0, 3.0])
+    weights = None
+
+    def f(t):
+        nonlocal weights
+        y = view(t)
+        if weights is None:
+            weights = wf.tensor(np.arange(1, y.size + 1).reshape(y.shape).astype(y.dtype.numpy))
+        return (y * weights).sum()
+
+    got = wf.grad(f)(x)
+    want = [f(wf.tensor(np.eye(3, dtype="float32")[k])).item() for k in range(3)]  # it is linear
+    near(got, want)
+
+
+# How long history lives.
+
+
+def live_blocks():
+    gc.collect()
+    wf.waitall()
+    return wf.storage.stats()["live_blocks"]
+
+
+def settles_at(count, limit_s=5.0):
+    """Workers let go of their last operands a moment after they can be waited for."""
+    end = time.monotonic() + limit_s
+    while live_blocks() > count:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def test_unused_results_free_their_history():
+    x = wf.ones((64, 64))
+    with wf.GradManager().attach(x):
+        F.exp(x)
+        before = live_blocks()
+        y = F.exp(x)
+        for _ in range(50):
+            y = F.tanh(y * y)
+        assert live_blocks() >= before + 50  # tanh's gradient reads its result, and so on
+        del y
+        assert settles_at(before)
+
+
+def test_backward_frees_what_it_went_through():
+    x = wf.ones((64, 64))
+    F.tanh(x)
+    before = live_blocks()
+    with wf.GradManager().attach(x) as gm:
+        y = x
+        for _ in range(50):
+            y = F.tanh(y * y)
+        gm.backward(y)
+    del gm
+    x.grad = None
+    assert settles_at(before + 1)  # y itself
+    del y
+    assert settles_at(before)
+
+
+def test_long_chains():
+    x = wf.tensor([1.0])
+    with wf.GradManager().attach(x) as gm:
+        y = x
+        for _ in range(100_000):
+            y = y + x
+        gm.backward(y)
+    near(x.grad, [100_001.0])
+    del y
+    with wf.GradManager().attach(x):
+        y = x
+        for _ in range(100_000):
+            y = y * 1
+        del y  # unused: goes without a walk on the stack
+
+
+# Threads.
+
+
+def test_threads():
+    failures = []
+
+    def run(k):
+        try:
+            for _ in range(20):
+                x = wf.tensor([float(k), 2.0])
+                gm = wf.GradManager().attach(x)
+                with gm:
+                    gm.backward((x * x * x).sum())
+                near(x.grad, 3 * np.array([k, 2.0]) ** 2)
+                near(wf.grad(wf.grad(lambda t: t * t * t))(wf.tensor(float(k))), 6.0 * k)
+                with wf.no_grad():
+                    assert not _core.is_recording()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+    assert _core.is_recording()
