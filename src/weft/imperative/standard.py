@@ -1,4 +1,6 @@
-"""What the Python array API standard (2024.12) asks of a namespace beyond operators: types' limits, promotion, inspection.
+"""What the Python array API standard (2024.12) asks of a namespace beyond operators.
+
+Limits of types, promotion, inspection, constants.
 
 >>> import weft as wf
 >>> wf.ones(1).__array_namespace__() is wf, wf.__array_api_version__
@@ -37,6 +39,8 @@ __all__ = [
 __array_api_version__ = "2024.12"
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
+MOST_DIMENSIONS = 16  # kMaxDims of native/tensor/kernels.h
+
 KINDS: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),
     "signed integer": ("int",),
@@ -46,6 +50,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "complex floating": (),
     "numeric": ("int", "uint", "float"),
 }
+# Bits of the fraction, the largest exponent.
+FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
 NUMBERS = {bool: bool_, int: int64, float: float32}
 
 
@@ -92,7 +98,7 @@ class finfo:  # its name in the standard
         dtype = _dtype_of(self.type)
         if dtype.kind != "float":
             raise DTypeError(f"finfo: takes floating-point types, got {dtype}")
-        fraction, most = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}[dtype.name]
+        fraction, most = FLOATS[dtype.name]
         largest = (2.0 - 2.0**-fraction) * 2.0**most
         for name, value in {
             "bits": dtype.itemsize * 8,
@@ -139,12 +145,15 @@ class iinfo:  # its name in the standard
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether a dtype, or an array's, may be promoted to another without loss of its kind: the two meet in it.
+    """Whether a dtype, or an array's, is promoted to another by the standard's tables, in which kinds do not mix.
 
-    >>> can_cast("int8", "int16"), can_cast("int16", "uint16"), can_cast("float64", "float32")
+    >>> can_cast("int8", "int16"), can_cast("int16", "uint16"), can_cast("int8", "float32")
     (True, False, False)
     """
     before, after = _dtype_of(from_), as_dtype(to)
+    family = {"uint": "int"}
+    if family.get(before.kind, before.kind) != family.get(after.kind, after.kind):
+        return False
     return promote(TensorType((), before), TensorType((), after)) is after
 
 
@@ -177,7 +186,7 @@ class Info:
         >>> Info().capabilities()["max dimensions"]
         16
         """
-        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 16}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MOST_DIMENSIONS}
 
     def default_device(self) -> Device:
         """Where arrays are made if nothing is said."""
@@ -201,7 +210,7 @@ class Info:
         return listed if kind is None else {name: t for name, t in listed.items() if isdtype(t, kind)}
 
 
-def __array_namespace_info__() -> Info:  # noqa: N807 - its name in the standard
+def __array_namespace_info__() -> Info:
     """What this library has of the standard, by methods; see Info.
 
     >>> import weft as wf
