@@ -495,12 +495,16 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   if (output_count == 1 && !destination && !plan->as_tuple) {  // made where it stays
     nb::object result = new_tensor();
     call_plan(plan, tensors, numbers, {}, {&tracked_of(result.ptr()), 1});
+    shown(result);
     return result;
   }
   std::vector<Tracked> results(output_count);
   if (destination) {
     const Tensor* into = &self_of(destination);
     check_in_place(*plan, *into);
+    if (records && (into->chunk->faces != 1 || !into->covers_chunk()))
+      throw ValueError(name_ + ": a recorded tensor that shares its memory with others cannot be written in place: x is " +
+                       describe(*into));
     call_plan(plan, tensors, numbers, {&into, 1}, results);
     note_overwriting(*into);
     tracked_of(destination).node = std::move(results[0].node);
@@ -647,6 +651,19 @@ void bind_operator(nb::module_& m) {
     nb::object method = nb::steal(PyDescr_NewMethod(tensor_type, definition));
     if (PyObject_SetAttrString(reinterpret_cast<PyObject*>(tensor_type), own_name.c_str(), method.ptr()))
       throw nb::python_error();
+  });
+  // function(*args, **kwargs), written to x.
+  m.def("call_into", [](nb::handle function, nb::handle x, nb::tuple args, nb::dict kwargs) {
+    tensor_of(x, "call_into");
+    std::vector<PyObject*> arguments;
+    for (nb::handle argument : args) arguments.push_back(argument.ptr());
+    nb::list names;
+    for (auto [name, value] : kwargs) {
+      names.append(name);
+      arguments.push_back(value.ptr());
+    }
+    nb::tuple named(names);
+    return function_of(function).call(arguments.data(), static_cast<Py_ssize_t>(nb::len(args)), named.ptr(), x.ptr());
   });
   m.def("operator_counters", [] {
     nb::dict counters;

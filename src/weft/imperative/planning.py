@@ -66,8 +66,8 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
             raise
         return None
     except Exception:
-        if not exact:
-            plan_call(op, operands, runtime, True, records)  # fails with the sizes in its message
+        if not exact:  # once more, so that the message has the sizes
+            plan_call(op, operands, runtime, True, records)
         raise
 
 
