@@ -9,6 +9,7 @@ tensor([[2, 5],
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from weft.base.dtype import DType, as_dtype
 from weft.engine import default_engine
 
 __all__ = ["Tensor", "shares_memory", "waitall"]
+
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 
 if TYPE_CHECKING:
     from weft.imperative.methods import Methods
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
             copy: bool | None = None,
         ) -> Any: ...
         def __dlpack_device__(self) -> tuple[int, int]: ...
+        def __array_namespace__(self, *, api_version: str | None = None) -> Any: ...
 
 else:
     Tensor = _core.Tensor
@@ -227,7 +231,22 @@ def _dlpack_device(self: Tensor) -> tuple[int, int]:
     return (1, 0)
 
 
+def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+    """The array API's protocol: the module weft.
+
+    >>> import weft as wf
+    >>> wf.ones(1).__array_namespace__(api_version="2023.12") is wf
+    True
+    """
+    if api_version not in (None, *API_VERSIONS):
+        raise ValueError(
+            f"__array_namespace__: no version {api_version!r}; there are: {', '.join(API_VERSIONS)}"
+        )
+    return sys.modules["weft"]
+
+
 _METHODS = {
+    "__array_namespace__": _array_namespace,
     "copy": _copy,
     "contiguous": _contiguous,
     "astype": _astype,
