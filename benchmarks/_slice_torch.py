@@ -1,8 +1,7 @@
 """PyTorch's side of slice.py, by the faster of its ways: inference mode where no gradient is recorded."""
 
-from _side import THREADS, Sample, calls, loop, serve
-
 import torch
+from _side import THREADS, Sample, calls, loop, serve
 from torch.nn import functional as F
 
 torch.set_num_threads(THREADS)

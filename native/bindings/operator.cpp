@@ -284,7 +284,8 @@ size_t OperatorFunction::variant_of(Arguments& a) {
       if (same) return v;
     }
   }
-  // The operator itself: checks the attributes and puts them into their normal form.
+  // The operator itself: checks the attributes and puts them into their normal form. Of those given at run time it has
+  // the default, or for want of one this call's value, which the planner does not look at.
   nb::dict named;
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (!attributes_[i].runtime || !attributes_[i].standard)
@@ -494,12 +495,16 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   if (output_count == 1 && !destination && !plan->as_tuple) {  // made where it stays
     nb::object result = new_tensor();
     call_plan(plan, tensors, numbers, {}, {&tracked_of(result.ptr()), 1});
+    shown(result);
     return result;
   }
   std::vector<Tracked> results(output_count);
   if (destination) {
     const Tensor* into = &self_of(destination);
     check_in_place(*plan, *into);
+    if (records && (into->chunk->faces != 1 || !into->covers_chunk()))
+      throw ValueError(name_ + ": a recorded tensor that shares its memory with others cannot be written in place: x is " +
+                       describe(*into));
     call_plan(plan, tensors, numbers, {&into, 1}, results);
     note_overwriting(*into);
     tracked_of(destination).node = std::move(results[0].node);
@@ -625,9 +630,15 @@ void bind_operator(nb::module_& m) {
     if (!made.is_valid()) throw nb::python_error();
     return made;
   });
-  // A method of tensors: the function of the operator of that name, found at the first call.
+  // A method of tensors: the function of the operator of that name, found at the first call. Added again, it is found
+  // again: the name stands for another operator now.
   m.def("add_method", [](const std::string& name) {
     static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
+    for (size_t k = 0; k < methods_made; ++k) {
+      if (method_texts[k][0] != name) continue;
+      method_functions[k] = nullptr;
+      return;
+    }
     if (methods_made == kMethods) throw ValueError("add_method: too many methods");
     auto& [own_name, text] = method_texts[methods_made];
     own_name = name;
@@ -640,6 +651,19 @@ void bind_operator(nb::module_& m) {
     nb::object method = nb::steal(PyDescr_NewMethod(tensor_type, definition));
     if (PyObject_SetAttrString(reinterpret_cast<PyObject*>(tensor_type), own_name.c_str(), method.ptr()))
       throw nb::python_error();
+  });
+  // function(*args, **kwargs), written to x.
+  m.def("call_into", [](nb::handle function, nb::handle x, nb::tuple args, nb::dict kwargs) {
+    tensor_of(x, "call_into");
+    std::vector<PyObject*> arguments;
+    for (nb::handle argument : args) arguments.push_back(argument.ptr());
+    nb::list names;
+    for (auto [name, value] : kwargs) {
+      names.append(name);
+      arguments.push_back(value.ptr());
+    }
+    nb::tuple named(names);
+    return function_of(function).call(arguments.data(), static_cast<Py_ssize_t>(nb::len(args)), named.ptr(), x.ptr());
   });
   m.def("operator_counters", [] {
     nb::dict counters;

@@ -145,6 +145,7 @@ void bind_program(nb::module_& m) {
         plan->visible = visible;
         plan->as_tuple = as_tuple;
         plan->gradients = gradients;
+        plan->row_major_from = nb::cast<int>(spec["row_major_from"]);
         plan->recipe = recipe.release().ptr();
         return PyPlan{plan};
       },

@@ -24,6 +24,7 @@ struct Plan : Counted<Plan> {
   };
   std::vector<Backward> backwards;  // GIL
   uint64_t gradients = 0;           // of a plan of gradients: the inputs that it gives one for, in order
+  int row_major_from = -1;          // inputs from this one on must be contiguous; -1: any will do
 
   ~Plan() { Py_XDECREF(recipe); }
 };

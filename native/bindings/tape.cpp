@@ -285,6 +285,15 @@ class Walk {
         inputs.emplace_back(Tensor(node->saved[k]));
     }
     for (auto& slope : slopes) inputs.push_back(std::move(*slope));
+    if (backward.row_major_from >= 0) {
+      for (size_t k = static_cast<size_t>(backward.row_major_from); k < inputs.size(); ++k) {
+        Tensor& x = inputs[k].tensor;
+        if (backward.program->uses[k] != Program::Use::data || x.contiguous()) continue;
+        Tensor copy = Tensor::empty(x.dims(), x.dtype, x.device());
+        push_copy(copy, x);
+        x = std::move(copy);
+      }
+    }
     std::vector<const Tracked*> pointers;
     for (const Tracked& x : inputs) pointers.push_back(&x);
     std::vector<Tracked> results(backward.program->outputs.size());
@@ -392,11 +401,11 @@ void bind_tape(nb::module_& m) {
     for (Tracked& y : results) made.append(wrap(std::move(y)));
     return made;
   });
-  // x is again what it was before the leaf; nothing if it has become something else meanwhile.
+  // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
   m.def("unwatch", [](nb::handle x, const PyLeaf& leaf) {
     Tracked& tracked = tracked_of(x.ptr());
-    if (!(tracked.node == leaf.node)) return;
     TapeNode::Edge before = leaf.node->edges[0];
+    if (!(tracked.node == leaf.node) && before.node) return;
     tracked.node = before.node;
     tracked.index = before.index;
   });

@@ -20,9 +20,14 @@ nb::object new_tensor() {
   return nb::steal(reinterpret_cast<PyObject*>(self));
 }
 
+void shown(nb::handle tensor) noexcept {
+  if (Chunk* chunk = self_of(tensor.ptr()).chunk.get()) ++chunk->faces;
+}
+
 nb::object wrap(Tracked&& tracked) {
   nb::object self = new_tensor();
   tracked_of(self.ptr()) = std::move(tracked);
+  shown(self);
   return self;
 }
 
@@ -206,6 +211,7 @@ nb::object to_tuple(Dims dims, int64_t factor = 1) {
 // Life.
 
 void dealloc(PyObject* self) {
+  if (Chunk* chunk = self_of(self).chunk.get()) --chunk->faces;
   if (reinterpret_cast<PyTensor*>(self)->weakrefs) PyObject_ClearWeakRefs(self);
   PyTypeObject* type = Py_TYPE(self);
   tracked_of(self).~Tracked();
@@ -330,7 +336,7 @@ PyMethodDef methods[] = {
 // Slots.
 
 PyObject* subscript(PyObject* self, PyObject* key) {
-  return guarded_object([&] { return wrap(index_of(self_of(self), key)); });
+  return guarded_object([&] { return weft::subscript(self, key); });
 }
 
 Py_ssize_t length(PyObject* self) {
@@ -342,9 +348,8 @@ Py_ssize_t length(PyObject* self) {
 
 PyObject* sequence_item(PyObject* self, Py_ssize_t i) {
   return guarded_object([&] {
-    const Tensor& x = self_of(self);
-    const IndexItem item{IndexItem::Kind::integer, i, 0, 1, true, false};
-    return wrap(index(x, {&item, 1}));
+    nb::object key = nb::steal(PyLong_FromSsize_t(i));
+    return weft::subscript(self, key.ptr());
   });
 }
 

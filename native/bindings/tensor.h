@@ -37,7 +37,8 @@ inline bool is_tensor(nb::handle object) noexcept { return PyObject_TypeCheck(ob
 Tensor& tensor_of(nb::handle object, const char* function);
 inline Tracked& tracked_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->tracked; }
 inline Tensor& self_of(PyObject* self) noexcept { return tracked_of(self).tensor; }
-nb::object new_tensor();  // empty, for results to be put in
+nb::object new_tensor();  // empty, for results to be put in; then call
+void shown(nb::handle tensor) noexcept;
 nb::object wrap(Tensor&& tensor);
 nb::object wrap(Tracked&& tracked);
 
@@ -78,7 +79,7 @@ struct Shape {
 Shape as_shape(nb::handle object, const char* function);
 
 // tensor_index.cpp
-Tensor index_of(const Tensor& x, nb::handle key);
+nb::object subscript(PyObject* self, PyObject* key);
 int assign(PyObject* self, PyObject* key, PyObject* value) noexcept;
 // A Tensor made of anything that tensor() of Python accepts.
 nb::object as_tensor(nb::handle value, nb::handle dtype, Device device);

@@ -1,6 +1,6 @@
 // tensor_index.cpp: x[key] and x[key] = value for basic keys: integers, slices, None, Ellipsis and tuples of
-// them.
-#include "bindings/tensor.h"
+// them. Other keys, and those of recorded tensors, are weft/imperative/indexing.py's.
+#include "bindings/tape.h"
 
 namespace weft {
 namespace {
@@ -14,19 +14,16 @@ struct Items {
   }
 };
 
-[[noreturn]] void refuse(nb::handle item) {
-  const std::string type = to_utf8(nb::type_name(item.type()));
+// A key that holds more than integers, slices, None and ...: arrays, lists, masks.
+struct Advanced {};
+
+void refuse(nb::handle item) {
   const bool advanced = PyBool_Check(item.ptr()) || is_tensor(item) ||
                         (PySequence_Check(item.ptr()) && !PyUnicode_Check(item.ptr())) ||
                         nb::hasattr(item, "__array__");
-  if (!advanced)
-    throw IndexError("index: a " + type + " is not an index; integers, slices, None and ... are");
-  PyErr_SetString(
-      PyExc_NotImplementedError,
-      ("index: so far integers, slices, None and ... are indices; arrays, masks and lists are not: got " +
-       type)
-          .c_str());
-  throw nb::python_error();
+  if (advanced) throw Advanced();
+  throw IndexError("index: a " + to_utf8(nb::type_name(item.type())) +
+                   " is not an index; integers, slices, None, ..., arrays and lists of integers and masks are");
 }
 
 // Far outside of any array means the same as just outside.
@@ -83,6 +80,8 @@ void add(Items& items, PyObject* key) {
 
 }  // namespace
 
+namespace {
+
 Tensor index_of(const Tensor& x, nb::handle key) {
   Items items;
   if (PyTuple_Check(key.ptr())) {
@@ -94,20 +93,43 @@ Tensor index_of(const Tensor& x, nb::handle key) {
   return index(x, {items.items, items.count});
 }
 
+bool is_recorded(PyObject* x) noexcept { return tracked_of(x).node && recording(); }
+
+}  // namespace
+
+nb::object subscript(PyObject* self, PyObject* key) {
+  if (!is_recorded(self)) {
+    try {
+      return wrap(index_of(self_of(self), key));
+    } catch (const Advanced&) {
+    }
+  }
+  static PyObject* const general = lasting("weft.imperative.indexing", "subscript");
+  return nb::handle(general)(nb::handle(self), nb::handle(key));
+}
+
 int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
   return guarded<int>(-1, [&] {
     if (!value) throw nb::type_error("elements of a tensor cannot be deleted");
-    const Tensor to = index_of(self_of(self), key);
-    if (is_number(value)) {
-      push_fill(to, as_scalar_for(value, to.dtype));
-      return 0;
+    if (!is_recorded(self) && !(is_tensor(value) && is_recorded(value))) {
+      try {
+        const Tensor to = index_of(self_of(self), key);
+        if (is_number(value)) {
+          push_fill(to, as_scalar_for(value, to.dtype));
+        } else if (is_tensor(value)) {
+          push_copy(to, self_of(value));
+        } else {
+          nb::object source = as_tensor(value, nb::none(), to.device());
+          push_copy(to, self_of(source.ptr()));
+        }
+        note_overwriting(to);
+        return 0;
+      } catch (const Advanced&) {
+      }
     }
-    if (is_tensor(value)) {
-      push_copy(to, self_of(value));
-      return 0;
-    }
-    nb::object source = as_tensor(value, nb::none(), to.device());
-    push_copy(to, self_of(source.ptr()));
+    static PyObject* const general = lasting("weft.imperative.indexing", "assign");
+    const nb::handle function(general);
+    function(nb::handle(self), nb::handle(key), nb::handle(value));
     return 0;
   });
 }

@@ -71,6 +71,9 @@ struct Program::KeptRun {
   std::vector<const Tensor*> pointers;  // to them
   std::vector<uint64_t> slots;
   std::vector<int64_t> registers;
+
+  // The one that the state of an operation points to.
+  static KeptRun* in(const void* state) noexcept { return *static_cast<KeptRun* const*>(state); }
 };
 
 const TaskType Program::kRunType{
@@ -87,14 +90,14 @@ const TaskType Program::kRunType{
 
 const TaskType Program::kKeptType{
     [](void* state, RunContext&) {
-      const auto& kept = *static_cast<const KeptRun*>(state);
+      const KeptRun& kept = *KeptRun::in(state);
       kept.program->execute({kept.program.get(), kept.pointers.data(),
                              kept.pointers.data() + kept.program->inputs_, kept.slots.data(),
                              kept.registers.data()});
     },
-    [](void* state) noexcept { delete static_cast<KeptRun*>(state); },
+    [](void* state) noexcept { delete KeptRun::in(state); },
     nullptr,
-    [](const void* state) noexcept { return static_cast<const KeptRun*>(state)->program->name; },
+    [](const void* state) noexcept { return KeptRun::in(state)->program->name; },
     [](const void*) noexcept { return std::string(); },
     nullptr};
 
@@ -111,7 +114,9 @@ void Program::keep(Op& op) {
   kept->slots.assign(run.slots, run.slots + program.slots.size());
   if (program.needs_registers_) kept->registers.assign(run.registers, run.registers + program.registers);
   op.retain_variables();
-  op.state = kept.release();
+  // In the operation's own storage: the engine drops only what lies there.
+  op.state = op.storage;
+  *reinterpret_cast<KeptRun**>(op.storage) = kept.release();
   op.type = &kKeptType;
 }
 

@@ -38,6 +38,8 @@ class Chunk : public Var {
   std::atomic<uint32_t> shares{0};
   // How many operations that change existing content have been pushed; `version` counts those that ran.
   std::atomic<uint32_t> writes{0};
+  // How many arrays of Python show it; guarded by the GIL.
+  uint32_t faces = 0;
   std::atomic<bool> saved{false};  // some gradient may read it later
 
  private:

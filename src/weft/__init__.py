@@ -19,8 +19,11 @@ TYPE_CHECKING = False  # type checkers take it as true; typing itself would take
 if TYPE_CHECKING:
     from typing import Any
 
+    _core: Any  # native; its Python faces carry the types
+
     from weft import engine as engine
     from weft import functional as functional
+    from weft import operator as operator
     from weft import ops as ops
     from weft import random as random
     from weft import storage as storage
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from weft.base.errors import EngineErrorGroup as EngineErrorGroup
     from weft.base.errors import GraphError as GraphError
     from weft.base.errors import ShapeError as ShapeError
+    from weft.functional import *  # noqa: F403 - those of the same name below come first
     from weft.imperative.creation import arange as arange
     from weft.imperative.creation import asarray as asarray
     from weft.imperative.creation import empty as empty
@@ -76,14 +80,14 @@ if TYPE_CHECKING:
     from weft.imperative.serialization import load_metadata as load_metadata
     from weft.imperative.serialization import save as save
     from weft.imperative.tensor import Tensor as Tensor
-    from weft.imperative.tensor import broadcast_to as broadcast_to
-    from weft.imperative.tensor import permute_dims as permute_dims
-    from weft.imperative.tensor import reshape as reshape
+    from weft.imperative.tensor import broadcast_to as broadcast_to  # type: ignore[assignment]
+    from weft.imperative.tensor import permute_dims as permute_dims  # type: ignore[assignment]
+    from weft.imperative.tensor import reshape as reshape  # type: ignore[assignment]
     from weft.imperative.tensor import shares_memory as shares_memory
     from weft.imperative.tensor import waitall as waitall
+    from weft.ops.simple import simple_op as simple_op
 
     __version__: str
-    _core: Any  # native; its Python faces carry the types
 
 _MODULE_OF = {
     "weft.base.device": ("Device", "as_device", "cpu", "current_device", "device", "gpu"),
@@ -144,9 +148,10 @@ _MODULE_OF = {
         "shares_memory",
         "waitall",
     ),
+    "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("engine", "functional", "ops", "random", "storage")
+_SUBPACKAGES = ("engine", "functional", "operator", "ops", "random", "storage")
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 
@@ -164,6 +169,8 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             value = importlib.import_module("importlib.metadata").version("weft")
         elif name in importlib.import_module("weft.functional").__dir__():
             value = getattr(importlib.import_module("weft.functional"), name)
+            if not importlib.import_module("weft.ops.registry").is_builtin(name):
+                return value  # a user's, who may make it again
         else:
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
         globals()[name] = value

@@ -143,6 +143,20 @@ def pickles(rounds):
         copy.deepcopy([x, x])
 
 
+def operators(rounds):
+    """Run on the pushing thread, and by workers."""
+    x, large, leaf = wf.ones(30), wf.ones(20_000), wf.ones(20_000)
+    manager = wf.GradManager().attach([leaf])
+    for i in range(rounds // 10):
+        x + x
+        wf.sum(large * 2.0)
+        large += 1.0
+        if i % 10 == 0:
+            leaf.grad = None
+            with manager:
+                manager.backward((leaf * large).sum())
+
+
 def errors(rounds):
     """Refused operations keep nothing of their operands."""
     x = wf.zeros((5, 7))
@@ -176,7 +190,7 @@ def errors(rounds):
                 raise AssertionError("this was to be refused")
 
 
-BATCHES = [views, empties, assignments, conversions, exchange, dlpack, pickles, errors]
+BATCHES = [views, empties, assignments, conversions, exchange, dlpack, pickles, operators, errors]
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: batch.__name__)

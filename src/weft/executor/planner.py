@@ -30,7 +30,7 @@ from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
 from weft.ops.kernels import CHANNELS_LAST, KEY, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
-from weft.ops.sizes import NeedsSizes, Size
+from weft.ops.sizes import NeedsSizes, Size, input_stride
 from weft.ops.types import TensorType
 
 __all__ = ["Recipe", "make_plan"]
@@ -63,7 +63,8 @@ def make_plan(
 ) -> Any:
     """The _core.Plan of a graph.
 
-    strides: for each array among the graph's inputs, in elements; those not given are row-major. visible: how many
+    strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
+    exact plan row-major. visible: how many
     outputs callers get, as_tuple: in a tuple even if it is one; writes: output number -> number of the array input
     that it is written to. first_choice: of the kernels of the graph's operators; for tests, which compare them.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
@@ -100,6 +101,7 @@ class _Lowering:
     ) -> None:
         self.graph, self.name, self.writes, self.exact = graph, name, writes, exact
         self.first_choice = 0
+        self.given = strides
         self.registers: dict[Any, int] = {}
         self.constants: list[tuple[int, int]] = []
         self.loads: list[tuple[str, int, int, int]] = []
@@ -122,6 +124,8 @@ class _Lowering:
                 self.numbers[id(value)] = len(self.numbers)
                 continue
             given = strides[len(self.arrays)] if len(self.arrays) < len(strides) else None
+            if given is None and not exact:
+                given = [input_stride(len(self.arrays), d) for d in range(value.ndim)]
             self.places[id(value)] = Place(
                 len(self.arrays), value.type, tuple(given) if given is not None else row_major(value.shape)
             )
@@ -140,12 +144,14 @@ class _Lowering:
         if found is not None:
             return found
         operands: list[int] = []
-        if isinstance(size, Size) and size.op != "dim":
+        if isinstance(size, Size) and size.op not in ("dim", "stride"):
             operands = [self.register(arg) for arg in size.args]
         number = len(self.registers)
         self.registers[(type(size) is Size, key)] = number
         if not isinstance(size, Size):
             self.constants.append((number, int(size)))
+        elif size.op == "stride":
+            self.loads.append(("stride", number, *size.args))
         elif size.op == "dim":
             self.loads.append(("size", number, 0, size.args[0]))
         else:
@@ -182,6 +188,7 @@ class _Lowering:
             self.arena = self.arena + ((bytes_ + 63) // 64) * 64
             self.values.append(("temporary", type.dtype, -1, self.register(offset), -1, sizes, steps))
         place = Place(number, type, laid, flexible=strides is None)
+        self.kept.append(value)
         self.places[id(value)] = place
         return place
 
@@ -192,6 +199,7 @@ class _Lowering:
         start = base.offset + offset
         self.values.append(("view", value.type.dtype, root, self.register(start), -1, sizes, steps))
         place = Place(number, value.type, tuple(strides), False, root, start)
+        self.kept.append(value)
         self.places[id(value)] = place
         return place
 
@@ -233,6 +241,8 @@ class _Lowering:
 
     def decompose(self, node: Node, op: Any) -> None:
         made = op.decompose(*node.inputs)
+        if made is NotImplemented:
+            raise NotImplementedError(f"{op.name}: no kernel for these operands, and no decomposition")
         listed = made if isinstance(made, tuple | list) else (made,)
         inner = Graph([], listed)
         self.kept.extend(v for part in inner.nodes for v in part.outputs)
@@ -462,6 +472,7 @@ class _Lowering:
             "slots": self.slots,
             "steps": self.steps,
             "randoms": self.randoms,
+            "row_major_from": len(self.given) if self.exact else -1,
         }
         strides = tuple(self.places[id(v)].strides for v in self.arrays)
         shown = len(outputs) if visible is None else visible

@@ -153,6 +153,11 @@ class Scalar:
     def __hash__(self) -> int:
         return id(self)
 
+    def __weft_apply__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scalar:
+        """What a function of operators does that is called with an expression: the same on one element."""
+        made: Scalar = op.on_elements(args, kwargs)
+        return made
+
     # Arithmetic. Comparison by == builds an expression, too: use `is` to compare expressions.
 
     def __neg__(self) -> Scalar:

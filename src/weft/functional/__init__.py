@@ -19,7 +19,9 @@ from weft.ops import registry as _registry
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    function = globals()[name] = _registry.function(name)
+    function = _registry.function(name)
+    if _registry.is_builtin(name):
+        globals()[name] = function
     return function
 
 

@@ -370,6 +370,9 @@ def _detach(self: Tensor) -> Tensor:
     return _core.alias(self, keep_past=False)
 
 
-Tensor.grad = property(_get_grad, _set_grad, doc=_get_grad.__doc__)  # type: ignore[attr-defined]
-Tensor.requires_grad = property(_requires_grad)  # type: ignore[attr-defined]
-Tensor.detach = _detach  # type: ignore[attr-defined]
+for _name, _value in {
+    "grad": property(_get_grad, _set_grad, doc=_get_grad.__doc__),
+    "requires_grad": property(_requires_grad),
+    "detach": _detach,
+}.items():
+    setattr(Tensor, _name, _value)

@@ -255,3 +255,79 @@ def check_fits(key: Key, shape: Sequence[int]) -> None:
     )
     if not fits:
         raise ShapeError(f"index: a value of shape {tuple(shape)} does not fit the shape {key.shape}")
+
+
+# Of tensors: what the native type calls for keys that hold arrays, and while it is recorded.
+
+
+def subscript(x: Any, key: Any) -> Any:
+    """x[key] by operators, so that it has a gradient.
+
+    >>> import weft as wf
+    >>> wf.arange(6)[[4, 0]]
+    tensor([4, 0], dtype=int64, device=cpu:0)
+    >>> wf.tensor([1, 2, 3])[wf.tensor([True, False, True])]
+    tensor([1, 3], dtype=int64, device=cpu:0)
+    """
+    return get(x, parse(key, x.shape, _true_places), _as_index)
+
+
+def assign(x: Any, key: Any, value: Any) -> None:
+    """x[key] = value by operators.
+
+    >>> import weft as wf
+    >>> x = wf.zeros(4)
+    >>> x[[0, 3]] = wf.tensor([1., 2.])
+    >>> x
+    tensor([1., 0., 0., 2.], dtype=float32, device=cpu:0)
+    """
+    from weft import _core
+    from weft.imperative.creation import asarray
+    from weft.ops import registry
+
+    found = parse(key, x.shape, _true_places)
+    if not isinstance(value, bool | int | float | _core.Tensor):
+        value = asarray(value, device=x.device)
+    given = getattr(value, "shape", ())
+    check_fits(found, given)
+    if len(given) > len(found.shape):
+        value = registry.function("reshape")(value, given[len(given) - len(found.shape) :])
+    recorded = _core.is_tracked(x) or (isinstance(value, _core.Tensor) and _core.is_tracked(value))
+    if found.is_basic:
+        if found.whole and not recorded:
+            x[...] = value
+        else:
+            _core.call_into(registry.function("basic_put"), x, (x, value), {"items": found.items})
+        return
+    put = registry.function("index_put")
+    where = {"axes": found.axes, "position": found.position}
+    indices = tuple(map(_as_index, found.indices))
+    if found.whole:
+        _core.call_into(put, x, (x, value, *indices), where)
+        return
+    seen = registry.function("basic_index")(x, items=found.items)
+    if recorded:
+        made = put(seen, value, *indices, **where)
+        _core.call_into(registry.function("basic_put"), x, (x, made), {"items": found.items})
+    else:
+        _core.call_into(put, seen, (seen, value, *indices), where)
+
+
+def _as_index(array: Any) -> Any:
+    from weft import _core
+    from weft.imperative.creation import asarray
+
+    return array if isinstance(array, _core.Tensor) else asarray(array)
+
+
+def _true_places(mask: Any) -> Sequence[Any]:
+    """The index arrays of a mask's true elements; waits for it."""
+    from weft import _core
+
+    if not isinstance(mask, _core.Tensor):
+        return _nonzero(mask)
+    count = _core.empty((), "int64", mask.device)
+    _core.run_kernel(_core.kernel_count_nonzero(), [mask, count])
+    places = _core.empty((mask.ndim, count.item()), "int64", mask.device)
+    _core.run_kernel(_core.kernel_nonzero(), [mask, places.T])
+    return [places[d] for d in range(mask.ndim)]

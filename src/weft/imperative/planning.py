@@ -27,54 +27,48 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
     exact: for these sizes only; else for all of this pattern, or None if a rule has to know the sizes. records: its
     gradient will be wanted. Raises what the operator's rules raise.
     """
-    try:
-        return _plan(op, operands, runtime, exact, records)
-    except NeedsSizes:
-        if exact:
-            raise
-        return None
-    except Exception as error:
-        if exact:
-            raise
-        symbolic = error
-    _plan(op, operands, runtime, True, records)  # the same error, with numbers in place of symbols
-    raise symbolic
-
-
-def _plan(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool, records: bool) -> Any:
     values = [_value(k, x, exact) for k, x in enumerate(operands)]
     _one_device(op, operands)
     numbers = {name: constant_like(x) for name, x in runtime.items() if x is not None}
     missing = {name: None for name, x in runtime.items() if x is None}
-    bound = op.with_runtime({**numbers, **missing})
-    types = bound.infer(*(None if v is None else v.type for v in values))
-    node = Node(
-        op.with_runtime(missing) if missing else op,
-        values,
-        (types,) if isinstance(types, TensorType) else tuple(types),
-        numbers,
-    )
-    inputs = [v for v in values if v is not None]
-    visible = len(node.outputs) - op.hidden
-    writes = _writes(op, node)
-    # Hidden outputs are for gradients, and the new content of what is written.
-    kept = [k for k in range(len(node.outputs)) if k < visible or records or k in writes]
-    graph = Graph([*inputs, *numbers.values()], [node.outputs[k] for k in kept])
-    strides = [_strides(x) if exact else None for x in operands if isinstance(x, _core.Tensor)]
-    plan = make_plan(
-        graph,
-        op.name,
-        [s for s in strides if s is not None],
-        visible=visible,
-        writes={kept.index(k): array for k, array in writes.items()},
-        exact=exact,
-        as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
-    )
-    if records and not exact and any(v.dtype.kind == "float" for v in node.outputs[:visible]):
-        # Its gradient must hold for all sizes, too.
-        arrays = [v for v in graph.inputs if not v.type.weak]
-        plan_backward(plan.recipe, [v.dtype.kind == "float" for v in arrays])
-    return plan
+    try:
+        bound = op.with_runtime({**numbers, **missing})
+        types = bound.infer(*(None if v is None else v.type for v in values))
+        node = Node(
+            op.with_runtime(missing) if missing else op,
+            values,
+            (types,) if isinstance(types, TensorType) else tuple(types),
+            numbers,
+        )
+        inputs = [v for v in values if v is not None]
+        visible = len(node.outputs) - op.hidden
+        writes = _writes(op, node)
+        # Hidden outputs are for gradients, and the new content of what is written.
+        kept = [k for k in range(len(node.outputs)) if k < visible or records or k in writes]
+        graph = Graph([*inputs, *numbers.values()], [node.outputs[k] for k in kept])
+        strides = [_strides(x) if exact else None for x in operands if isinstance(x, _core.Tensor)]
+        plan = make_plan(
+            graph,
+            op.name,
+            [s for s in strides if s is not None],
+            visible=visible,
+            writes={kept.index(k): array for k, array in writes.items()},
+            exact=exact,
+            as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
+        )
+        if records and not exact and any(v.dtype.kind == "float" for v in node.outputs[:visible]):
+            # Its gradient must hold for all sizes, too.
+            arrays = [v for v in graph.inputs if not v.type.weak]
+            plan_backward(plan.recipe, [v.dtype.kind == "float" for v in arrays])
+        return plan
+    except NeedsSizes:
+        if exact:
+            raise
+        return None
+    except Exception:
+        if not exact:  # once more, so that the message has the sizes
+            plan_call(op, operands, runtime, True, records)
+        raise
 
 
 def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:

@@ -21,8 +21,9 @@ from weft.engine import default_engine
 __all__ = ["Tensor", "broadcast_to", "permute_dims", "reshape", "shares_memory", "waitall"]
 
 if TYPE_CHECKING:
+    from weft.imperative.methods import Methods
 
-    class Tensor:
+    class Tensor(Methods):
         """What type checkers see; the native type (native/bindings/tensor.cpp) and _METHODS below are what runs."""
 
         shape: tuple[int, ...]
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
         version: int
         T: Tensor
         mT: Tensor
+        grad: Tensor | None
+        requires_grad: bool
+
+        def detach(self) -> Tensor: ...
 
         def item(self) -> bool | int | float: ...
         def numpy(self) -> Any: ...
@@ -272,11 +277,19 @@ for _name, _method in _METHODS.items():
 
 
 def _add_operators() -> None:
+    from weft.ops import registry
     from weft.ops.index import METHODS
 
+    own = set(vars(Tensor))
     for name in METHODS:
-        if name not in vars(Tensor):
+        if name not in own:
             _core.add_method(name)
+
+    def add(cls: type[Any]) -> None:
+        if cls.public and cls.method and cls.name not in own:
+            _core.add_method(cls.name)
+
+    registry.listen(add)
 
 
 _add_operators()

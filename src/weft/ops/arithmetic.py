@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.op import op
+from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, unbroadcast
 from weft.ops.samples import Array, Sample, arrays
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft import _core
 from weft.base.dtype import float32
 from weft.base.errors import DTypeError, ShapeError
@@ -16,6 +14,7 @@ from weft.ops.kernels import Native
 from weft.ops.matrix import native_float
 from weft.ops.node import make_node
 from weft.ops.op import Op, op
+from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes, promote

@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft import _core
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import CHANNELS_LAST, ROW_MAJOR, Native
 from weft.ops.matrix import native_float, recast
 from weft.ops.op import Op, op
+from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, promote
 from weft.ops.window import Windows, each, exact, window_places, windows_of, windows_reference

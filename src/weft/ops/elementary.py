@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft.base.dtype import DType
 from weft.base.errors import DTypeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.op import Op, op
+from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise
 from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType

@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from weft.expr import scalar as e
 from weft.expr.evaluate import evaluate
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan
 from weft.ops.kernels import Loop
+from weft.ops.oracle import np
 
 __all__ = ["evaluate_loop"]
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft import _core
 from weft.base.dtype import DType, float32, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Native
+from weft.ops.kernels import Native, Parts
 from weft.ops.node import constant
 from weft.ops.op import Op, Runtime, op
+from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, unbroadcast
 from weft.ops.samples import Sample, arrays
 from weft.ops.shape import Viewing
@@ -573,7 +572,7 @@ class MaskedFill(Pointwise):
         return e.where(chosen, value if isinstance(value, e.Scalar) else e.constant(value, x.dtype), x)
 
     def reference(self, x: Any, mask: Any) -> Any:
-        return np.where(mask, np.asarray(self.value, x.dtype), x)
+        return np.where(mask, np.asarray(self.value, np.asarray(x).dtype), x)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -642,6 +641,46 @@ class BasicIndex(Viewing):
         yield Sample(arrays((4, 3)), items=((3, 2, -2), None, (1, 2, 1)))
 
 
+@op
+class BasicPut(Op):
+    """x, but the elements of the view that a basic key means are those of value, repeated and converted to x's type.
+
+    items: as basic_index's.
+    """
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    items: object
+
+    def infer(self, x: TensorType, value: TensorType) -> TensorType:
+        items: Any = self.items
+        shape = see_items(items, x.shape, (0,) * x.ndim)[0]
+        if broadcast_shapes(self.name, {"x[key]": x.like(shape), "value": value}) != shape:
+            raise self.fail(ShapeError, f"value does not fit the shape {shape}", x=x, value=value)
+        return x.like()
+
+    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+        items: Any = self.items
+        whole = (0, lambda shape, strides: (shape, strides, 0))
+        yield Parts((whole, (1, lambda shape, strides: see_items(items, shape, strides))))
+
+    def vjp(self, x: Any, value: Any, dy: Any) -> Any:
+        dx = F.basic_put(dy, 0, items=self.items)
+        if not _float(value):
+            return dx, None
+        return dx, F.cast(unbroadcast(F.basic_index(dy, items=self.items), value), dtype=value.dtype)
+
+    def reference(self, x: Any, value: Any) -> Any:
+        y = np.array(x)
+        y[_key(self.items)] = value
+        return y
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((4, 3)), arrays((3,)), items=(1, (0, 3, 1)))
+        yield Sample(arrays((4, 3)), arrays(()), items=((3, 2, -2), None, (1, 2, 1)))
+
+
 def _key(items: Any) -> tuple[Any, ...]:
     def one(item: Any) -> Any:
         if not isinstance(item, tuple):
@@ -655,6 +694,7 @@ def _key(items: Any) -> tuple[Any, ...]:
 
 __all__ = [
     "BasicIndex",
+    "BasicPut",
     "Embedding",
     "IndexGet",
     "IndexPut",

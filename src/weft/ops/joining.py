@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import Parts
 from weft.ops.op import Op, Runtime, op
+from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
 from weft.ops.samples import Sample, arrays
 from weft.ops.shape import END

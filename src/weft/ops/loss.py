@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft.base.dtype import DType, as_dtype, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, pointwise_loop, reducible
 from weft.ops.op import Op, Runtime, op
+from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, cast_to, pointwise_gradients
 from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote

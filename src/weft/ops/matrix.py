@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft import _core
 from weft.base.dtype import float32
 from weft.base.errors import DTypeError, ShapeError
@@ -15,6 +13,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Native, Row, reducible
 from weft.ops.op import Op, op
+from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote

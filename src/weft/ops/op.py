@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
+from weft import _core
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops.types import TensorType
@@ -73,6 +74,12 @@ class Attribute:
     def __repr__(self) -> str:
         shown = "" if self.default is self.REQUIRED else f" = {self.default!r}"
         return f"{self.name}: {self.accepts}{shown}"
+
+
+def _written(annotation: Any) -> str:
+    """An annotation as text, whether it was evaluated or not, without the modules of its names."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=\w)", "", text)
 
 
 def _integer(value: Any) -> int:
@@ -183,9 +190,9 @@ class Op:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = [
-            Attribute(name, annotation, getattr(cls, name, Attribute.REQUIRED))
-            for name, annotation in cls.__dict__.get("__annotations__", {}).items()
-            if not annotation.startswith("ClassVar")
+            Attribute(name, text, getattr(cls, name, Attribute.REQUIRED))
+            for name, annotation in inspect.get_annotations(cls).items()
+            if not (text := _written(annotation)).startswith("ClassVar")
         ]
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
         cls.attributes = (*own, *inherited)
@@ -222,6 +229,11 @@ class Op:
         if rest:
             parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + rest
         return f"{cls.name}({', '.join(parts)})\n--\n\n{inspect.cleandoc(cls.__doc__ or '')}"
+
+    @classmethod
+    def make_function(cls) -> Any:
+        """The function that users call."""
+        return _core.operator_function(cls)
 
     @classmethod
     def signature_rule(cls) -> Callable[..., Any] | None:
@@ -351,6 +363,11 @@ class Op:
     def errors(cls) -> Iterator[Any]:
         """(exception, words of its message, arguments): calls that must fail."""
         return iter(())
+
+    @classmethod
+    def on_elements(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function on expressions of elements (weft.expr.scalar), for simple_op; pointwise ones only."""
+        raise TypeError(f"{cls.name}: takes whole arrays; functions of elements can use only pointwise ones")
 
     # Helpers for rules.
 

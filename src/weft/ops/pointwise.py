@@ -11,12 +11,13 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft.base.dtype import DType, bool_, float32
+from weft.base.dtype import DType, as_dtype, bool_, float32
 from weft.base.errors import DTypeError
 from weft.expr import scalar as e
 from weft.expr.functions import derive
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, pointwise_loop
+from weft.ops.node import bind, constant
 from weft.ops.op import Op, op
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, promote
@@ -89,12 +90,34 @@ class Pointwise(Op):
                 values[attribute.name] = e.parameter(len(numbers) - 1, dtype)
         return self.with_runtime(values) if values else self
 
+    @classmethod
+    def on_elements(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scalar:
+        inputs, attributes = bind(cls, args, kwargs)
+        made: Any = cls(**attributes)
+        types = [None if x is None else _element_type(cls, x) for x in inputs]
+        made.infer(*types)  # is it defined on these
+        value: Scalar = made.scalar(
+            *(
+                None if x is None else e.cast(x, to.name) if isinstance(x, Scalar) else e.constant(x, to.name)
+                for x, to in zip(inputs, made.operand_dtypes(*types), strict=True)
+            )
+        )
+        return value
+
     def vjp(self, *values: Any) -> tuple[Any, ...]:
         """dy times the derivative of the scalar function, summed over what was repeated."""
         *inputs, y, dy = values
         if not self.smooth or self.result == "bool" or dy.dtype.kind != "float":
             return (None,) * len(inputs)
         return pointwise_gradients(self, inputs, y, dy)
+
+
+def _element_type(cls: type[Op], x: Any) -> TensorType:
+    if isinstance(x, Scalar):
+        return TensorType((), as_dtype(x.dtype))
+    if isinstance(x, bool | int | float):
+        return constant(x).type
+    raise TypeError(f"{cls.name}: expected an element or a number, got {type(x).__name__}")
 
 
 def loads(inputs: Sequence[TensorType | None], dtypes: Sequence[DType]) -> list[Scalar | None]:

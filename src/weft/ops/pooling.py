@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft import _core
 from weft.base.dtype import DType, as_dtype, int32, uint8
 from weft.base.errors import DTypeError, ShapeError
@@ -16,6 +14,7 @@ from weft.ops.kernels import LIKE_INPUT, Native, lowest
 from weft.ops.matrix import native_float
 from weft.ops.node import constant
 from weft.ops.op import Op, op
+from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 from weft.ops.window import Windows, each, window_places, windows_of, windows_reference

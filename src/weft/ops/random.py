@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft import _core
 from weft.base.dtype import DType, bool_, float32, uint32
 from weft.base.errors import DTypeError
@@ -15,6 +13,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import RESERVATION, Native, View
 from weft.ops.op import Op, Runtime, op
+from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from weft import _core
-
-__all__ = ["function", "get", "names", "public_names", "register"]
+__all__ = ["function", "get", "is_builtin", "listen", "names", "public_names", "register"]
 
 _classes: dict[str, type[Any]] = {}
 _functions: dict[str, Any] = {}
+_listeners: list[Callable[[type[Any]], None]] = []
 _lock = threading.RLock()
 
 
@@ -78,6 +78,26 @@ def register(cls: type[Any]) -> None:
             raise TypeError(f"operator {cls.name!r}: {owner} has one of that name")
         _classes[cls.name] = cls
         _functions.pop(cls.name, None)
+    for listener in _listeners:
+        listener(cls)
+
+
+def listen(listener: Callable[[type[Any]], None]) -> None:
+    """Call this with every operator of users, those registered so far and those to come; adds methods to arrays."""
+    with _lock:
+        known = [cls for name, cls in _classes.items() if not is_builtin(name)]
+        _listeners.append(lambda cls: None if is_builtin(cls.name) else listener(cls))
+    for cls in known:
+        listener(cls)
+
+
+def is_builtin(name: str) -> bool:
+    """Whether the package itself defines it; others may be made again, so what stands for them is not kept.
+
+    >>> is_builtin("relu"), is_builtin("mine")
+    (True, False)
+    """
+    return name in _index()
 
 
 def function(name: str) -> Any:
@@ -91,5 +111,5 @@ def function(name: str) -> Any:
         with _lock:
             found = _functions.get(name)
             if found is None:
-                found = _functions[name] = _core.operator_function(cls)
+                found = _functions[name] = cls.make_function()
     return found

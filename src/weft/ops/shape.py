@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import Parts, View
 from weft.ops.op import Op, op
+from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, normalize_axes

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["NeedsSizes", "Size", "input_size"]
+__all__ = ["NeedsSizes", "Size", "input_size", "input_stride"]
 
 
 class NeedsSizes(Exception):  # not a failure: the planner's way to the exact sizes
@@ -25,7 +25,7 @@ class Size:
 
     __slots__ = ("args", "op")
 
-    op: str  # "dim" (from the last), "add", "sub", "mul", "div" (floor)
+    op: str  # "dim" (from the last), "stride" (array, dimension), "add", "sub", "mul", "div" (floor)
     args: tuple[Any, ...]
     _known: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
 
@@ -85,6 +85,8 @@ class Size:
     def __repr__(self) -> str:
         if self.op == "dim":
             return f"n{self.args[0]}"
+        if self.op == "stride":
+            return f"s{self.args[0]}_{self.args[1]}"
         sign = {"add": "+", "sub": "-", "mul": "*", "div": "//"}[self.op]
         return f"({self.args[0]} {sign} {self.args[1]})"
 
@@ -100,3 +102,12 @@ def input_size(dimension: int) -> Size:
     n1
     """
     return Size("dim", dimension)
+
+
+def input_stride(array: int, dimension: int) -> Size:
+    """The stride of one of a plan's arrays, in elements.
+
+    >>> input_stride(0, 1)
+    s0_1
+    """
+    return Size("stride", array, dimension)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from weft import _core
 from weft.base.dtype import int64
 from weft.base.errors import ShapeError
@@ -15,6 +13,7 @@ from weft.ops.indexing import zeros_like
 from weft.ops.kernels import Native
 from weft.ops.matrix import cast_all
 from weft.ops.op import Op, op
+from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, normalize_axes
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from weft.base.dtype import float32
 from weft.ops import functions as F
 from weft.ops.kernels import Parts
 from weft.ops.op import Op, op
+from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
 from weft.ops.shape import Viewing
 from weft.ops.types import TensorType

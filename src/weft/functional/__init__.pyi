@@ -1,0 +1,589 @@
+"""The functions of all operators; written by weft.ops.make_stubs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.dtype import DType
+from weft.imperative.tensor import Tensor
+
+Operand = Tensor | float
+
+
+def abs(x: Operand, /) -> Tensor:
+    """The magnitude of x."""
+
+def acos(x: Operand, /) -> Tensor:
+    """The angle in radians, from 0 to pi, whose cosine is x: NaN outside of -1..1."""
+
+def acosh(x: Operand, /) -> Tensor:
+    """The inverse of the hyperbolic cosine: NaN below 1."""
+
+def adaptive_avg_pool2d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
+    """Averages over windows that are chosen so that the result has these sizes."""
+
+def adaptive_max_pool2d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
+    """Maxima over windows that are chosen so that the result has these sizes."""
+
+def add(a: Operand, b: Operand, /) -> Tensor:
+    """a + b; for booleans their or."""
+
+def all(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """Whether all are true along axes."""
+
+def any(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """Whether at least one is true along axes."""
+
+def argmax(x: Operand, /, axis: int | None=None, *, keepdims: bool=False) -> Tensor:
+    """The place of the greatest value along an axis; of equal ones the first, and of NaN the first."""
+
+def argmin(x: Operand, /, axis: int | None=None, *, keepdims: bool=False) -> Tensor:
+    """The place of the least value along an axis; of equal ones the first, and of NaN the first."""
+
+def argsort(x: Operand, /, axis: int=-1, *, descending: bool=False, stable: bool=True) -> Tensor:
+    """The indices that sort x along an axis, the least first; NaN last."""
+
+def asin(x: Operand, /) -> Tensor:
+    """The angle in radians, from -pi/2 to pi/2, whose sine is x: NaN outside of -1..1."""
+
+def asinh(x: Operand, /) -> Tensor:
+    """The inverse of the hyperbolic sine."""
+
+def atan(x: Operand, /) -> Tensor:
+    """The angle in radians, from -pi/2 to pi/2, whose tangent is x."""
+
+def atan2(a: Operand, b: Operand, /) -> Tensor:
+    """The angle of the point (b, a) in radians, from -pi to pi."""
+
+def atanh(x: Operand, /) -> Tensor:
+    """The inverse of the hyperbolic tangent: infinities for -1 and 1, NaN outside."""
+
+def avg_pool1d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, count_include_pad: bool=True, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
+    """The average of every window."""
+
+def avg_pool2d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, count_include_pad: bool=True, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
+    """The average of every window."""
+
+def avg_pool3d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, count_include_pad: bool=True, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
+    """The average of every window."""
+
+def batch_norm(x: Operand, running_mean: Operand | None=None, running_var: Operand | None=None, weight: Operand | None=None, bias: Operand | None=None, training: bool=False, momentum: float=0.1, eps: float=1e-05) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias for each channel, the sizes of axis 1."""
+
+def bernoulli(p: Operand, /, *, dtype: DType | str | type[Any] | None=None) -> Tensor:
+    """1 with probability p, else 0, each element for itself."""
+
+def binary_cross_entropy(x: Operand, target: Operand, weight: Operand | None=None, reduction: str='mean') -> Tensor:
+    """-(target log(x) + (1 - target) log(1 - x)), with logarithms of at least -100."""
+
+def binary_cross_entropy_with_logits(x: Operand, target: Operand, weight: Operand | None=None, pos_weight: Operand | None=None, reduction: str='mean') -> Tensor:
+    """binary_cross_entropy of sigmoid(x), finite for all finite x."""
+
+def bitwise_and(a: Operand, b: Operand, /) -> Tensor:
+    """The bits that both a and b have: a & b."""
+
+def bitwise_invert(x: Operand, /) -> Tensor:
+    """All bits changed: ~x; for booleans their not."""
+
+def bitwise_left_shift(a: Operand, b: Operand, /) -> Tensor:
+    """a * 2**b by moving bits to the left: a << b."""
+
+def bitwise_or(a: Operand, b: Operand, /) -> Tensor:
+    """The bits that a or b has: a | b."""
+
+def bitwise_right_shift(a: Operand, b: Operand, /) -> Tensor:
+    """floor(a / 2**b) by moving bits to the right: a >> b."""
+
+def bitwise_xor(a: Operand, b: Operand, /) -> Tensor:
+    """The bits in which a and b differ: a ^ b."""
+
+def broadcast_arrays(*x: Operand | Sequence[Operand]) -> tuple[Tensor, ...]:
+    """Views of arrays, repeated to the shape that all fit."""
+
+def broadcast_to(x: Operand, /, shape: Sequence[int]) -> Tensor:
+    """A view in a larger shape, whose new dimensions repeat the same elements; those cannot be written."""
+
+def cast(x: Operand, /, dtype: DType | str | type[Any]) -> Tensor:
+    """The elements as another type, converted as NumPy's astype does."""
+
+def cbrt(x: Operand, /) -> Tensor:
+    """The cube root of x, negative for negative numbers."""
+
+def ceil(x: Operand, /) -> Tensor:
+    """The least whole number that is at least x."""
+
+def celu(x: Operand, /, alpha: float=1.0) -> Tensor:
+    """x where it is positive, else alpha (exp(x / alpha) - 1)."""
+
+def chunk(x: Operand, /, chunks: int, axis: int=0) -> tuple[Tensor, ...]:
+    """At most `chunks` views of equal size along an axis, the last one smaller if need be."""
+
+def clip(x: Operand, min: Operand | None=None, max: Operand | None=None) -> Tensor:
+    """x, but at least min and at most max: minimum(maximum(x, min), max)."""
+
+def concat(*x: Operand | Sequence[Operand], axis: int | None=0) -> Tensor:
+    """Arrays one after the other along an axis."""
+
+def conv1d(x: Operand, weight: Operand, bias: Operand | None=None, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """The convolution (in fact the cross-correlation) of sequences, in groups of channels."""
+
+def conv2d(x: Operand, weight: Operand, bias: Operand | None=None, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """The convolution (in fact the cross-correlation) of images, in groups of channels."""
+
+def conv3d(x: Operand, weight: Operand, bias: Operand | None=None, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """The convolution (in fact the cross-correlation) of volumes, in groups of channels."""
+
+def conv_transpose1d(x: Operand, weight: Operand, bias: Operand | None=None, stride: int | Sequence[int]=1, padding: int | Sequence[int]=0, output_padding: int | Sequence[int]=0, groups: int=1, dilation: int | Sequence[int]=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """The transpose of conv1d: the gradient of its x, for upsampling sequences."""
+
+def conv_transpose2d(x: Operand, weight: Operand, bias: Operand | None=None, stride: int | Sequence[int]=1, padding: int | Sequence[int]=0, output_padding: int | Sequence[int]=0, groups: int=1, dilation: int | Sequence[int]=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """The transpose of conv2d: the gradient of its x, for upsampling images."""
+
+def conv_transpose3d(x: Operand, weight: Operand, bias: Operand | None=None, stride: int | Sequence[int]=1, padding: int | Sequence[int]=0, output_padding: int | Sequence[int]=0, groups: int=1, dilation: int | Sequence[int]=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """The transpose of conv3d: the gradient of its x, for upsampling volumes."""
+
+def copysign(a: Operand, b: Operand, /) -> Tensor:
+    """The magnitude of a with the sign of b."""
+
+def cos(x: Operand, /) -> Tensor:
+    """The cosine of x radians: NaN for infinities."""
+
+def cosh(x: Operand, /) -> Tensor:
+    """The hyperbolic cosine of x."""
+
+def cosine_similarity(x1: Operand, x2: Operand, /, axis: int=1, eps: float=1e-08) -> Tensor:
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along an axis."""
+
+def count_nonzero(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """How many are not 0 along axes."""
+
+def cross_entropy(x: Operand, target: Operand, weight: Operand | None=None, ignore_index: int=-100, reduction: str='mean', label_smoothing: float=0.0) -> Tensor:
+    """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x)))."""
+
+def cumulative_prod(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
+    """The product of a row up to each of its elements, with it."""
+
+def cumulative_sum(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
+    """The sum of a row up to each of its elements, with it."""
+
+def diagonal(x: Operand, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor:
+    """A view of the elements at equal places of two axes, as a new last dimension."""
+
+def divide(a: Operand, b: Operand, /) -> Tensor:
+    """a / b as real numbers."""
+
+def dropout(x: Operand, /, p: float=0.5, training: bool=True) -> Tensor:
+    """Zeros with probability p, else x / (1 - p), if training; else x."""
+
+def einsum(equation: str, *x: Operand | Sequence[Operand]) -> Tensor:
+    """Sums of products by Einstein's convention: einsum("ij,jk->ik", a, b) is the product of matrices."""
+
+def elu(x: Operand, /, alpha: float=1.0) -> Tensor:
+    """x where it is positive, else alpha (exp(x) - 1)."""
+
+def embedding(indices: Operand, table: Operand, /, padding_idx: int | None=None, *, num_embeddings: int | None=None, embedding_dim: int | None=None) -> Tensor:
+    """Rows of a table: y[..., :] = table[indices[...], :]."""
+
+def equal(a: Operand, b: Operand, /) -> Tensor:
+    """Whether a = b."""
+
+def erf(x: Operand, /) -> Tensor:
+    """The error function: 2 / sqrt(pi) times the integral of exp(-t * t) from 0 to x."""
+
+def erfc(x: Operand, /) -> Tensor:
+    """1 - erf(x), exact to the last digits where that is small."""
+
+def exp(x: Operand, /) -> Tensor:
+    """e to the power of x."""
+
+def exp2(x: Operand, /) -> Tensor:
+    """2 to the power of x."""
+
+def expand_dims(x: Operand, /, axis: int | Sequence[int]=0) -> Tensor:
+    """A view with new dimensions of size 1 at these places of the result."""
+
+def expm1(x: Operand, /) -> Tensor:
+    """exp(x) - 1, exact to the last digits near 0."""
+
+def flatten(x: Operand, /, start_axis: int=0, end_axis: int=-1) -> Tensor:
+    """x with the dimensions from start_axis to end_axis as one; a view where strides allow it."""
+
+def flip(x: Operand, /, axis: int | Sequence[int] | None=None) -> Tensor:
+    """A view with the elements in reverse order along axes."""
+
+def floor(x: Operand, /) -> Tensor:
+    """The greatest whole number that is at most x."""
+
+def floor_divide(a: Operand, b: Operand, /) -> Tensor:
+    """The greatest whole number that is at most a / b."""
+
+def fmax(a: Operand, b: Operand, /) -> Tensor:
+    """The larger of a and b; if one is NaN, the other."""
+
+def fmin(a: Operand, b: Operand, /) -> Tensor:
+    """The smaller of a and b; if one is NaN, the other."""
+
+def fmod(a: Operand, b: Operand, /) -> Tensor:
+    """a - b * trunc(a / b): what division leaves, with the sign of a."""
+
+def gelu(x: Operand, /, approximate: str='none') -> Tensor:
+    """x times the normal distribution's function: x P(X <= x); approximate="tanh" uses its formula by tanh."""
+
+def glu(x: Operand, /, axis: int=-1) -> Tensor:
+    """The first half of x along an axis times the sigmoid of its second half."""
+
+def greater(a: Operand, b: Operand, /) -> Tensor:
+    """Whether a > b."""
+
+def greater_equal(a: Operand, b: Operand, /) -> Tensor:
+    """Whether a >= b."""
+
+def group_norm(x: Operand, num_groups: int, weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of groups of a sample's channels."""
+
+def gru(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], bidirectional: bool=False) -> tuple[Tensor, Tensor]:
+    """Layers of gated recurrent units: r, z = sigmoid(W_ih x + b_ih + W_hh h + b_hh) of their rows,"""
+
+def hard_sigmoid(x: Operand, /) -> Tensor:
+    """min(max(x / 6 + 1/2, 0), 1): a sigmoid of three straight pieces."""
+
+def hard_swish(x: Operand, /) -> Tensor:
+    """x min(max(x / 6 + 1/2, 0), 1): x times its hard_sigmoid."""
+
+def hardshrink(x: Operand, /, lambd: float=0.5) -> Tensor:
+    """x, but 0 within lambd of 0. NaN stays NaN."""
+
+def hardtanh(x: Operand, /, min_val: float=-1.0, max_val: float=1.0) -> Tensor:
+    """x, but at least min_val and at most max_val. NaN stays NaN; the gradient at both is 0."""
+
+def huber_loss(x: Operand, target: Operand, /, reduction: str='mean', delta: float=1.0) -> Tensor:
+    """delta (|d| - delta / 2) where |d| > delta, else d^2 / 2, with d = x - target."""
+
+def hypot(a: Operand, b: Operand, /) -> Tensor:
+    """sqrt(a**2 + b**2), without overflow on the way."""
+
+def index_get(x: Operand, *indices: Operand | Sequence[Operand], axes: Sequence[int], position: int=0) -> Tensor:
+    """Elements or slices at indices for several axes: what x[i, :, j] with arrays i, j means."""
+
+def index_put(x: Operand, updates: Operand, *indices: Operand | Sequence[Operand], axes: Sequence[int], position: int=0, mode: str='set') -> Tensor:
+    """x, but the elements that index_get would read are combined with updates, in row-major order of the indices."""
+
+def instance_norm(x: Operand, weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each channel of each sample."""
+
+def isclose(a: Operand, b: Operand, /, rtol: float=1e-05, atol: float=1e-08, equal_nan: bool=False) -> Tensor:
+    """Whether |a - b| <= atol + rtol * |b|."""
+
+def isfinite(x: Operand, /) -> Tensor:
+    """Whether x is neither infinite nor NaN."""
+
+def isinf(x: Operand, /) -> Tensor:
+    """Whether x is infinite."""
+
+def isnan(x: Operand, /) -> Tensor:
+    """Whether x is NaN."""
+
+def kl_div(x: Operand, target: Operand, /, reduction: str='mean', log_target: bool=False) -> Tensor:
+    """target (log(target) - x): what x, logarithms of probabilities, lacks of the probabilities target."""
+
+def l1_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
+    """|x - target|: the absolute error. The gradient at 0 is 0."""
+
+def layer_norm(x: Operand, normalized_shape: int | Sequence[int], weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each row of the last dimensions."""
+
+def leaky_relu(x: Operand, /, negative_slope: float=0.01) -> Tensor:
+    """x where it is positive, else negative_slope times x."""
+
+def lerp(a: Operand, b: Operand, weight: Operand, /) -> Tensor:
+    """a + weight * (b - a): from a at weight 0 to b at weight 1, exact at both."""
+
+def less(a: Operand, b: Operand, /) -> Tensor:
+    """Whether a < b."""
+
+def less_equal(a: Operand, b: Operand, /) -> Tensor:
+    """Whether a <= b."""
+
+def linear(x: Operand, weight: Operand, bias: Operand | None=None, *, out_features: int | None=None) -> Tensor:
+    """x W^T + b: a layer whose outputs are linear in its inputs."""
+
+def log(x: Operand, /) -> Tensor:
+    """The natural logarithm of x: -inf for 0, NaN for negative numbers."""
+
+def log10(x: Operand, /) -> Tensor:
+    """The logarithm of x to the base 10: -inf for 0, NaN for negative numbers."""
+
+def log1p(x: Operand, /) -> Tensor:
+    """log(1 + x), exact to the last digits near 0: -inf for -1, NaN below."""
+
+def log2(x: Operand, /) -> Tensor:
+    """The logarithm of x to the base 2: -inf for 0, NaN for negative numbers."""
+
+def log_sigmoid(x: Operand, /) -> Tensor:
+    """log(1 / (1 + exp(-x))), finite for all finite x."""
+
+def log_softmax(x: Operand, /, axis: int=-1) -> Tensor:
+    """x - log(sum(exp(x))) along one axis: the logarithm of softmax, exact where that would be 0."""
+
+def logaddexp(a: Operand, b: Operand, /) -> Tensor:
+    """log(exp(a) + exp(b)), finite wherever the answer is."""
+
+def logical_and(a: Operand, b: Operand, /) -> Tensor:
+    """Whether both are true."""
+
+def logical_not(x: Operand, /) -> Tensor:
+    """Whether x is false."""
+
+def logical_or(a: Operand, b: Operand, /) -> Tensor:
+    """Whether at least one is true."""
+
+def logical_xor(a: Operand, b: Operand, /) -> Tensor:
+    """Whether just one is true."""
+
+def logsumexp(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """log(sum(exp(x))) along axes; finite wherever the answer is."""
+
+def lstm(x: Operand, h0: Operand, c0: Operand, *parameters: Operand | Sequence[Operand], bidirectional: bool=False) -> tuple[Tensor, Tensor, Tensor]:
+    """Layers of long short-term memory: at every step i, f, g, o = x W_ih^T + b_ih + h W_hh^T + b_hh,"""
+
+def masked_fill(x: Operand, mask: Operand, /, value: float) -> Tensor:
+    """x with value where the mask is true."""
+
+def matmul(a: Operand, b: Operand, /) -> Tensor:
+    """The product of matrices: y[..., i, j] = sum over k of a[..., i, k] b[..., k, j]."""
+
+def matrix_transpose(x: Operand, /) -> Tensor:
+    """A view with the last two dimensions exchanged."""
+
+def max(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """The greatest value along axes; NaN if there is one."""
+
+def max_pool1d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
+    """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones."""
+
+def max_pool2d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
+    """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones."""
+
+def max_pool3d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
+    """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones."""
+
+def maximum(a: Operand, b: Operand, /) -> Tensor:
+    """The larger of a and b; NaN if one is NaN."""
+
+def mean(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """The arithmetic mean along axes."""
+
+def meshgrid(*x: Operand | Sequence[Operand], indexing: str='xy') -> tuple[Tensor, ...]:
+    """Views of rows, each along its own dimension of one grid."""
+
+def min(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """The least value along axes; NaN if there is one."""
+
+def minimum(a: Operand, b: Operand, /) -> Tensor:
+    """The smaller of a and b; NaN if one is NaN."""
+
+def mish(x: Operand, /) -> Tensor:
+    """x tanh(log(1 + exp(x)))."""
+
+def moveaxis(x: Operand, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """A view with some dimensions at other places, the others in their order."""
+
+def mse_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
+    """(x - target)^2: the squared error."""
+
+def multiply(a: Operand, b: Operand, /) -> Tensor:
+    """a * b; for booleans their and."""
+
+def negative(x: Operand, /) -> Tensor:
+    """-x."""
+
+def nll_loss(x: Operand, target: Operand, weight: Operand | None=None, ignore_index: int=-100, reduction: str='mean') -> Tensor:
+    """-weight[t] x[t]: the loss of predicting class t by logarithms of probabilities x."""
+
+def not_equal(a: Operand, b: Operand, /) -> Tensor:
+    """Whether a and b differ."""
+
+def one_hot(x: Operand, /, num_classes: int) -> Tensor:
+    """1 at the place that x names, in a new last dimension, 0 elsewhere."""
+
+def outer(x1: Operand, x2: Operand, /) -> Tensor:
+    """The products of all pairs: y[i, j] = x1[i] x2[j]."""
+
+def pad(x: Operand, /, pad: Sequence[int], mode: str='constant', value: float=0.0) -> Tensor:
+    """x with borders: pad[0] before and pad[1] after the last axis, pad[2] and pad[3] the one before, and so on."""
+
+def permute_dims(x: Operand, /, axes: Sequence[int]) -> Tensor:
+    """A view with the dimensions in the order of axes."""
+
+def positive(x: Operand, /) -> Tensor:
+    """+x: the same numbers."""
+
+def pow(a: Operand, b: Operand, /) -> Tensor:
+    """a to the power of b."""
+
+def prelu(x: Operand, weight: Operand, /) -> Tensor:
+    """x where it is positive, else weight times x; a learnt leaky_relu."""
+
+def prod(x: Operand, /, axis: int | Sequence[int] | None=None, *, dtype: DType | str | type[Any] | None=None, keepdims: bool=False) -> Tensor:
+    """The product along axes."""
+
+def put_along_axis(x: Operand, indices: Operand, updates: Operand, /, axis: int=-1, mode: str='set') -> Tensor:
+    """x, but y[..., indices[..., j, ...], ...] is combined with updates[..., j, ...], in the order of j."""
+
+def reciprocal(x: Operand, /) -> Tensor:
+    """1 / x."""
+
+def relu(x: Operand, /) -> Tensor:
+    """max(x, 0). NaN stays NaN; the gradient at 0 is 0."""
+
+def relu6(x: Operand, /) -> Tensor:
+    """min(max(x, 0), 6). NaN stays NaN; the gradient at 0 and 6 is 0."""
+
+def remainder(a: Operand, b: Operand, /) -> Tensor:
+    """a - b * floor(a / b): what division leaves, with the sign of b."""
+
+def repeat(x: Operand, /, repeats: int, axis: int | None=None) -> Tensor:
+    """Every element several times, one after the other."""
+
+def reshape(x: Operand, /, shape: Sequence[int]) -> Tensor:
+    """The same elements in another shape, in row-major order; one size may be -1. A view where strides allow it."""
+
+def rms_norm(x: Operand, normalized_shape: int | Sequence[int], weight: Operand | None=None, eps: float | None=None) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight, with the mean of each row of the last dimensions."""
+
+def rnn(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], nonlinearity: str='tanh', bidirectional: bool=False) -> tuple[Tensor, Tensor]:
+    """Layers of plain recurrent units: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu of it."""
+
+def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | None=None) -> Tensor:
+    """The elements moved along axes; what leaves at one end comes in at the other."""
+
+def round(x: Operand, /) -> Tensor:
+    """The whole number nearest to x; of two equally near ones the even one."""
+
+def rsqrt(x: Operand, /) -> Tensor:
+    """1 / sqrt(x): inf for 0, NaN for negative numbers."""
+
+def scaled_dot_product_attention(q: Operand, k: Operand, v: Operand, mask: Operand | None=None, is_causal: bool=False, scale: float | None=None) -> Tensor:
+    """softmax(scale q k^T + mask) v."""
+
+def searchsorted(x1: Operand, x2: Operand, /, *, side: str='left') -> Tensor:
+    """Where values would be inserted into a sorted array so that it stays sorted."""
+
+def selu(x: Operand, /) -> Tensor:
+    """1.0507 x where it is positive, else 1.0507 times 1.67326 (exp(x) - 1)."""
+
+def sigmoid(x: Operand, /) -> Tensor:
+    """1 / (1 + exp(-x)), exact to the last digits on both sides."""
+
+def sign(x: Operand, /) -> Tensor:
+    """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN."""
+
+def signbit(x: Operand, /) -> Tensor:
+    """Whether x has a minus sign, as -0.0 has and as NaN may have."""
+
+def silu(x: Operand, /) -> Tensor:
+    """x sigmoid(x), also called swish."""
+
+def sin(x: Operand, /) -> Tensor:
+    """The sine of x radians: NaN for infinities."""
+
+def sinh(x: Operand, /) -> Tensor:
+    """The hyperbolic sine of x."""
+
+def slice(x: Operand, /, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int] | None=None, axes: Sequence[int] | None=None) -> Tensor:
+    """A view of the elements from starts to before stops, every steps-th, along axes, as Python's slices take them."""
+
+def smooth_l1_loss(x: Operand, target: Operand, /, reduction: str='mean', beta: float=1.0) -> Tensor:
+    """|d| - beta / 2 where |d| >= beta, else d^2 / (2 beta), with d = x - target."""
+
+def softmax(x: Operand, /, axis: int=-1) -> Tensor:
+    """exp(x) / sum(exp(x)) along one axis, shifted so that it never overflows."""
+
+def softplus(x: Operand, /, beta: float=1.0, threshold: float=20.0) -> Tensor:
+    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
+
+def softshrink(x: Operand, /, lambd: float=0.5) -> Tensor:
+    """x brought nearer to 0 by lambd, and 0 within lambd of it. NaN stays NaN."""
+
+def softsign(x: Operand, /) -> Tensor:
+    """x / (1 + |x|)."""
+
+def sort(x: Operand, /, axis: int=-1, *, descending: bool=False, stable: bool=True) -> Tensor:
+    """x sorted along an axis, the least first; NaN last."""
+
+def split(x: Operand, /, sizes: int | Sequence[int], axis: int=0) -> tuple[Tensor, ...]:
+    """Views of sizes along an axis, one after the other."""
+
+def sqrt(x: Operand, /) -> Tensor:
+    """The square root of x: NaN for negative numbers."""
+
+def square(x: Operand, /) -> Tensor:
+    """x * x."""
+
+def squeeze(x: Operand, /, axis: int | Sequence[int]) -> Tensor:
+    """A view without these dimensions of size 1."""
+
+def stack(*x: Operand | Sequence[Operand], axis: int=0) -> Tensor:
+    """Arrays side by side along a new axis."""
+
+def std(x: Operand, /, axis: int | Sequence[int] | None=None, *, correction: float=0, keepdims: bool=False) -> Tensor:
+    """The standard deviation along axes: the square root of the variance."""
+
+def subtract(a: Operand, b: Operand, /) -> Tensor:
+    """a - b."""
+
+def sum(x: Operand, /, axis: int | Sequence[int] | None=None, *, dtype: DType | str | type[Any] | None=None, keepdims: bool=False) -> Tensor:
+    """The sum along axes."""
+
+def swapaxes(x: Operand, /, axis1: int, axis2: int) -> Tensor:
+    """A view with two dimensions exchanged."""
+
+def take(x: Operand, indices: Operand, /, axis: int | None=None) -> Tensor:
+    """The slices of x at these indices along an axis."""
+
+def take_along_axis(x: Operand, indices: Operand, /, axis: int=-1) -> Tensor:
+    """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, at each place others."""
+
+def tan(x: Operand, /) -> Tensor:
+    """The tangent of x radians: NaN for infinities."""
+
+def tanh(x: Operand, /) -> Tensor:
+    """The hyperbolic tangent of x."""
+
+def tanhshrink(x: Operand, /) -> Tensor:
+    """x - tanh(x)."""
+
+def tensordot(x1: Operand, x2: Operand, /, *, axes: int | Sequence[Sequence[int]]=2) -> Tensor:
+    """The sum of products over several axes of both: those of a that are left, then those of b that are left."""
+
+def threshold(x: Operand, /, threshold: float, value: float) -> Tensor:
+    """x where it is more than threshold, else value."""
+
+def tile(x: Operand, /, repetitions: Sequence[int]) -> Tensor:
+    """x repeated as a whole along each dimension."""
+
+def topk(x: Operand, /, k: int, axis: int=-1, *, largest: bool=True, sorted: bool=True) -> tuple[Tensor, Tensor]:
+    """The k greatest elements along an axis, the greatest first, and their indices."""
+
+def tril(x: Operand, /, k: int=0) -> Tensor:
+    """The elements on and below the k-th diagonal of the last two dimensions, 0 above it."""
+
+def triu(x: Operand, /, k: int=0) -> Tensor:
+    """The elements on and above the k-th diagonal of the last two dimensions, 0 below it."""
+
+def trunc(x: Operand, /) -> Tensor:
+    """The whole number nearest to x that is not farther from 0."""
+
+def unstack(x: Operand, /, axis: int=0) -> tuple[Tensor, ...]:
+    """The arrays that lie side by side along an axis, without that axis, as views."""
+
+def var(x: Operand, /, axis: int | Sequence[int] | None=None, *, correction: float=0, keepdims: bool=False) -> Tensor:
+    """The variance along axes: the sum of (x - mean)^2, divided by their number less correction."""
+
+def vecdot(x1: Operand, x2: Operand, /, *, axis: int=-1) -> Tensor:
+    """The dot products of vectors along an axis; nothing is conjugated."""
+
+def vector_norm(x: Operand, /, axis: int | Sequence[int] | None=None, keepdims: bool=False, ord: float=2) -> Tensor:
+    """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord."""
+
+def where(condition: Operand, x1: Operand, x2: Operand, /) -> Tensor:
+    """x1 where the condition holds, else x2."""

@@ -1,0 +1,414 @@
+"""Operators from a function of elements: ``simple_op``.
+
+>>> import weft as wf
+>>> @wf.simple_op
+... def smooth_l1(x, *, sigma=1.0):
+...     '''|x| - 1 / (2 s) where |x| > 1 / s, else s x^2 / 2, with s = sigma^2.'''
+...     s = sigma * sigma
+...     return wf.where(abs(x) > 1 / s, abs(x) - 0.5 / s, 0.5 * s * x * x)
+>>> smooth_l1(wf.tensor([-2., 0.5]))
+tensor([1.5  , 0.125], dtype=float32, device=cpu:0)
+>>> wf.grad(lambda x: smooth_l1(x, sigma=2.0).sum())(wf.tensor([-2., 0.125]))
+tensor([-1. ,  0.5], dtype=float32, device=cpu:0)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, overload
+
+from weft.base.dtype import DType, bool_, float32
+from weft.base.errors import ShapeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops import registry
+from weft.ops.node import Value, constant
+from weft.ops.op import op
+from weft.ops.pointwise import Pointwise, pointwise_gradients, unbroadcast
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType, broadcast_shapes, promote
+
+__all__ = ["SimpleFunction", "SimpleOp", "simple_op"]
+
+Scalar = e.Scalar
+RESOURCES = ("temp_space",)
+HINT = (
+    "an element has no value before the kernel runs: use wf.where for if, wf.minimum and wf.maximum for min and max, "
+    "& | ~ for and, or, not, and wf.exp, wf.tanh, ... for functions of the module math"
+)
+
+
+class SimpleOp(Pointwise):
+    """Base of the classes that simple_op makes.
+
+    function: the function of elements. rule: that of its gradient, or None. shape_rule: the shape that the operands are
+    repeated to, from theirs. resources, in_place: as they were declared.
+    """
+
+    family: ClassVar[str] = "simple"
+    function: ClassVar[Callable[..., Any]]
+    rule: ClassVar[Callable[..., Any] | None] = None
+    shape_rule: ClassVar[Callable[..., Sequence[int]] | None] = None
+    resources: ClassVar[tuple[str, ...]] = ()
+    in_place: ClassVar[tuple[tuple[int, int], ...]] = ()
+
+    def scalar(self, *x: Scalar | None) -> Scalar:
+        """One element: the function, called with elements and attributes."""
+        made = type(self).function(*x, **self.values())
+        if not isinstance(made, Scalar):
+            raise TypeError(f"{self.name}: must return an expression of its elements, got {made!r}")
+        like = next(each for each in x if each is not None)
+        return made if made.dtype == "bool" else e.cast(made, like.dtype)
+
+    def trial(self, dtype: str, missing: Sequence[bool]) -> Scalar:
+        """The expression for elements of a type. Raises TypeError where it is not defined."""
+        numbers = [a.name for a in self.attributes if a.runtime and getattr(self, a.name, None) is not None]
+        bound: Any = self.with_runtime({name: e.parameter(k, dtype) for k, name in enumerate(numbers)})
+        made: Scalar = bound.scalar(*(None if no else e.load(k, dtype) for k, no in enumerate(missing)))
+        if dtype not in e.FLOATS and any(part.op == "div" for part in e.walk(made)):
+            raise TypeError(f"/ of {dtype}")  # is a fraction
+        return made
+
+    def compute_dtype(self, *inputs: TensorType | None) -> DType:
+        """That of the operands and numbers together; float32 for integers that the function is not defined on."""
+        numbers = [kind_of(getattr(self, a.name)) for a in self.attributes if a.runtime]
+        common = promote(*(t for t in (*inputs, *numbers) if t is not None))
+        if common.kind != "float":
+            try:
+                self.trial(common.name, [t is None for t in inputs])
+            except (TypeError, OverflowError):
+                return float32
+        return common
+
+    def infer(self, *inputs: TensorType | None) -> TensorType:
+        found = super().infer(*inputs)
+        made = self.trial(found.dtype.name, [t is None for t in inputs])
+        if self.shape_rule is None:
+            return found.like(dtype=bool_) if made.dtype == "bool" else found
+        named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None}
+        shape = tuple(self.shape_rule(*(None if t is None else t.shape for t in inputs)))
+        whole = found.like(shape, bool_ if made.dtype == "bool" else None)
+        if broadcast_shapes(self.name, {**named, "the shape given": whole}) != shape:
+            raise self.fail(ShapeError, f"operands do not fit into the shape {shape}", **named)
+        return whole
+
+    def vjp(self, *values: Any) -> tuple[Any, ...]:
+        """By the rule that was given, else by symbolic differentiation."""
+        *inputs, y, dy = values
+        if y.dtype.kind != "float":
+            return (None,) * len(inputs)
+        if self.rule is None:
+            return pointwise_gradients(self, inputs, y, dy)
+        types = [None if x is None else x.type for x in inputs]
+        common = self.compute_dtype(*types)
+        given = {
+            a.name: getattr(self, a.name) for a in self.attributes if isinstance(getattr(self, a.name), Value)
+        }
+        plain = (
+            self.with_runtime(dict.fromkeys(given, 0.0)) if given else self
+        )  # the operands have their types
+        known = {"dy": dy, "y": y} | {i.name: x for i, x in zip(self.inputs, inputs, strict=True)} | given
+        reads = tuple(name for name in inspect.signature(self.rule).parameters if name in known)
+        gradients: list[Any] = []
+        for k, x in enumerate(inputs):
+            if x is None or x.dtype.kind != "float" or x.type.weak:
+                gradients.append(None)
+                continue
+            dtypes = (*(common for _ in reads), x.dtype)
+            operands = [known[name] for name in reads]
+            dx = F.simple_gradient(*operands, of=plain, wrt=k, reads=reads, dtypes=dtypes)
+            gradients.append(unbroadcast(dx, x))
+        return tuple(gradients)
+
+    def slopes(self, named: dict[str, Any]) -> list[Any]:
+        """What the rule gives, for each input; named: what it reads of dy, y, inputs and attributes."""
+        assert self.rule is not None
+        wanted = inspect.signature(self.rule).parameters
+        values = {name: named[name] if name in named else getattr(self, name) for name in wanted}
+        places = [values.pop(name) for name, p in wanted.items() if p.kind is p.POSITIONAL_ONLY]
+        made = type(self).rule(*places, **values)  # type: ignore[misc]
+        listed = list(made) if isinstance(made, tuple | list) else [made]
+        if len(listed) != len(self.inputs) or not all(
+            isinstance(x, Scalar | int | float | None) for x in listed
+        ):
+            raise TypeError(
+                f"{self.name}: its gradient must return {_expressions(len(self.inputs))}, got {made!r}"
+            )
+        return listed
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        if any(a.default is a.REQUIRED for a in cls.attributes):
+            return
+        for shape in ((2, 3), (), (0, 4), (33,)):
+            yield Sample(*(arrays(shape) for _ in cls.inputs))
+
+
+@op
+class SimpleGradient(Pointwise):
+    """The gradient of a SimpleOp by its rule, with respect to input wrt.
+
+    reads: names of the operands, as the rule has them. dtypes: what those are converted to, then the result's.
+    """
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    of: object
+    wrt: int
+    reads: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+
+    def scalar(self, *x: Scalar | None) -> Scalar:
+        """One element of the gradient."""
+        of: Any = self.of
+        made = of.slopes(dict(zip(self.reads, x, strict=True)))[self.wrt]
+        dtype = self.dtypes[-1].name
+        return e.cast(made, dtype) if isinstance(made, Scalar) else e.constant(made or 0, dtype)
+
+    def infer(self, *operands: TensorType | None) -> TensorType:
+        named = {name: t for name, t in zip(self.reads, operands, strict=True) if t is not None}
+        strong = [t for t in named.values() if not t.weak] or [*named.values()]
+        return TensorType(broadcast_shapes(self.name, named), self.dtypes[-1], strong[0].device)
+
+    def compute_dtype(self, *operands: TensorType | None) -> DType:
+        return self.dtypes[-1]
+
+    def operand_dtypes(self, *operands: TensorType | None) -> tuple[DType, ...]:
+        return self.dtypes[:-1]
+
+
+class SimpleFunction:
+    """What simple_op makes: call it as any function of operators. operator: the class behind it."""
+
+    def __new__(cls, operator: type[SimpleOp]) -> SimpleFunction:
+        # A class for each, whose __call__ is the native function: no frame of ours hides the user's line from errors.
+        return object.__new__(type("SimpleFunction", (cls,), {"__module__": __name__}))
+
+    def __init__(self, operator: type[SimpleOp]) -> None:
+        self.operator = operator
+        self.__name__, self.__doc__, self.__module__ = operator.name, operator.__doc__, operator.__module__
+        self.__signature__ = inspect.signature(operator.function)
+        self.__wrapped__ = operator.function
+        self._publish()
+
+    def _publish(self) -> None:
+        op(self.operator)
+        type(self).__call__ = staticmethod(registry.function(self.operator.name))  # type: ignore[method-assign]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError  # replaced for each
+
+    def __repr__(self) -> str:
+        return f"<simple_op {self.__name__}{self.__signature__}>"
+
+    def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator: the gradient of each input's element (one, or a tuple), instead of the derived one.
+
+        The names of its parameters say what it reads, and so what is kept for it: dy, the gradient of the result;
+        y, the result, unless an input is called that; inputs; attributes. What it does not name is not kept.
+        Raises TypeError for any other name, and if it does not return expressions.
+
+        >>> import weft as wf
+        >>> @wf.simple_op
+        ... def clipped(x, *, most=1.0):
+        ...     return wf.minimum(x, most)
+        >>> @clipped.gradient  # straight through
+        ... def _(dy):
+        ...     return dy
+        >>> wf.grad(lambda x: clipped(x).sum())(wf.tensor([0., 9.]))
+        tensor([1., 1.], dtype=float32, device=cpu:0)
+        """
+        cls = self.operator
+        known = ["dy", "y", *(i.name for i in cls.inputs), *(a.name for a in cls.attributes)]
+        for name, p in inspect.signature(rule).parameters.items():
+            if name not in known or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                raise TypeError(
+                    f"{cls.name}: its gradient names {name}; there are: {', '.join(dict.fromkeys(known))}"
+                )
+        before, cls.rule = cls.rule, staticmethod(rule)
+        try:
+            if (made := _example(cls)) is not None:
+                names = ["dy", "y", *(i.name for i in cls.inputs)]
+                _first_defined(
+                    cls, lambda dtype: made.slopes({n: e.load(k, dtype) for k, n in enumerate(names)})
+                )
+        except BaseException:
+            cls.rule = before
+            raise
+        self._publish()  # plans know the old gradient
+        return rule
+
+
+@overload
+def simple_op(function: Callable[..., Any], /) -> SimpleFunction: ...
+
+
+@overload
+def simple_op(
+    *,
+    shape: Callable[..., Sequence[int]] | None = None,
+    resources: Sequence[str] = (),
+    inplace: Sequence[tuple[int, int]] = (),
+) -> Callable[[Callable[..., Any]], SimpleFunction]: ...
+
+
+def simple_op(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    shape: Callable[..., Sequence[int]] | None = None,
+    resources: Sequence[str] = (),
+    inplace: Sequence[tuple[int, int]] = (),
+) -> Any:
+    """Decorator: makes an operator of a function of elements; with arguments or without.
+
+    The function's positional parameters are the inputs, one with the default None may be missing; keyword-only ones are
+    attributes. It is written with arithmetic, comparisons, & | ~, abs and any pointwise function of weft (wf.exp,
+    wf.where, F.gelu, other simple operators). Inputs are repeated to one shape and converted to one type; integers that
+    the function is not defined on become float32. An attribute that is a number is given to the compiled kernel at each
+    call, so that a new value costs nothing; bools, strings, and attributes annotated ``int`` are part of the kernel.
+
+    shape: from the inputs' shapes the one that they are repeated to, where it is not the usual one. resources:
+    "temp_space" is accepted, and never needed. inplace: (input, output) pairs that may share memory; the planner finds
+    those by itself, so this is only checked. The gradient is derived, or given: see SimpleFunction.gradient.
+    Made again in the same module (a cell of a notebook that runs again), it takes the earlier one's place.
+    Raises TypeError if the function cannot be one of elements, or another module has an operator of its name.
+
+    >>> import weft as wf
+    >>> @wf.simple_op
+    ... def hypotenuse(a, b):
+    ...     return wf.sqrt(a * a + b * b)
+    >>> hypotenuse(wf.tensor([3., 5.]), 12.)
+    tensor([12.369317, 13.      ], dtype=float32, device=cpu:0)
+    """
+    if function is None:
+        return lambda given: _make(given, shape, resources, inplace)
+    return _make(function, shape, resources, inplace)
+
+
+def _make(
+    function: Callable[..., Any],
+    shape: Callable[..., Sequence[int]] | None,
+    resources: Sequence[str],
+    inplace: Sequence[tuple[int, int]],
+) -> SimpleFunction:
+    name = getattr(function, "__name__", "")
+    if not name.isidentifier():
+        raise TypeError(f"simple_op: expected a function with a name, got {function!r}")
+    inputs, annotations, defaults = _parameters(name, function)
+    pairs = tuple((int(a), int(b)) for a, b in inplace)
+    if any(not 0 <= a < len(inputs) or b != 0 for a, b in pairs):
+        raise ValueError(
+            f"{name}: inplace has (input, 0) pairs, input in 0..{len(inputs) - 1}; got {list(inplace)}"
+        )
+    if unknown := [each for each in resources if each not in RESOURCES]:
+        raise ValueError(
+            f"{name}: no resource {unknown[0]!r} for functions of elements; there are: {RESOURCES[0]}"
+        )
+
+    def scalar(self: SimpleOp, *x: Scalar | None) -> Scalar:
+        return SimpleOp.scalar(self, *x)
+
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    scalar.__signature__ = inspect.Signature([itself, *inputs])  # type: ignore[attr-defined]
+    content = {
+        "__module__": function.__module__,
+        "__doc__": inspect.getdoc(function),
+        "__annotations__": annotations,
+        "name": name,
+        "function": staticmethod(function),
+        "scalar": scalar,
+        "shape_rule": None if shape is None else staticmethod(shape),
+        "resources": tuple(resources),
+        "in_place": pairs,
+    }
+    cls: Any = type(
+        "".join(word.capitalize() for word in name.split("_")), (SimpleOp,), {**content, **defaults}
+    )
+    if (made := _example(cls)) is not None:
+        missing = [i.optional for i in cls.inputs]
+        if all(missing):
+            missing[0] = False
+        _first_defined(cls, lambda dtype: made.trial(dtype, missing))
+    return SimpleFunction(cls)
+
+
+def _parameters(
+    name: str, function: Callable[..., Any]
+) -> tuple[list[inspect.Parameter], dict[str, str], dict[str, Any]]:
+    """A function's inputs, and its attributes' annotations and defaults as the class of an operator has them."""
+    inputs: list[inspect.Parameter] = []
+    annotations: dict[str, str] = {}
+    defaults: dict[str, Any] = {}
+    for p in inspect.signature(function).parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise TypeError(f"{name}: *{p.name}: the number of inputs must be known")
+        if p.kind is not p.KEYWORD_ONLY:
+            if p.default not in (p.empty, None):
+                raise TypeError(
+                    f"{name}: {p.name} has a default; attributes come after *, as in f(x, *, {p})"
+                )
+            inputs.append(p.replace(annotation=p.empty))
+            continue
+        if hasattr(SimpleOp, p.name):
+            raise TypeError(
+                f"{name}: an attribute cannot be called {p.name}; operators have that name already"
+            )
+        written = p.annotation if isinstance(p.annotation, str) else getattr(p.annotation, "__name__", "")
+        if written in ("int", "bool", "str"):
+            annotations[p.name] = written
+        elif isinstance(p.default, bool | str):
+            annotations[p.name] = type(p.default).__name__
+        elif p.default is None:
+            annotations[p.name] = "Runtime[float | None]"
+        elif p.default is p.empty or isinstance(p.default, int | float):
+            annotations[p.name] = "Runtime[float]"
+        else:
+            raise TypeError(f"{name}: {p.name} must be a number, a bool or a str, got {p.default!r}")
+        if p.default is not p.empty:
+            defaults[p.name] = p.default
+    if not inputs:
+        raise TypeError(f"{name}: takes no elements; inputs come before *, as in f(x, *, scale=1.0)")
+    return inputs, annotations, defaults
+
+
+def _example(cls: type[SimpleOp]) -> SimpleOp | None:
+    """An operator to try the function with; None if an attribute that decides about the code has no default."""
+    given: dict[str, Any] = {}
+    for a in cls.attributes:
+        if a.default is a.REQUIRED:
+            if not a.runtime:
+                return None
+            given[a.name] = 1.0
+    return cls(**given)
+
+
+def _first_defined(cls: type[SimpleOp], attempt: Callable[[str], object]) -> None:
+    """Try element types until one is accepted. Raises TypeError, that of the first, if none is."""
+    first: TypeError | None = None
+    for dtype in ("float32", "int64", "bool"):
+        try:
+            attempt(dtype)
+        except (TypeError, OverflowError) as error:
+            first = first or (error if isinstance(error, TypeError) else TypeError(str(error)))
+        else:
+            return
+    assert first is not None
+    text = str(first)
+    raise TypeError(text if " return " in text else f"{cls.name}: {text}\n  hint: {HINT}") from first
+
+
+def kind_of(value: Any) -> TensorType | None:
+    """What a number, or what stands for one, is in promotions."""
+    if value is None:
+        return None
+    if isinstance(value, Value):
+        return value.type
+    if isinstance(value, Scalar):
+        return TensorType((), float32, weak=True) if value.dtype in e.FLOATS else constant(1).type
+    return constant(value).type
+
+
+def _expressions(count: int) -> str:
+    return "an expression" if count == 1 else f"{count} expressions, one for each input"

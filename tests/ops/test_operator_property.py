@@ -1,0 +1,288 @@
+"""wf.operator: OperatorProperty and Operator."""
+
+import contextlib
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+from weft.base.dtype import float32
+from weft.ops.node import input_value
+from weft.ops.types import TensorType
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    yield
+    with contextlib.suppress(wf.EngineError):
+        wf.waitall()
+
+
+class Recorder(wf.operator.Operator):
+    """x @ w + running: remembers what it was given."""
+
+    def __init__(self, log, scale):
+        self.log, self.scale = log, scale
+
+    def forward(self, ctx, in_data, req, out_data, aux):
+        self.log.append(("forward", ctx.is_train, list(req), ctx.run_context.operation, len(ctx.requested)))
+        x, w = (a.numpy() for a in in_data)
+        self.assign(out_data[0], req[0], self.scale * x @ w)
+        self.assign(out_data[1], req[1], x.sum(axis=0))
+        aux[0].numpy()[...] += 1
+
+    def backward(self, ctx, out_grad, in_data, out_data, req, in_grad, aux):
+        known = [[a is not None for a in each] for each in (out_grad, in_data, out_data)]
+        self.log.append(("backward", ctx.is_train, list(req), known))
+        dy, (x, w) = out_grad[0].numpy(), (a.numpy() for a in in_data)
+        if req[0] != "null":
+            self.assign(in_grad[0], req[0], self.scale * dy @ w.T)
+        if req[1] != "null":
+            self.assign(in_grad[1], req[1], self.scale * x.T @ dy)
+
+
+LOG = []
+
+
+class ProductProperty(wf.operator.OperatorProperty):
+    """A scaled product that counts its calls."""
+
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def list_arguments(self):
+        return ["x", "w"]
+
+    def list_outputs(self):
+        return ["y", "total"]
+
+    def list_auxiliary_states(self):
+        return ["calls"]
+
+    def num_visible_outputs(self):
+        return 1
+
+    def infer_shape(self, in_shapes):
+        (n, k), w = in_shapes
+        w = w or (k, None)
+        if w[0] != k:
+            raise wf.ShapeError(f"product: inner sizes differ, {k} != {w[0]}")
+        return [(n, k), w], [(n, w[1]), (k,)], [()]
+
+    def forward_resource(self, in_shapes):
+        return ["temp_space", "random"]
+
+    def declare_backward_dependency(self, out_grad, in_data, out_data):
+        return [out_grad[0], *in_data]
+
+    def create_operator(self, device):
+        return Recorder(LOG, self.scale)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    """When the tests run: what is registered while they are collected would be tested as weft's own."""
+    wf.operator.register("product_of_tests")(ProductProperty)
+
+
+@pytest.fixture
+def log():
+    LOG.clear()
+    return LOG
+
+
+def operands():
+    x, w = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    return wf.tensor(x), wf.tensor(w), wf.zeros((), dtype="float64")
+
+
+def test_value(log):
+    x, w, calls = operands()
+    y = wf.operator.product_of_tests(x, w, calls, scale=2.0)
+    np.testing.assert_allclose(y.numpy(), 2 * x.numpy() @ w.numpy())
+    assert calls.item() == 1
+    assert log == [("forward", False, ["write", "write"], "product_of_tests", 2)]
+    np.testing.assert_allclose(F.product_of_tests(x, w=w, calls=calls).numpy(), x.numpy() @ w.numpy())
+    assert calls.item() == 2
+
+
+def test_gradient(log):
+    x, w, calls = operands()
+    run = lambda x, w: (F.product_of_tests(x, w, calls, scale=2.0) * 3).sum()  # noqa: E731
+    dx, dw = wf.grad(run, argnums=(0, 1))(x, w)
+    ones = np.full((2, 4), 3.0)
+    np.testing.assert_allclose(dx.numpy(), 2 * ones @ w.numpy().T)
+    np.testing.assert_allclose(dw.numpy(), 2 * x.numpy().T @ ones)
+    dw = wf.grad(run, argnums=1)(x, w)
+    np.testing.assert_allclose(dw.numpy(), 2 * x.numpy().T @ ones)
+    wf.waitall()
+    known = [[True, False], [True, True], [False, False]]
+    assert [entry for entry in log if entry[0] == "backward"] == [
+        ("backward", True, ["write", "write"], known),
+        ("backward", True, ["null", "write"], known),
+    ]
+    assert all(entry[1] for entry in log)
+
+
+def test_with_a_grad_manager_and_around_other_operators(log):
+    x, w, calls = operands()
+    gm = wf.GradManager().attach([w])
+    with gm:
+        gm.backward(wf.exp(F.product_of_tests(wf.sin(x), w * 0.1, calls)).sum())
+    s = np.sin(x.numpy())
+    np.testing.assert_allclose(w.grad.numpy(), 0.1 * s.T @ np.exp(s @ w.numpy() * 0.1))
+
+
+def test_second_gradient_is_refused_not_wrong(log):
+    x, w, calls = operands()
+    slope = wf.grad(lambda x: (F.product_of_tests(x, w, calls) ** 2).sum())
+    with pytest.raises(NotImplementedError, match="product_of_tests: its gradient is a Python function"):
+        wf.grad(lambda x: slope(x).sum())(x)
+
+
+def test_what_is_not_declared_is_not_kept():
+    kept = []
+
+    class Scale(wf.operator.Operator):
+        def forward(self, ctx, in_data, req, out_data, aux):
+            self.assign(out_data[0], req[0], in_data[0].numpy() * 2)
+
+        def backward(self, ctx, out_grad, in_data, out_data, req, in_grad, aux):
+            kept.extend([in_data[0], out_data[0]])
+            self.assign(in_grad[0], req[0], out_grad[0].numpy() * 2)
+
+    @wf.operator.register("kept_of_tests")
+    class ScaleProperty(wf.operator.OperatorProperty):
+        def declare_backward_dependency(self, out_grad, in_data, out_data):
+            return out_grad
+
+        def create_operator(self, device):
+            return Scale()
+
+    x = wf.tensor([1.0])
+    gm = wf.GradManager().attach([x])
+    with gm:
+        y = F.kept_of_tests(x * wf.ones(3))
+        gm.backward(y.sum())
+    assert x.grad.item() == 6
+    assert kept == [None, None]
+
+
+def test_it_runs_on_the_engine_and_its_results_are_freed(log):
+    import threading
+
+    gate, threads = threading.Event(), []
+
+    class Slow(wf.operator.Operator):
+        def forward(self, ctx, in_data, req, out_data, aux):
+            gate.wait(30)
+            threads.append(threading.current_thread())
+            space = ctx.requested[0](in_data[0].shape, dtype=in_data[0].dtype)
+            space[...] = in_data[0].numpy() + ctx.requested[1].integers(5, 6)
+            self.assign(out_data[0], req[0], space)
+
+    @wf.operator.register("slow_of_tests")
+    class SlowProperty(wf.operator.OperatorProperty):
+        def forward_resource(self, in_shapes):
+            return ["temp_space", "random"]
+
+        def create_operator(self, device):
+            return Slow()
+
+    from weft.engine import default_engine
+
+    if default_engine().kind == "naive":
+        gate.set()
+    x = wf.tensor([1.0, 2.0])
+    y = F.slow_of_tests(x) + 1  # returns though the kernel waits
+    x[...] = 7  # after it, as in the program
+    gate.set()
+    assert y.numpy().tolist() == [7.0, 8.0]
+    assert len(threads) == 1
+    seen = weakref.ref(y)
+    del y
+    gc.collect()
+    assert seen() is None
+
+
+def test_random_numbers_are_the_seeds():
+    class Noise(wf.operator.Operator):
+        def forward(self, ctx, in_data, req, out_data, aux):
+            self.assign(out_data[0], req[0], ctx.requested[0].random(in_data[0].shape))
+
+    @wf.operator.register("noise_of_tests")
+    class NoiseProperty(wf.operator.OperatorProperty):
+        def forward_resource(self, in_shapes):
+            return ["random"]
+
+        def create_operator(self, device):
+            return Noise()
+
+    def twice():
+        wf.random.seed(3)
+        return [F.noise_of_tests(wf.ones(4)).numpy().tolist() for _ in range(2)]
+
+    a, b = twice(), twice()
+    assert a == b
+    assert a[0] != a[1]
+
+
+def test_a_failing_kernel_poisons_what_it_would_have_written():
+    @wf.operator.register("failing_of_tests")
+    class FailingProperty(wf.operator.OperatorProperty):
+        def create_operator(self, device):
+            return wf.operator.Operator()
+
+    y = F.failing_of_tests(wf.ones(2)) * 2
+    with pytest.raises(wf.EngineError, match="failing_of_tests") as caught:
+        y.numpy()
+    assert caught.value.operation == "failing_of_tests"
+    assert isinstance(caught.value.__cause__, NotImplementedError)
+
+
+def test_registered_as_any_operator():
+    assert "product_of_tests" in wf.ops.list()
+    cls = wf.ops.get("product_of_tests")
+    assert issubclass(cls, wf.ops.Op)
+    assert F.product_of_tests.__doc__ == "A scaled product that counts its calls."
+    types = [TensorType(shape, float32) for shape in ((2, 3), (3, 4), ())]
+    assert repr(cls(params=(("scale", 2.0),)).infer(*types)[0]) == "f32[2,4]@cpu:0"
+    prop = ProductProperty(scale=3.0)
+    assert prop.get_params() == {"scale": 3.0}
+    assert prop.infer_shape([(2, 3), None]) == ([(2, 3), (3, None)], [(2, None), (3,)], [()])
+    assert prop.infer_type([None, float32]) == ([float32, float32], [float32] * 2, [float32])
+    with pytest.raises(AttributeError, match="no operator 'nothing' is registered"):
+        wf.operator.nothing  # noqa: B018
+    with pytest.raises(AttributeError, match="no operator 'relu' is registered"):
+        wf.operator.relu  # noqa: B018
+
+
+def test_errors():
+    x, w, calls = operands()
+    with pytest.raises(wf.ShapeError, match="inner sizes differ, 4 != 3"):
+        F.product_of_tests(w, w, calls)
+    with pytest.raises(wf.ShapeError, match=r"calls must have shape \(\), got \(2,\)"):
+        F.product_of_tests(x, w, wf.ones(2))
+    with pytest.raises(TypeError, match="calls must be given as arrays"):
+        F.product_of_tests(x, w)
+    with pytest.raises(TypeError, match="scales"):
+        F.product_of_tests(x, w, calls, scales=1)
+    with pytest.raises(wf.DeviceError, match="operands on different devices"):
+        F.product_of_tests(x.to_device("cpu:1"), w, calls)
+    with pytest.raises(TypeError, match="expected a name, got 'my op'"):
+        wf.operator.register("my op")
+    with pytest.raises(ValueError, match="req must be 'null', 'write', 'inplace' or 'add', got 'set'"):
+        wf.operator.Operator().assign(x, "set", 1)
+    with pytest.raises(wf.GraphError, match="graphs cannot hold yet"):
+        F.product_of_tests(input_value(TensorType((2, 3), float32)), w, calls)
+    with pytest.raises(TypeError, match=r"operator 'relu': weft\.ops\.activation has one"):
+        wf.operator.register("relu")(ProductProperty)
+
+
+def test_in_graphs(log):
+    types = [TensorType(shape, float32) for shape in ((2, 3), (3, 4), ())]
+    y = F.product_of_tests(*(input_value(t) for t in types))
+    assert repr(y.type) == "f32[2,4]@cpu:0"
