@@ -145,7 +145,7 @@ void bind_program(nb::module_& m) {
         plan->visible = visible;
         plan->as_tuple = as_tuple;
         plan->gradients = gradients;
-        plan->row_major_from = nb::cast<int>(spec["row_major_from"]);
+        plan->strides = nb::cast<std::vector<std::vector<int64_t>>>(spec["strides"]);
         plan->recipe = recipe.release().ptr();
         return PyPlan{plan};
       },

@@ -24,7 +24,7 @@ struct Plan : Counted<Plan> {
   };
   std::vector<Backward> backwards;  // GIL
   uint64_t gradients = 0;           // of a plan of gradients: the inputs that it gives one for, in order
-  int row_major_from = -1;          // inputs from this one on must be contiguous; -1: any will do
+  std::vector<std::vector<int64_t>> strides;  // that the inputs must have, in elements; empty: any will do
 
   ~Plan() { Py_XDECREF(recipe); }
 };

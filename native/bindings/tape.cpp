@@ -264,6 +264,16 @@ class Walk {
     return Tracked(std::move(x));
   }
 
+  // Makes x lie as a plan for exact sizes was told, by a copy if it does not; gradients are told to lie without gaps.
+  static void lay_out(Tensor& x, const std::vector<int64_t>& strides) {
+    bool as_told = true;
+    for (int d = 0; d < x.ndim; ++d)
+      as_told &= x.shape[d] == 1 || x.strides[d] == strides[static_cast<size_t>(d)];
+    if (as_told || x.size == 0) return;
+    Tensor copy = Tensor::empty(x.dims(), x.dtype, x.device());
+    push_copy(copy, x);
+    x = std::move(copy);
+  }
   void visit_plan(const Ref<TapeNode>& node, Slopes& slopes) {
     if (node->saved.empty())
       throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
@@ -288,15 +298,8 @@ class Walk {
         inputs.emplace_back(Tensor(node->saved[k]), node, static_cast<uint32_t>(k - count));
     }
     for (auto& slope : slopes) inputs.push_back(std::move(*slope));
-    if (backward.row_major_from >= 0) {
-      for (size_t k = static_cast<size_t>(backward.row_major_from); k < inputs.size(); ++k) {
-        Tensor& x = inputs[k].tensor;
-        if (backward.program->uses[k] != Program::Use::data || x.contiguous()) continue;
-        Tensor copy = Tensor::empty(x.dims(), x.dtype, x.device());
-        push_copy(copy, x);
-        x = std::move(copy);
-      }
-    }
+    for (size_t k = 0; k < backward.strides.size(); ++k)
+      if (backward.program->uses[k] == Program::Use::data) lay_out(inputs[k].tensor, backward.strides[k]);
     std::vector<const Tracked*> pointers;
     for (const Tracked& x : inputs) pointers.push_back(&x);
     std::vector<Tracked> results(backward.program->outputs.size());

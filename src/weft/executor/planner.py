@@ -45,7 +45,8 @@ class Recipe:
 
     name: str
     graph: Graph
-    strides: tuple[Any, ...]
+    strides: tuple[Any, ...]  # of the arrays given
+    made: tuple[Any, ...]  # strides of the outputs
     visible: int
     steps: list[str] = field(default_factory=list)
     exact: bool = False
@@ -102,7 +103,6 @@ class _Lowering:
     ) -> None:
         self.graph, self.name, self.writes, self.exact = graph, name, writes, exact
         self.first_choice = 0
-        self.given = strides
         self.registers: dict[Any, int] = {}
         self.constants: list[tuple[int, int]] = []
         self.loads: list[tuple[str, int, int, int]] = []
@@ -482,11 +482,12 @@ class _Lowering:
             "slots": self.slots,
             "steps": self.steps,
             "randoms": self.randoms,
-            "row_major_from": len(self.given) if self.exact else -1,
+            "strides": [self.places[id(v)].strides for v in self.arrays] if self.exact else [],
         }
         strides = tuple(self.places[id(v)].strides for v in self.arrays)
+        made = tuple(self.places[id(v)].strides for v in self.graph.outputs if v is not None)
         shown = len(outputs) if visible is None else visible
-        recipe = Recipe(self.name, self.graph, strides, shown, self.texts, self.exact)
+        recipe = Recipe(self.name, self.graph, strides, made, shown, self.texts, self.exact)
         return _core.make_plan(description, shown, as_tuple, recipe, gradients)
 
 
@@ -509,6 +510,20 @@ def is_row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
     True
     """
     return all(n == 1 or a == b for n, a, b in zip(shape, strides, row_major(shape), strict=True))
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements fill their memory without gaps, in whatever order of the dimensions.
+
+    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (0, 1)), is_dense((2, 3), (4, 1))
+    (True, False, False)
+    """
+    step = 1
+    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= n
+    return True
 
 
 def channels_last(shape: Sequence[int]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft import _core
 from weft.base.errors import DeviceError
-from weft.executor.planner import Recipe, make_plan
+from weft.executor.planner import Recipe, is_dense, make_plan, row_major
 from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, constant, input_value
@@ -90,10 +90,15 @@ def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:
     if not gradients:
         return None
     found = [v for v in backward.outputs if v is not None]
+    strides: tuple[Any, ...] = ()
+    if recipe.exact:  # gradients are wanted as the outputs lie; those that come otherwise are copied before
+        shown = zip(outputs[: recipe.visible], recipe.made, strict=False)
+        slopes = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in shown)
+        strides = (*recipe.strides, *recipe.made, *slopes)
     return make_plan(
         Graph(backward.inputs, found),
         f"{recipe.name} gradient",
-        recipe.strides if recipe.exact else (),
+        strides,
         gradients=gradients,
         exact=recipe.exact,
     )
