@@ -465,7 +465,7 @@ class _Lowering:
 
     def finish(self, visible: int | None, as_tuple: bool, gradients: int) -> Any:
         self.lower_all()
-        outputs = []
+        outputs: list[tuple[int, int, bool]] = []
         for j, value in enumerate(v for v in self.graph.outputs if v is not None):
             place = self.places[id(value)]
             if place.number >= len(self.arrays) and any(place.number == number for number, *_ in outputs):
