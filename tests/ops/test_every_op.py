@@ -102,7 +102,7 @@ def test_strides_of_zero(cls, request):
 
 @every_operator
 def test_other_sizes(cls, request):
-    """A plan made for one set of sizes is right for others of the pattern, and is not made again where it need not be."""
+    """A plan for one set of sizes is right for others of the pattern, and is not made again where it need not be."""
     for case in some(request, f"sizes {cls.name}", cases(cls), 4):
         kept = specs(case.sample)
         if not kept or any(a.values is not None or a.dtype for a in kept):

@@ -376,6 +376,13 @@ class _Lowering:
         LoopStep(self, [value], [holder], COPY[value.dtype.name], "contiguous copy").emit()
         return self.places[id(holder)]
 
+    def output_copy(self, value: Value) -> Place:
+        """The value again, for a program that gives it twice: each output has memory of its own."""
+        holder = self.holder(value.type.like())
+        self.wanted.add(id(holder))
+        LoopStep(self, [value], [holder], COPY[value.dtype.name], "another output").emit()
+        return self.places[id(holder)]
+
     # Native kernels.
 
     def take_native(
@@ -458,9 +465,11 @@ class _Lowering:
 
     def finish(self, visible: int | None, as_tuple: bool, gradients: int) -> Any:
         self.lower_all()
-        outputs = []
+        outputs: list[tuple[int, int, bool]] = []
         for j, value in enumerate(v for v in self.graph.outputs if v is not None):
             place = self.places[id(value)]
+            if place.number >= len(self.arrays) and any(place.number == number for number, *_ in outputs):
+                place = self.output_copy(value)
             outputs.append((place.number, self.writes.get(j, -1), place.flexible))
             if place.number < len(self.arrays):
                 self.uses[place.number] = max(self.uses[place.number], GEOMETRY)
