@@ -176,9 +176,40 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
     }
   }
   if (positional_.size() == order_.size()) order_.clear();
+  direct_ = direct_for(name_);
   plain_ = attributes_.empty() && inputs_.size() <= Arguments::kFew &&
            std::ranges::none_of(inputs_, [](const Input& i) { return i.optional || i.variadic; });
   if (!cls.attr("prefix").is_none()) prefix_ = attribute_named(intern(cls.attr("prefix")));
+}
+
+// The attributes of these operators are a shape or axes, and reshape's copy.
+OperatorFunction::Direct OperatorFunction::direct_for(const std::string& name) {
+  if (name == "reshape")
+    return [](const Tensor& x, PyObject* const* attributes) {
+      const Shape asked = as_shape(attributes[0], "reshape");
+      Shape shape = asked;
+      resolve_shape(x, asked, shape.sizes);
+      const bool copies = attributes[1] == Py_True;
+      Tensor y;
+      if (!copies && reshape_view(x, shape, y)) return y;
+      if (attributes[1] == Py_False && x.size)
+        throw ValueError("reshape: copy=False, but this needs a copy: x is " + describe(x));
+      reshape_view(copy_of(x, x.dtype, x.device()), shape, y);
+      return y;
+    };
+  if (name == "permute_dims")
+    return [](const Tensor& x, PyObject* const* attributes) {
+      const Shape order = as_shape(attributes[0], "permute_dims");
+      int axes[kMaxDims];
+      for (int i = 0; i < order.ndim; ++i)
+        axes[i] = static_cast<int>(std::clamp<int64_t>(order.sizes[i], -kMaxDims - 1, kMaxDims));
+      return permute(x, {axes, static_cast<size_t>(order.ndim)});
+    };
+  if (name == "broadcast_to")
+    return [](const Tensor& x, PyObject* const* attributes) {
+      return broadcast_to(x, as_shape(attributes[0], "broadcast_to"));
+    };
+  return nullptr;
 }
 
 int OperatorFunction::attribute_named(PyObject* name) const {
@@ -488,6 +519,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
             .c_str());
   }
   const bool records = tracked && recording();
+  if (direct_ && !records && !destination && Py_TYPE(a.inputs[0]) == tensor_type)
+    return wrap(direct_(self_of(a.inputs[0]), a.attributes));
   const Ref<Plan> plan = plan_for(a, records);
   const std::span<const Tracked* const> tensors{a.tensors, a.tensor_count};
   const std::span<const Scalar> numbers{a.numbers, a.number_count};
@@ -507,8 +540,10 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
                        describe(*into));
     call_plan(plan, tensors, numbers, {&into, 1}, results);
     note_overwriting(*into);
-    tracked_of(destination).node = std::move(results[0].node);
-    tracked_of(destination).index = results[0].index;
+    if (records) {  // else it is what it was, with other content
+      tracked_of(destination).node = std::move(results[0].node);
+      tracked_of(destination).index = results[0].index;
+    }
     return nb::borrow(destination);
   }
   call_plan(plan, tensors, numbers, {}, results);

@@ -1,5 +1,7 @@
 #include "bindings/python.h"
 
+#include <stdexcept>
+
 #include <pthread.h>
 #include <unistd.h>
 
@@ -315,6 +317,8 @@ void raise_current_exception() noexcept {
     }
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
+  } catch (const std::overflow_error& error) {
+    PyErr_SetString(PyExc_OverflowError, error.what());
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   } catch (...) {

@@ -267,8 +267,13 @@ class Walk {
   void visit_plan(const Ref<TapeNode>& node, Slopes& slopes) {
     if (node->saved.empty())
       throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
-                             ": its history was freed by an earlier backward; pass retain_graph=True there")
+                             ": its history was freed by an earlier backward")
                                 .c_str());
+    if (slopes.size() > node->outputs.size()) {  // of an output that callers do not get, which a gradient reads
+      PyErr_SetString(PyExc_NotImplementedError,
+                      (node->plan->program->name + ": its gradient has no gradient so far").c_str());
+      throw nb::python_error();
+    }
     slopes.resize(node->outputs.size());
     for (size_t j = 0; j < slopes.size(); ++j)
       if (!slopes[j]) slopes[j].emplace(zeros(node->outputs[j]));
@@ -279,10 +284,8 @@ class Walk {
       check_version(*node, k);
       if (k < count)
         inputs.emplace_back(Tensor(node->saved[k]), node->edges[k].node, node->edges[k].index);
-      else if (k - count < node->outputs.size())
-        inputs.emplace_back(Tensor(node->saved[k]), node, static_cast<uint32_t>(k - count));
       else
-        inputs.emplace_back(Tensor(node->saved[k]));
+        inputs.emplace_back(Tensor(node->saved[k]), node, static_cast<uint32_t>(k - count));
     }
     for (auto& slope : slopes) inputs.push_back(std::move(*slope));
     if (backward.row_major_from >= 0) {

@@ -42,6 +42,8 @@ class TapeNode : public Counted<TapeNode> {
 
 extern thread_local int recording_off;  // > 0: inside no_grad
 inline bool recording() noexcept { return recording_off == 0; }
+// Whether what happens to this tensor must be recorded: then only operators may do it.
+inline bool is_recorded(PyObject* tensor) noexcept { return tracked_of(tensor).node && recording(); }
 
 // Runs a plan, and records it if an input wants a gradient. `results`: one for each output of the program.
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,

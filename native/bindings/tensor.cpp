@@ -246,11 +246,27 @@ PyObject* get_nbytes(PyObject* self, void*) {
 PyObject* get_version(PyObject* self, void*) {
   return PyLong_FromUnsignedLongLong(self_of(self).chunk->version.load(std::memory_order_acquire));
 }
+// A function of weft.functional, for what has to be recorded.
+nb::object call_operator(const char* name, nb::handle x, nb::object attribute) {
+  static PyObject* const find = lasting("weft.ops.registry", "function");
+  nb::object function = nb::handle(find)(name);
+  return attribute.is_valid() ? function(x, attribute) : function(x);
+}
+
 PyObject* get_T(PyObject* self, void*) {
-  return guarded_object([&] { return wrap(reversed(self_of(self))); });
+  return guarded_object([&]() -> nb::object {
+    const Tensor& x = self_of(self);
+    if (!is_recorded(self)) return wrap(reversed(x));
+    nb::list axes;
+    for (int d = x.ndim; d-- > 0;) axes.append(d);
+    return call_operator("permute_dims", self, nb::tuple(axes));
+  });
 }
 PyObject* get_mT(PyObject* self, void*) {
-  return guarded_object([&] { return wrap(transpose_last(self_of(self))); });
+  return guarded_object([&]() -> nb::object {
+    if (!is_recorded(self)) return wrap(transpose_last(self_of(self)));
+    return call_operator("matrix_transpose", self, {});
+  });
 }
 
 PyGetSetDef attributes[] = {
@@ -297,7 +313,7 @@ PyObject* wait(PyObject* self, PyObject*) {
 
 // reshape(2, 3) or reshape((2, 3))
 PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  return guarded_object([&] {
+  return guarded_object([&]() -> nb::object {
     const Tensor& x = self_of(self);
     Shape asked;
     if (count == 1 && !PyLong_Check(arguments[0])) {
@@ -310,6 +326,7 @@ PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
     }
     Shape shape = asked;
     resolve_shape(x, asked, shape.sizes);
+    if (is_recorded(self)) return call_operator("reshape", self, to_tuple(shape));
     Tensor y;
     if (!reshape_view(x, shape, y)) reshape_view(copy_of(x, x.dtype, x.device()), shape, y);
     return wrap(std::move(y));
@@ -477,24 +494,6 @@ PyType_Spec spec = {"weft.Tensor", sizeof(PyTensor), 0,
 
 // What Python's side builds methods and functions from.
 void bind_views(nb::module_& m) {
-  m.def(
-      "permute_dims",
-      [](nb::handle x, nb::handle axes) {
-        const PythonEntry entry;
-        const Shape order = as_shape(axes, "permute_dims");
-        int numbers[kMaxDims];
-        for (int i = 0; i < order.ndim; ++i)
-          numbers[i] = static_cast<int>(std::clamp<int64_t>(order.sizes[i], -kMaxDims - 1, kMaxDims));
-        return wrap(permute(tensor_of(x, "permute_dims"), {numbers, static_cast<size_t>(order.ndim)}));
-      },
-      nb::arg("x"), nb::arg("axes"));
-  m.def(
-      "broadcast_to",
-      [](nb::handle x, nb::handle shape) {
-        const PythonEntry entry;
-        return wrap(broadcast_to(tensor_of(x, "broadcast_to"), as_shape(shape, "broadcast_to")));
-      },
-      nb::arg("x"), nb::arg("shape"));
   m.def(
       "view_as",
       [](nb::handle x, nb::handle dtype) {

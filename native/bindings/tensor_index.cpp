@@ -93,8 +93,6 @@ Tensor index_of(const Tensor& x, nb::handle key) {
   return index(x, {items.items, items.count});
 }
 
-bool is_recorded(PyObject* x) noexcept { return tracked_of(x).node && recording(); }
-
 }  // namespace
 
 nb::object subscript(PyObject* self, PyObject* key) {

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kSplitBytes = 512 << 10;  // work on less stays on one thread
 constexpr int64_t kPieceBytes = 128 << 10;  // what a thread takes at a time
+constexpr int64_t kTile = 64, kBlock = 512;  // of the schedule of tiles, src/weft/expr/llvm_tiles.py
 
 }  // namespace
 
@@ -285,6 +286,10 @@ void Loop::run(const Call& call) const {
   const int64_t size = space.sizes[split];
   int64_t grain = std::max<int64_t>(1, kPieceBytes * size / std::max<int64_t>(bytes, 1));
   if (split == loops - 1) grain = (grain + 63) / 64 * 64;  // pieces begin at cache lines
+  if (space.pattern.tile >= 0 && (split == space.pattern.tile || split == rank - 1)) {
+    const int64_t fair = size / (2 * team_size()) / kTile * kTile;  // for every thread to have some
+    grain = std::max(grain, std::clamp<int64_t>(fair, kTile, kBlock));
+  }
   parallel_for(size, grain, [&](int64_t begin, int64_t end) {
     char* moved[LoopPattern::kOperands];
     for (int k = 0; k < operands; ++k) moved[k] = data[k] + begin * space.strides[k][split];

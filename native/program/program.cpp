@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <stdexcept>
 
 #include "program/loop.h"
 #include "storage/runtime.h"
@@ -42,6 +43,24 @@ Tensor empty_in_order(const Tensor& like, DType dtype, Device device) {
     step *= std::max<int64_t>(x.shape[order[i]], 1);
   }
   return x;
+}
+
+// An integer must fit the type that it is computed in.
+Scalar checked(Scalar number, DType dtype) {
+  if (!is_integer(dtype)) return number;
+  bool fits = true;
+  const int bits = static_cast<int>(size_of(dtype)) * 8;
+  if (number.kind == Scalar::Kind::unsigned_integer)
+    fits = dtype == DType::uint64;
+  else if (number.kind == Scalar::Kind::integer && is_unsigned(dtype))
+    fits = number.integer >= 0 && (bits == 64 || number.integer < (int64_t{1} << bits));
+  else if (number.kind == Scalar::Kind::integer && bits < 64)
+    fits = number.integer >= -(int64_t{1} << (bits - 1)) && number.integer < (int64_t{1} << (bits - 1));
+  if (!fits)
+    throw std::overflow_error((number.kind == Scalar::Kind::integer ? std::to_string(number.integer)
+                                                                    : std::to_string(number.unsigned_integer)) +
+                              " is out of bounds for " + name_of(dtype));
+  return number;
 }
 
 bool is_shared(const Tensor& x) noexcept {
@@ -287,7 +306,7 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
       if (slot.from == Slot::From::random) continue;
       Scalar value{Scalar::Kind::integer, {}};
       if (slot.from == Slot::From::number)
-        value = numbers[static_cast<size_t>(slot.index)];
+        value = checked(numbers[static_cast<size_t>(slot.index)], slot.dtype);
       else if (slot.from == Slot::From::constant)
         value = {.kind = Scalar::Kind::real, .real = slot.value};
       else

@@ -79,10 +79,19 @@ if TYPE_CHECKING:
     from weft.imperative.serialization import load as load
     from weft.imperative.serialization import load_metadata as load_metadata
     from weft.imperative.serialization import save as save
+    from weft.imperative.standard import __array_api_version__ as __array_api_version__
+    from weft.imperative.standard import __array_namespace_info__ as __array_namespace_info__
+    from weft.imperative.standard import can_cast as can_cast
+    from weft.imperative.standard import e as e
+    from weft.imperative.standard import finfo as finfo
+    from weft.imperative.standard import iinfo as iinfo
+    from weft.imperative.standard import inf as inf
+    from weft.imperative.standard import isdtype as isdtype
+    from weft.imperative.standard import nan as nan
+    from weft.imperative.standard import newaxis as newaxis
+    from weft.imperative.standard import pi as pi
+    from weft.imperative.standard import result_type as result_type
     from weft.imperative.tensor import Tensor as Tensor
-    from weft.imperative.tensor import broadcast_to as broadcast_to  # type: ignore[assignment]
-    from weft.imperative.tensor import permute_dims as permute_dims  # type: ignore[assignment]
-    from weft.imperative.tensor import reshape as reshape  # type: ignore[assignment]
     from weft.imperative.tensor import shares_memory as shares_memory
     from weft.imperative.tensor import waitall as waitall
     from weft.ops.simple import simple_op as simple_op
@@ -140,11 +149,22 @@ _MODULE_OF = {
         "value_and_grad",
     ),
     "weft.imperative.serialization": ("FileFormatError", "load", "load_metadata", "save"),
+    "weft.imperative.standard": (
+        "__array_api_version__",
+        "__array_namespace_info__",
+        "can_cast",
+        "e",
+        "finfo",
+        "iinfo",
+        "inf",
+        "isdtype",
+        "nan",
+        "newaxis",
+        "pi",
+        "result_type",
+    ),
     "weft.imperative.tensor": (
         "Tensor",
-        "broadcast_to",
-        "permute_dims",
-        "reshape",
         "shares_memory",
         "waitall",
     ),

@@ -43,7 +43,7 @@ def test_nothing_heavy(module):
 def test_every_lent_name_is_there():
     import weft
 
-    assert all(getattr(weft, name) is not None for name in [*weft.__all__, "__version__"])
+    assert all(hasattr(weft, name) for name in [*weft.__all__, "__version__"])
     assert set(weft.__all__) <= set(dir(weft))
     with pytest.raises(AttributeError, match="module 'weft' has no attribute 'nothing'"):
         weft.nothing  # noqa: B018

@@ -185,7 +185,7 @@ def assert_near(got, want, factor=1.0, what="", dtype=None):
 
 
 def transposed(a):
-    return wf.tensor(np.ascontiguousarray(a.T)).T
+    return wf.permute_dims(wf.tensor(a.T.copy()), range(a.ndim)[::-1])
 
 
 def every_second(a):
@@ -197,7 +197,7 @@ def every_second(a):
 
 def backwards(a):
     back = tuple(slice(None, None, -1) for _ in a.shape)
-    return wf.tensor(np.ascontiguousarray(a[back]))[back]
+    return wf.tensor(a[back].copy())[back]
 
 
 def channels_last(a):
@@ -231,7 +231,7 @@ def floats(arrays):
     return [k for k, a in enumerate(arrays) if as_dtype(a.dtype).kind == "float"]
 
 
-def slope_along(f, arrays, steps, h=1e-3):
+def slope_along(f, arrays, steps, h=1e-4):
     """The slope of f, which gives a float, from arrays along steps (None: held), by differences of fourth order."""
 
     def at(t):

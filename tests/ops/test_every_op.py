@@ -43,8 +43,8 @@ from .support import (
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # divisions by zero in references are meant
 every_operator = pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
-fixed_by = [cls for cls in OPERATORS if differentiable(cls)]
-every_differentiable = pytest.mark.parametrize("cls", fixed_by, ids=lambda cls: cls.name)
+DIFFERENTIABLE = [cls for cls in OPERATORS if differentiable(cls)]
+every_differentiable = pytest.mark.parametrize("cls", DIFFERENTIABLE, ids=lambda cls: cls.name)
 
 
 def assert_is(case, got, want=None, dtype=None):
@@ -93,6 +93,8 @@ def test_layouts(cls, layout, request):
 @every_operator
 def test_strides_of_zero(cls, request):
     for case in some(request, f"repeated {cls.name}", cases(cls), 4):
+        if case.node.op.written(len(case.node.inputs)):
+            continue  # what is written has one place for each element
         wide = [repeated(a) if a.ndim and a.size else wf.tensor(a) for a in case.arrays]
         plain = [x.numpy().copy() for x in wide]
         assert_is(case, case.call(wide), case.want(plain))
@@ -206,6 +208,8 @@ def test_errors(cls):
 
 
 def gradient_cases(cls, request, count):
+    if not getattr(cls, "smooth", True):
+        return []  # zero, but for jumps
     smooth = (c for c in cases(cls, ("float64",)) if c.sample.gradient and not c.random and floats(c.arrays))
     return [c for c in some(request, f"gradient {cls.name}", smooth, count) if weights_of(c) is not None]
 
@@ -271,7 +275,11 @@ def test_second_gradient(cls, request):
         def slope(*values, loss=loss, numbers=numbers, along=along):
             return total(wf.grad(loss, numbers)(*values), along)
 
-        gradients = wf.grad(slope, numbers)(*tensors(x))
+        try:
+            gradients = wf.grad(slope, numbers)(*tensors(x))
+        except NotImplementedError as error:
+            assert case.node.op.hidden, f"{case!r}: {error}"  # noqa: PT017
+            continue  # said, not silently wrong
         assert_slope(slope, gradients, x, fixed_inputs(case), f"second gradient of {case!r}")
 
 
@@ -381,7 +389,7 @@ def test_in_place_types_and_sizes():
     with pytest.raises(ShapeError):
         n += wf.zeros(3, "int64")
     repeated_ = wf.broadcast_to(wf.tensor([1.0]), (3,))
-    with pytest.raises(ValueError, match="written"):
+    with pytest.raises(ValueError, match="broadcast"):
         repeated_ += 1
     np.testing.assert_array_equal(n.numpy(), [2, 2])
     np.testing.assert_array_equal(repeated_.numpy(), [1, 1, 1])

@@ -43,6 +43,11 @@ class LoopStep:
         text: str,
     ) -> None:
         self.lowering, self.inputs, self.outputs, self.loop, self.text = lowering, inputs, outputs, loop, text
+        self.reads: set[int] = set()  # the arrays, by id, if all that can be merged is
+        for value in inputs:
+            if value is not None:
+                merged = lowering.merged.get(id(value))
+                self.reads |= {id(value)} if merged is None else merged.reads
 
     def is_expression(self) -> bool:
         """Whether another step can compute this one's only result as it reads it.
@@ -201,7 +206,7 @@ class Operands:
         if known is not None:
             return known
         merged = lowering.merged.get(id(value))
-        if merged is not None and self.mergeable:
+        if merged is not None and self.mergeable and lowering.readers.get(id(value), 0) <= 1:
             del lowering.merged[id(value)]
             found = self.inlined[id(value)] = merged.expression(self)
             # As stored: a half type is rounded where it would have been.

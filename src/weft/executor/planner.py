@@ -36,6 +36,7 @@ from weft.ops.types import TensorType
 __all__ = ["Recipe", "make_plan"]
 
 NOTHING, GEOMETRY, DATA = range(3)  # Program::Use
+OPERANDS = 16  # of a loop that others were merged into
 
 
 @dataclass
@@ -133,6 +134,7 @@ class _Lowering:
         self.uses = [NOTHING] * len(self.arrays)
         self.device: Device = next((v.type.device for v in self.arrays), cpu(0))
         self.readers = _readers(graph)
+        self.seen = set(map(id, graph.nodes))  # nodes that are lowered, or will be
         self.wanted = {id(v) for v in graph.outputs if v is not None}
 
     # Registers.
@@ -244,19 +246,19 @@ class _Lowering:
         if made is NotImplemented:
             raise NotImplementedError(f"{op.name}: no kernel for these operands, and no decomposition")
         listed = made if isinstance(made, tuple | list) else (made,)
-        inner = Graph([], listed)
-        self.kept.extend(v for part in inner.nodes for v in part.outputs)
-        for value, count in _readers(inner).items():
-            self.readers[value] = self.readers.get(value, 0) + count
+        new = [n for n in Graph([], listed).nodes if n.op is not None and id(n) not in self.seen]
+        self.seen.update(map(id, new))
+        self.kept.extend(v for part in new for v in part.outputs)
+        for value in _reads(node):
+            self.readers[id(value)] -= 1
+        for value in (v for part in new for v in _reads(part)):
+            self.readers[id(value)] = self.readers.get(id(value), 0) + 1
         for result, output in zip(listed, node.outputs, strict=True):
             if id(output) in self.wanted:
                 self.wanted.add(id(result))
             self.readers[id(result)] = self.readers.get(id(result), 0) + self.readers.get(id(output), 0)
-        for part in inner.nodes:
-            if part.op is not None and not any(
-                id(o) in self.places or id(o) in self.merged for o in part.outputs
-            ):
-                self.lower(part)
+        for part in new:
+            self.lower(part)
         for result, output in zip(listed, node.outputs, strict=True):
             if id(result) in self.merged:
                 self.merged[id(output)] = self.merged[id(result)]
@@ -270,6 +272,11 @@ class _Lowering:
     ) -> bool:
         loop = without_rows(loop)
         step = LoopStep(self, inputs, outputs, loop, repr(op))
+        if len(step.reads) + len(outputs) > OPERANDS:
+            for value in inputs:
+                if value is not None and id(value) in self.merged:
+                    self.ensure(value)
+            step = LoopStep(self, inputs, outputs, loop, repr(op))
         value = outputs[0]
         if step.is_expression() and id(value) not in self.wanted and self.readers.get(id(value), 0) <= 1:
             self.merged[id(value)] = step
@@ -281,7 +288,10 @@ class _Lowering:
         """The value in memory, if it was kept as an expression so far."""
         merged = self.merged.pop(id(value), None)
         if merged is not None:
-            merged.emit()
+            made = merged.outputs[0]  # another value where a node's decomposition made it
+            if id(made) not in self.places:
+                merged.emit()
+            self.places[id(value)] = self.places[id(made)]
         place = self.places.get(id(value))
         if place is None:
             if value.is_constant or id(value) in self.numbers:
@@ -512,11 +522,15 @@ def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
     return (inner[0], inner[-1], *inner[1:-1])
 
 
+def _reads(node: Node) -> list[Value]:
+    """The values that a node reads, once for each time."""
+    return [v for v in [*node.inputs, *node.runtime.values()] if v is not None]
+
+
 def _readers(graph: Graph) -> dict[int, int]:
     """How many inputs of nodes each value is."""
     count: dict[int, int] = {}
     for node in graph.nodes:
-        for value in [*node.inputs, *node.runtime.values()]:
-            if value is not None:
-                count[id(value)] = count.get(id(value), 0) + 1
+        for value in _reads(node):
+            count[id(value)] = count.get(id(value), 0) + 1
     return count

@@ -99,7 +99,7 @@ def bitwise_xor(a: Operand, b: Operand, /) -> Tensor:
 def broadcast_arrays(*x: Operand | Sequence[Operand]) -> tuple[Tensor, ...]:
     """Views of arrays, repeated to the shape that all fit."""
 
-def broadcast_to(x: Operand, /, shape: Sequence[int]) -> Tensor:
+def broadcast_to(x: Operand, /, shape: int | Sequence[int]) -> Tensor:
     """A view in a larger shape, whose new dimensions repeat the same elements; those cannot be written."""
 
 def cast(x: Operand, /, dtype: DType | str | type[Any]) -> Tensor:
@@ -444,8 +444,8 @@ def remainder(a: Operand, b: Operand, /) -> Tensor:
 def repeat(x: Operand, /, repeats: int, axis: int | None=None) -> Tensor:
     """Every element several times, one after the other."""
 
-def reshape(x: Operand, /, shape: Sequence[int]) -> Tensor:
-    """The same elements in another shape, in row-major order; one size may be -1. A view where strides allow it."""
+def reshape(x: Operand, /, shape: int | Sequence[int], *, copy: bool | None=None) -> Tensor:
+    """The same elements in another shape, in row-major order; one size may be -1."""
 
 def rms_norm(x: Operand, normalized_shape: int | Sequence[int], weight: Operand | None=None, eps: float | None=None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, with the mean of each row of the last dimensions."""

@@ -50,7 +50,7 @@ class Methods:
         """floor(a / 2**b) by moving bits to the right: a >> b."""
     def bitwise_xor(self, b: Operand, /) -> Tensor:
         """The bits in which a and b differ: a ^ b."""
-    def broadcast_to(self, /, shape: Sequence[int]) -> Tensor:
+    def broadcast_to(self, /, shape: int | Sequence[int]) -> Tensor:
         """A view in a larger shape, whose new dimensions repeat the same elements; those cannot be written."""
     def cast(self, /, dtype: DType | str | type[Any]) -> Tensor:
         """The elements as another type, converted as NumPy's astype does."""

@@ -9,6 +9,7 @@ tensor([[2, 5],
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.engine import default_engine
 
-__all__ = ["Tensor", "broadcast_to", "permute_dims", "reshape", "shares_memory", "waitall"]
+__all__ = ["Tensor", "shares_memory", "waitall"]
+
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 
 if TYPE_CHECKING:
     from weft.imperative.methods import Methods
@@ -70,54 +73,10 @@ if TYPE_CHECKING:
             copy: bool | None = None,
         ) -> Any: ...
         def __dlpack_device__(self) -> tuple[int, int]: ...
+        def __array_namespace__(self, *, api_version: str | None = None) -> Any: ...
 
 else:
     Tensor = _core.Tensor
-
-
-def reshape(x: Tensor, shape: int | Sequence[int], *, copy: bool | None = None) -> Tensor:
-    """x's elements, in row-major order, in another shape; one size may be -1.
-
-    copy: None gives a view where the strides allow it, True always a copy, False never (ValueError if it needs one).
-    Raises ShapeError if the number of elements differs.
-
-    >>> import weft as wf
-    >>> reshape(wf.arange(6), (2, -1)).shape
-    (2, 3)
-    """
-    y = x.reshape(shape)
-    if copy is True and shares_memory(x, y):
-        return y.copy()
-    if copy is False and x.size and not shares_memory(x, y):
-        raise ValueError(
-            f"reshape: copy=False, but this needs a copy: x is {_core.describe(x)}, strides {x.strides}"
-        )
-    return y
-
-
-def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """A view of x with its dimensions in the order of axes.
-
-    Raises ShapeError if axes is not a permutation of x's.
-
-    >>> import weft as wf
-    >>> permute_dims(wf.zeros((2, 3, 4)), (2, 0, 1)).shape
-    (4, 2, 3)
-    """
-    return _core.permute_dims(x, axes)
-
-
-def broadcast_to(x: Tensor, shape: int | Sequence[int]) -> Tensor:
-    """A view of x in a larger shape, whose new dimensions repeat the same elements; those cannot be written.
-
-    Raises ShapeError if a size of x is neither 1 nor that of the shape.
-
-    >>> import weft as wf
-    >>> broadcast_to(wf.tensor([1, 2]), (2, 2))
-    tensor([[1, 2],
-            [1, 2]], dtype=int64, device=cpu:0)
-    """
-    return _core.broadcast_to(x, shape)
 
 
 def shares_memory(x: Tensor, y: Tensor) -> bool:
@@ -144,6 +103,17 @@ def waitall() -> None:
     default_engine().wait_for_all()
 
 
+def _recorded(x: Tensor) -> bool:
+    """Whether what happens to x is recorded for gradients: then it has to be done by operators."""
+    return bool(_core.is_tracked(x)) and bool(_core.is_recording())
+
+
+def _function(name: str) -> Any:
+    from weft.ops import registry
+
+    return registry.function(name)
+
+
 def _copy(self: Tensor) -> Tensor:
     """A copy in memory of its own, row-major.
 
@@ -151,12 +121,12 @@ def _copy(self: Tensor) -> Tensor:
     >>> wf.tensor([1, 2])[::-1].copy()
     tensor([2, 1], dtype=int64, device=cpu:0)
     """
-    return _core.copy_of(self)
+    return _function("reshape")(self, self.shape, copy=True) if _recorded(self) else _core.copy_of(self)
 
 
 def _contiguous(self: Tensor) -> Tensor:
     """The tensor itself if its elements lie one after the other in row-major order, else such a copy."""
-    return self if _core.is_contiguous(self) else _core.copy_of(self)
+    return self if _core.is_contiguous(self) else self.copy()
 
 
 def _astype(self: Tensor, dtype: DType | str | Any, *, copy: bool = True) -> Tensor:
@@ -169,7 +139,7 @@ def _astype(self: Tensor, dtype: DType | str | Any, *, copy: bool = True) -> Ten
     dtype = as_dtype(dtype)
     if not copy and dtype is self.dtype:
         return self
-    return _core.copy_of(self, dtype)
+    return _function("cast")(self, dtype=dtype) if _recorded(self) else _core.copy_of(self, dtype)
 
 
 def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Tensor:
@@ -184,7 +154,11 @@ def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Te
     device = as_device(device)
     if device is self.device:
         return self
-    return _core.copy_of(self, None, device)
+    moved = _core.copy_of(self, None, device)
+    if _recorded(self):
+        home = self.device
+        _core.record_function([self], [moved], lambda dy: dy.to_device(home))
+    return moved
 
 
 def _repr(self: Tensor) -> str:
@@ -257,7 +231,22 @@ def _dlpack_device(self: Tensor) -> tuple[int, int]:
     return (1, 0)
 
 
+def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+    """The array API's protocol: the module weft.
+
+    >>> import weft as wf
+    >>> wf.ones(1).__array_namespace__(api_version="2023.12") is wf
+    True
+    """
+    if api_version not in (None, *API_VERSIONS):
+        raise ValueError(
+            f"__array_namespace__: no version {api_version!r}; there are: {', '.join(API_VERSIONS)}"
+        )
+    return sys.modules["weft"]
+
+
 _METHODS = {
+    "__array_namespace__": _array_namespace,
     "copy": _copy,
     "contiguous": _contiguous,
     "astype": _astype,

@@ -205,38 +205,56 @@ class Squeeze(Viewing):
 
 @op
 class Reshape(Viewing):
-    """The same elements in another shape, in row-major order; one size may be -1. A view where strides allow it.
+    """The same elements in another shape, in row-major order; one size may be -1.
 
-    x: [...]; shape: sizes whose product is x's. Returns x's dtype. Raises ShapeError if it is not.
-    Source: array API 2024.12, reshape.
+    x: [...]; shape: sizes whose product is x's; copy: None gives a view where the strides allow it, True always a copy,
+    False never. Returns x's dtype. Raises ShapeError if the number of elements differs, ValueError if copy=False and no
+    view shows them. Source: array API 2024.12, reshape.
 
     >>> import weft as wf
     >>> wf.reshape(wf.arange(6), (2, -1)).shape
     (2, 3)
     """
 
-    shape: tuple[int, ...]
+    shape: int | tuple[int, ...]
+    copy: bool | None = None
     positional = ("shape",)
+
+    def check(self) -> None:
+        if isinstance(self.shape, int):
+            self.set("shape", (self.shape,))
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         wanted = self._resolve(shape)
         steps = reshape_strides(shape, strides, wanted)
+        if steps is None and self.copy is False:
+            raise ValueError(
+                f"reshape: copy=False, but this needs a copy: x has shape {shape}, strides {strides}"
+            )
         return None if steps is None else (wanted, steps, 0)
 
     def _resolve(self, shape: tuple[Any, ...]) -> tuple[int, ...]:
         size = math.prod(shape)
-        known = math.prod(n for n in self.shape if n != -1)
-        wanted = self.shape
+        wanted: Any = self.shape
+        known = math.prod(n for n in wanted if n != -1)
         if wanted.count(-1) == 1 and known and size % known == 0:
             wanted = tuple(size // known if n == -1 else n for n in wanted)
         if any(n < 0 for n in wanted) or math.prod(wanted) != size:
             raise ShapeError(
                 f"reshape: {size} elements do not fit the shape {self.shape}: x has shape {shape}"
             )
-        return wanted
+        result: tuple[int, ...] = wanted
+        return result
 
     def infer(self, x: TensorType) -> TensorType:
         return x.like(self._resolve(x.shape))
+
+    def kernels(self, x: TensorType) -> Iterator[View | Parts]:  # type: ignore[override]
+        if self.copy is not True:
+            yield View(self.see)
+        else:
+            back = Reshape(shape=x.shape)
+            yield Parts(((0, back.see),))
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.reshape(dy, shape=x.shape)
@@ -307,11 +325,16 @@ class BroadcastTo(Viewing):
             [1, 2]], dtype=int64, device=cpu:0)
     """
 
-    shape: tuple[int, ...]
+    shape: int | tuple[int, ...]
     positional = ("shape",)
 
+    def check(self) -> None:
+        if isinstance(self.shape, int):
+            self.set("shape", (self.shape,))
+
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        return see_broadcast(self.name, shape, strides, self.shape)
+        wanted: Any = self.shape
+        return see_broadcast(self.name, shape, strides, wanted)
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return unbroadcast(dy, x)

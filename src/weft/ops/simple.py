@@ -2,13 +2,13 @@
 
 >>> import weft as wf
 >>> @wf.simple_op
-... def smooth_l1(x, *, sigma=1.0):
+... def smoothed(x, *, sigma=1.0):
 ...     '''|x| - 1 / (2 s) where |x| > 1 / s, else s x^2 / 2, with s = sigma^2.'''
 ...     s = sigma * sigma
 ...     return wf.where(abs(x) > 1 / s, abs(x) - 0.5 / s, 0.5 * s * x * x)
->>> smooth_l1(wf.tensor([-2., 0.5]))
+>>> smoothed(wf.tensor([-2., 0.5]))
 tensor([1.5  , 0.125], dtype=float32, device=cpu:0)
->>> wf.grad(lambda x: smooth_l1(x, sigma=2.0).sum())(wf.tensor([-2., 0.125]))
+>>> wf.grad(lambda x: smoothed(x, sigma=2.0).sum())(wf.tensor([-2., 0.125]))
 tensor([-1. ,  0.5], dtype=float32, device=cpu:0)
 """
 

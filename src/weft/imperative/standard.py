@@ -1,0 +1,220 @@
+"""What the Python array API standard (2024.12) asks of a namespace beyond operators.
+
+Limits of types, promotion, inspection, constants.
+
+>>> import weft as wf
+>>> wf.ones(1).__array_namespace__() is wf, wf.__array_api_version__
+(True, '2024.12')
+>>> wf.isdtype(wf.float32, "real floating"), wf.result_type(wf.int8, wf.uint8)
+(True, int16)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft import _core
+from weft.base.device import Device, current_device
+from weft.base.dtype import DTYPES, DType, as_dtype, bool_, float32, int64
+from weft.base.errors import DTypeError
+from weft.ops.types import TensorType, promote
+
+__all__ = [
+    "__array_api_version__",
+    "__array_namespace_info__",
+    "can_cast",
+    "e",
+    "finfo",
+    "iinfo",
+    "inf",
+    "isdtype",
+    "nan",
+    "newaxis",
+    "pi",
+    "result_type",
+]
+
+__array_api_version__ = "2024.12"
+e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
+
+MOST_DIMENSIONS = 16  # kMaxDims of native/tensor/kernels.h
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": ("int",),
+    "unsigned integer": ("uint",),
+    "integral": ("int", "uint"),
+    "real floating": ("float",),
+    "complex floating": (),
+    "numeric": ("int", "uint", "float"),
+}
+# Bits of the fraction, the largest exponent.
+FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
+NUMBERS = {bool: bool_, int: int64, float: float32}
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind: a dtype, a word of the standard, or a tuple of those.
+
+    Words: bool, signed integer, unsigned integer, integral, real floating, complex floating, numeric.
+    Raises TypeError for anything else.
+
+    >>> import weft as wf
+    >>> isdtype(wf.uint8, "integral"), isdtype(wf.uint8, (wf.int8, "bool"))
+    (True, False)
+    """
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, each) for each in kind)
+    found = as_dtype(dtype)
+    if isinstance(kind, str) and kind in KINDS:
+        return found.kind in KINDS[kind]
+    try:
+        return found is as_dtype(kind)
+    except DTypeError:
+        raise TypeError(f"isdtype: no kind {kind!r}; there are dtypes and: {', '.join(KINDS)}") from None
+
+
+@dataclass(frozen=True)
+class finfo:  # its name in the standard
+    """The limits of a floating-point type: given a dtype or an array. Raises DTypeError for others.
+
+    bits, eps (of 1), max, min, smallest_normal as Python numbers; dtype.
+
+    >>> finfo("float32").eps, finfo("bfloat16").max
+    (1.1920928955078125e-07, 3.3895313892515355e+38)
+    """
+
+    type: Any = field(repr=False)
+    bits: int = field(init=False)
+    eps: float = field(init=False)
+    max: float = field(init=False)
+    min: float = field(init=False)
+    smallest_normal: float = field(init=False)
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        dtype = _dtype_of(self.type)
+        if dtype.kind != "float":
+            raise DTypeError(f"finfo: takes floating-point types, got {dtype}")
+        fraction, most = FLOATS[dtype.name]
+        largest = (2.0 - 2.0**-fraction) * 2.0**most
+        for name, value in {
+            "bits": dtype.itemsize * 8,
+            "eps": 2.0**-fraction,
+            "max": largest,
+            "min": -largest,
+            "smallest_normal": 2.0 ** (1 - most),
+            "dtype": dtype,
+            "type": dtype,
+        }.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class iinfo:  # its name in the standard
+    """The limits of an integer type: given a dtype or an array. Raises DTypeError for others.
+
+    bits, max, min; dtype.
+
+    >>> iinfo("int8").min, iinfo("uint64").max
+    (-128, 18446744073709551615)
+    """
+
+    type: Any = field(repr=False)
+    bits: int = field(init=False)
+    max: int = field(init=False)
+    min: int = field(init=False)
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        dtype = _dtype_of(self.type)
+        if dtype.kind not in ("int", "uint"):
+            raise DTypeError(f"iinfo: takes integer types, got {dtype}")
+        bits = dtype.itemsize * 8
+        least = 0 if dtype.kind == "uint" else -(2 ** (bits - 1))
+        for name, value in {
+            "bits": bits,
+            "max": least + 2**bits - 1,
+            "min": least,
+            "dtype": dtype,
+            "type": dtype,
+        }.items():
+            object.__setattr__(self, name, value)
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether a dtype, or an array's, is promoted to another by the standard's tables, in which kinds do not mix.
+
+    >>> can_cast("int8", "int16"), can_cast("int16", "uint16"), can_cast("int8", "float32")
+    (True, False, False)
+    """
+    before, after = _dtype_of(from_), as_dtype(to)
+    family = {"uint": "int"}
+    if family.get(before.kind, before.kind) != family.get(after.kind, after.kind):
+        return False
+    return promote(TensorType((), before), TensorType((), after)) is after
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype that arrays, dtypes and Python numbers meet in. Raises TypeError if only numbers are given, or nothing.
+
+    >>> import weft as wf
+    >>> result_type(wf.ones(1, dtype="int8"), 2.0), result_type("float32", wf.float64, 1)
+    (float32, float64)
+    """
+    types = [
+        TensorType((), NUMBERS[type(x)], weak=True) if type(x) in NUMBERS else TensorType((), _dtype_of(x))
+        for x in arrays_and_dtypes
+    ]
+    if all(t.weak for t in types):
+        raise TypeError("result_type: at least one array or dtype must be given")
+    return promote(*types)
+
+
+def _dtype_of(x: Any) -> DType:
+    return x.dtype if isinstance(x, _core.Tensor) else as_dtype(x)
+
+
+class Info:
+    """What __array_namespace_info__() gives: methods that say what the library has."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Boolean indexing, shapes that depend on data, the most dimensions.
+
+        >>> Info().capabilities()["max dimensions"]
+        16
+        """
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MOST_DIMENSIONS}
+
+    def default_device(self) -> Device:
+        """Where arrays are made if nothing is said."""
+        return current_device()
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
+        """The types of Python's numbers. There is no complex type."""
+        return {"real floating": float32, "integral": int64, "indexing": int64}
+
+    def devices(self) -> list[Device]:
+        """Devices on which arrays can be made; there are more cpu devices, by number."""
+        return [Device("cpu", 0)]
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
+        """Types of the standard by name, all or those of a kind (see isdtype).
+
+        >>> list(Info().dtypes(kind=("bool", "signed integer")))
+        ['bool', 'int8', 'int16', 'int32', 'int64']
+        """
+        listed = {t.name: t for t in DTYPES if t.name not in ("float16", "bfloat16")}
+        return listed if kind is None else {name: t for name, t in listed.items() if isdtype(t, kind)}
+
+
+def __array_namespace_info__() -> Info:
+    """What this library has of the standard, by methods; see Info.
+
+    >>> import weft as wf
+    >>> wf.__array_namespace_info__().default_dtypes()["integral"]
+    int64
+    """
+    return Info()
