@@ -28,6 +28,7 @@ def zeros_like(x: Any) -> Any:
 
 
 def broadcast_all(values: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
+    """The values repeated to a shape, where they do not have it."""
     return [v if v.shape == tuple(shape) else F.broadcast_to(v, shape=tuple(shape)) for v in values]
 
 

@@ -3,7 +3,7 @@
 >>> from weft.ops.op import Op
 >>> from weft.ops.registry import get
 >>> get("sum")(axis=0)
-Sum(axis=0, dtype=None, keepdims=False)
+Sum(dtype=None, axis=0, keepdims=False)
 
 An operator is a frozen value: its class says what it is, its attributes how it is used. Its rules are pure: they
 know types and other operators, never data. What a rule is called with is named by its parameters:
