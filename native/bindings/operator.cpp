@@ -281,6 +281,10 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
       taken = true;
     }
     if (taken) continue;
+    // NumPy's functions call methods so: np.sum(x) is x.sum(axis=None, dtype=None, out=None).
+    if (value == Py_None && (PyUnicode_CompareWithASCIIString(name, "out") == 0 ||
+                             PyUnicode_CompareWithASCIIString(name, "dtype") == 0))
+      continue;
     std::string accepted;
     for (const Input& input : inputs_) accepted += (accepted.empty() ? "" : ", ") + to_utf8(input.name);
     for (const Attribute& attribute : attributes_)
@@ -315,8 +319,8 @@ size_t OperatorFunction::variant_of(Arguments& a) {
       if (same) return v;
     }
   }
-  // The operator itself: checks the attributes and puts them into their normal form. Of those given at run time it has
-  // the default, or for want of one this call's value, which the planner does not look at.
+  // The operator itself: checks the attributes and puts them into their normal form. Of those given at run
+  // time it has the default, or for want of one this call's value, which the planner does not look at.
   nb::dict named;
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (!attributes_[i].runtime || !attributes_[i].standard)
@@ -399,8 +403,8 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
       if (const Attribute& attribute = attributes_[i]; attribute.ranged) {
         const double number = PyFloat_AsDouble(value);
         if (!(number >= attribute.low && number <= attribute.high))
-          throw ValueError(name_ + ": " + to_utf8(attribute.name) + " must be in " + shown(attribute.low) + ".." +
-                           shown(attribute.high) + ", got " + to_utf8(nb::repr(nb::handle(value))));
+          throw ValueError(name_ + ": " + to_utf8(attribute.name) + " must be in " + shown(attribute.low) +
+                           ".." + shown(attribute.high) + ", got " + to_utf8(nb::repr(nb::handle(value))));
       }
       form = 1 + static_cast<uint64_t>(a.numbers[a.number_count - 1].kind);
     }
@@ -536,8 +540,9 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     const Tensor* into = &self_of(destination);
     check_in_place(*plan, *into);
     if (records && (into->chunk->faces != 1 || !into->covers_chunk()))
-      throw ValueError(name_ + ": a recorded tensor that shares its memory with others cannot be written in place: x is " +
-                       describe(*into));
+      throw ValueError(
+          name_ + ": a recorded tensor that shares its memory with others cannot be written in place: x is " +
+          describe(*into));
     call_plan(plan, tensors, numbers, {&into, 1}, results);
     note_overwriting(*into);
     if (records) {  // else it is what it was, with other content
@@ -665,8 +670,8 @@ void bind_operator(nb::module_& m) {
     if (!made.is_valid()) throw nb::python_error();
     return made;
   });
-  // A method of tensors: the function of the operator of that name, found at the first call. Added again, it is found
-  // again: the name stands for another operator now.
+  // A method of tensors: the function of the operator of that name, found at the first call. Added again, it
+  // is found again: the name stands for another operator now.
   m.def("add_method", [](const std::string& name) {
     static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
     for (size_t k = 0; k < methods_made; ++k) {
@@ -698,7 +703,8 @@ void bind_operator(nb::module_& m) {
       arguments.push_back(value.ptr());
     }
     nb::tuple named(names);
-    return function_of(function).call(arguments.data(), static_cast<Py_ssize_t>(nb::len(args)), named.ptr(), x.ptr());
+    return function_of(function).call(arguments.data(), static_cast<Py_ssize_t>(nb::len(args)), named.ptr(),
+                                      x.ptr());
   });
   m.def("operator_counters", [] {
     nb::dict counters;

@@ -93,12 +93,13 @@ class OperatorFunction {
   std::vector<int> positional_;  // attributes given by position, behind the inputs
   std::vector<int> order_;       // or all that is: inputs, and attributes as -1 - number
   int prefix_ = -1;              // the attribute given before the inputs
-  // For views: makes the result at once, without a plan, while nothing is recorded. Raises what the operator would.
+  // For views: makes the result at once, without a plan, while nothing is recorded. Raises what the operator
+  // would.
   using Direct = Tensor (*)(const Tensor& x, PyObject* const* attributes);
   static Direct direct_for(const std::string& name);
 
   Direct direct_ = nullptr;
-  bool plain_ = false;           // only tensors, all of them needed
+  bool plain_ = false;  // only tensors, all of them needed
   std::vector<Variant> variants_;
   PlanTable plans_;
 };

@@ -85,7 +85,8 @@ Ref<const Program> make_program(const Description& spec) {
                         nb::cast<std::vector<int>>(item[6])});
   }
   for (nb::handle item : spec["outputs"])
-    p.outputs.push_back({nb::cast<int>(item[0]), nb::cast<int>(item[1]), nb::cast<bool>(item[2]), -1, false, {}});
+    p.outputs.push_back(
+        {nb::cast<int>(item[0]), nb::cast<int>(item[1]), nb::cast<bool>(item[2]), -1, false, {}});
   for (nb::handle item : spec["slots"]) {
     const auto from = nb::cast<std::string>(item[0]);
     using From = Program::Slot::From;

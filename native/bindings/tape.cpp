@@ -264,7 +264,8 @@ class Walk {
     return Tracked(std::move(x));
   }
 
-  // Makes x lie as a plan for exact sizes was told, by a copy if it does not; gradients are told to lie without gaps.
+  // Makes x lie as a plan for exact sizes was told, by a copy if it does not; gradients are told to lie
+  // without gaps.
   static void lay_out(Tensor& x, const std::vector<int64_t>& strides) {
     bool as_told = true;
     for (int d = 0; d < x.ndim; ++d)
@@ -279,7 +280,8 @@ class Walk {
       throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
                              ": its history was freed by an earlier backward")
                                 .c_str());
-    if (slopes.size() > node->outputs.size()) {  // of an output that callers do not get, which a gradient reads
+    if (slopes.size() >
+        node->outputs.size()) {  // of an output that callers do not get, which a gradient reads
       PyErr_SetString(PyExc_NotImplementedError,
                       (node->plan->program->name + ": its gradient has no gradient so far").c_str());
       throw nb::python_error();
@@ -400,7 +402,8 @@ void bind_tape(nb::module_& m) {
       tensor_of(x, "run_plan");
       inputs.push_back(&tracked_of(x.ptr()));
     }
-    if (inputs.size() != plan.plan->program->uses.size()) throw ValueError("run_plan: another number of arrays");
+    if (inputs.size() != plan.plan->program->uses.size())
+      throw ValueError("run_plan: another number of arrays");
     std::vector<Tracked> results(plan.plan->program->outputs.size());
     call_plan(plan.plan, inputs, {}, {}, results);
     nb::list made;

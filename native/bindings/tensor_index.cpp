@@ -22,8 +22,9 @@ void refuse(nb::handle item) {
                         (PySequence_Check(item.ptr()) && !PyUnicode_Check(item.ptr())) ||
                         nb::hasattr(item, "__array__");
   if (advanced) throw Advanced();
-  throw IndexError("index: a " + to_utf8(nb::type_name(item.type())) +
-                   " is not an index; integers, slices, None, ..., arrays and lists of integers and masks are");
+  throw IndexError(
+      "index: a " + to_utf8(nb::type_name(item.type())) +
+      " is not an index; integers, slices, None, ..., arrays and lists of integers and masks are");
 }
 
 // Far outside of any array means the same as just outside.

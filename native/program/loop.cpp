@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kSplitBytes = 512 << 10;  // work on less stays on one thread
-constexpr int64_t kPieceBytes = 128 << 10;  // what a thread takes at a time
+constexpr int64_t kSplitBytes = 512 << 10;   // work on less stays on one thread
+constexpr int64_t kPieceBytes = 128 << 10;   // what a thread takes at a time
 constexpr int64_t kTile = 64, kBlock = 512;  // of the schedule of tiles, src/weft/expr/llvm_tiles.py
 
 }  // namespace

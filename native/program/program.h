@@ -48,7 +48,8 @@ class Program final : public Counted<Program> {
   // What of an input is looked at.
   enum class Use : uint8_t { nothing, geometry, data };
 
-  // Parameters of kernels, 8 bytes each, in the kernel's type: a number given at the call, a register, a constant.
+  // Parameters of kernels, 8 bytes each, in the kernel's type: a number given at the call, a register, a
+  // constant.
   struct Slot {
     enum class From : uint8_t { number, reg, constant, random } from;
     DType dtype;
@@ -110,7 +111,8 @@ class Program final : public Counted<Program> {
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
-  bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs) const;
+  bool may_write(const Output& output, const Tensor& destination,
+                 std::span<const Tensor* const> inputs) const;
   void execute(const Run& run) const;
   static void keep(Op& op);
 

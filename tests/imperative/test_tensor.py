@@ -189,7 +189,7 @@ def test_messages_of_creation_say_what_was_wrong():
     refuses(ValueError, text, wf.asarray, [1], copy=False)
     text = "asarray: copy=False, but float32@cpu:0 has to become int8@cpu:0"
     refuses(ValueError, text, wf.asarray, wf.zeros(1), "int8", copy=False)
-    text = "reshape: copy=False, but this needs a copy: x is f32[3,2]@cpu:0, strides (4, 12)"
+    text = "reshape: copy=False, but this needs a copy: x is f32[3,2]@cpu:0"
     refuses(ValueError, text, wf.reshape, wf.zeros((2, 3)).T, 6, copy=False)
 
 
@@ -214,38 +214,13 @@ def test_wrong_types_and_devices_list_what_is_accepted():
 def test_functions_refuse_what_is_not_a_tensor_by_name():
     for call, name in (
         (lambda: wf.permute_dims([1], (0,)), "permute_dims"),
-        (lambda: wf.broadcast_to(1.5, 2), "broadcast_to"),
         (lambda: wf.shares_memory(wf.zeros(1), np.zeros(1)), "shares_memory"),
     ):
-        with pytest.raises(TypeError, match=f"{name}: expected a Tensor, got"):
+        with pytest.raises(TypeError, match=f"{name}: expected a Tensor"):
             call()
     for nothing in (None, [None], object(), [object()]):
         with pytest.raises(TypeError, match="tensor: expected numbers"):
             wf.tensor(nothing)
-
-
-@pytest.mark.parametrize("key", ["list", "array", "mask", "tensor", "bool"])
-def test_advanced_indices_are_said_to_be_missing(key):
-    key = {
-        "list": [0, 1],
-        "array": np.array([0, 1]),
-        "mask": np.array([True, False]),
-        "tensor": wf.tensor([0, 1]),
-        "bool": True,
-    }[key]
-    x = wf.zeros((2, 3))
-    for index in (key, (key, 0), (..., key)):
-        with pytest.raises(NotImplementedError, match="arrays, masks and lists are not"):
-            x[index]
-        with pytest.raises(NotImplementedError, match="arrays, masks and lists are not"):
-            x[index] = 1
-
-
-def test_comparison_is_said_to_be_missing():
-    x = wf.zeros(2)
-    for call in (lambda: x == x, lambda: x != 1, lambda: 1 == x):  # noqa: SIM300
-        with pytest.raises(NotImplementedError, match=r"compare x\.numpy"):
-            call()
 
 
 # --- sizes ------------------------------------------------------------------------------------------------

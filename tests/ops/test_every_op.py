@@ -75,7 +75,7 @@ def test_value(cls, request):
         again = case.call(x)
         after = _core.operator_counters()
         assert after["planner_calls"] == before["planner_calls"], f"{case!r}: planned twice"
-        assert after["hits"] > before["hits"], f"{case!r}: no plan was found"
+        assert after["misses"] == before["misses"], f"{case!r}: no plan was found"
         if not case.random:
             assert_same(again, got, repr(case))
 

@@ -187,7 +187,9 @@ def test_meaning(cls):
             ways.append([put_together(parts, given, node.outputs[0])])
         oracle = oracle or ways[0]
         for way in ways:
-            for got, want in zip(way, oracle, strict=False):
+            for name, got, want in zip_names(op, way, oracle):
+                if name in op.opaque:
+                    continue
                 assert_near(got, want, dtype, sample.tolerance, f"{sample} of {dtype}")
 
 

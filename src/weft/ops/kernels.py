@@ -104,8 +104,8 @@ class Parts:
     """The output is put together from copies: (input number, see) copies that input into see's view of the output.
 
     Inputs have the shape of their view, or broadcast to it; they are converted to the output's type as cast does. They
-    are copied in this order: where parts overlap, the last one stays. fill: what the rest of the output is filled with (a
-    number or a Runtime attribute's Value); None: the parts cover all of it. With write mode "add" parts are added, and
+    are copied in this order: where parts overlap, the last one stays. fill: what the rest of the output is filled with,
+    a number or a Runtime attribute's Value; None: the parts cover all of it. With write mode "add" parts are added, and
     fill is added to the rest. Inputs that are no part are not read; they only lend their shape.
     """
 

@@ -102,7 +102,7 @@ class PermuteDims(Permuting):
     def order(self, ndim: int) -> tuple[int, ...]:
         axes = tuple(a + ndim if a < 0 else a for a in self.axes)
         if sorted(axes) != list(range(ndim)):
-            raise ShapeError(f"permute_dims: {self.axes} is no permutation of {ndim} dimensions")
+            raise ShapeError(f"permute_dims: axes {self.axes} are not a permutation of the {ndim} of x")
         return axes
 
     def reference(self, x: Any) -> Any:
@@ -116,7 +116,7 @@ class PermuteDims(Permuting):
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "(0, 0) is no permutation of 2", Sample(arrays((2, 3)), axes=(0, 0))
+        yield ShapeError, "axes (0, 0) are not a permutation of the 2", Sample(arrays((2, 3)), axes=(0, 0))
 
 
 @op
@@ -350,7 +350,7 @@ class BroadcastTo(Viewing):
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "broadcast_to: x of shape (2,)", Sample(arrays((2,)), shape=(3,))
+        yield ShapeError, "broadcast_to: x does not fit (3,)", Sample(arrays((2,)), shape=(3,))
 
 
 @op
@@ -380,7 +380,7 @@ def see_broadcast(
     extra = len(wanted) - len(shape)
     fits = extra >= 0 and all(n == 1 or n is w or n == w for n, w in zip(shape, wanted[extra:], strict=True))
     if not fits:
-        raise ShapeError(f"{name}: x of shape {shape} does not fit the shape {wanted}")
+        raise ShapeError(f"{name}: x does not fit {wanted}: x has shape {shape}")
     steps = tuple(0 if isinstance(n, int) and n == 1 else s for n, s in zip(shape, strides, strict=True))
     return tuple(wanted), (0,) * extra + steps, 0
 
