@@ -221,12 +221,14 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
   return x;
 }
 
-// Whether the step that makes the output may write it to the destination: nothing is lost that is still to be read.
+// Whether the step that makes the output may write it to the destination: nothing is lost that is still to be
+// read.
 bool Program::may_write(const Output& output, const Tensor& destination,
                         std::span<const Tensor* const> inputs) const {
   if (!output.flexible || output.step < 0) return false;
   for (const int k : output.read_late)
-    if (inputs[static_cast<size_t>(k)] && may_overlap(destination.view(), inputs[static_cast<size_t>(k)]->view()))
+    if (inputs[static_cast<size_t>(k)] &&
+        may_overlap(destination.view(), inputs[static_cast<size_t>(k)]->view()))
       return false;
   if (!output.in_place) return true;
   for (const int operand : steps[static_cast<size_t>(output.step)].operands) {
@@ -251,7 +253,8 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
   int64_t bytes = 0;
   for (size_t k = 0; k < inputs.size(); ++k)
     if (uses[k] == Use::data) bytes += inputs[k]->size * static_cast<int64_t>(inputs[k]->itemsize());
-  std::vector<std::pair<size_t, const Tensor*>> copies;  // outputs that have to be copied to their destinations
+  std::vector<std::pair<size_t, const Tensor*>>
+      copies;          // outputs that have to be copied to their destinations
   uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
@@ -265,7 +268,8 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
                                                           : nullptr;
     if (destination) {
       check_writable(*destination, name.c_str());
-      const bool fits = destination->dtype == value.dtype && shape_fits(value, *destination, registers_.get());
+      const bool fits =
+          destination->dtype == value.dtype && shape_fits(value, *destination, registers_.get());
       if (fits && may_write(output, *destination, inputs)) {
         *results[j] = *destination;
         bytes += destination->size * static_cast<int64_t>(destination->itemsize());

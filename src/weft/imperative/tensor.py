@@ -149,9 +149,20 @@ def _copy(self: Tensor) -> Tensor:
     return _core.copy_of(self)
 
 
+_TILED = ("float32", "float64")
+"""Types of which the package has compiled kernels that transpose, faster than copies on arrays of _TILED_BYTES."""
+_TILED_BYTES = 1 << 20
+
+
 def _contiguous(self: Tensor) -> Tensor:
     """The tensor itself if its elements lie one after the other in row-major order, else such a copy."""
-    return self if _core.is_contiguous(self) else _core.copy_of(self)
+    if _core.is_contiguous(self):
+        return self
+    if self.nbytes >= _TILED_BYTES and self.dtype.name in _TILED and self.strides[-1] != self.itemsize:
+        from weft.ops import registry
+
+        return registry.function("reshape")(self, (self.size,)).reshape(self.shape)
+    return _core.copy_of(self)
 
 
 def _astype(self: Tensor, dtype: DType | str | Any, *, copy: bool = True) -> Tensor:
