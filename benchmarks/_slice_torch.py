@@ -1,5 +1,7 @@
 """PyTorch's side of slice.py, by the faster of its ways: inference mode where no gradient is recorded."""
 
+import itertools
+
 import torch
 from _side import THREADS, Sample, calls, loop, serve
 from torch.nn import functional as F
@@ -78,7 +80,7 @@ def attention_gradient() -> Sample:
 def mlp(update: bool):
     def prepare() -> Sample:
         sizes = (784, 256, 128, 10)
-        layers = [torch.nn.Linear(n, m) for n, m in zip(sizes, sizes[1:], strict=False)]
+        layers = [torch.nn.Linear(n, m) for n, m in itertools.pairwise(sizes)]
         model = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1], torch.nn.ReLU(), layers[2])
         optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
         x, labels = torch.randn(32, 784), torch.randint(0, 10, (32,))
@@ -100,7 +102,7 @@ heads = [normal(4, 12, 512, 64)] * 3
 
 CASES = {
     "a + b": quick("a + b"),
-    "a + b, recorded": lambda: recorded_add(),
+    "a + b, recorded": recorded_add,
     "a.reshape(2, 8)": quick("a.reshape(2, 8)"),
     "a[1:3]": quick("a[1:3]"),
     "a @ b": quick("a @ b"),

@@ -185,29 +185,28 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
 // The attributes of these operators are a shape or axes, and reshape's copy.
 OperatorFunction::Direct OperatorFunction::direct_for(const std::string& name) {
   if (name == "reshape")
-    return [](const Tensor& x, PyObject* const* attributes) {
+    return [](const Tensor& x, PyObject* const* attributes, Tensor& result) {
       const Shape asked = as_shape(attributes[0], "reshape");
       Shape shape = asked;
       resolve_shape(x, asked, shape.sizes);
-      const bool copies = attributes[1] == Py_True;
-      Tensor y;
-      if (!copies && reshape_view(x, shape, y)) return y;
+      if (attributes[1] != Py_True && reshape_view(x, shape, result)) return true;
       if (attributes[1] == Py_False && x.size)
         throw ValueError("reshape: copy=False, but this needs a copy: x is " + describe(x));
-      reshape_view(copy_of(x, x.dtype, x.device()), shape, y);
-      return y;
+      return false;
     };
   if (name == "permute_dims")
-    return [](const Tensor& x, PyObject* const* attributes) {
+    return [](const Tensor& x, PyObject* const* attributes, Tensor& result) {
       const Shape order = as_shape(attributes[0], "permute_dims");
       int axes[kMaxDims];
       for (int i = 0; i < order.ndim; ++i)
         axes[i] = static_cast<int>(std::clamp<int64_t>(order.sizes[i], -kMaxDims - 1, kMaxDims));
-      return permute(x, {axes, static_cast<size_t>(order.ndim)});
+      result = permute(x, {axes, static_cast<size_t>(order.ndim)});
+      return true;
     };
   if (name == "broadcast_to")
-    return [](const Tensor& x, PyObject* const* attributes) {
-      return broadcast_to(x, as_shape(attributes[0], "broadcast_to"));
+    return [](const Tensor& x, PyObject* const* attributes, Tensor& result) {
+      result = broadcast_to(x, as_shape(attributes[0], "broadcast_to"));
+      return true;
     };
   return nullptr;
 }
@@ -523,8 +522,10 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
             .c_str());
   }
   const bool records = tracked && recording();
-  if (direct_ && !records && !destination && Py_TYPE(a.inputs[0]) == tensor_type)
-    return wrap(direct_(self_of(a.inputs[0]), a.attributes));
+  if (direct_ && !records && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
+    Tensor result;
+    if (direct_(self_of(a.inputs[0]), a.attributes, result)) return wrap(std::move(result));
+  }
   const Ref<Plan> plan = plan_for(a, records);
   const std::span<const Tracked* const> tensors{a.tensors, a.tensor_count};
   const std::span<const Scalar> numbers{a.numbers, a.number_count};

@@ -326,9 +326,8 @@ PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
     }
     Shape shape = asked;
     resolve_shape(x, asked, shape.sizes);
-    if (is_recorded(self)) return call_operator("reshape", self, to_tuple(shape));
     Tensor y;
-    if (!reshape_view(x, shape, y)) reshape_view(copy_of(x, x.dtype, x.device()), shape, y);
+    if (is_recorded(self) || !reshape_view(x, shape, y)) return call_operator("reshape", self, to_tuple(shape));
     return wrap(std::move(y));
   });
 }

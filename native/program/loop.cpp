@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kSplitBytes = 512 << 10;   // work on less stays on one thread
 constexpr int64_t kPieceBytes = 128 << 10;   // what a thread takes at a time
+constexpr int64_t kFoldElements = 32 << 10;  // of a long row, that are folded at a time
 constexpr int64_t kTile = 64, kBlock = 512;  // of the schedule of tiles, src/weft/expr/llvm_tiles.py
 
 }  // namespace
@@ -250,6 +251,39 @@ void Loop::run_in_line(const Call& call, int64_t size) const {
   });
 }
 
+// One row, whose elements are evenly spaced.
+void Loop::run_in_parts(const Call& call, const Space& space) const {
+  const int64_t size = space.sizes[0], count = (size + kFoldElements - 1) / kFoldElements;
+  const int inputs = form_.inputs, reductions = static_cast<int>(split_.dtypes.size());
+  std::vector<int64_t> found(static_cast<size_t>(count * reductions));  // eight bytes for each
+  static constexpr int64_t kOne = 1;
+  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t length = std::min(kFoldElements, size - piece * kFoldElements);
+      int64_t strides[LoopPattern::kOperands];
+      View views[LoopPattern::kOperands];
+      for (int k = 0; k < inputs; ++k) {
+        const View& x = call.operands[k];
+        strides[k] = space.strides[k][0] / static_cast<int64_t>(size_of(x.dtype));
+        views[k] = {x.data + piece * kFoldElements * space.strides[k][0], x.dtype, 1, &length, strides + k};
+      }
+      for (int r = 0; r < reductions; ++r) {
+        const DType dtype = split_.dtypes[static_cast<size_t>(r)];
+        char* const to = reinterpret_cast<char*>(found.data() + r * count);
+        views[inputs + r] = {to + piece * static_cast<int64_t>(size_of(dtype)), dtype, 1, &kOne, &kOne};
+      }
+      split_.part->run({views, call.parameters, nullptr});
+    }
+  });
+  View views[2 * LoopPattern::kOperands];
+  for (int r = 0; r < reductions; ++r)
+    views[r] = {reinterpret_cast<char*>(found.data() + r * count), split_.dtypes[static_cast<size_t>(r)], 1,
+                &count, &kOne};
+  for (int k = inputs; k < form_.operands; ++k)
+    views[reductions + k - inputs] = {call.operands[k].data, call.operands[k].dtype, 1, &kOne, &kOne};
+  split_.join->run({views, call.parameters, nullptr});
+}
+
 void Loop::run(const Call& call) const {
   if (!form_.row_axes && !form_.fixed) {
     if (const int64_t size = size_in_line(call.operands, form_.operands); size >= 0) {
@@ -269,6 +303,11 @@ void Loop::run(const Call& call) const {
     data[k] = call.operands[k].data;
     std::copy_n(space.strides[k], rank, strides + k * rank);
     bytes = std::max(bytes, elements * static_cast<int64_t>(size_of(call.operands[k].dtype)));
+  }
+
+  if (split_.part && rank == 1 && space.sizes[0] > kFoldElements) {
+    run_in_parts(call, space);
+    return;
   }
 
   // Pieces of the longest loop that is not part of a row.

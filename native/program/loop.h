@@ -45,7 +45,15 @@ class Loop final : public Kernel {
     bool fixed = false;     // code asks for positions: dimensions keep their order and number
     bool ordered = false;   // positions within a row count: its dimensions keep their order
   };
-  Loop(Form form, Compile compile) : form_(form), compile_(std::move(compile)) {}
+  // How one long row is folded by several threads: `part` stores what a piece comes to, one number for each
+  // reduction, and `join` makes the outputs of these. Pieces have a fixed size, so that results do not depend
+  // on the number of threads.
+  struct Split {
+    Ref<Kernel> part, join;
+    std::vector<DType> dtypes;  // of the reductions
+  };
+  Loop(Form form, Compile compile, Split split = {})
+      : form_(form), compile_(std::move(compile)), split_(std::move(split)) {}
 
   void run(const Call& call) const override;
   const Form& form() const noexcept { return form_; }
@@ -57,6 +65,7 @@ class Loop final : public Kernel {
   struct Space;
   bool arrange(const View* operands, Space& space) const;
   void run_in_line(const Call& call, int64_t size) const;
+  void run_in_parts(const Call& call, const Space& space) const;
   Code find(const LoopPattern& pattern) const;
 
   struct Entry {
@@ -67,6 +76,7 @@ class Loop final : public Kernel {
 
   const Form form_;
   const Compile compile_;
+  const Split split_;
   mutable std::atomic<const Table*> table_{nullptr};
   mutable std::atomic<Code> in_line_{nullptr};  // for one loop of elements that lie one after the other
   mutable std::mutex mutex_;                    // held while code is made

@@ -9,7 +9,7 @@ from typing import Any
 from weft import _core
 from weft.expr import scalar as e
 from weft.expr.functions import expand
-from weft.expr.kernel import POSITIONS, Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
+from weft.expr.kernel import POSITIONS, Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value
 from weft.ops.types import TensorType
@@ -261,11 +261,47 @@ def loop_kernel(
     if found is None:
         prepared = [_prepared(stage, inputs, rank, row_axes if fixed else 0) for stage in stages]
         compile_ = _Compile(name, tuple(dtypes), tuple(prepared))
-        found = _core.make_loop(len(dtypes), inputs, row_axes, fixed, ordered, compile_)
+        split = None if fixed or ordered else _split(name, dtypes, stages, inputs)
+        found = _core.make_loop(len(dtypes), inputs, row_axes, fixed, ordered, compile_, split)
         if len(_kernels) > 8192:
             _kernels.clear()
         _kernels[key] = found
     return found
+
+
+_IDENTITY = {"sum": 0, "prod": 1}
+"""What must be the start of a reduction that is begun more than once; of others, any."""
+
+
+def _split(name: str, dtypes: Sequence[str], stages: Sequence[Any], inputs: int) -> Any:
+    """The two Loops that fold one long row in pieces, and the types of what a piece comes to; None if it cannot be.
+
+    For one Fold, and results that are stored once and need nothing else of the row.
+    """
+    match stages:
+        case [Fold(reductions=reductions), Once(stores=stores)]:
+            pass
+        case _:
+            return None
+    if any(r.op not in ("sum", "prod", "max", "min") for r in reductions) or any(
+        _IDENTITY.get(r.op, r.start) != r.start for r in reductions
+    ):
+        return None
+    if any(node.op == "load" for store in stores for node in e.walk(store.value)):
+        return None
+    found = [r.value.dtype for r in reductions]
+    kept = Once(
+        tuple(Store(j, e.result(r.number, t)) for j, (r, t) in enumerate(zip(reductions, found, strict=True)))
+    )
+    again = Fold(
+        tuple(
+            Reduction(r.number, r.op, e.load(j, t), r.start)
+            for j, (r, t) in enumerate(zip(reductions, found, strict=True))
+        )
+    )
+    part = loop_kernel(name, 1, [*dtypes[:inputs], *found], [stages[0], kept], inputs, 1, True)
+    join = loop_kernel(name, 1, [*found, *dtypes[inputs:]], [again, stages[1]], len(found), 1, True)
+    return part, join, found
 
 
 def _stage_key(stage: Any) -> Any:

@@ -114,6 +114,9 @@ def _function(name: str) -> Any:
     return registry.function(name)
 
 
+_LARGE_BYTES = 1 << 20  # from here on compiled kernels, which transpose in tiles, are worth a plan
+
+
 def _copy(self: Tensor) -> Tensor:
     """A copy in memory of its own, row-major.
 
@@ -121,7 +124,10 @@ def _copy(self: Tensor) -> Tensor:
     >>> wf.tensor([1, 2])[::-1].copy()
     tensor([2, 1], dtype=int64, device=cpu:0)
     """
-    return _function("reshape")(self, self.shape, copy=True) if _recorded(self) else _core.copy_of(self)
+    if _recorded(self) or (self.nbytes >= _LARGE_BYTES and not _core.is_contiguous(self)):
+        copied: Tensor = _function("reshape")(self, self.shape, copy=True)
+        return copied
+    return _core.copy_of(self)
 
 
 def _contiguous(self: Tensor) -> Tensor:
