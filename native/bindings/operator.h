@@ -93,9 +93,9 @@ class OperatorFunction {
   std::vector<int> positional_;  // attributes given by position, behind the inputs
   std::vector<int> order_;       // or all that is: inputs, and attributes as -1 - number
   int prefix_ = -1;              // the attribute given before the inputs
-  // For views: makes the result at once, without a plan, while nothing is recorded. Raises what the operator
-  // would.
-  using Direct = Tensor (*)(const Tensor& x, PyObject* const* attributes);
+  // For views: makes the result at once, without a plan, while nothing is recorded; false if it is no view.
+  // Raises what the operator would.
+  using Direct = bool (*)(const Tensor& x, PyObject* const* attributes, Tensor& result);
   static Direct direct_for(const std::string& name);
 
   Direct direct_ = nullptr;
