@@ -1,7 +1,7 @@
 """One side of a comparison: named measurements that a process of its own makes, one at a time, when it is asked to.
 
-Two frameworks in one process share an OpenMP runtime or have two of them, whose threads go on spinning for a while
-after each region; so each has a process, and a pause before its turn. Needs nothing but Python: it runs in both environments.
+Two frameworks in one process share libgomp, and its threads go on spinning for a while after each region; so each has
+a process, and a pause before its turn. Needs nothing but Python: it runs in both environments.
 """
 
 import json
