@@ -253,7 +253,8 @@ class Reshape(Viewing):
         if self.copy is not True:
             yield View(self.see)
         else:
-            back = Reshape(shape=x.shape)
+            shape: Any = x.shape
+            back = Reshape(shape=shape)
             yield Parts(((0, back.see),))
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -282,33 +283,28 @@ def reshape_strides(
     >>> reshape_strides((2, 3), (3, 1), (6,)), reshape_strides((2, 3), (1, 2), (6,))
     ((1,), None)
     """
-    old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
     if math.prod(shape) == 0:
         return tuple(math.prod(wanted[d + 1 :]) for d in range(len(wanted)))
-    result: list[int] = []
-    k = 0
-    room = 1  # elements of the current run of old dimensions that new ones have not used yet
-    step = 1
-    for n in wanted:
-        if n == 1:
-            result.append(step)
-            continue
-        if room == 1:
-            if k == len(old):
-                return None
-            room, last = old[k][0], old[k][1]
-            k += 1
-            while room % n and k < len(old):
-                if last != old[k][0] * old[k][1]:
+    old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    new = [d for d, n in enumerate(wanted) if n != 1]
+    result = [1] * len(wanted)
+    k = j = 0
+    while k < len(old):
+        # The shortest run of old dimensions that has as many elements as a run of new ones.
+        start = j
+        olds, news = old[k][0], wanted[new[j]]
+        k, j = k + 1, j + 1
+        while olds != news:
+            if olds < news:
+                if old[k - 1][1] != old[k][0] * old[k][1]:
                     return None
-                room, last = room * old[k][0], old[k][1]
-                k += 1
-            step = room * last
-        if room % n:
-            return None
-        room //= n
-        step //= n
-        result.append(step)
+                olds, k = olds * old[k][0], k + 1
+            else:
+                news, j = news * wanted[new[j]], j + 1
+        step = old[k - 1][1]
+        for d in reversed(new[start:j]):
+            result[d] = step
+            step *= wanted[d]
     return tuple(result)
 
 
