@@ -47,11 +47,13 @@ Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted) {
   return backward;
 }
 
-Tensor geometry_of(const Tensor& x) {
-  Tensor y = x;
-  y.chunk = {};
-  y.data = nullptr;
-  return y;
+// y: as x, but without memory.
+void put_geometry(const Tensor& x, Tensor& y) {
+  y.size = x.size;
+  y.dtype = x.dtype;
+  y.ndim = x.ndim;
+  std::copy_n(x.shape, x.ndim, y.shape);
+  std::copy_n(x.strides, x.ndim, y.strides);
 }
 
 bool is_differentiable(const Tensor& x) noexcept { return is_float(x.dtype); }
@@ -78,11 +80,17 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   node->backward = backward;
   node->site = Site::here();
   node->numbers.assign(numbers.begin(), numbers.end());
+  const size_t count = inputs.size() + results.size();
+  node->saved.reserve(count);
+  node->versions.reserve(count);
   const auto& uses = backward->program->uses;
   const auto save = [&](const Tensor& x, size_t place, uint32_t version) {
     const bool read = uses[place] == Program::Use::data;
     if (read) x.chunk->saved.store(true, std::memory_order_relaxed);
-    node->saved.push_back(read ? x : geometry_of(x));
+    if (read)
+      node->saved.push_back(x);
+    else
+      put_geometry(x, node->saved.emplace_back());
     node->versions.push_back(version);
   };
   node->edges.resize(inputs.size());
@@ -94,7 +102,6 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   for (size_t j = 0; j < results.size(); ++j) {
     Tensor& y = results[j].tensor;
     save(y, inputs.size() + j, y.chunk->writes.load(std::memory_order_relaxed));
-    if (j < visible) node->outputs.push_back(geometry_of(y));
   }
   for (size_t j = 0; j < visible; ++j) {
     if (!is_differentiable(results[j].tensor)) continue;
@@ -148,12 +155,21 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
   }
   for (size_t j = 0; j < results.size(); ++j) outputs[j] = &results[j].tensor;
   const bool records = tracked && recording();
-  std::vector<uint32_t> versions;
-  if (records)
-    for (const Tracked* x : inputs)
-      versions.push_back(x->tensor.chunk ? x->tensor.chunk->writes.load(std::memory_order_relaxed) : 0);
+  uint32_t few_versions[kFew];
+  std::vector<uint32_t> many_versions;
+  uint32_t* versions = few_versions;
+  if (records) {
+    if (inputs.size() > kFew) {
+      many_versions.resize(inputs.size());
+      versions = many_versions.data();
+    }
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const Chunk* chunk = inputs[k]->tensor.chunk.get();
+      versions[k] = chunk ? chunk->writes.load(std::memory_order_relaxed) : 0;
+    }
+  }
   plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
-  if (records) record(plan, inputs, numbers, versions, results);
+  if (records) record(plan, inputs, numbers, {versions, inputs.size()}, results);
 }
 
 void note_overwriting(const Tensor& x) {
@@ -272,26 +288,29 @@ class Walk {
       as_told &= x.shape[d] == 1 || x.strides[d] == strides[static_cast<size_t>(d)];
     if (as_told || x.size == 0) return;
     Tensor copy = Tensor::empty(x.dims(), x.dtype, x.device());
+    std::copy_n(strides.begin(), x.ndim, copy.strides);
     push_copy(copy, x);
     x = std::move(copy);
   }
+
   void visit_plan(const Ref<TapeNode>& node, Slopes& slopes) {
     if (node->saved.empty())
       throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
                              ": its history was freed by an earlier backward")
                                 .c_str());
-    if (slopes.size() >
-        node->outputs.size()) {  // of an output that callers do not get, which a gradient reads
+    const auto visible = static_cast<size_t>(node->plan->visible);
+    if (slopes.size() > visible) {  // of an output that callers do not get, which a gradient reads
       PyErr_SetString(PyExc_NotImplementedError,
                       (node->plan->program->name + ": its gradient has no gradient so far").c_str());
       throw nb::python_error();
     }
-    slopes.resize(node->outputs.size());
-    for (size_t j = 0; j < slopes.size(); ++j)
-      if (!slopes[j]) slopes[j].emplace(zeros(node->outputs[j]));
+    const size_t count = node->edges.size();
+    slopes.resize(visible);
+    for (size_t j = 0; j < visible; ++j)
+      if (!slopes[j]) slopes[j].emplace(zeros(node->saved[count + j]));
     const Plan& backward = *node->backward;
     std::vector<Tracked> inputs;
-    const size_t count = node->edges.size();
+    inputs.reserve(node->saved.size() + visible);
     for (size_t k = 0; k < node->saved.size(); ++k) {
       check_version(*node, k);
       if (k < count)
@@ -312,7 +331,6 @@ class Walk {
         add(node->edges[k].node, node->edges[k].index, std::move(results[next++]));
     if (!create_graph_) {
       node->saved.clear();
-      node->outputs.clear();
     }
   }
 
@@ -467,7 +485,7 @@ void bind_tape(nb::module_& m) {
     uint32_t index = 0;
     for (nb::handle y : outputs) {
       Tracked& tracked = tracked_of(y.ptr());
-      node->outputs.push_back(geometry_of(tracked.tensor));
+      put_geometry(tracked.tensor, node->outputs.emplace_back());
       if (is_differentiable(tracked.tensor)) {
         tracked.node = node;
         tracked.index = index;

@@ -327,7 +327,8 @@ PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
     Shape shape = asked;
     resolve_shape(x, asked, shape.sizes);
     Tensor y;
-    if (is_recorded(self) || !reshape_view(x, shape, y)) return call_operator("reshape", self, to_tuple(shape));
+    if (is_recorded(self) || !reshape_view(x, shape, y))
+      return call_operator("reshape", self, to_tuple(shape));
     return wrap(std::move(y));
   });
 }

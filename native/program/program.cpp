@@ -145,6 +145,7 @@ void Program::finish() {
   needs_registers_ =
       std::ranges::any_of(slots, [](const Slot& s) { return s.from == Slot::From::reg; }) ||
       !randoms.empty() || arena_bytes >= 0 ||
+      std::ranges::any_of(outputs, [](const Output& o) { return o.writes >= 0; }) ||
       std::ranges::any_of(values, [](const Value& v) { return v.kind != Value::Kind::output || v.like < 0; });
   straight_ = steps.size() == 1 && arena_bytes < 0 &&
               std::ranges::all_of(
