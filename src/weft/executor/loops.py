@@ -17,6 +17,7 @@ from weft.ops.types import TensorType
 __all__ = ["LoopStep", "Place", "loop_kernel"]
 
 Scalar = e.Scalar
+OUTPUTS = 1000  # load(OUTPUTS + j) is output j, while it is not known how many inputs come before it
 
 
 @dataclass
@@ -75,6 +76,8 @@ class LoopStep:
         """The expression with its loads and parameters as those of the whole step."""
 
         def replace(part: Scalar) -> Scalar:
+            if part.op == "load" and part.value >= len(self.inputs):
+                return e.load(OUTPUTS + part.value - len(self.inputs), part.dtype)
             if part.op == "load":
                 value = self.inputs[part.value]
                 assert value is not None
@@ -336,10 +339,14 @@ def _prepared(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:
     place = {d: k for k, d in enumerate(order)}
 
     def position(part: Scalar) -> Scalar:
-        return e.index(place[part.value]) if part.op == "index" else part
+        if part.op == "index" and row_axes:
+            return e.index(place[part.value])
+        if part.op == "load" and part.value >= OUTPUTS:
+            return e.load(inputs + part.value - OUTPUTS, part.dtype)
+        return part
 
     def finished(root: Scalar) -> Scalar:
-        return expand(e.substitute(root, position) if row_axes else root)
+        return expand(e.substitute(root, position))
 
     return with_parts(
         stage,

@@ -53,7 +53,9 @@ def evaluate_loop(loop: Loop, arrays: Sequence[Any], dtypes: Sequence[Any]) -> l
         if isinstance(stage, Each | Scan | Once):
             at = at_first if isinstance(stage, Once) else at_each
             for store in stage.stores:
-                outputs[store.operand - loop.inputs] = at(store.value)
+                number = store.operand - loop.inputs
+                outputs[number] = at(store.value)
+                loads[store.operand] = np.broadcast_to(np.array(outputs[number], dtypes[number]), space)
     return [np.array(made, dtype) for made, dtype in zip(outputs, dtypes, strict=True)]
 
 

@@ -37,7 +37,7 @@ class Loop:
     go to operand `inputs + j` for output j, and parameter(k) is number k of `numbers`: a size, or a Runtime attribute's
     Value. axes: those that make up a row; an output that stages store Once has size 1 there (`kept` shape; the planner
     drops these dimensions if the operator does not keep them). ordered: positions in a row count (scans, arguments of
-    extremes).
+    extremes). Later stages may load(inputs + j): output j, as it was stored.
     """
 
     inputs: int
@@ -155,8 +155,10 @@ class Row:
 
     def reduce(self, op: str, value: Scalar, start: float | int = 0) -> Scalar:
         """The row's values combined by a reduction of weft.expr.kernel."""
-        needs = [self._stage_of[node.value] for node in e.walk(value) if node.op == "result"]
-        after = max(needs, default=-1)
+        parts = list(e.walk(value))
+        after = max((self._stage_of[part.value] for part in parts if part.op == "result"), default=-1)
+        if any(part.op == "load" and part.value >= self.inputs for part in parts):
+            after = len(self.stages) - 1  # it reads what has been stored
         number, self._count = self._count, self._count + 1
         reduction = Reduction(number, op, value, start)
         for k in range(after + 1, len(self.stages)):
@@ -170,6 +172,10 @@ class Row:
         if op in ("argmax", "argmin"):
             self.ordered = True
         return e.result(number, reduction.dtype)
+
+    def stored(self, output: int, dtype: str) -> Scalar:
+        """An output's element, as an earlier each() stored it: for what costs more to compute again than to load."""
+        return e.load(self.inputs + output, dtype)
 
     def sum(self, value: Scalar) -> Scalar:
         return self.reduce("sum", value, 0)

@@ -650,7 +650,10 @@ class Softmax(Op):
         row = Row(inputs=1)
         wide = reducible(e.load(0, x.dtype.name))
         powers = e.call("exp", wide - row.max(wide))
-        row.each(e.cast(powers / row.sum(powers), x.dtype.name))
+        if wide.dtype == x.dtype.name:
+            row.each(powers)
+            powers = row.stored(0, x.dtype.name)
+        row.each(e.cast(powers * (1 / row.sum(powers)), x.dtype.name))  # one division a row
         yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
 
     def vjp(self, y: Any, dy: Any) -> Any:
