@@ -68,8 +68,7 @@ class Graph:
             lines.append(
                 f"  {', '.join(made)} = {node.op!r}({', '.join(map(name, node.inputs))}{runtime}): {types}"
             )
-        for output, written in self.writes.items():
-            lines.append(f"  x{written} <- {name(self.outputs[output])}")
+        lines += [f"  x{written} <- {name(self.outputs[output])}" for output, written in self.writes.items()]
         given = [v for k, v in enumerate(self.outputs) if k not in self.writes]
         return "\n".join([*lines, f"  return {', '.join(map(name, given))}"])
 
