@@ -6,6 +6,7 @@ nodes on Values. What it met that was there before is an input, by where it came
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -75,6 +76,15 @@ class Scribe:
     def stop(self) -> None:
         """Listen no more."""
         _core.set_scribe(self._before)
+
+    @contextlib.contextmanager
+    def unobserved(self) -> Iterator[None]:
+        """Nothing is written down inside."""
+        _core.set_scribe(None)
+        try:
+            yield
+        finally:
+            _core.set_scribe(self)
 
     def fail(self, fact: str) -> None:
         """Give up."""

@@ -18,7 +18,7 @@ import functools
 import threading
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from weft import _core
@@ -27,8 +27,7 @@ from weft.base.structure import flatten
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.scribe import CannotWrite, Scribe
-from weft.imperative.storages import Geometry
-from weft.imperative.surroundings import Surroundings
+from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, write_up
 
@@ -45,16 +44,15 @@ class Trace:
     def __init__(self, function: Callable[..., Any], strict: bool, max_entries: int) -> None:
         functools.update_wrapper(self, function)
         self.function, self.strict, self.max_entries = function, strict, max_entries
-        self._surroundings = Surroundings(function)
-        self._entries: dict[Any, list[Traced | None]] = {}
-        self._count = 0
-        self._warned = False
+        self._replays = _core.Replays()
+        self._programs: list[Traced] = []
+        self._made = 0
         self._lock = threading.RLock()
 
     @property
-    def programs(self) -> list[Any]:
-        """What was made so far, the newest last."""
-        return [entry for several in self._entries.values() for entry in several if entry is not None]
+    def programs(self) -> list[Traced]:
+        """The programs made so far, the newest last."""
+        return list(self._programs)
 
     def memory_report(self) -> list[Any]:
         """For each program, the bytes of its memory plan by kind."""
@@ -67,60 +65,55 @@ class Trace:
         return f"trace({self.function!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _core.is_observed():  # part of a greater program
+        done, result = self._replays.run(args, kwargs)
+        if done:
+            return result
+        if result or _core.is_observed():  # as Python: it cannot be written down, or is part of something greater
             return self.function(*args, **kwargs)
-        call = Call(args, kwargs, self._surroundings.now)
-        known = self._entries.get(call.key)
-        if known is not None:
-            for entry in known:
-                if entry is None:  # it cannot be written down
-                    return self.function(*args, **kwargs)
-                if entry.fits(call):
-                    return entry.run(call)
         with self._lock:
-            return self._record(call)
+            return self._record(args, kwargs)
 
-    def _record(self, call: Call) -> Any:
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function, and write it down."""
-        floats = KnownNumbers(call.floats)
+        leaves, structure = flatten((args, kwargs))
+        floats = KnownNumbers([leaf for leaf in leaves if type(leaf) is float])
+        numbers = iter(floats.numbers)
+        inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
+        before, outside = gradients(), surroundings(self.function)
         scribe = Scribe(self._give_up)
-        start = gradients()
-        surroundings = self._surroundings.now()
         scribe.start()
         try:
-            for leaf in sorted(call.tensors, key=lambda leaf: -leaf.nbytes):
-                scribe.met(leaf, _core.geometry(leaf))
-            args, kwargs = call.with_numbers(floats)
-            result = self.function(*args, **kwargs)
+            with scribe.unobserved():
+                for x in sorted((x for x in leaves if isinstance(x, Tensor)), key=lambda x: -x.nbytes):
+                    scribe.met(x, _core.geometry(x))
+            result = self.function(*inner, **named)
         finally:
             scribe.stop()
-        entry = None
+        program = None
         if not scribe.over:
             try:
-                entry = write_up(self.__name__, scribe, call, floats, result, start, surroundings)
+                program = write_up(self.__name__, scribe, leaves, floats, result, before, outside)
             except CannotWrite as problem:
                 self._give_up(problem)
-        self._keep(call.key, entry)
-        leaves, structure = flatten(result)
-        plain = [leaf.value if isinstance(leaf, KnownNumber) else leaf for leaf in leaves]
-        return structure.build(plain)
+        self._keep(args, kwargs, program)
+        found, shape = flatten(result)
+        return shape.build([x.value if isinstance(x, KnownNumber) else x for x in found])
 
-    def _keep(self, key: Any, entry: Traced | None) -> None:
-        self._count += 1
-        if self._count > self.max_entries:
-            oldest = next(iter(self._entries))
-            self._entries[oldest].pop(0)
-            if not self._entries[oldest]:
-                del self._entries[oldest]
-            if not self._warned:
-                self._warned = True
+    def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
+        self._replays.add(args, kwargs, program, program.spec if program else {})
+        if program is None:
+            return
+        self._programs.append(program)
+        self._made += 1
+        if len(self._programs) > self.max_entries:
+            self._replays.drop(self._programs.pop(0))
+            if self._made == self.max_entries + 1:
                 warnings.warn(
-                    f"{self.__name__}: traced {self._count} times, for arguments that keep changing; the oldest "
-                    f"programs are dropped from now on (max_entries={self.max_entries})",
+                    f"{self.__name__}: traced {self._made} times, because arguments keep changing in what programs depend "
+                    f"on; from now on the oldest programs are dropped (max_entries={self.max_entries})",
                     TraceWarning,
                     stacklevel=4,
                 )
-        self._entries.setdefault(key, []).append(entry)
 
     def _give_up(self, problem: CannotWrite) -> None:
         text = f"{self.__name__}: {problem.fact}\n  at {problem.where}"
@@ -128,43 +121,6 @@ class Trace:
             raise GraphError(text)
         hint = "the function keeps running as Python; use where, cond or while_loop, or return the array"
         warnings.warn(f"{text}\n  {hint}", TraceWarning, stacklevel=2)
-
-
-class Call:
-    """One call's arguments, flat; key: what of them decides which program can run."""
-
-    def __init__(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], surroundings: Callable[[], list[Any]]
-    ) -> None:
-        self.surroundings = surroundings
-        self.leaves, self.structure = flatten((args, dict(sorted(kwargs.items()))))
-        self.tensors: list[Tensor] = []
-        self.floats: list[float] = []
-        parts: list[Any] = []
-        seen: dict[int | None, tuple[int, int]] = {}
-        for number, leaf in enumerate(self.leaves):
-            kind = type(leaf)
-            if kind is Tensor:
-                x = Geometry(*_core.geometry(leaf))
-                # Where it lies counts if it shares memory with an earlier one.
-                first, address = seen.setdefault(x.serial, (number, x.address))
-                parts.append((x.dtype, x.device, x.shape, x.strides, first, x.address - address))
-                self.tensors.append(leaf)
-            elif kind is float:
-                parts.append(float)
-                self.floats.append(leaf)
-            elif kind in (int, bool, str, bytes, type(None)):
-                parts.append((kind, leaf))
-            else:
-                parts.append((kind, id(leaf)))  # the entry keeps it
-        self.key = (self.structure, tuple(parts))
-
-    def with_numbers(self, floats: KnownNumbers) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with numbers whose origin is known for floats."""
-        numbers = iter(floats.numbers)
-        made = [next(numbers) if type(leaf) is float else leaf for leaf in self.leaves]
-        args, kwargs = self.structure.build(made)
-        return args, kwargs
 
 
 def trace(
