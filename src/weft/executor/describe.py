@@ -55,7 +55,8 @@ class _Description:
             into = -1
             if target is not None:
                 into = lowering.places[id(lowering.graph.inputs[target])].buffer.number
-            self.use(place, GEOMETRY)
+            # A view of an input that leaves: whoever gives the input has to give it as it was planned.
+            self.use(place, GEOMETRY if place.is_whole else DATA)
             leaving.append((self.number(place), into, place.buffer.flexible))
         arrays = [lowering.places[id(v)] for v in lowering.arrays]
         return {
