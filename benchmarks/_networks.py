@@ -1,8 +1,8 @@
 """Graphs of well-known networks for images, shapes only: forward, and one step of training.
 
 Sources: AlexNet: Krizhevsky 2014, arXiv:1404.5997 (one tower). VGG-16: Simonyan, Zisserman 2014, arXiv:1409.1556,
-configuration D. GoogLeNet: Szegedy et al. 2014, arXiv:1409.4842, without the auxiliary outputs. ResNet-50: He et al. 2015,
-arXiv:1512.03385, with the stride in the 3x3 convolution.
+configuration D. GoogLeNet: Szegedy et al. 2014, arXiv:1409.4842, without the auxiliary outputs. ResNet-50: He et al.
+2015, arXiv:1512.03385, with the stride in the 3x3 convolution.
 """
 
 from __future__ import annotations

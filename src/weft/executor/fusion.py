@@ -60,7 +60,7 @@ class _Fusion:
         self.makers = written_by(steps)
         self.done = [False] * len(steps)
         self.open: dict[int, Group] = {}  # by the buffers that a group makes
-        self.reading: dict[int, Group] = {}  # the latest group that reads a buffer
+        self.reading: dict[int, list[Group]] = {}  # the open groups that read a buffer
         self.found: list[Fused | NativeStep] = []
 
     def run(self) -> list[Fused | NativeStep]:
@@ -150,7 +150,9 @@ class _Fusion:
             self.close(merged)
         for member, _ in merged.members if not merged.sealed else ():
             for x in member.reads:
-                self.reading[id(x.buffer)] = merged
+                known = self.reading.setdefault(id(x.buffer), [])
+                known[:] = [group for group in known if not group.sealed and group is not merged]
+                known.append(merged)
         return merged
 
     def merged(
@@ -290,11 +292,10 @@ class _Fusion:
             return None
         for step, _ in group.members:
             for x in step.reads:
-                other = self.reading.get(id(x.buffer))
-                if other is None or other.sealed or other in sources or k - other.last > WINDOW:
-                    continue
-                if self.are_siblings(other, group, x):
-                    return other
+                for other in reversed(self.reading.get(id(x.buffer), ())):
+                    late = other.sealed or other in sources or k - other.last > WINDOW
+                    if not late and self.are_siblings(other, group, x):
+                        return other
         return None
 
     def are_siblings(self, a: Group, b: Group, shared: Place) -> bool:
