@@ -264,23 +264,48 @@ def test_gradient(cls, request):
         assert_slope(loss, gradients, x, fixed_inputs(case), repr(case))
 
 
+def derived(case, order):
+    """The slope of this order of a case's loss along fixed steps, a function of its float tensors; and the tensors."""
+    f, x = loss_of(case)
+    numbers = tuple(range(len(x)))
+    rng = np.random.default_rng(13)
+    along = [rng.standard_normal(a.shape) for a in x]
+
+    def slope_of(f):
+        def slope(*values):
+            steps = [v.astype(t.dtype) for v, t in zip(tensors(along), values, strict=True)]
+            return total(wf.grad(f, numbers)(*values), steps)
+
+        return slope
+
+    for _ in range(order):
+        f = slope_of(f)
+    return f, x
+
+
 @every_differentiable
-def test_second_gradient(cls, request):
+@pytest.mark.parametrize("order", [2, 3])
+def test_higher_gradients(cls, order, request):
     for case in gradient_cases(cls, request, 1):
-        loss, x = loss_of(case)
-        numbers = tuple(range(len(x)))
-        rng = np.random.default_rng(13)
-        along = tensors([rng.standard_normal(a.shape) for a in x])
+        slope, x = derived(case, order - 1)
+        gradients = wf.grad(slope, tuple(range(len(x))))(*tensors(x))
+        assert_slope(slope, gradients, x, fixed_inputs(case), f"gradient {order} of {case!r}")
 
-        def slope(*values, loss=loss, numbers=numbers, along=along):
-            return total(wf.grad(loss, numbers)(*values), along)
 
-        try:
-            gradients = wf.grad(slope, numbers)(*tensors(x))
-        except NotImplementedError as error:
-            assert case.node.op.hidden, f"{case!r}: {error}"  # noqa: PT017
-            continue  # said, not silently wrong
-        assert_slope(slope, gradients, x, fixed_inputs(case), f"second gradient of {case!r}")
+@every_differentiable
+def test_second_gradient_of_float32(cls, request):
+    """By other kernels than in float64, with the same result."""
+    for case in gradient_cases(cls, request, 1):
+        narrow = [a.astype("float32") if a.dtype == "float64" else a for a in case.arrays]
+        other = case_of(cls, case.sample, narrow, "float32")
+        if other is None:
+            continue  # the sample is for float64 alone
+        results = []
+        for one in (case, other):
+            slope, x = derived(one, 1)
+            results.append(wf.grad(slope, tuple(range(len(x))))(*tensors(x)))
+        for wide, got in zip(*results, strict=True):
+            assert_near(got, wide.numpy(), 20, f"second gradient of {other!r}", "float32")
 
 
 @every_differentiable
