@@ -71,6 +71,16 @@ class Recurrent(Op):
                     )
         return int(hidden)
 
+    def peer(self, torch: Any, x: Any, *given: Any) -> Any:
+        kind, states = self.name, len(self.inputs) - 2
+        if "nonlinearity" in self.values():
+            kind += f"_{self.values()['nonlinearity']}"
+        state = given[:states] if states > 1 else given[0]
+        layers = self.layers(given[states:])
+        return getattr(torch, kind)(
+            x, state, given[states:], True, layers, 0.0, False, self.bidirectional, False
+        )
+
 
 @op
 class Lstm(Recurrent):
