@@ -87,7 +87,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   node->versions.reserve(count);
   const auto& uses = backward->program->uses;
   const auto save = [&](const Tensor& x, size_t place, uint32_t version) {
-    const bool read = uses[place] == Program::Use::data;
+    const bool read = uses[place] >= Program::Use::shown;
     if (read) x.chunk->saved.store(true, std::memory_order_relaxed);
     if (read)
       node->saved.push_back(x);
@@ -306,7 +306,7 @@ class Walk {
       if (node.edges[k].node && is_float(node.saved[k].dtype)) wanted |= uint64_t{1} << k;
     const Ref<Plan> plan = backward_of(node.plan, wanted, hidden);
     for (size_t k = 0; plan && k < node.saved.size(); ++k)
-      if (plan->program->uses[k] == Program::Use::data && !node.saved[k].chunk && node.saved[k].size) {
+      if (plan->program->uses[k] >= Program::Use::shown && !node.saved[k].chunk && node.saved[k].size) {
         PyErr_SetString(PyExc_NotImplementedError,
                         (node.plan->program->name + ": called at " + node.site.text() +
                          ": the gradient of its gradient reads " + place_of(node, k) +
@@ -349,7 +349,7 @@ class Walk {
     for (auto& slope : slopes)
       if (slope) inputs.push_back(std::move(*slope));
     for (size_t k = 0; k < backward.strides.size(); ++k)
-      if (backward.program->uses[k] == Program::Use::data) lay_out(inputs[k].tensor, backward.strides[k]);
+      if (backward.program->uses[k] >= Program::Use::shown) lay_out(inputs[k].tensor, backward.strides[k]);
     std::vector<const Tracked*> pointers;
     for (const Tracked& x : inputs) pointers.push_back(&x);
     std::vector<Tracked> results(backward.program->outputs.size());

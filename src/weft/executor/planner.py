@@ -35,7 +35,7 @@ from weft.ops.types import TensorType
 
 __all__ = ["Recipe", "make_plan"]
 
-NOTHING, GEOMETRY, DATA = range(3)  # Program::Use
+NOTHING, GEOMETRY, SHOWN, DATA = range(4)  # Program::Use
 OPERANDS = 16  # of a loop that others were merged into
 
 
@@ -472,9 +472,9 @@ class _Lowering:
                 place = self.output_copy(value)
             outputs.append((place.number, self.writes.get(j, -1), place.flexible))
             if place.number < len(self.arrays):
-                self.uses[place.number] = max(self.uses[place.number], GEOMETRY)
+                self.uses[place.number] = max(self.uses[place.number], SHOWN)
             elif place.root >= 0:
-                self.use_place(place, GEOMETRY)
+                self.use_place(place, SHOWN)
         arena = -1 if _is_zero(self.arena) else self.register(self.arena)
         description = {
             "name": self.name,

@@ -264,7 +264,7 @@ class KlDiv(PointwiseLoss):
 
     def elements(self, x: Any, target: Any) -> Any:
         if self.log_target:
-            return np.exp(target) * (target - x)
+            return np.exp(target, dtype=np.float64) * (target - x)
         return np.where(target == 0, 0, target * (np.log(target) - x))
 
 
