@@ -86,7 +86,7 @@ def test_layouts(cls, layout, request):
     for case in some(request, f"{layout} {cls.name}", cases(cls), 2):
         laid = [LAYOUTS[layout](a) for a in case.arrays]
         for x, a in zip(laid, case.arrays, strict=True):
-            np.testing.assert_array_equal(x.numpy(), a)  # the layout itself is right
+            assert x.numpy().tobytes() == a.tobytes()  # the layout itself is right
         assert_is(case, case.call(laid))
 
 
