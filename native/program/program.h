@@ -45,8 +45,8 @@ class Program final : public Counted<Program> {
     int like = -1;
     std::vector<int> sizes, strides;  // registers
   };
-  // What of an input is looked at.
-  enum class Use : uint8_t { nothing, geometry, data };
+  // What of an input is looked at; shown: nothing here, but an output is a view of its elements.
+  enum class Use : uint8_t { nothing, geometry, shown, data };
 
   // Parameters of kernels, 8 bytes each, in the kernel's type: a number given at the call, a register, a
   // constant.

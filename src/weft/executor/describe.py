@@ -13,7 +13,7 @@ from weft.executor.steps import NativeStep
 
 __all__ = ["describe"]
 
-NOTHING, GEOMETRY, DATA = range(3)  # Program::Use
+NOTHING, GEOMETRY, SHOWN, DATA = range(4)  # Program::Use
 
 
 def describe(
@@ -56,7 +56,7 @@ class _Description:
             if target is not None:
                 into = lowering.places[id(lowering.graph.inputs[target])].buffer.number
             # A view of an input that leaves: whoever gives the input has to give it as it was planned.
-            self.use(place, GEOMETRY if place.is_whole else DATA)
+            self.use(place, SHOWN)
             leaving.append((self.number(place), into, place.buffer.flexible))
         arrays = [lowering.places[id(v)] for v in lowering.arrays]
         return {

@@ -189,6 +189,10 @@ class HardSigmoid(Activation):
     def reference(self, x: Any) -> Any:
         return np.clip(x / 6 + 0.5, 0, 1)
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        """Written out: the gradient of PyTorch's own has 1/6 in float32."""
+        return torch.nn.functional.relu6(x + 3) / 6
+
 
 @op
 class HardSwish(Activation):

@@ -614,6 +614,9 @@ class Cast(Pointwise):
     def reference(self, x: Any) -> Any:
         return np.asarray(x).astype(self.dtype.numpy)
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        return x.to(getattr(torch, self.dtype.name))
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         for dtype in ("float32", "int32", "bool", "bfloat16"):

@@ -309,6 +309,9 @@ class Unstack(Pieces):
     def reference(self, x: Any) -> Any:
         return tuple(np.moveaxis(x, self.axis, 0))
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        return torch.unbind(x, self.axis)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((3, 2)))
@@ -601,6 +604,9 @@ class Repeat(Op):
 
     def reference(self, x: Any) -> Any:
         return np.repeat(x, self.repeats, self.axis)
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return torch.repeat_interleave(x, self.repeats, self.axis)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -264,7 +264,7 @@ class KlDiv(PointwiseLoss):
 
     def elements(self, x: Any, target: Any) -> Any:
         if self.log_target:
-            return np.exp(target) * (target - x)
+            return np.exp(target, dtype=np.float64) * (target - x)
         return np.where(target == 0, 0, target * (np.log(target) - x))
 
 
@@ -791,6 +791,12 @@ class CosineSimilarity(Op):
         x1, x2 = np.broadcast_arrays(x1, x2)
         lengths = [np.maximum(np.linalg.norm(v, axis=self.axis), self.eps) for v in (x1, x2)]
         return np.sum(x1 * x2, self.axis) / (lengths[0] * lengths[1])
+
+    def peer(self, torch: Any, x1: Any, x2: Any) -> Any:
+        """With a small eps: PyTorch's gradient takes norms to be above it."""
+        if self.eps > 1e-6:
+            return NotImplemented
+        return torch.nn.functional.cosine_similarity(x1, x2, self.axis, self.eps)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

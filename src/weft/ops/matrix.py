@@ -488,6 +488,9 @@ class Tensordot(Product):
         axes: Any = self.axes
         return np.tensordot(x1, x2, axes)
 
+    def peer(self, torch: Any, x1: Any, x2: Any) -> Any:
+        return torch.tensordot(x1, x2, dims=self.axes)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((2, 3, 4)), arrays((3, 4, 5)))
@@ -588,6 +591,9 @@ class Einsum(Product):
 
     def reference(self, *x: Any) -> Any:
         return np.einsum(self.equation, *x)
+
+    def peer(self, torch: Any, *x: Any) -> Any:
+        return torch.einsum(self.equation, *x)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

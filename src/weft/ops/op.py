@@ -13,6 +13,7 @@ know types and other operators, never data. What a rule is called with is named 
     kernels(*inputs)              choices of weft.ops.kernels, best first; none taken: decompose
     decompose(x, w, b=None)       the meaning in other operators
     reference(x, w, b=None)       the meaning in NumPy; read by tests only, as are samples() and errors()
+    peer(torch, x, w, b=None)     the meaning in PyTorch, where its function of that name is none or another; for tests
 """
 
 from __future__ import annotations
@@ -336,6 +337,10 @@ class Op:
     def reference(self, *inputs: Any) -> Any:
         """The same in NumPy."""
         raise NotImplementedError(f"{self.name}: no reference")
+
+    def peer(self, torch: Any, *inputs: Any) -> Any:
+        """The same in PyTorch, where it has no function of this name that takes the same; read by tests only."""
+        return NotImplemented
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
         """Types of learnable inputs, as far as the others and the attributes say; for symbols that make them."""

@@ -375,6 +375,10 @@ class AveragePooling(Pooling):
         total = windows_reference(x, windows, count).sum(axis=axes)
         return total / counts_reference(self.divisor(x.shape[2:]), windows, x.shape[2:], self.padding)
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        kept = {k: v for k, v in self.values().items() if k != "dilation"}
+        return getattr(torch.nn.functional, self.name)(x, **kept)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield from super().samples()
