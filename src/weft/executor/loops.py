@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from weft import _core
+from weft.base.typing import Any
 from weft.expr import scalar as e
 from weft.expr.functions import expand
 from weft.expr.kernel import POSITIONS, Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store, parts
@@ -20,16 +19,26 @@ Scalar = e.Scalar
 OUTPUTS = 1000  # load(OUTPUTS + j) is output j, while it is not known how many inputs come before it
 
 
-@dataclass
 class Place:
-    """Where a value lies in the program: its number, and its geometry; strides None: row-major, not needed so far."""
+    """Where a value lies in the program: its number, and its geometry.
 
-    number: int
-    type: TensorType
-    strides: tuple[Any, ...]
-    flexible: bool = True
-    root: int = -1  # of a view: the value that has the memory
-    offset: Any = 0  # of its first element in there, in elements
+    flexible: the program may lay it out otherwise. root: of a view, the number of the value that has the memory;
+    offset: of its first element in there, in elements.
+    """
+
+    __slots__ = ("flexible", "number", "offset", "root", "strides", "type")
+
+    def __init__(
+        self,
+        number: int,
+        type: TensorType,
+        strides: tuple[Any, ...],
+        flexible: bool = True,
+        root: int = -1,
+        offset: Any = 0,
+    ) -> None:
+        self.number, self.type, self.strides = number, type, strides
+        self.flexible, self.root, self.offset = flexible, root, offset
 
 
 class LoopStep:

@@ -18,12 +18,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from weft import _core
 from weft.base.device import Device, cpu
-from weft.base.dtype import DTYPES, DType, as_dtype
+from weft.base.dtype import DType, as_dtype
+from weft.base.record import Record
+from weft.base.typing import Any
 from weft.executor.loops import LoopStep, Place, without_rows
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
@@ -39,8 +39,7 @@ NOTHING, GEOMETRY, DATA = range(3)  # Program::Use
 OPERANDS = 16  # of a loop that others were merged into
 
 
-@dataclass
-class Recipe:
+class Recipe(Record):
     """What a plan was made from, and what it does; kept by the plan for gradients and for people."""
 
     name: str
@@ -48,8 +47,8 @@ class Recipe:
     strides: tuple[Any, ...]  # of the arrays given
     made: tuple[Any, ...]  # strides of the outputs
     visible: int
-    steps: list[str] = field(default_factory=list)
-    exact: bool = False
+    steps: list[str]
+    exact: bool
 
 
 def make_plan(
@@ -302,7 +301,7 @@ class _Lowering:
     def fill(self, value: Value) -> Place:
         """A number as an array of no dimensions."""
         holder = self.holder(TensorType((), value.dtype, self.device))
-        LoopStep(self, [value], [holder], COPY[value.dtype.name], "fill").emit()
+        LoopStep(self, [value], [holder], copying(value.dtype), "fill").emit()
         place = self.places[id(value)] = self.places[id(holder)]
         return place
 
@@ -329,7 +328,7 @@ class _Lowering:
             # The elements lie in temporary space: what leaves the program is a copy.
             holder = self.holder(value.type)
             self.view(holder, base, strides, offset)
-            LoopStep(self, [holder], [value], COPY[value.dtype.name], "copy").emit()
+            LoopStep(self, [holder], [value], copying(value.dtype), "copy").emit()
             return True
         self.view(value, base, strides, offset)
         self.texts.append(f"view {op!r}")
@@ -373,14 +372,14 @@ class _Lowering:
     def copy(self, value: Value) -> Place:
         """The value contiguous, in temporary space."""
         holder = self.holder(value.type.like())
-        LoopStep(self, [value], [holder], COPY[value.dtype.name], "contiguous copy").emit()
+        LoopStep(self, [value], [holder], copying(value.dtype), "contiguous copy").emit()
         return self.places[id(holder)]
 
     def output_copy(self, value: Value) -> Place:
         """The value again, for a program that gives it twice: each output has memory of its own."""
         holder = self.holder(value.type.like())
         self.wanted.add(id(holder))
-        LoopStep(self, [value], [holder], COPY[value.dtype.name], "another output").emit()
+        LoopStep(self, [value], [holder], copying(value.dtype), "another output").emit()
         return self.places[id(holder)]
 
     # Native kernels.
@@ -504,8 +503,9 @@ def _store(operand: int, value: Any) -> Store:
     return Store(operand, value)
 
 
-# For each dtype: every element as it is.
-COPY = {dtype.name: Loop(1, (Each((_store(1, e.load(0, dtype.name)),)),)) for dtype in DTYPES}
+def copying(dtype: DType) -> Loop:
+    """The Loop that stores every element as it is."""
+    return Loop(1, (Each((_store(1, e.load(0, dtype.name)),)),))
 
 
 def _is_zero(size: Any) -> bool:

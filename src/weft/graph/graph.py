@@ -14,8 +14,8 @@ graph(x0: f32[2]@cpu:0)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op

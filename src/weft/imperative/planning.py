@@ -6,10 +6,9 @@ of inputs whose gradients are wanted; from then on native code replays.
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft import _core
 from weft.base.errors import DeviceError
+from weft.base.typing import Any
 from weft.executor.planner import Recipe, is_dense, make_plan, row_major
 from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph

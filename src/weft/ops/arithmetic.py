@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
 
 from weft.base.errors import DTypeError, ShapeError
+from weft.base.typing import Any, ClassVar
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.op import op

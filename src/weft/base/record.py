@@ -1,0 +1,68 @@
+"""Immutable values with named fields, as frozen dataclasses are, but not by text compiled at import.
+
+That text takes longer to compile than the first addition of a process may take.
+
+>>> class Span(Record):
+...     start: int
+...     step: int = 1
+>>> Span(3), Span(start=3, step=2)
+(Span(start=3, step=1), Span(start=3, step=2))
+"""
+
+from __future__ import annotations
+
+from weft.base.typing import Any, ClassVar, dataclass_transform
+
+__all__ = ["Record"]
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+class Record:
+    """Base: the annotated names of a class are its fields, in order, behind those of its base.
+
+    What a class assigns to a field is its default. Two records are equal if they are one object; `check` may refuse.
+    Raises TypeError if a field has no value, or is given twice, or does not exist.
+
+    >>> class Part(Record):
+    ...     number: int
+    >>> Part()
+    Traceback (most recent call last):
+        ...
+    TypeError: Part: number is missing; fields are number
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        own = [name for name, kind in cls.__annotations__.items() if not str(kind).startswith("ClassVar")]
+        cls._fields = (*(name for name in cls._fields if name not in own), *own)
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        fields = self._fields
+        given = dict(zip(fields, values, strict=False))
+        vars(self).update(given, **named)
+        if len(values) > len(fields):
+            raise self._refused(f"takes {len(fields)} values, got {len(values)}")
+        for name in named:
+            if name in given or name not in fields:
+                raise self._refused(f"{name} is given twice" if name in given else f"has no {name}")
+        for name in fields:
+            if not hasattr(self, name):
+                raise self._refused(f"{name} is missing")
+        self.check()
+
+    def _refused(self, fact: str) -> TypeError:
+        return TypeError(f"{type(self).__name__}: {fact}; fields are {', '.join(self._fields)}")
+
+    def check(self) -> None:
+        """Raises ValueError for fields that cannot be; the default accepts all."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable: cannot set {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable: cannot delete {name}")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+        return f"{type(self).__name__}({shown})"
