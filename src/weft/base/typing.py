@@ -27,6 +27,3 @@ else:
 
     def dataclass_transform(**_: object) -> object:
         return lambda cls: cls
-
-
-__all__ = ["Any", "ClassVar", "Literal", "dataclass_transform"]

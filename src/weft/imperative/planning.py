@@ -10,7 +10,6 @@ from weft import _core
 from weft.base.errors import DeviceError
 from weft.base.typing import Any
 from weft.executor.planner import Recipe, is_dense, make_plan, row_major
-from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.op import Op
@@ -75,6 +74,8 @@ def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:
 
     Its inputs: the plan's arrays, its outputs, and the gradients of those that callers get.
     """
+    from weft.graph.gradient import backward_graph  # not before the first gradient
+
     graph = recipe.graph
     flags = iter(wanted)
     wants = [False if v.type.weak else next(flags) for v in graph.inputs]
