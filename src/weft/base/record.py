@@ -32,27 +32,35 @@ class Record:
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
+    _names: ClassVar[frozenset[str]] = frozenset()
+    _required: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
         own = [name for name, kind in cls.__annotations__.items() if not str(kind).startswith("ClassVar")]
         cls._fields = (*(name for name in cls._fields if name not in own), *own)
+        cls._names = frozenset(cls._fields)
+        cls._required = frozenset(name for name in cls._fields if not hasattr(cls, name))
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        fields = self._fields
-        given = dict(zip(fields, values, strict=False))
-        vars(self).update(given, **named)
-        if len(values) > len(fields):
-            raise self._refused(f"takes {len(fields)} values, got {len(values)}")
-        for name in named:
-            if name in given or name not in fields:
-                raise self._refused(f"{name} is given twice" if name in given else f"has no {name}")
-        for name in fields:
-            if not hasattr(self, name):
-                raise self._refused(f"{name} is missing")
+        content = vars(self)  # what is not given is found in the class
+        content.update(zip(self._fields, values, strict=False), **named)
+        if (
+            len(content) != len(values) + len(named)
+            or not content.keys() <= self._names
+            or not content.keys() >= self._required
+        ):
+            raise self._refused(values, named)
         self.check()
 
-    def _refused(self, fact: str) -> TypeError:
-        return TypeError(f"{type(self).__name__}: {fact}; fields are {', '.join(self._fields)}")
+    def _refused(self, values: tuple[Any, ...], named: dict[str, Any]) -> TypeError:
+        fields = self._fields
+        facts = [
+            *([f"takes {len(fields)} values, got {len(values)}"] if len(values) > len(fields) else []),
+            *(f"has no {name}" for name in named if name not in fields),
+            *(f"{name} is given twice" for name in fields[: len(values)] if name in named),
+            *(f"{name} is missing" for name in sorted(self._required - vars(self).keys())),
+        ]
+        return TypeError(f"{type(self).__name__}: {facts[0]}; fields are {', '.join(fields)}")
 
     def check(self) -> None:
         """Raises ValueError for fields that cannot be; the default accepts all."""
