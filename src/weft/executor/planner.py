@@ -24,7 +24,7 @@ from weft.base.device import Device, cpu
 from weft.base.dtype import DType, as_dtype
 from weft.base.record import Record
 from weft.base.typing import Any
-from weft.executor.loops import LoopStep, Place, without_rows
+from weft.executor.loops import LoopCode, LoopStep, Place, without_rows
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
@@ -73,6 +73,30 @@ def make_plan(
     lowering = _Lowering(graph, name, strides, writes or {}, exact)
     lowering.first_choice = first_choice
     return lowering.finish(visible, as_tuple, gradients)
+
+
+def loops_of(graph: Graph, name: str) -> list[LoopCode]:
+    """The loops that a graph's plan runs.
+
+    >>> from weft.base.dtype import float32
+    >>> from weft.graph.graph import graph_of
+    >>> import weft.ops.functions as F
+    >>> [code.dtypes for code in loops_of(graph_of(F.isnan, [TensorType((2, 3), float32)]), "example")]
+    [('float32', 'bool')]
+    """
+    lowering = _Lowering(graph, name, (), {}, False)
+    lowering.lower_all()
+    return lowering.loops()
+
+
+def copies_of(value: Value) -> list[LoopCode]:
+    """The loops that plans copy a value with, be it an array or a number, to where it lies in line."""
+    lowering = _Lowering(Graph([value], []), "copy", (), {}, False)
+    if is_number(value):
+        lowering.fill(value)
+    else:
+        lowering.copy(value)
+    return lowering.loops()
 
 
 def is_number(value: Value) -> bool:
@@ -205,6 +229,9 @@ class _Lowering:
         return place
 
     # Lowering.
+
+    def loops(self) -> list[LoopCode]:
+        return [code for code, *_ in self.steps if isinstance(code, LoopCode)]
 
     def lower_all(self) -> None:
         for node in self.graph.nodes:
@@ -488,7 +515,10 @@ class _Lowering:
             "values": self.values,
             "outputs": outputs,
             "slots": self.slots,
-            "steps": self.steps,
+            "steps": [
+                (kernel.native() if isinstance(kernel, LoopCode) else kernel, operands, first)
+                for kernel, operands, first in self.steps
+            ],
             "randoms": self.randoms,
             "strides": [self.places[id(v)].strides for v in self.arrays] if self.exact else [],
         }

@@ -55,6 +55,8 @@ class Exp(Elementary):
     1.0
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+
 
 @op
 class Expm1(Elementary):
@@ -95,6 +97,7 @@ class Log(Elementary):
     0.0
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
@@ -155,6 +158,7 @@ class Sqrt(Elementary):
     tensor([2., 3.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
@@ -313,6 +317,8 @@ class Tanh(Elementary):
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+
 
 @op
 class Asinh(Elementary):
@@ -407,6 +413,8 @@ class Sigmoid(Elementary):
     >>> F.sigmoid(wf.tensor(0.)).item()
     0.5
     """
+
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
 
     def reference(self, x: Any) -> Any:
         return 1 / (1 + np.exp(-x))

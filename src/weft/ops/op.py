@@ -200,6 +200,7 @@ class Op:
     random: it draws random numbers, as draws says.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
     opaque: hidden outputs whose size and content only kernels know.
+    ahead: the dtypes of inputs for which its kernels are compiled with the package: for what nearly all programs use.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
     """
 
@@ -208,6 +209,7 @@ class Op:
     outputs: ClassVar[tuple[str, ...]] = ("y",)
     hidden: ClassVar[int] = 0
     opaque: ClassVar[tuple[str, ...]] = ()
+    ahead: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[tuple[str, ...]] = ()
     prefix: ClassVar[str | None] = None
     fixed: ClassVar[tuple[str, ...]] = ()

@@ -105,6 +105,7 @@ class Sum(Reduction):
     tensor([4., 6.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     dtype: DType | None = None
 
     def result(self, x: TensorType) -> DType:
@@ -184,6 +185,8 @@ class Mean(Reduction):
     3.0
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+
     def infer(self, x: TensorType) -> TensorType:
         self.require_floats(x=x)
         return super().infer(x)
@@ -229,6 +232,8 @@ class Max(Extreme):
     >>> wf.max(wf.tensor([[1, 5], [7, 2]]), axis=1)
     tensor([5, 7], dtype=int64, device=cpu:0)
     """
+
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.max(reducible(x))
@@ -637,6 +642,7 @@ class Softmax(Op):
     tensor([0.5, 0.5], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     family: ClassVar[str] = "reduction"
     axis: int = -1
     positional = ("axis",)
