@@ -36,7 +36,7 @@ class Record:
     _required: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
-        own = [name for name, kind in cls.__annotations__.items() if not str(kind).startswith("ClassVar")]
+        own = [name for name, kind in cls.__annotations__.items() if not _of_class(kind)]
         cls._fields = (*(name for name in cls._fields if name not in own), *own)
         cls._names = frozenset(cls._fields)
         cls._required = frozenset(name for name in cls._fields if not hasattr(cls, name))
@@ -74,3 +74,8 @@ class Record:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
         return f"{type(self).__name__}({shown})"
+
+
+def _of_class(annotation: Any) -> bool:
+    """Whether it is ClassVar or ClassVar[...], as text or evaluated."""
+    return str(annotation).partition("[")[0].rpartition(".")[2] == "ClassVar"
