@@ -61,6 +61,22 @@ def test_a_first_result_needs_nothing_slow():
     assert sum(name.split(".")[0] == "weft" for name in loaded) <= 50
 
 
+ALL_OPERATORS = """
+import sys
+from weft.ops import registry
+for name in registry.names():
+    registry.get(name)
+print("numpy" in sys.modules, "llvmlite" in sys.modules)
+"""
+
+
+def test_operators_need_no_numpy():
+    """Their references do, when they are read; the build imports operators where there is none."""
+    run = [sys.executable, "-c", ALL_OPERATORS]
+    done = subprocess.run(run, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["False", "False"]
+
+
 def test_every_lent_name_is_there():
     import weft
 

@@ -363,10 +363,6 @@ class Atanh(Elementary):
     domain: ClassVar[tuple[float, float]] = (-0.9, 0.9)
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
-
-
 @op
 class Erf(Elementary):
     """The error function: 2 / sqrt(pi) times the integral of exp(-t * t) from 0 to x.
@@ -381,7 +377,7 @@ class Erf(Elementary):
     """
 
     def reference(self, x: Any) -> Any:
-        return _erf(x)
+        return np.vectorize(math.erf, otypes=[np.float64])(x)
 
 
 @op
@@ -398,7 +394,7 @@ class Erfc(Elementary):
     """
 
     def reference(self, x: Any) -> Any:
-        return _erfc(x)
+        return np.vectorize(math.erfc, otypes=[np.float64])(x)
 
 
 @op
