@@ -192,6 +192,10 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             value = importlib.import_module(f"weft.{name}")
         elif name == "__version__":
             value = importlib.import_module("importlib.metadata").version("weft")
+        elif name.startswith(
+            "_"
+        ):  # `from weft import _core` asks for an attribute before it imports the module
+            raise AttributeError(f"module 'weft' has no attribute {name!r}")
         elif name in importlib.import_module("weft.functional").__dir__():
             value = getattr(importlib.import_module("weft.functional"), name)
             if not importlib.import_module("weft.ops.registry").is_builtin(name):

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from weft.base.device import cpu
 from weft.base.dtype import DType, bool_, float32, int64
+from weft.base.typing import Any
 from weft.ops import registry
 from weft.ops.op import Op
 from weft.ops.types import TensorType

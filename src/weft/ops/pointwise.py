@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
 
 from weft.base.dtype import DType, as_dtype, bool_, float32
 from weft.base.errors import DTypeError
+from weft.base.typing import Any, ClassVar
 from weft.expr import scalar as e
 from weft.expr.functions import derive
 from weft.ops import functions as F

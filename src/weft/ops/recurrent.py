@@ -447,11 +447,11 @@ class _Arrays:
 
     linear = staticmethod(lambda x, weight, bias: x @ weight.T + bias)
     sigmoid = staticmethod(_sigmoid)
-    tanh = staticmethod(np.tanh)
+    tanh = staticmethod(lambda x: np.tanh(x))
     relu = staticmethod(lambda x: np.maximum(x, 0))
     parts = staticmethod(lambda x, count: np.split(x, count, axis=-1))
     one = staticmethod(lambda x, k: x[k])
-    stack = staticmethod(np.stack)
+    stack = staticmethod(lambda x: np.stack(x))
     concat = staticmethod(lambda x: np.concatenate(x, axis=-1))
 
 

@@ -11,7 +11,7 @@ raises NeedsSizes without noticing, by comparing or converting one; the planner 
 
 from __future__ import annotations
 
-from typing import Any
+from weft.base.typing import Any
 
 __all__ = ["NeedsSizes", "Size", "input_size", "input_stride"]
 
