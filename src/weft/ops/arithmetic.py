@@ -71,6 +71,8 @@ class Add(Arithmetic):
     tensor([2, 3], dtype=int64, device=cpu:0)
     """
 
+    post_op: ClassVar[str | None] = "add"
+
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a | b if a.dtype == "bool" else a + b
 
@@ -110,6 +112,8 @@ class Multiply(Arithmetic):
     >>> wf.multiply(wf.tensor([1., 2.]), 3)
     tensor([3., 6.], dtype=float32, device=cpu:0)
     """
+
+    post_op: ClassVar[str | None] = "mul"
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a & b if a.dtype == "bool" else a * b

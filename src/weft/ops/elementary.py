@@ -374,6 +374,8 @@ class Erf(Elementary):
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
 
+    post_op: ClassVar[str | None] = "tanh"
+
     def reference(self, x: Any) -> Any:
         return _erf(x)
 
@@ -407,6 +409,8 @@ class Sigmoid(Elementary):
     >>> F.sigmoid(wf.tensor(0.)).item()
     0.5
     """
+
+    post_op: ClassVar[str | None] = "sigmoid"
 
     def reference(self, x: Any) -> Any:
         return 1 / (1 + np.exp(-x))
