@@ -71,4 +71,5 @@ def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
         [None if v is None else graph.new(v) for v in (*own, *extras, *runtime)],
         like=reader,
     )
-    return made if isinstance(first_choice(made), type(first_choice(node))) else None
+    kernel = first_choice(made)
+    return made if kernel is not None and isinstance(kernel, type(first_choice(node))) else None
