@@ -3,12 +3,16 @@
 What is shared, broadcast, seen through views, reduced, given twice and written comes by chance.
 """
 
+import math
+
 import numpy as np
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.graph.graph import Graph
+from weft.graph.rewrite import first_choice
 from weft.ops import functions as F
+from weft.ops.kernels import Loop, Native, Parts, Several
 from weft.ops.node import apply, bind, constant, input_value
 from weft.ops.op import Op
 from weft.ops.pointwise import Pointwise
@@ -38,20 +42,11 @@ POINTWISE = [cls for cls in OPERATORS if issubclass(cls, Pointwise) and cls.publ
 # Composed more often than others, since passes look for them.
 FAVOURITES = [
     get(name)
-    for name in [
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "pow",
-        "negative",
-        "positive",
-        "where",
-        "relu",
-        "abs",
-        "logical_not",
-        "maximum",
-    ]
+    for name in (
+        "add subtract multiply divide pow negative positive where relu abs logical_not maximum matmul linear conv2d "
+        "batch_norm layer_norm softmax sum concat split dropout full adam_update sgd_update as_strided put_strided"
+    ).split()
+]
     + [
         "matmul",
         "linear",
@@ -74,11 +69,11 @@ NUMBERS = (0, 1, 2, -1, 0.0, -0.0, 1.0, 2.0, 0.5, True, False)
 class Generator:
     """Grows one graph; arrays: what its inputs are given."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, dtypes=DTYPES):
         self.rng = np.random.default_rng(seed)
         self.inputs, self.arrays, self.pool = [], [], []
         self.loose = True
-        self.dtypes = [self.pick(DTYPES) for _ in range(self.rng.integers(1, 4))]
+        self.dtypes = [self.pick(dtypes) for _ in range(self.rng.integers(1, 4))]
         for _ in range(self.rng.integers(1, 4)):
             self.add_input(self.pick(SHAPES), self.pick(self.dtypes))
 
@@ -95,7 +90,9 @@ class Generator:
         elif kind.kind == "bool":
             array = self.rng.random(shape) < 0.5
         else:
-            array = self.rng.integers(0 if kind.kind == "uint" else -3, 4, shape)
+            array = self.rng.integers(
+                0 if kind.kind == "uint" else math.ceil(low), math.floor(high), shape, endpoint=True
+            )
         value = input_value(TensorType(shape, kind), f"x{len(self.inputs)}")
         self.inputs.append(value)
         self.arrays.append(np.asarray(array).astype(kind.numpy))
@@ -134,9 +131,13 @@ class Generator:
         cls = self.pick(FAVOURITES if self.chance(0.5) else OPERATORS)
         self.loose = cls.public  # the others do not check what they are given
         sample = self.pick([*cls.samples()])
-        dtypes = [d for d in self.dtypes if sample.dtypes is None or d in sample.dtypes]
-        dtype = self.pick(dtypes or sample.dtypes)
+        taken = sample.dtypes or (DTYPES if cls.public else DTYPES[:4])
+        dtype = self.pick([d for d in self.dtypes if d in taken] or taken)
         inputs, attributes = bind(cls, sample.operands, dict(sample.attributes))
+        for a in cls.attributes:
+            value = attributes.get(a.name, a.default)
+            if a.runtime and isinstance(value, float) and self.chance(0.2):
+                attributes[a.name] = constant(value)
         return apply(cls, [self.operand(x, dtype) for x in inputs], attributes)
 
     def pointwise(self):
@@ -145,7 +146,9 @@ class Generator:
         attributes = self.pick([*cls.samples()]).attributes
         operands = [self.recent() for _ in cls.inputs]
         if len(operands) > 1 and self.chance(0.4):
-            operands[int(self.rng.integers(len(operands)))] = self.pick(NUMBERS)
+            unsigned = any(v.dtype.kind == "uint" for v in operands)  # which numbers below 0 do not fit
+            number = self.pick([n for n in NUMBERS if not (unsigned and n < 0)])
+            operands[int(self.rng.integers(len(operands)))] = number
         return apply(cls, operands, dict(attributes))
 
     def view(self):
@@ -194,7 +197,9 @@ class Generator:
             with np.errstate(invalid="ignore"):
                 self.arrays.append(array.reshape(wanted.shape).astype(kind.numpy))
             return value
-        if self.chance(0.05):
+        if wanted.dtype is not None:  # places to look at, or the like
+            return self.add_input(wanted.shape, wanted.dtype, wanted.low, wanted.high)
+        if self.loose and self.chance(0.05):
             return constant(self.pick(NUMBERS), kind if self.chance(0.5) else None)
         fitting = [v for v in self.pool[-12:] + self.pool[:2] if v.dtype is kind]
         exact = [v for v in fitting if v.shape == wanted.shape]
@@ -238,11 +243,35 @@ class Generator:
             ]
             if targets and self.chance(0.4):
                 writes[k] = self.pick(targets)
-        return Graph(self.inputs, outputs, writes)
+        return sound_writes(Graph(self.inputs, outputs, writes))
 
 
-def random_graph(seed, count=None):
-    """(graph, arrays) of a seed; count: of operators."""
-    generator = Generator(seed)
-    generator.grow(int(generator.rng.integers(2, 25)) if count is None else count)
+def sound_writes(graph):
+    """The graph without the writes that mean different things for values and for memory.
+
+    Those into inputs that outputs are views of, as callers have asked for both; and those of an input as it is.
+    """
+    seen = views_of_inputs(graph)
+    writes = {
+        k: into
+        for k, into in graph.writes.items()
+        if id(graph.inputs[into]) not in seen and graph.outputs[k].node.op is not None
+    }
+    return graph if writes == graph.writes else sound_writes(Graph(graph.inputs, graph.outputs, writes))
+
+
+def views_of_inputs(graph):
+    """Ids of the inputs that an output is, or may be a view of."""
+    found = {id(v) for v in graph.outputs if v is not None}
+    for node in reversed(graph.nodes):
+        fresh = isinstance(first_choice(node), Loop | Native | Parts | Several)
+        if node.op is not None and not fresh and any(id(v) in found for v in node.outputs):
+            found.update(id(v) for v in node.inputs if v is not None)
+    return found
+
+
+def random_graph(seed, dtypes=DTYPES):
+    """(graph, arrays) of a seed; dtypes: those that most values are of."""
+    generator = Generator(seed, dtypes)
+    generator.grow(int(generator.rng.integers(2, 25)))
     return generator.graph(), generator.arrays

@@ -65,7 +65,9 @@ def cut(graph, arrays, node):
     for old in graph.nodes:
         if old.op is None or old is node:
             continue
-        made = Node(old.op, [new(v) for v in old.inputs], [v.type for v in old.outputs], old.runtime, like=old)
+        made = Node(
+            old.op, [new(v) for v in old.inputs], [v.type for v in old.outputs], old.runtime, like=old
+        )
         known.update(zip(map(id, old.outputs), made.outputs, strict=True))
     inputs = [*graph.inputs, *stand_ins]
     yield without_unread(

@@ -31,12 +31,12 @@ from weft.ops.node import Node, Value
 from weft.ops.op import Op
 from weft.ops.types import TensorType
 
-__all__ = ["Rewriting", "Rule", "first_choice", "rewrite"]
+__all__ = ["Rewriting", "first_choice", "rewrite"]
 
 ROUNDS = 1000  # more is a rule that undoes another one's work
 
 Made = Value | Sequence[Value | None] | None
-Rule = Callable[[Node, "Rewriting"], Made]
+Rule = Callable[[Node, "Rewriting"], Made]  # None in the place of an output: that one stays
 Show = Callable[[str], None]
 
 

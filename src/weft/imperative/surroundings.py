@@ -30,7 +30,10 @@ class Surroundings:
     @staticmethod
     def same(before: list[Any], now: list[Any]) -> bool:
         """Whether two results of now() mean the same."""
-        return all(a is b or (type(a) is type(b) and type(a) in _PLAIN and a == b) for a, b in zip(before, now, strict=True))
+        return all(
+            a is b or (type(a) is type(b) and type(a) in _PLAIN and a == b)
+            for a, b in zip(before, now, strict=True)
+        )
 
 
 def _content(cell: Any) -> Any:

@@ -167,9 +167,7 @@ class Call:
         return args, kwargs
 
 
-def trace(
-    function: Callable[..., Any] | None = None, *, strict: bool = False, max_entries: int = 8
-) -> Any:
+def trace(function: Callable[..., Any] | None = None, *, strict: bool = False, max_entries: int = 8) -> Any:
     """function, run as Python once for each kind of arguments and as a program from then on; also a decorator.
 
     Arguments may be nested in tuples, lists and dicts. Programs are made for their structure, for sizes, strides and dtypes of
@@ -194,5 +192,3 @@ def trace(
     if function is None:
         return functools.partial(trace, strict=strict, max_entries=max_entries)
     return Trace(function, strict, max_entries)
-
-

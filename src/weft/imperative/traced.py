@@ -94,7 +94,9 @@ class _WritingUp:
         leaves, structure = flatten(result)
         after = gradients()
         changed = {
-            key: owner() for key, (owner, dx) in after.items() if key not in self.before or self.before[key][1] is not dx
+            key: owner()
+            for key, (owner, dx) in after.items()
+            if key not in self.before or self.before[key][1] is not dx
         }
         gone = {key: owner() for key, (owner, _) in self.before.items() if key not in after}
         shown = [x for x in leaves if isinstance(x, Tensor)] + [after[key][1] for key in changed]
@@ -113,7 +115,9 @@ class _WritingUp:
         written = list(self.scribe.written_sources())
         reached = Graph([], [*self.outputs, *(value for _, value in written)])
         alive = {id(node) for node in reached.nodes}
-        drawn = [v for v in self.scribe.random if id(v.node) not in alive]  # the stream goes on as if it were used
+        drawn = [
+            v for v in self.scribe.random if id(v.node) not in alive
+        ]  # the stream goes on as if it were used
         used = {id(v) for node in reached.nodes for v in reads_of(node)}
         used |= {id(v) for v in reached.outputs} | {id(v) for node in drawn for v in reads_of(node.node)}
         written_values = {id(source.value) for source, _ in written}
@@ -260,9 +264,7 @@ def _no_new_sharing(
     if not written:
         return lambda call: True
     elsewhere = {
-        _core.geometry(s.tensor)[0]
-        for s in sources
-        if not any(s.tensor is leaf for leaf in call.leaves)
+        _core.geometry(s.tensor)[0] for s in sources if not any(s.tensor is leaf for leaf in call.leaves)
     }
     shared = [_core.geometry(x)[0] in elsewhere for x in call.tensors]
     if any(shared):

@@ -313,6 +313,8 @@ class Tanh(Elementary):
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
 
+    post_op: ClassVar[str | None] = "tanh"
+
 
 @op
 class Asinh(Elementary):
@@ -373,8 +375,6 @@ class Erf(Elementary):
     >>> F.erf(wf.tensor([0., 10.]))
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
-
-    post_op: ClassVar[str | None] = "tanh"
 
     def reference(self, x: Any) -> Any:
         return _erf(x)

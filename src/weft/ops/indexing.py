@@ -367,6 +367,7 @@ class IndexGet(Indexing):
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
+        yield IndexError, "axis 0 is out of range", Sample(arrays(()), indices((2,), 1), axes=(0,))
         yield (
             ValueError,
             "1 index arrays for the axes (0, 1)",
