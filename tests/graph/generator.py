@@ -48,22 +48,6 @@ FAVOURITES = [
     ).split()
 ]
     + [
-        "matmul",
-        "linear",
-        "conv2d",
-        "batch_norm",
-        "layer_norm",
-        "softmax",
-        "sum",
-        "concat",
-        "split",
-        "dropout",
-        "full",
-        "adam_update",
-    ]
-    + ["sgd_update", "as_strided", "put_strided"]
-]
-NUMBERS = (0, 1, 2, -1, 0.0, -0.0, 1.0, 2.0, 0.5, True, False)
 
 
 class Generator:
