@@ -1,6 +1,7 @@
 """What a traced function finds outside of its arguments: variables of its closure, and globals.
 
-They are compared with what they were when it was traced: numbers, texts and the like by value, all else by identity.
+The native core compares them at each call with what they were (native/bindings/traced.cpp): numbers and texts by
+value, all else by identity.
 """
 
 from __future__ import annotations
@@ -8,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Surroundings"]
-
-_PLAIN = (int, float, bool, str, bytes, type(None))
-_MISSING = object()
+__all__ = ["surroundings"]
 
 
-class Surroundings:
-    """The names that a function uses from outside."""
+def surroundings(function: Callable[..., Any]) -> list[tuple[Any, str | None, Any]]:
+    """Where each lies, and what it is: (cell, None, value) or (globals, name, value).
 
+<<<<<<< HEAD
     def __init__(self, function: Callable[..., Any]) -> None:
         code = getattr(function, "__code__", None)
         self._cells: tuple[Any, ...] = getattr(function, "__closure__", None) or ()
@@ -41,3 +40,19 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # not assigned so far
         return _MISSING
+=======
+    >>> rate = 0.5
+    >>> surroundings(lambda x: x * rate)[0][1:]
+    ('rate', 0.5)
+    """
+    found: list[tuple[Any, str | None, Any]] = []
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            found.append((cell, None, cell.cell_contents))
+        except ValueError:  # not assigned so far
+            continue
+    names = getattr(function, "__globals__", {})
+    code = getattr(function, "__code__", None)
+    used = code.co_names if code else ()
+    return found + [(names, name, names[name]) for name in used if name in names]
+>>>>>>> 3c3b2cde31edd9b9b97f3bb6e839bb8668fbb856

@@ -8,8 +8,8 @@
 >>> f(x, y), f(x, y), len(f.programs)
 (tensor([3., 1.], dtype=float32, device=cpu:0), tensor([3., 1.], dtype=float32, device=cpu:0), 1)
 
-The first call with arguments of some kind runs the function and writes down what it does to arrays; later calls run that as
-a program, without Python. See docs/design/graphs.md for what an argument's kind is.
+The first call with arguments of some kind runs the function and writes down what it does to arrays; later calls run
+that as a program, without Python. See docs/design/graphs.md for what an argument's kind is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import functools
 import threading
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from weft import _core
@@ -26,9 +26,9 @@ from weft.base.errors import GraphError
 from weft.base.structure import flatten
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
+from weft.imperative.lazy import LazyTrace
 from weft.imperative.scribe import CannotWrite, Scribe
-from weft.imperative.storages import Geometry
-from weft.imperative.surroundings import Surroundings
+from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, write_up
 
@@ -42,19 +42,19 @@ class TraceWarning(UserWarning):
 class Trace:
     """A traced function; see trace."""
 
-    def __init__(self, function: Callable[..., Any], strict: bool, max_entries: int) -> None:
+    def __init__(self, function: Callable[..., Any], strict: bool, lazy: bool, max_entries: int) -> None:
         functools.update_wrapper(self, function)
-        self.function, self.strict, self.max_entries = function, strict, max_entries
-        self._surroundings = Surroundings(function)
-        self._entries: dict[Any, list[Traced | None]] = {}
-        self._count = 0
-        self._warned = False
+        self.name: str = getattr(function, "__name__", type(function).__name__)
+        self.function, self.strict, self.lazy, self.max_entries = function, strict, lazy, max_entries
+        self._replays = _core.Replays()
+        self._programs: list[Traced] = []
+        self._made = 0
         self._lock = threading.RLock()
 
     @property
-    def programs(self) -> list[Any]:
-        """What was made so far, the newest last."""
-        return [entry for several in self._entries.values() for entry in several if entry is not None]
+    def programs(self) -> list[Traced]:
+        """The programs made so far, the newest last."""
+        return list(self._programs)
 
     def memory_report(self) -> list[Any]:
         """For each program, the bytes of its memory plan by kind."""
@@ -67,69 +67,66 @@ class Trace:
         return f"trace({self.function!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _core.is_observed():  # part of a greater program
+        done, result = self._replays.run(args, kwargs)
+        if done:
+            return result
+        if (
+            result or _core.get_scribe() is not None
+        ):  # as Python: it cannot be written down, or is part of something greater
             return self.function(*args, **kwargs)
-        call = Call(args, kwargs, self._surroundings.now)
-        known = self._entries.get(call.key)
-        if known is not None:
-            for entry in known:
-                if entry is None:  # it cannot be written down
-                    return self.function(*args, **kwargs)
-                if entry.fits(call):
-                    return entry.run(call)
         with self._lock:
-            return self._record(call)
+            return self._record(args, kwargs)
 
-    def _record(self, call: Call) -> Any:
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function, and write it down."""
-        floats = KnownNumbers(call.floats)
-        scribe = Scribe(self._give_up)
-        start = gradients()
-        surroundings = self._surroundings.now()
-        scribe.start()
-        try:
-            for leaf in sorted(call.tensors, key=lambda leaf: -leaf.nbytes):
-                scribe.met(leaf, _core.geometry(leaf))
-            args, kwargs = call.with_numbers(floats)
-            result = self.function(*args, **kwargs)
-        finally:
-            scribe.stop()
-        entry = None
-        if not scribe.over:
-            try:
-                entry = write_up(self.__name__, scribe, call, floats, result, start, surroundings)
-            except CannotWrite as problem:
-                self._give_up(problem)
-        self._keep(call.key, entry)
-        leaves, structure = flatten(result)
-        plain = [leaf.value if isinstance(leaf, KnownNumber) else leaf for leaf in leaves]
-        return structure.build(plain)
+        leaves, structure = flatten((args, kwargs))
+        floats = KnownNumbers([leaf for leaf in leaves if type(leaf) is float])
+        numbers = iter(floats.numbers)
+        inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
+        before, outside = gradients(), surroundings(self.function)
+        scribe: Scribe = LazyTrace(self._give_up) if self.lazy else Scribe(self._give_up)
+        program = None
+        with scribe:
+            with scribe.unobserved():
+                for x in sorted((x for x in leaves if isinstance(x, Tensor)), key=lambda x: -x.nbytes):
+                    scribe.met(x, _core.geometry(x))
+            result = self.function(*inner, **named)
+            if scribe.whole:
+                try:
+                    with scribe.unobserved():
+                        program = write_up(self.name, scribe, leaves, floats, result, before, outside)
+                except CannotWrite as problem:
+                    self._give_up(problem)
+        self._keep(args, kwargs, program)
+        found, shape = flatten(result)
+        return shape.build([x.value if isinstance(x, KnownNumber) else x for x in found])
 
-    def _keep(self, key: Any, entry: Traced | None) -> None:
-        self._count += 1
-        if self._count > self.max_entries:
-            oldest = next(iter(self._entries))
-            self._entries[oldest].pop(0)
-            if not self._entries[oldest]:
-                del self._entries[oldest]
-            if not self._warned:
-                self._warned = True
+    def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
+        self._replays.add(args, kwargs, program, program.spec if program else {})
+        if program is None:
+            return
+        self._programs.append(program)
+        self._made += 1
+        if len(self._programs) > self.max_entries:
+            self._replays.drop(self._programs.pop(0))
+            if self._made == self.max_entries + 1:
                 warnings.warn(
-                    f"{self.__name__}: traced {self._count} times, for arguments that keep changing; the oldest "
-                    f"programs are dropped from now on (max_entries={self.max_entries})",
+                    f"{self.name}: traced {self._made} times, because arguments keep changing in what "
+                    "programs depend on; from now on the oldest programs are dropped "
+                    f"(max_entries={self.max_entries})",
                     TraceWarning,
                     stacklevel=4,
                 )
-        self._entries.setdefault(key, []).append(entry)
 
     def _give_up(self, problem: CannotWrite) -> None:
-        text = f"{self.__name__}: {problem.fact}\n  at {problem.where}"
+        text = f"{self.name}: {problem.fact}\n  at {problem.where}"
         if self.strict:
             raise GraphError(text)
         hint = "the function keeps running as Python; use where, cond or while_loop, or return the array"
         warnings.warn(f"{text}\n  {hint}", TraceWarning, stacklevel=2)
 
 
+<<<<<<< HEAD
 class Call:
     """One call's arguments, flat; key: what of them decides which program can run."""
 
@@ -168,16 +165,26 @@ class Call:
 
 
 def trace(function: Callable[..., Any] | None = None, *, strict: bool = False, max_entries: int = 8) -> Any:
+=======
+def trace(
+    function: Callable[..., Any] | None = None,
+    *,
+    strict: bool = False,
+    lazy: bool = False,
+    max_entries: int = 8,
+) -> Any:
+>>>>>>> 3c3b2cde31edd9b9b97f3bb6e839bb8668fbb856
     """function, run as Python once for each kind of arguments and as a program from then on; also a decorator.
 
-    Arguments may be nested in tuples, lists and dicts. Programs are made for their structure, for sizes, strides and dtypes of
-    tensors, and for the values of everything else but floats, which may differ from call to call. Tensors that the function
-    finds elsewhere are looked at anew by each call; other things outside of its arguments, and what the function does to
-    them, are as they were when it was traced. It may contain backward and the steps of optimizers: writes to tensors and to
-    their grad happen at each call.
+    Arguments may be nested in tuples, lists and dicts. Programs are made for their structure, for sizes, strides and
+    dtypes of tensors, and for the values of everything else but floats, which may differ from call to call. Tensors
+    that the function finds elsewhere are looked at anew by each call; other things outside of its arguments, and what
+    the function does to them, are as they were when it was traced. It may contain backward and the steps of
+    optimizers: writes to tensors and to their grad happen at each call.
 
-    strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:); else
-    such a function keeps running as Python, and a TraceWarning says so. max_entries: programs kept, the oldest are dropped.
+    strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:);
+    else such a function keeps running as Python, and a TraceWarning says so. lazy: the first call, too, computes
+    nothing before it is written down (see lazy). max_entries: programs kept, the oldest are dropped.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])
@@ -190,5 +197,10 @@ def trace(function: Callable[..., Any] | None = None, *, strict: bool = False, m
     (tensor([-1.,  0.], dtype=float32, device=cpu:0), 1)
     """
     if function is None:
+<<<<<<< HEAD
         return functools.partial(trace, strict=strict, max_entries=max_entries)
     return Trace(function, strict, max_entries)
+=======
+        return functools.partial(trace, strict=strict, lazy=lazy, max_entries=max_entries)
+    return Trace(function, strict, lazy, max_entries)
+>>>>>>> 3c3b2cde31edd9b9b97f3bb6e839bb8668fbb856

@@ -1,4 +1,9 @@
-"""One program of a traced function: where its inputs come from, and what becomes of its outputs."""
+"""One program of a traced function: where its inputs come from, and what becomes of its outputs.
+
+A Find says where a call finds something: (kind, what, window), of kind "leaf" (a number among the call's leaves),
+"output" (of the program), "object" (itself), "python" (a function of the leaves); window: (offset, shape, strides) of
+an array, None: all of it. The native core interprets them (native/bindings/traced.cpp).
+"""
 
 from __future__ import annotations
 
@@ -6,50 +11,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import _core
-from weft.base.structure import Structure, flatten
+from weft.base.structure import flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph, reads_of
 from weft.imperative.gradient import gradients, keep_gradient
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
-from weft.imperative.storages import Geometry, Overlap
-from weft.imperative.surroundings import Surroundings
+from weft.imperative.storages import Geometry, Overlap, Storage
 from weft.imperative.tensor import Tensor
 from weft.ops import functions as F
 from weft.ops.node import Value
 
 __all__ = ["Traced", "write_up"]
 
-Find = Callable[[Any], Any]  # of a call: something at each call
+Find = tuple[str, Any, Any]
+Guard = Callable[[list[Any]], bool]
 
 
 class Traced:
-    """A program, ready to be run on other arguments of the same kind."""
+    """A program of a traced function. graph: what it computes; plan: how."""
 
-    def __init__(self, name: str, graph: Graph) -> None:
-        self.name, self.graph = name, graph
-        self.plan: Any = None
-        self.arrays: list[Find] = []
-        self.numbers: list[Find] = []
-        self.guards: list[Callable[[Any], bool]] = []
-        self.results: list[Callable[[Any, Sequence[Tensor]], Any]] = []
-        self.structure: Structure | None = None
-        self.effects: list[Callable[[Any, Sequence[Tensor]], None]] = []
-        self.kept: list[Any] = []  # arguments that are known by identity
-
-    def fits(self, call: Any) -> bool:
-        """Whether what the key does not say is as it was."""
-        return all(guard(call) for guard in self.guards)
-
-    def run(self, call: Any) -> Any:
-        """The function's result, by the program."""
-        outputs = _core.run_plan(
-            self.plan, [find(call) for find in self.arrays], [find(call) for find in self.numbers]
-        )
-        for effect in self.effects:
-            effect(call, outputs)
-        assert self.structure is not None
-        return self.structure.build([result(call, outputs) for result in self.results])
+    def __init__(self, graph: Graph, plan: Any, spec: dict[str, Any], kept: list[Any]) -> None:
+        self.graph, self.plan, self.spec = graph, plan, spec
+        self._kept = kept  # objects that the key knows by their identity
 
     def memory_report(self) -> Any:
         """Bytes of the memory plan by kind."""
@@ -62,211 +46,224 @@ class Traced:
 def write_up(
     name: str,
     scribe: Scribe,
-    call: Any,
+    leaves: list[Any],
     floats: KnownNumbers,
     result: Any,
     gradients_before: dict[int, tuple[Any, Tensor]],
     surroundings: list[Any],
 ) -> Traced:
     """The program of what a scribe saw. Raises CannotWrite."""
-    return _WritingUp(name, scribe, call, floats, gradients_before).finish(result, surroundings)
+    inputs = _Inputs(scribe, leaves, floats, gradients_before)
+    outputs = _Outputs(scribe, inputs)
+    found, structure = flatten(result)
+    after = gradients()
+    changed = {
+        k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]
+    }
+    gone = [owner() for k, (owner, _) in gradients_before.items() if k not in after]
+    outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed.values()])
+    results = [outputs.find(leaf) for leaf in found]
+    effects: list[tuple[Find, Find]] = []
+    for reference, dx in changed.values():
+        find = outputs.find(dx)
+        if (owner := reference()) is not None:
+            effects.append((inputs.gradient_owner(owner), find))
+    effects += [(inputs.gradient_owner(x), ("object", None, None)) for x in gone if x is not None]
+
+    written = list(scribe.written_sources())
+    graph, sources, origins = _graph(scribe, outputs.values, written)
+    plan = compile_graph(graph, name, [_strides(s) for s in sources], len(outputs.values))
+    plain = len(found) == 1 and structure.kind is None
+    spec = {
+        "plan": plan,
+        "arrays": [inputs.array(source) for source in sources],
+        "numbers": [inputs.number(origin) for origin in origins],
+        "results": results,
+        "surroundings": surroundings,
+        "guard": inputs.guard(),
+        "build": None if plain else structure.build,
+        "effect": _effect(effects) if effects else None,
+        "elsewhere": inputs.elsewhere(sources) if written else set(),
+    }
+    return Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
 
 
-class _WritingUp:
+def _graph(
+    scribe: Scribe, results: Sequence[Value], written: Sequence[tuple[Source, Value]]
+) -> tuple[Graph, list[Source], list[int]]:
+    """The graph that gives the results, then what is written; its arrays and numbers by where they come from."""
+    wanted = [*results, *(value for _, value in written)]
+    alive = {id(node) for node in Graph([], wanted).nodes}
+    # What was drawn and not used: the stream of random numbers goes on as if it were.
+    wanted += [v for v in scribe.random if id(v.node) not in alive]
+    reached = Graph([], wanted)
+    used = {id(v) for node in reached.nodes for v in reads_of(node)} | {id(v) for v in wanted}
+    used |= {id(source.value) for source, _ in written}
+    sources = [s for s in scribe.sources if id(s.value) in used]
+    origins = [o for o, v in scribe.numbers.items() if id(v) in used]
+    place = {id(s.value): k for k, s in enumerate(sources)}
+    writes = {len(results) + k: place[id(source.value)] for k, (source, _) in enumerate(written)}
+    inputs = [*(s.value for s in sources), *(scribe.numbers[o] for o in origins)]
+    return Graph(inputs, wanted, writes), sources, origins
+
+
+def _strides(source: Source) -> tuple[int, ...]:
+    if source.window is not None:
+        return tuple(source.window[2])
+    return tuple(s // source.tensor.itemsize for s in source.tensor.strides)
+
+
+def _effect(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list[Any]], None]:
+    """Sets the gradients that the function set."""
+
+    def run(leaves: list[Any], outputs: list[Any]) -> None:
+        for owner, value in effects:
+            keep_gradient(look_up(owner, leaves), look_up(value, leaves, outputs))
+
+    return run
+
+
+def look_up(find: Find, leaves: list[Any], outputs: Sequence[Any] = ()) -> Any:
+    """What a Find finds."""
+    kind, what, window = find
+    if kind == "leaf":
+        found = leaves[what]
+    elif kind == "output":
+        found = outputs[what]
+    else:
+        found = what(leaves) if kind == "python" else what
+    return found if window is None else _core.window(found, *window)
+
+
+class _Inputs:
+    """How calls find what the program takes, and what has to hold for it."""
+
     def __init__(
         self,
-        name: str,
         scribe: Scribe,
-        call: Any,
+        leaves: list[Any],
         floats: KnownNumbers,
-        gradients_before: dict[int, tuple[Any, Tensor]],
+        before: dict[int, tuple[Any, Tensor]],
     ) -> None:
-        self.name, self.scribe, self.call, self.floats = name, scribe, call, floats
-        self.before = gradients_before
-        self.outputs: list[Value] = []
-        self.windows: dict[int, int] = {}  # storages of several results: the output that has all of it
-        self.guards: list[Callable[[Any], bool]] = []
-        self.argument = {id(leaf): k for k, leaf in enumerate(call.leaves)}
-        self.owners = {id(dx): owner() for owner, dx in gradients_before.values()}
-        self.guarded: set[int] = set()
-
-    def finish(self, result: Any, surroundings: list[Any]) -> Traced:
-        leaves, structure = flatten(result)
-        after = gradients()
-        changed = {
-            key: owner()
-            for key, (owner, dx) in after.items()
-            if key not in self.before or self.before[key][1] is not dx
-        }
-        gone = {key: owner() for key, (owner, _) in self.before.items() if key not in after}
-        shown = [x for x in leaves if isinstance(x, Tensor)] + [after[key][1] for key in changed]
-        self.count_storages(shown)
-
-        entry = Traced(self.name, Graph([], []))
-        entry.results = [self.result(leaf) for leaf in leaves]
-        entry.structure = structure
-        for key, owner in changed.items():
-            if owner is not None:
-                entry.effects.append(self.gradient_set(owner, self.result(after[key][1])))
-        for owner in gone.values():
-            if owner is not None:
-                entry.effects.append(self.gradient_set(owner, lambda call, outputs: None))
-        visible = len(self.outputs)
-        written = list(self.scribe.written_sources())
-        reached = Graph([], [*self.outputs, *(value for _, value in written)])
-        alive = {id(node) for node in reached.nodes}
-        drawn = [
-            v for v in self.scribe.random if id(v.node) not in alive
-        ]  # the stream goes on as if it were used
-        used = {id(v) for node in reached.nodes for v in reads_of(node)}
-        used |= {id(v) for v in reached.outputs} | {id(v) for node in drawn for v in reads_of(node.node)}
-        written_values = {id(source.value) for source, _ in written}
-        sources = [s for s in self.scribe.sources if id(s.value) in used or id(s.value) in written_values]
-        numbers = {o: v for o, v in self.scribe.numbers.items() if id(v) in used}
-        inputs = [*(s.value for s in sources), *numbers.values()]
-        place = {id(s.value): k for k, s in enumerate(sources)}
-        writes = {visible + k: place[id(source.value)] for k, (source, _) in enumerate(written)}
-        graph = Graph(inputs, [*self.outputs, *(value for _, value in written), *drawn], writes)
-
-        entry.graph = graph
-        entry.arrays = [self.array(source) for source in sources]
-        entry.numbers = [self.number(origin) for origin in numbers]
-        strides = [self.strides(source) for source in sources]
-        entry.plan = compile_graph(graph, self.name, strides, visible)
-        entry.guards = [
-            *self.guards,
-            *(_value_guard(compute, value) for compute, value in self.floats.guards),
-            _no_new_sharing(entry, sources, self.call, written),
-            lambda call: Surroundings.same(surroundings, call.surroundings()),
-        ]
-        entry.kept = [leaf for leaf in self.call.leaves if not isinstance(leaf, Tensor)]
-        return entry
-
-    # Inputs.
+        self.scribe, self.leaves, self.floats, self.before = scribe, leaves, floats, before
+        self.arguments = {id(leaf): k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
+        self.float_leaves = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
+        self.owners = {id(dx): owner() for owner, dx in before.values()}
+        self.owned: dict[int, tuple[Find, bool]] = {}
 
     def tensor(self, x: Tensor) -> Find:
-        """How a call finds what was this tensor."""
-        number = self.argument.get(id(x))
+        """What was this tensor."""
+        number = self.arguments.get(id(x))
         if number is not None:
-            return lambda call: call.leaves[number]
+            return ("leaf", number, None)
         owner = self.owners.get(id(x))
-        if owner is not None:
-            find = self.tensor(owner)
-            self.guard_gradient(owner)
-            return lambda call: find(call).grad
-        return lambda call: x
+        if owner is None:
+            return ("object", x, None)
+        find = self.gradient_owner(owner)
+        return ("python", lambda leaves: look_up(find, leaves).grad, None)
+
+    def gradient_owner(self, x: Tensor) -> Find:
+        """A tensor whose grad matters: the program is for one that has one at the beginning, or for one that has
+        none."""
+        find = self.tensor(x)
+        self.owned.setdefault(id(x), (find, id(x) in self.before))
+        return find
 
     def array(self, source: Source) -> Find:
-        find = self.tensor(source.tensor)
-        if source.window is None:
-            return find
-        offset, shape, strides = source.window
-        return lambda call: _core.window(find(call), offset, shape, strides)
+        kind, what, _ = self.tensor(source.tensor)
+        return (kind, what, source.window)
 
     def number(self, origin: int) -> Find:
-        compute = self.floats.computes[origin]
-        return lambda call: compute(call.floats)
+        if origin <= len(self.float_leaves):
+            return ("leaf", self.float_leaves[origin - 1], None)
+        return ("python", self.compute(self.floats.computes[origin]), None)
 
-    @staticmethod
-    def strides(source: Source) -> tuple[int, ...]:
-        if source.window is not None:
-            return tuple(source.window[2])
-        return tuple(s // source.tensor.itemsize for s in source.tensor.strides)
+    def compute(self, function: Callable[[list[float]], Any]) -> Callable[[list[Any]], Any]:
+        """A function of a call's floats as one of its leaves."""
+        places = self.float_leaves
+        return lambda leaves: function([leaves[k] for k in places])
 
-    def guard_gradient(self, owner: Tensor) -> None:
-        """The program is for a tensor that has a gradient at the beginning, or for one that has none."""
-        if id(owner) in self.guarded:
-            return
-        self.guarded.add(id(owner))
-        find, had = self.tensor(owner), id(owner) in self.before
-        self.guards.append(lambda call: (find(call).grad is not None) == had)
+    def guard(self) -> Guard | None:
+        """That gradients are there as they were, and numbers that Python looked at are what they were."""
+        numbers = [(self.compute(function), value) for function, value in self.floats.guards]
+        owned = list(self.owned.values())
+        if not numbers and not owned:
+            return None
 
-    # Outputs.
+        def holds(leaves: list[Any]) -> bool:
+            return all(compute(leaves) == value for compute, value in numbers) and all(
+                (look_up(find, leaves).grad is not None) == had for find, had in owned
+            )
 
-    def count_storages(self, tensors: Sequence[Tensor]) -> None:
-        """Finds the storages that several tensors show: they will share the memory of one output."""
-        distinct = {id(x): x for x in tensors}.values()
-        count: dict[int, int] = {}
-        for x in distinct:
+        return holds
+
+    def elsewhere(self, sources: Sequence[Source]) -> set[int]:
+        """The memory that was not an argument's, by serial; arguments at later calls must not lie there."""
+        found = {_core.geometry(s.tensor)[0] for s in sources if id(s.tensor) not in self.arguments}
+        if any(_core.geometry(x)[0] in found for x in self.leaves if isinstance(x, Tensor)):
+            raise CannotWrite("an argument shares memory with an array found elsewhere", users_line())
+        return found
+
+
+class _Outputs:
+    """What the program gives, and how results are found in it. values: its outputs."""
+
+    def __init__(self, scribe: Scribe, inputs: _Inputs) -> None:
+        self.scribe, self.inputs = scribe, inputs
+        self.values: list[Value] = []
+        self._shared: set[int] = set()  # storages of which several arrays are shown
+        self._whole: dict[int, int] = {}  # the output that has all of such a storage
+        self._found: dict[int, Find] = {}
+
+    def share(self, shown: Sequence[Tensor]) -> None:
+        """Note which arrays lie in the same memory: they will lie in one output, too."""
+        seen: set[int] = set()
+        for x in {id(x): x for x in shown}.values():
             storage = self.storage(x)
             if storage is not None:
-                count[id(storage)] = count.get(id(storage), 0) + 1
-        self.shared = {key for key, number in count.items() if number > 1}
-        self.found: dict[int, Any] = {}
+                (self._shared if id(storage) in seen else seen).add(id(storage))
 
-    def storage(self, x: Tensor) -> Any:
+    def storage(self, x: Tensor) -> Storage | None:
+        geometry = _core.geometry(x)
         try:
-            self.scribe.met(x, _core.geometry(x))
-            return self.scribe.storages.find(Geometry(*_core.geometry(x)))
+            self.scribe.met(x, geometry)
+            return self.scribe.storages.find(Geometry(*geometry))
         except Overlap as problem:
             raise CannotWrite(str(problem), users_line()) from None
 
-    def result(self, leaf: Any) -> Callable[[Any, Sequence[Tensor]], Any]:
+    def find(self, leaf: Any) -> Find:
         """How a call finds what was this result."""
         if isinstance(leaf, KnownNumber):
-            compute = leaf.compute
-            return lambda call, outputs: compute(call.floats)
+            return ("python", self.inputs.compute(leaf.compute), None)
         if not isinstance(leaf, Tensor):
-            return lambda call, outputs: leaf
-        found = self.found.get(id(leaf))
+            return ("object", leaf, None)
+        found = self._found.get(id(leaf))
         if found is None:
-            found = self.found[id(leaf)] = self.tensor_result(leaf)
+            found = self._found[id(leaf)] = self.array(leaf)
         return found
 
-    def tensor_result(self, x: Tensor) -> Callable[[Any, Sequence[Tensor]], Any]:
+    def array(self, x: Tensor) -> Find:
         geometry = Geometry(*_core.geometry(x))
         storage = self.storage(x)
         if storage is None:
-            return lambda call, outputs: x
+            return ("object", x, None)
         source = storage.source
-        if source is not None and not source.is_constant:  # memory from outside: a view of it
-            find = self.tensor(source.tensor)
+        if (
+            source is not None and not source.is_constant
+        ):  # memory from outside: the array itself, or a view of it
+            kind, what, _ = self.inputs.tensor(source.tensor)
             if x is source.tensor:
-                return lambda call, outputs: find(call)
-            start = _core.geometry(source.tensor)[1]
-            return self.view(lambda call, outputs: find(call), geometry, start)
-        if id(storage) not in self.shared:
-            return self.output(storage.read(geometry))
-        number = self.windows.get(id(storage))
+                return (kind, what, None)
+            return (kind, what, self.window(geometry, _core.geometry(source.tensor)[1]))
+        if id(storage) not in self._shared:
+            self.values.append(storage.read(geometry))
+            return ("output", len(self.values) - 1, None)
+        number = self._whole.get(id(storage))
         if number is None:
-            number = self.windows[id(storage)] = len(self.outputs)
-            self.outputs.append(F.reshape(storage.row(), shape=(-1,)))
-        return self.view(lambda call, outputs: outputs[number], geometry, storage.first)
-
-    def output(self, value: Value) -> Callable[[Any, Sequence[Tensor]], Any]:
-        number = len(self.outputs)
-        self.outputs.append(value)
-        return lambda call, outputs: outputs[number]
+            number = self._whole[id(storage)] = len(self.values)
+            self.values.append(F.reshape(storage.row(), shape=(-1,)))
+        return ("output", number, self.window(geometry, storage.first))
 
     @staticmethod
-    def view(base: Any, x: Geometry, start: int) -> Callable[[Any, Sequence[Tensor]], Any]:
-        offset = (x.address - start) // x.dtype.itemsize
-        return lambda call, outputs: _core.window(base(call, outputs), offset, x.shape, x.strides)
-
-    def gradient_set(self, owner: Tensor, result: Any) -> Callable[[Any, Sequence[Tensor]], None]:
-        self.guard_gradient(owner)
-        find = self.tensor(owner)
-
-        def effect(call: Any, outputs: Sequence[Tensor]) -> None:
-            keep_gradient(find(call), result(call, outputs))
-
-        return effect
-
-
-def _value_guard(compute: Any, value: Any) -> Callable[[Any], bool]:
-    return lambda call: compute(call.floats) == value
-
-
-def _no_new_sharing(
-    entry: Traced, sources: Sequence[Source], call: Any, written: Sequence[tuple[Source, Value]]
-) -> Callable[[Any], bool]:
-    """That arguments share memory with the tensors found elsewhere as they did; it matters where something is written."""
-    if not written:
-        return lambda call: True
-    elsewhere = {
-        _core.geometry(s.tensor)[0] for s in sources if not any(s.tensor is leaf for leaf in call.leaves)
-    }
-    shared = [_core.geometry(x)[0] in elsewhere for x in call.tensors]
-    if any(shared):
-        raise CannotWrite("an argument shares memory with an array found elsewhere", users_line())
-    return lambda call: not any(_core.geometry(x)[0] in elsewhere for x in call.tensors)
+    def window(x: Geometry, start: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        return (x.address - start) // x.dtype.itemsize, x.shape, x.strides
