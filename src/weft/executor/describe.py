@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.executor.arena import Arena
 from weft.executor.assembly import Fused
 from weft.executor.lowering import Lowering
@@ -47,7 +47,8 @@ class _Description:
                 self.use(place, GEOMETRY if lent and place.key in lent else DATA)
             numbers = [self.number(place) for place in step.operands]
             origin = step.origin
-            made.append((step.kernel, numbers, first, origin.name, origin.where))
+            kernel = step.code.native() if isinstance(step, Fused) else step.kernel
+            made.append((kernel, numbers, first, origin.name, origin.where))
         given = [v for v in enumerate(lowering.graph.outputs) if v[1] is not None]
         leaving = []
         for (j, _), place in zip(given, outputs, strict=True):
