@@ -97,7 +97,7 @@ Tensor index_of(const Tensor& x, nb::handle key) {
 }  // namespace
 
 nb::object subscript(PyObject* self, PyObject* key) {
-  if (!is_recorded(self)) {
+  if (!by_operators(self)) {
     try {
       return wrap(index_of(self_of(self), key));
     } catch (const Advanced&) {
@@ -110,7 +110,7 @@ nb::object subscript(PyObject* self, PyObject* key) {
 int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
   return guarded<int>(-1, [&] {
     if (!value) throw nb::type_error("elements of a tensor cannot be deleted");
-    if (!is_recorded(self) && !(is_tensor(value) && is_recorded(value))) {
+    if (!by_operators(self) && !(is_tensor(value) && by_operators(value))) {
       try {
         const Tensor to = index_of(self_of(self), key);
         if (is_number(value)) {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     _core: Any  # native; its Python faces carry the types
 
+    from weft import amp as amp
     from weft import engine as engine
     from weft import functional as functional
     from weft import operator as operator
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from weft.imperative.tensor import Tensor as Tensor
     from weft.imperative.tensor import shares_memory as shares_memory
     from weft.imperative.tensor import waitall as waitall
+    from weft.imperative.transformation import Transformation as Transformation
     from weft.ops.simple import simple_op as simple_op
 
     __version__: str
@@ -168,10 +170,11 @@ _MODULE_OF = {
         "shares_memory",
         "waitall",
     ),
+    "weft.imperative.transformation": ("Transformation",),
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("engine", "functional", "operator", "ops", "random", "storage")
+_SUBPACKAGES = ("amp", "engine", "functional", "operator", "ops", "random", "storage")
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 

@@ -292,7 +292,7 @@ def assign(x: Any, key: Any, value: Any) -> None:
     check_fits(found, given)
     if len(given) > len(found.shape):
         value = registry.function("reshape")(value, given[len(given) - len(found.shape) :])
-    recorded = _core.is_tracked(x) or (isinstance(value, _core.Tensor) and _core.is_tracked(value))
+    recorded = _core.by_operators(x) or (isinstance(value, _core.Tensor) and _core.by_operators(value))
     if found.is_basic:
         if found.whole and not recorded:
             x[...] = value

@@ -1,0 +1,45 @@
+#include "bindings/layers.h"
+
+#include <utility>
+
+namespace weft {
+
+constinit thread_local Layers layers_here;
+
+nb::object emit_to_layers(nb::handle op, nb::handle args) {
+  const nb::object layers = nb::borrow(layers_here.first);
+  const nb::handle emit = PyTuple_GetItem(layers.ptr(), 0);
+  PyObject* below = PyTuple_GetItem(layers.ptr(), 1);
+  const WithLayers next({below == Py_None ? nullptr : below, layers_here.capturing});
+  nb::object made = emit(op, args);
+  if (made.is_none())
+    throw nb::type_error(
+        (to_utf8(nb::str(emit.attr("__qualname__"))) + ": gave None for " + to_utf8(nb::repr(op))).c_str());
+  return made;
+}
+
+void bind_layers(nb::module_& m) {
+  // This thread's layers: (emit, those below), or None.
+  m.def("layers", [] { return nb::borrow(layers_here.first ? layers_here.first : Py_None); });
+  m.def(
+      "set_layers",
+      [](nb::object layers) {
+        PyObject* before = layers_here.first;
+        layers_here.first = layers.is_none() ? nullptr : layers.release().ptr();
+        Py_XDECREF(before);
+      },
+      nb::arg("layers").none());
+  // Whether calls on values of graphs go through layers, too; gives what was before.
+  m.def("set_capturing", [](bool on) { return std::exchange(layers_here.capturing, on); });
+  // function(*args) below all layers.
+  m.def(
+      "below_layers",
+      [](nb::handle function, nb::args args) {
+        const BelowLayers below;
+        return function(*args);
+      },
+      nb::sig(
+          "def below_layers(function: collections.abc.Callable[..., object], *args: object) -> typing.Any"));
+}
+
+}  // namespace weft
