@@ -1,7 +1,5 @@
 #include "bindings/layers.h"
 
-#include <utility>
-
 namespace weft {
 
 constinit thread_local Layers layers_here;
@@ -10,7 +8,7 @@ nb::object emit_to_layers(nb::handle op, nb::handle args) {
   const nb::object layers = nb::borrow(layers_here.first);
   const nb::handle emit = PyTuple_GetItem(layers.ptr(), 0);
   PyObject* below = PyTuple_GetItem(layers.ptr(), 1);
-  const WithLayers next({below == Py_None ? nullptr : below, layers_here.capturing});
+  const WithLayers next({below == Py_None ? nullptr : below, layers_here.capture});
   nb::object made = emit(op, args);
   if (made.is_none())
     throw nb::type_error(
@@ -29,8 +27,16 @@ void bind_layers(nb::module_& m) {
         Py_XDECREF(before);
       },
       nb::arg("layers").none());
-  // Whether calls on values of graphs go through layers, too; gives what was before.
-  m.def("set_capturing", [](bool on) { return std::exchange(layers_here.capturing, on); });
+  // What writes down a body of control flow on this thread, or None.
+  m.def("capture", [] { return nb::borrow(layers_here.capture ? layers_here.capture : Py_None); });
+  m.def(
+      "set_capture",
+      [](nb::object capture) {
+        PyObject* before = layers_here.capture;
+        layers_here.capture = capture.is_none() ? nullptr : capture.release().ptr();
+        Py_XDECREF(before);
+      },
+      nb::arg("capture").none());
   // function(*args) below all layers.
   m.def(
       "below_layers",

@@ -8,9 +8,11 @@
 
 namespace weft {
 
+// Guarded by the GIL.
 struct Layers {
-  PyObject* first = nullptr;  // owned; GIL
-  bool capturing = false;     // a body of control flow is being written down: calls on its values count, too
+  PyObject* first = nullptr;  // owned
+  // What writes down a body of control flow on this thread; calls on its values go through layers, too.
+  PyObject* capture = nullptr;  // owned
 };
 // Read by every call: in the thread's own block, without a function call.
 extern constinit thread_local Layers layers_here __attribute__((tls_model("initial-exec")));
@@ -22,10 +24,12 @@ class WithLayers {
  public:
   explicit WithLayers(Layers layers) noexcept : before_(layers_here) {
     Py_XINCREF(layers.first);
+    Py_XINCREF(layers.capture);
     layers_here = layers;
   }
   ~WithLayers() {
     Py_XDECREF(layers_here.first);
+    Py_XDECREF(layers_here.capture);
     layers_here = before_;
   }
   WithLayers(const WithLayers&) = delete;

@@ -541,7 +541,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
                                   PyObject* destination) {
   const Py_ssize_t all = count + (names ? PyTuple_Size(names) : 0);
   PyObject* interpreter = interpreter_among(arguments, all);
-  if (layers_active() && (!interpreter || layers_here.capturing))
+  if (layers_active() && (!interpreter || layers_here.capture))
     return call_layers(arguments, count, names, destination);
   if (interpreter) {
     nb::object positional = nb::steal(PyTuple_New(count));
