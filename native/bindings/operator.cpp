@@ -1,5 +1,7 @@
 #include "bindings/operator.h"
 
+#include "bindings/scribe.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -63,6 +65,20 @@ OperatorFunction& function_named(const char* name) {
   static PyObject* const find = lasting("weft.ops.registry", "function");
   nb::object found = nb::handle(find)(name);
   return function_of(found.release());  // as long as the process
+}
+
+double as_double(const Scalar& number) noexcept {
+  switch (number.kind) {
+    case Scalar::Kind::boolean:
+      return number.boolean ? 1 : 0;
+    case Scalar::Kind::integer:
+      return static_cast<double>(number.integer);
+    case Scalar::Kind::unsigned_integer:
+      return static_cast<double>(number.unsigned_integer);
+    case Scalar::Kind::real:
+      break;
+  }
+  return number.real;
 }
 
 // As Python writes a float.
@@ -415,7 +431,7 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
     if (value != Py_None) {
       a.add_number(value);
       if (const Attribute& attribute = attributes_[i]; attribute.ranged) {
-        const double number = PyFloat_AsDouble(value);
+        const double number = as_double(a.numbers[a.number_count - 1]);
         if (!(number >= attribute.low && number <= attribute.high))
           throw ValueError(name_ + ": " + to_utf8(attribute.name) + " must be in " + shown(attribute.low) +
                            ".." + shown(attribute.high) + ", got " + to_utf8(nb::repr(nb::handle(value))));
@@ -565,6 +581,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     if (!input) continue;
     if (Py_TYPE(input) == tensor_type) {
       tracked |= static_cast<bool>(tracked_of(input).node);
+      met(input);
       continue;
     }
     if (is_number(input)) continue;

@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from weft.base.errors import GraphError as GraphError
     from weft.base.errors import ShapeError as ShapeError
     from weft.functional import *  # noqa: F403 - those of the same name below come first
+    from weft.imperative.control import cond as cond
+    from weft.imperative.control import foreach as foreach
+    from weft.imperative.control import while_loop as while_loop
     from weft.imperative.creation import arange as arange
     from weft.imperative.creation import asarray as asarray
     from weft.imperative.creation import empty as empty
@@ -95,6 +98,8 @@ if TYPE_CHECKING:
     from weft.imperative.tensor import Tensor as Tensor
     from weft.imperative.tensor import shares_memory as shares_memory
     from weft.imperative.tensor import waitall as waitall
+    from weft.imperative.trace import TraceWarning as TraceWarning
+    from weft.imperative.trace import trace as trace
     from weft.imperative.transformation import Transformation as Transformation
     from weft.ops.simple import simple_op as simple_op
 
@@ -126,6 +131,7 @@ _MODULE_OF = {
         "GraphError",
         "ShapeError",
     ),
+    "weft.imperative.control": ("cond", "foreach", "while_loop"),
     "weft.imperative.creation": (
         "arange",
         "asarray",
@@ -170,6 +176,7 @@ _MODULE_OF = {
         "shares_memory",
         "waitall",
     ),
+    "weft.imperative.trace": ("TraceWarning", "trace"),
     "weft.imperative.transformation": ("Transformation",),
     "weft.ops.simple": ("simple_op",),
 }
