@@ -105,6 +105,8 @@ class Program final : public Counted<Program> {
   // as written.
   void prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
                Tensor* const* results) const;
+  // Fills `registers` of them.
+  void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
 
   static inline std::atomic<uint64_t> launches{0}, kernels{0};
 
@@ -112,7 +114,6 @@ class Program final : public Counted<Program> {
   struct Run;
   struct KeptRun;
   static const TaskType kRunType, kKeptType;
-  void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     _core: Any  # native; its Python faces carry the types
 
+    from weft import amp as amp
     from weft import engine as engine
     from weft import functional as functional
     from weft import operator as operator
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from weft.base.errors import GraphError as GraphError
     from weft.base.errors import ShapeError as ShapeError
     from weft.functional import *  # noqa: F403 - those of the same name below come first
+    from weft.imperative.control import cond as cond
+    from weft.imperative.control import foreach as foreach
+    from weft.imperative.control import while_loop as while_loop
     from weft.imperative.creation import arange as arange
     from weft.imperative.creation import asarray as asarray
     from weft.imperative.creation import empty as empty
@@ -97,6 +101,7 @@ if TYPE_CHECKING:
     from weft.imperative.tensor import waitall as waitall
     from weft.imperative.trace import TraceWarning as TraceWarning
     from weft.imperative.trace import trace as trace
+    from weft.imperative.transformation import Transformation as Transformation
     from weft.ops.simple import simple_op as simple_op
 
     __version__: str
@@ -127,6 +132,7 @@ _MODULE_OF = {
         "GraphError",
         "ShapeError",
     ),
+    "weft.imperative.control": ("cond", "foreach", "while_loop"),
     "weft.imperative.creation": (
         "arange",
         "asarray",
@@ -173,10 +179,11 @@ _MODULE_OF = {
         "waitall",
     ),
     "weft.imperative.trace": ("TraceWarning", "trace"),
+    "weft.imperative.transformation": ("Transformation",),
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("engine", "functional", "operator", "ops", "random", "storage")
+_SUBPACKAGES = ("amp", "engine", "functional", "operator", "ops", "random", "storage")
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 

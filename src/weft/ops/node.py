@@ -10,9 +10,11 @@ f32[2,3]@cpu:0
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 
+from weft import _core
 from weft.base.device import cpu
 from weft.base.dtype import DType, bool_, float32, int64
 from weft.base.typing import Any
@@ -83,6 +85,35 @@ class Value:
     @property
     def dtype(self) -> DType:
         return self.type.dtype
+
+    @property
+    def size(self) -> Any:
+        return self.type.size
+
+    @property
+    def T(self) -> Any:
+        return registry.function("permute_dims")(self, axes=tuple(reversed(range(self.ndim))))
+
+    @property
+    def mT(self) -> Any:
+        return registry.function("matrix_transpose")(self)
+
+    def reshape(self, *shape: Any) -> Any:
+        """As an array's."""
+        return registry.function("reshape")(
+            self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        )
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> Any:
+        """As an array's."""
+        return registry.function("cast")(self, dtype=dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        """The operators that are methods of arrays."""
+        cls = None if name.startswith("_") else registry.find(name)
+        if cls is None or not (cls.public and cls.method):
+            raise AttributeError(f"a value in a graph has no attribute {name!r}")
+        return functools.partial(registry.function(name), self)
 
     @property
     def is_constant(self) -> bool:
@@ -225,6 +256,10 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
 
     Raises what the operator's checks and infer raise.
     """
+    capture = _core.capture()  # see weft.graph.subgraph
+    if capture is not None:
+        inputs = [capture.lift(value) for value in inputs]
+        attributes = {name: capture.lift(value) for name, value in attributes.items()}
     runtime = {
         a.name: attributes[a.name]
         for a in cls.attributes

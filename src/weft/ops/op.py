@@ -347,6 +347,27 @@ class Op:
             object.__setattr__(made, a.name, values.get(a.name, getattr(self, a.name)))
         return made
 
+    def __call__(self, *inputs: Any) -> Any:
+        """The operator applied to its inputs, all of them: what the call of its function gives that means it.
+
+        None stands for an input that is missing; of any number of inputs, each counts.
+
+        >>> import weft as wf
+        >>> from weft.ops.registry import get
+        >>> get("softmax")(axis=0)(wf.tensor([1., 1.]))
+        tensor([0.5, 0.5], dtype=float32, device=cpu:0)
+        """
+        from weft.ops import registry
+
+        function, attributes = registry.function(self.name), self.values()
+        names = [spec.name for spec in self.inputs]
+        if any(name in self.positional for name in names):  # the order of a call is another one
+            return function(**dict(zip(names, inputs, strict=True)), **attributes)
+        if self.inputs and self.inputs[-1].variadic:
+            before = len(names) - 1
+            return function(*inputs[:before], list(inputs[before:]), **attributes)
+        return function(*inputs, **attributes)
+
     # Rules.
 
     def infer(self, *inputs: Any) -> Any:
