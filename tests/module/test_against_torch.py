@@ -61,8 +61,17 @@ def test_attention():
     own.load_state_dict({key: x.numpy() for key, x in other.state_dict().items()})
     q, k = (np.random.default_rng(n).standard_normal((3, 4 + n, 6), dtype="float32") for n in (0, 1))
     tq, tk = torch.from_numpy(q), torch.from_numpy(k)
-    want = other(tq, tk, tk)[0].detach().numpy()
-    np.testing.assert_allclose(own(wf.tensor(q), wf.tensor(k)).numpy(), want, rtol=1e-4, atol=1e-5)
+    for keys, theirs in ((wf.tensor(k), tk), (None, tq)):
+        gm = wf.GradManager().attach(own.parameters())
+        with gm:
+            y = own(wf.tensor(q), keys)
+            gm.backward((y * y).sum())
+        want = other(tq, theirs, theirs, need_weights=False)[0]
+        (want * want).sum().backward()
+        np.testing.assert_allclose(y.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+        for (name, p), p2 in zip(own.named_parameters(), other.parameters(), strict=True):
+            np.testing.assert_allclose(p.grad.numpy(), p2.grad.numpy(), rtol=1e-3, atol=1e-4, err_msg=name)
+            p.grad = p2.grad = None
 
 
 @pytest.mark.parametrize(

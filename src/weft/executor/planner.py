@@ -331,6 +331,8 @@ class _Lowering:
             self.view(holder, base, strides, offset)
             LoopStep(self, [holder], [value], COPY[value.dtype.name], "copy").emit()
             return True
+        if id(value) in self.wanted:  # its elements leave the program, and must lie as was told
+            self.use_place(base, DATA)
         self.view(value, base, strides, offset)
         self.texts.append(f"view {op!r}")
         return True

@@ -23,7 +23,7 @@ class Option:
     >>> Option(0.9, 0, 1).checked("SGD", "momentum", 2)
     Traceback (most recent call last):
         ...
-    ValueError: SGD: momentum must be in 0..1, got 2
+    ValueError: SGD: momentum must be at least 0 and at most 1, got 2
     """
 
     def __init__(self, default: Any, low: float = 0.0, high: float = math.inf) -> None:
@@ -42,8 +42,8 @@ class Option:
         except OverflowError:
             number = math.inf
         if not self.low <= number <= self.high or number == math.inf:
-            most = "" if self.high == math.inf else f"{self.high}"
-            raise ValueError(f"{owner}: {name} must be in {self.low}..{most}, got {value!r}")
+            bounds = "finite" if self.high == math.inf else f"at most {self.high}"
+            raise ValueError(f"{owner}: {name} must be at least {self.low} and {bounds}, got {value!r}")
         return number
 
 
