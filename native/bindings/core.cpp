@@ -21,6 +21,7 @@ NB_MODULE(_core, m) {
   weft::bind_program(m);
   weft::bind_operator(m);
   weft::bind_tape(m);
+  weft::bind_scribe(m);
   weft::bind_onednn(m);
   weft::bind_ahead(m);
   weft::bind_kernels(m);

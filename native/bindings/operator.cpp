@@ -1,5 +1,7 @@
 #include "bindings/operator.h"
 
+#include "bindings/scribe.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -48,6 +50,20 @@ bool same_value(PyObject* a, PyObject* b) {
 bool is_other_number(PyObject* object) noexcept {  // numpy.float32(2) and the like
   return !is_tensor(object) && PyObject_HasAttrString(object, "__array_priority__") &&
          PyObject_HasAttrString(object, "item") && !PyObject_HasAttrString(object, "__setitem__");
+}
+
+double as_double(const Scalar& number) noexcept {
+  switch (number.kind) {
+    case Scalar::Kind::boolean:
+      return number.boolean ? 1 : 0;
+    case Scalar::Kind::integer:
+      return static_cast<double>(number.integer);
+    case Scalar::Kind::unsigned_integer:
+      return static_cast<double>(number.unsigned_integer);
+    case Scalar::Kind::real:
+      break;
+  }
+  return number.real;
 }
 
 // As Python writes a float.
@@ -400,7 +416,7 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
     if (value != Py_None) {
       a.add_number(value);
       if (const Attribute& attribute = attributes_[i]; attribute.ranged) {
-        const double number = PyFloat_AsDouble(value);
+        const double number = as_double(a.numbers[a.number_count - 1]);
         if (!(number >= attribute.low && number <= attribute.high))
           throw ValueError(name_ + ": " + to_utf8(attribute.name) + " must be in " + shown(attribute.low) +
                            ".." + shown(attribute.high) + ", got " + to_utf8(nb::repr(nb::handle(value))));
@@ -509,6 +525,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     if (!input) continue;
     if (Py_TYPE(input) == tensor_type) {
       tracked |= static_cast<bool>(tracked_of(input).node);
+      met(input);
       continue;
     }
     if (is_number(input)) continue;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "bindings/operator.h"
+#include "bindings/scribe.h"
 
 namespace weft {
 
@@ -168,7 +169,15 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
       versions[k] = chunk ? chunk->writes.load(std::memory_order_relaxed) : 0;
     }
   }
-  plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
+  if (scribe) {
+    {
+      const Unobserved quiet;
+      plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
+    }
+    report_launch(*plan, inputs, numbers, results);
+  } else {
+    plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
+  }
   if (records) record(plan, inputs, numbers, {versions, inputs.size()}, results);
 }
 
@@ -412,22 +421,29 @@ void bind_tape(nb::module_& m) {
     tracked.index = 0;
     return PyLeaf{node};
   });
-  // A plan on these arrays, its outputs listed; for tests of plans that calls would not choose.
-  m.def("run_plan", [](const PyPlan& plan, nb::list arrays) {
-    const PythonEntry entry;
-    std::vector<const Tracked*> inputs;
-    for (nb::handle x : arrays) {
-      tensor_of(x, "run_plan");
-      inputs.push_back(&tracked_of(x.ptr()));
-    }
-    if (inputs.size() != plan.plan->program->uses.size())
-      throw ValueError("run_plan: another number of arrays");
-    std::vector<Tracked> results(plan.plan->program->outputs.size());
-    call_plan(plan.plan, inputs, {}, {}, results);
-    nb::list made;
-    for (Tracked& y : results) made.append(wrap(std::move(y)));
-    return made;
-  });
+  // A plan on these arrays and numbers: all its outputs.
+  m.def(
+      "run_plan",
+      [](const PyPlan& plan, nb::list arrays, nb::list numbers) {
+        const PythonEntry entry;
+        std::vector<const Tracked*> inputs;
+        std::vector<Scalar> values;
+        for (nb::handle x : arrays) {
+          tensor_of(x, "run_plan");
+          met(x.ptr());
+          inputs.push_back(&tracked_of(x.ptr()));
+        }
+        for (nb::handle value : numbers) values.push_back(as_scalar(value));
+        if (inputs.size() != plan.plan->program->uses.size())
+          throw ValueError("run_plan: " + std::to_string(inputs.size()) + " arrays given, " +
+                           std::to_string(plan.plan->program->uses.size()) + " taken");
+        std::vector<Tracked> results(plan.plan->program->outputs.size());
+        call_plan(plan.plan, inputs, values, {}, results);
+        nb::list made;
+        for (Tracked& y : results) made.append(wrap(std::move(y)));
+        return made;
+      },
+      nb::arg("plan"), nb::arg("arrays"), nb::arg("numbers") = nb::list());
   // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
   m.def("unwatch", [](nb::handle x, const PyLeaf& leaf) {
     Tracked& tracked = tracked_of(x.ptr());
@@ -445,6 +461,7 @@ void bind_tape(nb::module_& m) {
       "alias",
       [](nb::handle x, bool keep_past) {
         tensor_of(x, "alias");
+        met(x.ptr());
         Tracked y(tracked_of(x.ptr()));
         if (!keep_past) y.node = {};
         return wrap(std::move(y));

@@ -99,6 +99,8 @@ if TYPE_CHECKING:
     from weft.imperative.tensor import Tensor as Tensor
     from weft.imperative.tensor import shares_memory as shares_memory
     from weft.imperative.tensor import waitall as waitall
+    from weft.imperative.trace import TraceWarning as TraceWarning
+    from weft.imperative.trace import trace as trace
     from weft.ops.simple import simple_op as simple_op
 
     __version__: str
@@ -173,6 +175,7 @@ _MODULE_OF = {
         "shares_memory",
         "waitall",
     ),
+    "weft.imperative.trace": ("TraceWarning", "trace"),
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}

@@ -53,7 +53,8 @@ class LoopStep:
     def is_expression(self) -> bool:
         """Whether another step can compute this one's only result as it reads it.
 
-        Not where an input gives the shape alone: who reads the result would not know how often to.
+        Not where an input gives the shape alone: who reads the result would not know how often to. Not where positions
+        count: they are others in the space of who reads.
         """
         stage = self.loop.stages[0]
         if (
@@ -61,6 +62,7 @@ class LoopStep:
             or len(self.loop.stages) > 1
             or not isinstance(stage, Each)
             or len(stage.stores) > 1
+            or _positions([stage])
         ):
             return False
         loaded = {part.value for part in e.walk(stage.stores[0].value) if part.op == "load"}

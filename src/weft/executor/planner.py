@@ -27,7 +27,7 @@ from weft.base.dtype import DTYPES, DType, as_dtype
 from weft.executor.loops import LoopStep, Place, without_rows
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
-from weft.graph.graph import Graph
+from weft.graph.graph import Graph, reads_of
 from weft.ops.kernels import CHANNELS_LAST, KEY, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
 from weft.ops.sizes import NeedsSizes, Size, input_stride
@@ -57,7 +57,6 @@ def make_plan(
     name: str,
     strides: Sequence[Any] = (),
     visible: int | None = None,
-    writes: dict[int, int] | None = None,
     gradients: int = 0,
     exact: bool = False,
     as_tuple: bool = False,
@@ -66,12 +65,11 @@ def make_plan(
     """The _core.Plan of a graph.
 
     strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
-    exact plan row-major. visible: how many
-    outputs callers get, as_tuple: in a tuple even if it is one; writes: output number -> number of the array input
-    that it is written to. first_choice: of the kernels of the graph's operators; for tests, which compare them.
+    exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. first_choice:
+    of the kernels of the graph's operators; for tests, which compare them.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
     """
-    lowering = _Lowering(graph, name, strides, writes or {}, exact)
+    lowering = _Lowering(graph, name, strides, exact)
     lowering.first_choice = first_choice
     return lowering.finish(visible, as_tuple, gradients)
 
@@ -98,10 +96,8 @@ def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
 class _Lowering:
     """One graph on its way."""
 
-    def __init__(
-        self, graph: Graph, name: str, strides: Sequence[Any], writes: dict[int, int], exact: bool
-    ) -> None:
-        self.graph, self.name, self.writes, self.exact = graph, name, writes, exact
+    def __init__(self, graph: Graph, name: str, strides: Sequence[Any], exact: bool) -> None:
+        self.graph, self.name, self.exact = graph, name, exact
         self.first_choice = 0
         self.registers: dict[Any, int] = {}
         self.constants: list[tuple[int, int]] = []
@@ -249,9 +245,9 @@ class _Lowering:
         new = [n for n in Graph([], listed).nodes if n.op is not None and id(n) not in self.seen]
         self.seen.update(map(id, new))
         self.kept.extend(v for part in new for v in part.outputs)
-        for value in _reads(node):
+        for value in reads_of(node):
             self.readers[id(value)] -= 1
-        for value in (v for part in new for v in _reads(part)):
+        for value in (v for part in new for v in reads_of(part)):
             self.readers[id(value)] = self.readers.get(id(value), 0) + 1
         for result, output in zip(listed, node.outputs, strict=True):
             if id(output) in self.wanted:
@@ -468,11 +464,15 @@ class _Lowering:
     def finish(self, visible: int | None, as_tuple: bool, gradients: int) -> Any:
         self.lower_all()
         outputs: list[tuple[int, int, bool]] = []
-        for j, value in enumerate(v for v in self.graph.outputs if v is not None):
+        for j, value in enumerate(self.graph.outputs):
+            if value is None:
+                continue
             place = self.places[id(value)]
             if place.number >= len(self.arrays) and any(place.number == number for number, *_ in outputs):
                 place = self.output_copy(value)
-            outputs.append((place.number, self.writes.get(j, -1), place.flexible))
+            written = self.graph.writes.get(j)
+            into = -1 if written is None else self.places[id(self.graph.inputs[written])].number
+            outputs.append((place.number, into, place.flexible))
             if place.number < len(self.arrays):
                 self.uses[place.number] = max(self.uses[place.number], GEOMETRY)
             elif place.root >= 0:
@@ -548,15 +548,10 @@ def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
     return (inner[0], inner[-1], *inner[1:-1])
 
 
-def _reads(node: Node) -> list[Value]:
-    """The values that a node reads, once for each time."""
-    return [v for v in [*node.inputs, *node.runtime.values()] if v is not None]
-
-
 def _readers(graph: Graph) -> dict[int, int]:
     """How many inputs of nodes each value is."""
     count: dict[int, int] = {}
     for node in graph.nodes:
-        for value in _reads(node):
+        for value in reads_of(node):
             count[id(value)] = count.get(id(value), 0) + 1
     return count

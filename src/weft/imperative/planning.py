@@ -45,14 +45,17 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
         writes = _writes(op, node)
         # Hidden outputs are for gradients, and the new content of what is written.
         kept = [k for k in range(len(node.outputs)) if k < visible or records or k in writes]
-        graph = Graph([*inputs, *numbers.values()], [node.outputs[k] for k in kept])
+        graph = Graph(
+            [*inputs, *numbers.values()],
+            [node.outputs[k] for k in kept],
+            {kept.index(k): number for k, number in writes.items()},
+        )
         strides = [_strides(x) if exact else None for x in operands if isinstance(x, _core.Tensor)]
         plan = make_plan(
             graph,
             op.name,
             [s for s in strides if s is not None],
             visible=visible,
-            writes={kept.index(k): array for k, array in writes.items()},
             exact=exact,
             as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
         )
@@ -132,11 +135,11 @@ def _one_device(op: Op, operands: list[Any]) -> None:
 
 
 def _writes(op: Op, node: Node) -> dict[int, int]:
-    """Which output becomes the new content of which array among the inputs."""
-    arrays = [v for v in node.inputs if v is not None and not v.type.weak]
+    """Which output becomes the new content of which input, counted without those that are missing."""
+    given = [v for v in node.inputs if v is not None]
     found: dict[int, int] = {}
     for number, output in op.written(len(node.inputs)).items():
         value = node.inputs[number]
         if value is not None:
-            found[output] = next(k for k, v in enumerate(arrays) if v is value)
+            found[output] = next(k for k, v in enumerate(given) if v is value)
     return found

@@ -10,6 +10,7 @@ f32[2,3]@cpu:0
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,14 +23,19 @@ from weft.ops.types import TensorType
 __all__ = ["Node", "Value", "apply", "constant", "input_value"]
 
 
+_places = itertools.count()
+
+
 class Node:
     """An operator applied to values.
 
     inputs: None where an optional one is missing; runtime: Values of Runtime attributes. op is None for what is given
-    from outside: inputs (of a name) and constants (of a value).
+    from outside: inputs (of a name) and constants (of a value). place: its place in the order of the program, which is
+    where side effects such as random numbers happen; a node that replaces another takes over its place. where: the
+    user's line, as ``file:line``, for errors of late operations; empty if it is not known.
     """
 
-    __slots__ = ("inputs", "name", "op", "outputs", "runtime", "value")
+    __slots__ = ("inputs", "name", "op", "outputs", "place", "runtime", "value", "where")
 
     def __init__(
         self,
@@ -39,14 +45,12 @@ class Node:
         runtime: dict[str, Value] | None = None,
         name: str = "",
         value: Any = None,
+        like: Node | None = None,
     ) -> None:
-        self.op, self.inputs, self.runtime, self.name, self.value = (
-            op,
-            tuple(inputs),
-            runtime or {},
-            name,
-            value,
-        )
+        self.op, self.inputs, self.runtime = op, tuple(inputs), runtime or {}
+        self.name, self.value = name, value
+        self.place: int = next(_places) if like is None else like.place
+        self.where: str = "" if like is None else like.where
         self.outputs = tuple(Value(self, k, t) for k, t in enumerate(types))
 
     def bound(self) -> Op:
@@ -234,10 +238,12 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     return visible[0] if len(visible) == 1 and not made.outputs[0].startswith("*") else visible
 
 
-def make_node(op: Op, inputs: Sequence[Value | None], runtime: dict[str, Value] | None = None) -> Node:
-    """A Node of the operator, its types inferred."""
+def make_node(
+    op: Op, inputs: Sequence[Value | None], runtime: dict[str, Value] | None = None, like: Node | None = None
+) -> Node:
+    """A Node of the operator, its types inferred; like: the node that it replaces, if any."""
     types = op.infer(*(None if value is None else value.type for value in inputs))
-    return Node(op, inputs, (types,) if isinstance(types, TensorType) else tuple(types), runtime)
+    return Node(op, inputs, (types,) if isinstance(types, TensorType) else tuple(types), runtime, like=like)
 
 
 def _lift(cls: type[Op], value: Any) -> Value | None:

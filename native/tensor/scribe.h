@@ -1,0 +1,38 @@
+// scribe.h: who writes down what a thread does to arrays; how traces are made.
+//
+// Every operation that is pushed on arrays is either the launch of a plan, which the bindings report, or one
+// of operations.h, reported here before it is pushed. Views are not reported: what they alias follows from
+// their geometry. A scribe belongs to the thread that set it.
+#pragma once
+
+#include "storage/random.h"
+#include "tensor/tensor.h"
+
+namespace weft {
+
+class Scribe {
+ public:
+  virtual ~Scribe() = default;
+  virtual void filled(const Tensor& to, Scalar value) = 0;
+  virtual void copied(const Tensor& to, const Tensor& from) = 0;
+  virtual void counted(const Tensor& to, Scalar start, Scalar step) = 0;
+  virtual void drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) = 0;
+  virtual void permuted(const Tensor& to, const Tensor& from) = 0;
+  // The host is about to look at elements, or to change them. May throw.
+  virtual void read(const Tensor& x) = 0;
+};
+
+extern thread_local Scribe* scribe;  // null: nobody
+
+// Nothing is written down while one of these lives.
+class Unobserved {
+ public:
+  Unobserved() noexcept : before_(scribe) { scribe = nullptr; }
+  ~Unobserved() { scribe = before_; }
+  Unobserved(const Unobserved&) = delete;
+
+ private:
+  Scribe* const before_;
+};
+
+}  // namespace weft
