@@ -111,11 +111,11 @@ class ParameterGroup(MutableMapping[str, Any]):
         for p in self.params:
             by_device.setdefault(p.device, []).append(p)
         self.cohorts = [Cohort.new(of, roles) for of in by_device.values()]
+        # Now, not at the first step: a trace of that would take it for a constant.
+        self._rates = {d: tensor(self._values["lr"], dtype="float64", device=d) for d in by_device}
 
     def rate(self, device: Device) -> Tensor:
-        """The learning rate as a 0-d tensor, which changes with group["lr"]."""
-        if device not in self._rates:
-            self._rates[device] = tensor(self._values["lr"], dtype="float64", device=device)
+        """The learning rate as a 0-d tensor, which changes with group["lr"]; device: one of a parameter."""
         return self._rates[device]
 
     def __setitem__(self, name: str, value: Any) -> None:
