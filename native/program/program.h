@@ -117,8 +117,8 @@ class Program final : public Counted<Program> {
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
-  bool may_write(const Output& output, const Tensor& destination,
-                 std::span<const Tensor* const> inputs) const;
+  bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs,
+                 bool apart) const;
   void execute(const Run& run) const;
   static void keep(Op& op);
 

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     _core: Any  # native; its Python faces carry the types
 
     from weft import amp as amp
+    from weft import checkpoint as checkpoint
+    from weft import data as data
     from weft import engine as engine
     from weft import functional as functional
+    from weft import metrics as metrics
+    from weft import module as module
     from weft import operator as operator
     from weft import ops as ops
+    from weft import optimizer as optimizer
     from weft import random as random
     from weft import storage as storage
     from weft.base.device import Device as Device
@@ -183,7 +188,20 @@ _MODULE_OF = {
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("amp", "engine", "functional", "operator", "ops", "random", "storage")
+_SUBPACKAGES = (
+    "amp",
+    "checkpoint",
+    "data",
+    "engine",
+    "functional",
+    "metrics",
+    "module",
+    "operator",
+    "ops",
+    "optimizer",
+    "random",
+    "storage",
+)
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 
