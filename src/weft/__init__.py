@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from weft import ops as ops
     from weft import random as random
     from weft import storage as storage
+    from weft import symbol as symbol
     from weft.base.device import Device as Device
     from weft.base.device import as_device as as_device
     from weft.base.device import cpu as cpu
@@ -171,7 +172,7 @@ _MODULE_OF = {
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("engine", "functional", "operator", "ops", "random", "storage")
+_SUBPACKAGES = ("engine", "functional", "operator", "ops", "random", "storage", "symbol")
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 

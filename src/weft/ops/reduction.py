@@ -638,6 +638,7 @@ class Softmax(Op):
     """
 
     family: ClassVar[str] = "reduction"
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     axis: int = -1
     positional = ("axis",)
 
