@@ -83,8 +83,8 @@ class Pointwise(Op):
         return found, [output]
 
     def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
-        """Operands of which nothing is known have the shape of the result, or of the others."""
-        likely = next((s for s in (*outputs, *inputs) if s is not None), None)
+        """Operands of which nothing is known have the shape of the result, or of another that is more than a number."""
+        likely = next((s for s in (*outputs, *inputs) if s), None)
         return [likely if shape is None else shape for shape in inputs]
 
     def kernels(self, *inputs: TensorType | None) -> Iterator[Loop]:

@@ -9,7 +9,7 @@ from weft.base.errors import GraphError
 from weft.ops.node import bind
 from weft.ops.op import Op
 from weft.symbol.names import attributes, named
-from weft.symbol.node import OPEN, Entry, Operand, SymbolNode, check_written, user_line
+from weft.symbol.node import OPEN, Entry, Operand, SymbolNode, check_written, trained, user_line
 
 __all__ = ["Outputs", "compose", "single"]
 
@@ -46,8 +46,7 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
             raise TypeError(f"{cls.name}: {a.name} must be a number in a symbol, got the symbol {value!r}")
     is_open = any(a.name == OPEN for a in cls.attributes) and OPEN not in values
     op = cls(**values)
-    trained = type(op)(**op.values() | {OPEN: True}) if is_open else op
-    made_here = (*cls.learnable, *trained.writes)
+    made_here = (*cls.learnable, *trained(op).writes)
 
     def variable(suffix: str) -> Entry:
         return SymbolNode(None, (), f"{name}_{suffix}", attrs, where=user_line()), 0

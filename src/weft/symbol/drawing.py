@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.graph.drawing import Box, Edge, svg
+from weft.ops.op import Op
 from weft.ops.shapes import shown
 from weft.symbol.node import Entry, Operand, SymbolNode, ordered
 
@@ -22,8 +23,12 @@ def listing(entries: Sequence[Entry]) -> str:
             return repr(x)
         return x[0].name if x[0].count == 1 else f"{x[0].name}[{x[1]}]"
 
+    def inputs(node: SymbolNode) -> list[str]:
+        given = max((k for k, x in enumerate(node.inputs) if x is not None), default=-1)
+        return [written(x) for x in node.inputs[: given + 1]]
+
     lines = [
-        f"{node.name} = {node.op.name}({', '.join([*map(written, node.inputs), *_attributes(node)])})"
+        f"{node.name} = {node.op.name}({', '.join([*inputs(node), *_attributes(node)])})"
         for node in nodes
         if node.op is not None
     ]
@@ -31,10 +36,17 @@ def listing(entries: Sequence[Entry]) -> str:
 
 
 def _attributes(node: SymbolNode) -> list[str]:
-    """Those that are not the default."""
-    op = node.op
-    assert op is not None
-    return [f"{a.name}={v!r}" for a in op.attributes if (v := getattr(op, a.name)) != a.default]
+    """Those without which the operator would be another."""
+    assert node.op is not None
+    values = node.op.values()
+    return [f"{name}={value!r}" for name, value in values.items() if not _is_default(node.op, name)]
+
+
+def _is_default(op: Op, name: str) -> bool:
+    try:
+        return type(op)(**{key: value for key, value in op.values().items() if key != name}) == op
+    except (TypeError, ValueError):  # it must be given, or the others need it
+        return False
 
 
 class _Picture:

@@ -27,6 +27,7 @@ from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
 from weft.ops.shapes import Partial, shown
 from weft.ops.types import TensorType
+from weft.symbol.assumptions import inferred
 from weft.symbol.inference import Inference
 from weft.symbol.plans import Plans, Signature
 
@@ -188,18 +189,11 @@ class Executor:
             callback(name, array)
 
     def memory_report(self) -> dict[str, int]:
-        """Bytes by purpose: the bound arrays, and for training: outputs, what is kept for backward, temporary space.
-
-        Temporary space is that of the plan that needs most; running plans take it from the device's pool.
-        """
+        """Bytes by purpose: the bound arrays, outputs, and what is kept for backward."""
         with self._lock:
             training = any(g is not None for g in self.grad_arrays)
             made = self._plans.forward(self._signature, training, False)
             graph = made.plan.recipe.graph
-            plans = [made.plan]
-            if training:
-                lie = [made.plan.recipe.made[k] for k in made.kept]
-                plans.append(self._plans.backward(self._signature, False, lie))
             kept = set(made.kept) - set(made.outputs)
             return {
                 "arguments": sum(x.nbytes for x in self.arg_arrays),
@@ -207,7 +201,6 @@ class Executor:
                 "auxiliary states": sum(x.nbytes for x in self.aux_arrays),
                 "outputs": sum(_bytes(graph.outputs[k].type) for k in set(made.outputs)),
                 "kept for backward": sum(_bytes(graph.outputs[k].type) for k in kept),
-                "temporary": max(plan.recipe.memory_report().arena_bytes for plan in plans),
             }
 
     def debug_str(self) -> str:
@@ -268,15 +261,15 @@ class Executor:
         plans = self._plans
         arrays = {**self.arg_dict, **self.aux_dict}
         dtypes = {name: x.dtype for name, x in arrays.items()}
-        known = Inference(plans.entries, shapes, dtypes, self.device).run(assume=False)
+        known = Inference(plans.entries, shapes, dtypes, self.device).run()
         kept = dict(shapes)
         for node in known.nodes:  # what the new shapes leave open stays as it was, if it may
             if node.op is None and known.type_of((node, 0)) is None:
                 more = {**kept, node.name: arrays[node.name].shape}
                 with contextlib.suppress(ShapeError):
-                    Inference(plans.entries, more, dtypes, self.device).run(assume=False)
+                    Inference(plans.entries, more, dtypes, self.device).run()
                     kept = more
-        types = _types(Inference(plans.entries, kept, dtypes, self.device).run(), plans, "reshape")
+        types = _types(inferred(plans.entries, kept, dtypes, self.device), plans, "reshape")
         args = [_resized(x, types[n]) for n, x in self.arg_dict.items()]
         states = [_resized(x, types[n]) for n, x in self.aux_dict.items()]
         grads = [None if g is None else _resized(g, types[n]) for n, g in self.grad_dict.items()]
@@ -349,7 +342,7 @@ def bind_shapes(
 ) -> Executor:
     """An executor on new arrays of zeros. See Symbol.simple_bind."""
     where = as_device(device)
-    known = Inference(plans.entries, shapes, dtypes, where).run()
+    known = inferred(plans.entries, shapes, dtypes, where)
     types = _types(known, plans, "simple_bind")
 
     def new(name: str) -> Tensor:

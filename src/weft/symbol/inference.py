@@ -1,19 +1,16 @@
 """Shapes and element types of symbols, from as little as is known, in both directions.
 
 What an operator knows goes around until nothing new comes: its ``infer`` on inputs whose unknown sizes are symbols, its
-rule (weft.ops.shapes) backwards. Then what is likely is assumed, one thing at a time: what a learnable input has to be,
-float32 for variables of which nobody says the type, one shape for the operands of arithmetic.
+rule (weft.ops.shapes) backwards. What is not certain, only likely, is weft.symbol.assumptions' business.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from weft.base.device import Device
-from weft.base.dtype import DType, float32, int64
-from weft.base.dtype import bool_ as boolean
+from weft.base.dtype import DType
 from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.ops.node import constant
 from weft.ops.op import Op
@@ -22,9 +19,12 @@ from weft.ops.sizes import NeedsSizes, Size, unknown_size
 from weft.ops.types import TensorType
 from weft.symbol.node import Entry, Operand, SymbolNode, check_names, ordered
 
-__all__ = ["Inference"]
+__all__ = ["UNFIT", "Inference", "infer", "made_up_shapes"]
 
 Key = tuple[int, int]  # id of a node, number of the output
+Shape = tuple[int, ...]
+# What infer raises on sizes that do not fit.
+UNFIT = (ShapeError, DTypeError, IndexError, ValueError, ZeroDivisionError, NotImplementedError)
 
 
 class Inference:
@@ -110,16 +110,9 @@ class Inference:
 
     # The search.
 
-    def run(self, assume: bool = True) -> Inference:
-        """Find what can be found; assume: also what is likely."""
+    def run(self) -> Inference:
+        """Find what is certain. weft.symbol.assumptions adds what is likely."""
         self.settle()
-        while assume and (
-            self.learn()
-            or self.choose_dtypes(shaped=True)
-            or self.guess()
-            or self.choose_dtypes(shaped=False)
-        ):
-            pass
         return self
 
     def settle(self) -> None:
@@ -155,12 +148,12 @@ class Inference:
         if any(x is not None and self.dtype_of(x) is None for x in node.inputs):
             return
         if any(x is not None and self.shape_of(x) is None for x in node.inputs):
-            self.tell_dtypes(node, self.dtypes_without_shapes(node, op))
+            self.tell_dtypes(node, self.dtypes_without_shapes(node))
             return
         try:
-            types = _infer(op, [self.open_type(k, x) for k, x in enumerate(node.inputs)])
+            types = infer(op, [self.open_type(k, x) for k, x in enumerate(node.inputs)])
         except NeedsSizes:
-            self.tell_dtypes(node, self.dtypes_without_shapes(node, op))
+            self.tell_dtypes(node, self.dtypes_without_shapes(node))
             return
         if len(types) - op.hidden != node.count:
             raise GraphError(
@@ -186,182 +179,37 @@ class Inference:
         sizes = [unknown_size(number, d) if n is None else n for d, n in enumerate(shape)]
         return TensorType(sizes, dtype, self.device)
 
-    def dtypes_without_shapes(self, node: SymbolNode, op: Op) -> list[DType]:
-        """The outputs' element types, which never depend on sizes: by infer on sizes made up until some fit."""
-        for shapes in self.made_up(node, op):
-            types = [
-                None
-                if x is None
-                else TensorType(shape, dtype, self.device)
-                if isinstance(x, tuple) and (dtype := self.dtype_of(x))
-                else constant(x).type  # type: ignore[arg-type]
-                for x, shape in zip(node.inputs, shapes, strict=True)
-            ]
-            try:
-                return [t.dtype for t in _infer(op, types)]
-            except (ShapeError, DTypeError, IndexError, ValueError, ZeroDivisionError, NotImplementedError):
-                continue
-        return []
-
-    def made_up(self, node: SymbolNode, op: Op) -> Iterator[list[Any]]:
-        """Shapes for the inputs that might fit each other and what is known; the likely ones first."""
-        for likely in (True, False):
-            for size in (1, 8, 64):
-                for rank in (2, 4, 3, 1, 0, 5):
-                    found = self.filled(node, op, size, rank, likely)
-                    if found is not None:
-                        yield found
-
-    def filled(self, node: SymbolNode, op: Op, size: int, rank: int, likely: bool) -> list[Any] | None:
+    def made_up(self, node: SymbolNode, likely: bool) -> Iterator[list[Shape]]:
+        """Shapes for the inputs that might fit each other and what is known. See made_up_shapes."""
+        inputs = [self.shape_of(x) for x in node.inputs]
         outputs = [self.shapes.get((id(node), k)) for k in range(node.count)]
-        shapes = [self.shape_of(x) for x in node.inputs]
-        try:
-            for k in range(len(shapes)):
-                shape = (None,) * rank if shapes[k] is None else shapes[k]
-                assert shape is not None
-                shapes[k] = tuple(size if n is None else n for n in shape)
-                if likely:
-                    shapes = op.guess_shapes(shapes, outputs)
-                shapes, outputs = op.solve_shapes(shapes, outputs)
-        except ShapeError:
-            return None
-        return [() if s is None else s for s in shapes]
+        return made_up_shapes(node.resolved(True), inputs, outputs, likely)
 
-    # Assumptions. Each says whether it told anything.
-
-    def learn(self) -> bool:
-        """Inputs that symbols make themselves are what their operator says, in the type of its first input."""
-        changed = False
-        for node in self.nodes:
-            if node.op is None or not node.inputs:
-                continue
-            op = node.resolved(True)
-            names = _learnable_names(node)
-            if not names or all(self.type_of(node.inputs[k]) for k in names):  # type: ignore[arg-type]
-                continue
-            first = node.inputs[0]
-            known = self.shape_of(first) is not None
-            dtype = self.dtype_of(first)
-            stand_in = float32 if dtype is None else dtype
-            if isinstance(first, tuple) and known:
-                sizes = [
-                    unknown_size(0, d) if n is None else n for d, n in enumerate(self.shape_of(first) or ())
-                ]
-                x: TensorType | None = TensorType(sizes, stand_in, self.device)
+    def types(
+        self, node: SymbolNode, shapes: Sequence[Shape], dtype_of: Callable[[Entry], DType | None]
+    ) -> list[TensorType | None]:
+        """The inputs' types in these shapes."""
+        found: list[TensorType | None] = []
+        for operand, shape in zip(node.inputs, shapes, strict=True):
+            if isinstance(operand, tuple):
+                dtype = dtype_of(operand)
+                assert dtype is not None
+                found.append(TensorType(shape, dtype, self.device))
             else:
-                x = None
-            try:
-                types = op.learnable_types(x, *(None,) * (len(node.inputs) - 1))
-            except (NeedsSizes, ShapeError, IndexError):
-                types = {}
-            for k, name in names.items():
-                source, output = node.inputs[k]  # type: ignore[misc]
-                before = (self.shapes.get((id(source), output)), self.dtypes.get((id(source), output)))
-                found = types.get(name)
-                if found is not None and before[0] is None:
-                    self.tell_shape(
-                        source, output, tuple(None if isinstance(n, Size) else n for n in found.shape)
-                    )
-                if dtype is not None and dtype.kind == "float":
-                    self.tell_dtype(source, output, dtype if found is None else found.dtype)
-                elif found is not None and x is None:  # it does not depend on the input
-                    self.tell_dtype(source, output, found.dtype)
-                changed |= before != (
-                    self.shapes.get((id(source), output)),
-                    self.dtypes.get((id(source), output)),
-                )
-            self.settle()
-        return changed
+                found.append(None if operand is None else constant(operand).type)
+        return found
 
-    def choose_dtypes(self, shaped: bool) -> bool:
-        """A variable of which nobody says the type is float32, or what its reader takes instead.
-
-        shaped: only where the shape is known, by which some readers tell numbers of classes from shares.
-        """
-        for node in self.nodes:
-            unknown = node.op is None and self.dtypes.get((id(node), 0)) is None
-            if unknown and (self.shapes.get((id(node), 0)) is not None or not shaped):
-                self.tell_dtype(node, 0, self.likely_dtype(node))
-                self.settle()
-                return True
-        return False
-
-    def likely_dtype(self, variable: SymbolNode) -> DType:
-        beside = [
-            dtype
-            for node in self.readers.get(id(variable), ())
-            for x in node.inputs
-            if isinstance(x, tuple) and (dtype := self.dtype_of(x)) is not None and dtype.kind == "float"
-        ]
-        for dtype in (*beside[:1], float32, int64, boolean):
-            if all(self.takes(node, variable, dtype) for node in self.readers.get(id(variable), ())):
-                return dtype
-        return float32
-
-    def takes(self, node: SymbolNode, variable: SymbolNode, dtype: DType) -> bool:
-        """Whether an operator accepts a variable of this type, as far as that can be tried."""
-        types: list[TensorType | None] = []
-        for k, x in enumerate(node.inputs):
-            if isinstance(x, tuple):
-                mine = dtype if x[0] is variable else self.dtype_of(x) or float32
-                shape = self.shape_of(x)
-                if shape is None:
-                    return self.takes_somehow(node, variable, dtype)
-                types.append(
-                    TensorType(
-                        [unknown_size(k, d) if n is None else n for d, n in enumerate(shape)],
-                        mine,
-                        self.device,
-                    )
-                )
-            else:
-                types.append(None if x is None else constant(x).type)
-        try:
-            _infer(node.resolved(True), types)
-        except NeedsSizes:
-            return self.takes_somehow(node, variable, dtype)
-        except (ShapeError, DTypeError, ValueError, TypeError, IndexError):
-            return False
-        return True
-
-    def takes_somehow(self, node: SymbolNode, variable: SymbolNode, dtype: DType) -> bool:
-        """The same with shapes made up: those that might fit."""
-        op = node.resolved(True)
-        for shapes in self.made_up(node, op):
-            types = [
-                None
-                if x is None
-                else TensorType(
-                    shape, dtype if x[0] is variable else self.dtype_of(x) or float32, self.device
-                )
-                if isinstance(x, tuple)
-                else constant(x).type
-                for x, shape in zip(node.inputs, shapes, strict=True)
-            ]
-            try:
-                _infer(op, types)
-            except DTypeError:
-                return False
-            except (ShapeError, IndexError, ValueError, ZeroDivisionError, NotImplementedError):
-                continue
-            return True
-        return False
-
-    def guess(self) -> bool:
-        """Operands of which nothing is known are what their operator finds likely."""
-        for node in self.nodes:
-            if node.op is None:
-                continue
-            outputs = [self.shapes.get((id(node), k)) for k in range(node.count)]
-            inputs = [self.shape_of(x) for x in node.inputs]
-            for operand, before, likely in zip(
-                node.inputs, inputs, node.resolved(True).guess_shapes(inputs, outputs), strict=True
-            ):
-                if isinstance(operand, tuple) and before is None and likely is not None:
-                    self.tell_shape(*operand, likely)
-                    self.settle()
-                    return True
-        return False
+    def dtypes_without_shapes(self, node: SymbolNode) -> list[DType]:
+        """The outputs' element types, which never depend on sizes: by infer on sizes made up until some fit."""
+        for likely in (True, False):
+            for shapes in self.made_up(node, likely):
+                try:
+                    return [
+                        t.dtype for t in infer(node.resolved(True), self.types(node, shapes, self.dtype_of))
+                    ]
+                except UNFIT:
+                    continue
+        return []
 
 
 def _op(node: SymbolNode) -> Op:
@@ -369,22 +217,37 @@ def _op(node: SymbolNode) -> Op:
     return node.op
 
 
-def _infer(op: Op, types: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+def infer(op: Op, types: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+    """The outputs' types, one alone in a tuple, too."""
     found = op.infer(*types)
     return (found,) if isinstance(found, TensorType) else tuple(found)
 
 
-def _learnable_names(node: SymbolNode) -> dict[int, str]:
-    """Number of each learnable or written input that is a variable -> its name in learnable_types."""
-    op = node.resolved(True)
-    wanted = (*op.learnable, *op.writes)
-    names = [spec.name for spec in op.inputs if not spec.variadic]
-    if op.inputs and op.inputs[-1].variadic and op.inputs[-1].name in wanted:
-        parts = op.learnable_parts()
-        names = [*names, *parts]
-        wanted = (*wanted, *parts)
-    return {
-        k: name
-        for k, (name, x) in enumerate(zip(names, node.inputs, strict=False))
-        if name in wanted and isinstance(x, tuple) and x[0].op is None
-    }
+def made_up_shapes(
+    op: Op, inputs: Sequence[Partial], outputs: Sequence[Partial], likely: bool
+) -> Iterator[list[Shape]]:
+    """Whole shapes for partly known inputs, as many as come to mind; likely: those that the operator finds so."""
+    seen = set()
+    for size in (1, 8, 64):
+        for rank in (2, 4, 3, 1, 0, 5):
+            try:
+                found = _filled(op, list(inputs), list(outputs), size, rank, likely)
+            except ShapeError:
+                continue
+            if tuple(found) not in seen:
+                seen.add(tuple(found))
+                yield found
+
+
+def _filled(
+    op: Op, inputs: list[Partial], outputs: list[Partial], size: int, rank: int, likely: bool
+) -> list[Shape]:
+    """The inputs with this size in each open place, one after the other, as long as nothing else follows."""
+    for k in range(len(inputs)):
+        shape = (None,) * rank if inputs[k] is None else inputs[k]
+        assert shape is not None
+        inputs[k] = tuple(size if n is None else n for n in shape)
+        if likely:
+            inputs = op.guess_shapes(inputs, outputs)
+        inputs, outputs = op.solve_shapes(inputs, outputs)
+    return [tuple(size if n is None else n for n in shape or ()) for shape in inputs]

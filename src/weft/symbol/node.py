@@ -11,7 +11,17 @@ from weft.base.errors import GraphError
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
 
-__all__ = ["OPEN", "Entry", "Operand", "SymbolNode", "check_names", "check_written", "ordered", "user_line"]
+__all__ = [
+    "OPEN",
+    "Entry",
+    "Operand",
+    "SymbolNode",
+    "check_names",
+    "check_written",
+    "ordered",
+    "trained",
+    "user_line",
+]
 
 OPEN = "training"  # the attribute that executors give, where a call did not
 
@@ -55,7 +65,7 @@ class SymbolNode:
     def resolved(self, training: bool) -> Op:
         """The operator, told whether it is training if that was left open."""
         assert self.op is not None
-        return type(self.op)(**self.op.values() | {OPEN: training}) if self.is_open else self.op
+        return told(self.op, training) if self.is_open else self.op
 
     def replaced(self, inputs: Sequence[Operand], name: str | None = None) -> SymbolNode:
         """The same node on other inputs."""
@@ -87,12 +97,22 @@ class SymbolNode:
             return [f"{self.name}_output{k}" for k in range(self.count)]
         return [f"{self.name}_{each}" for each in named[: self.count]]
 
-    def written(self) -> dict[int, int]:
-        """Input -> output with its new content, when training."""
-        return {} if self.op is None else self.resolved(True).written(len(self.inputs))
+    def states(self) -> list[int]:
+        """The inputs that the operator writes when it is training, whether it is now or not."""
+        return [] if self.op is None else list(trained(self.op).written(len(self.inputs)))
 
     def __repr__(self) -> str:
         return self.name if self.op is None else f"{self.op!r} {self.name}"
+
+
+def told(op: Op, training: bool) -> Op:
+    """The operator with another word on whether it is training."""
+    return type(op)(**op.values() | {OPEN: training})
+
+
+def trained(op: Op) -> Op:
+    """The operator when it is training, if that makes a difference to it."""
+    return told(op, True) if any(a.name == OPEN for a in op.attributes) else op
 
 
 Entry = tuple[SymbolNode, int]  # one output of a node
@@ -129,7 +149,7 @@ def check_names(nodes: Sequence[SymbolNode]) -> None:
 
 def check_written(node: SymbolNode) -> None:
     """Raise GraphError if a node writes anything but variables: nobody could see what it wrote."""
-    for number in node.written():
+    for number in node.states():
         operand = node.inputs[number]
         if isinstance(operand, tuple) and operand[0].op is not None:
             assert node.op is not None

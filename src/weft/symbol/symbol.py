@@ -22,6 +22,7 @@ from weft.ops.node import BINARY_METHODS, COMPARISON_METHODS, UNARY_METHODS
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
 from weft.symbol import drawing, text
+from weft.symbol.assumptions import inferred
 from weft.symbol.compose import Outputs, compose, single
 from weft.symbol.executor import Executor, bind_arrays, bind_shapes
 from weft.symbol.gradient import gradient
@@ -77,7 +78,7 @@ class Symbol(Outputs):
         return {
             id(operand[0])
             for node in nodes
-            for number in node.written()
+            for number in node.states()
             if isinstance(operand := node.inputs[number], tuple)
         }
 
@@ -248,7 +249,7 @@ class Symbol(Outputs):
         """The shapes of arguments, outputs and auxiliary states from those given, by order or by name.
 
         Sizes that are not known are None, within a shape or in its place. What is known goes both ways; at last, likely
-        things are assumed (weft.symbol.inference says which). (None, None, None) if that is not enough.
+        things are assumed (weft.symbol.assumptions says which). (None, None, None) if that is not enough.
         Raises ShapeError for a contradiction, GraphError for names that are not there.
 
         >>> import weft.functional as F
@@ -298,7 +299,7 @@ class Symbol(Outputs):
         self, args: Sequence[Any], shapes: Mapping[str, Any], dtypes: Mapping[str, DType | None]
     ) -> Inference:
         given = self._by_name("infer_shape", args, shapes)
-        return Inference(self.entries, {k: checked_shape(k, v) for k, v in given.items()}, dtypes).run()
+        return inferred(self.entries, {k: checked_shape(k, v) for k, v in given.items()}, dtypes)
 
     def _listed(self, fact: Any) -> tuple[list[Any], list[Any], list[Any]]:
         nodes = self._nodes()
@@ -390,7 +391,7 @@ class Symbol(Outputs):
 
     def to_svg(self, **shapes: Partial) -> str:
         """A drawing as SVG. shapes: as infer_shape's; then sizes stand beside the edges."""
-        known = Inference(self.entries, {k: checked_shape(k, v) for k, v in shapes.items()}, {}).run()
+        known = inferred(self.entries, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
         return drawing.to_svg(self.entries, known.shape_of if shapes else None)
 
     def draw(self, path: Any, **shapes: Partial) -> None:
