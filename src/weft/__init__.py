@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from weft import optimizer as optimizer
     from weft import random as random
     from weft import storage as storage
+    from weft import symbol as symbol
     from weft.base.device import Device as Device
     from weft.base.device import as_device as as_device
     from weft.base.device import cpu as cpu
@@ -201,6 +202,7 @@ _SUBPACKAGES = (
     "optimizer",
     "random",
     "storage",
+    "symbol",
 )
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])

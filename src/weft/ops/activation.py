@@ -521,6 +521,12 @@ class Prelu(Op):
 
     family: ClassVar[str] = "activation"
     learnable: ClassVar[tuple[str, ...]] = ("weight",)
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        """One number for each channel."""
+        x = inputs[0]
+        return {} if x is None or not x.ndim else {"weight": x.like((x.shape[min(1, x.ndim - 1)],))}
 
     def infer(self, x: TensorType, weight: TensorType) -> TensorType:
         self.require_floats(x=x, weight=weight)

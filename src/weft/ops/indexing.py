@@ -530,6 +530,7 @@ class Embedding(Indexing):
 
     method: ClassVar[bool] = False
     learnable = ("table",)
+    sizes_rule = "indices[*b], table[num_embeddings,embedding_dim] -> y[*b,embedding_dim]"
     positional = ("padding_idx",)
     padding_idx: int | None = None
     num_embeddings: int | None = None

@@ -19,13 +19,14 @@ know types and other operators, never data. What a rule is called with is named 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import GenericAlias
 
 from weft import _core
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any, ClassVar, dataclass_transform
+from weft.ops.shapes import Contradiction, Partial, solve
 from weft.ops.types import TensorType
 
 TYPE_CHECKING = False
@@ -197,6 +198,8 @@ class Op:
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
     prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
+    sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it. An attribute
+    called training is left open by symbols that are not told; executors know.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
     random: it draws random numbers, as draws says.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
@@ -215,6 +218,7 @@ class Op:
     prefix: ClassVar[str | None] = None
     fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
+    sizes_rule: ClassVar[str] = ""
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}
@@ -403,6 +407,46 @@ class Op:
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
         """Types of learnable inputs, as far as the others and the attributes say; for symbols that make them."""
         return {}
+
+    def learnable_parts(self) -> tuple[str, ...]:
+        """Names of the tensors that a learnable input of any number stands for, as far as the attributes say."""
+        return ()
+
+    def count_outputs(self, count: int) -> int | None:
+        """How many outputs callers get, given the number of inputs; None if that depends on sizes."""
+        return (
+            None if self.outputs[:1] and self.outputs[0].startswith("*") else len(self.outputs) - self.hidden
+        )
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        """What is known of all shapes, from what is known of each; None in the place of a missing input stays.
+
+        Raises ShapeError for a contradiction.
+        """
+        if not self.sizes_rule:
+            return list(inputs), list(outputs)
+        return self.solve_rule(self.sizes_rule, inputs, outputs)
+
+    def solve_rule(
+        self, rule: str, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        """For solve_shapes: what a rule says. Inputs of any number are left as they are."""
+        names = [spec.name for spec in self.inputs if not spec.variadic]
+        known = dict(zip(names, inputs, strict=False))
+        known |= dict(zip(self.outputs, outputs, strict=False))
+        try:
+            found = solve(rule, self.values(), known)
+        except Contradiction as wrong:
+            raise ShapeError(f"{self.name}: {wrong}: {rule}") from None
+        return [*(found[name] for name in names), *inputs[len(names) :]], [
+            found.get(name, known) for name, known in zip(self.outputs, outputs, strict=False)
+        ]
+
+    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
+        """Inputs' shapes that are likely where nothing says them; for symbols, which ask last."""
+        return list(inputs)
 
     def written(self, count: int) -> dict[int, int]:
         """Number of each input that is written -> number of the output with its new content; count: of inputs."""

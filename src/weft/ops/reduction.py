@@ -665,6 +665,7 @@ class Softmax(Op):
 
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
     family: ClassVar[str] = "reduction"
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     axis: int = -1
     positional = ("axis",)
 
