@@ -14,8 +14,9 @@ it goes on from there, to the very same numbers.
 """
 
 import argparse
-import gc
+import itertools
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -207,10 +208,6 @@ class Run:
         self.record |= {"array_bytes": 0, "resident_bytes": 0}
         if path.exists():
             self.record = wf.checkpoint.load(path, **self.parts)
-            if self.record["epochs"] != epochs:
-                sys.exit(
-                    f"{path} is of --epochs {self.record['epochs']}: go on with that, or begin with --fresh"
-                )
 
     def train(self, stop, on_step):
         """Train until the last epoch is over, or until stop."""
@@ -309,16 +306,15 @@ def draw_predictions(record, path, rows=6, columns=12):
     figure.savefig(path, dpi=120)
 
 
-def report(records, out, console):
-    apart = check(records)
+def report(records, out):
+    apart, console = check(records), Console()
     console.print(table(records))
     steps = len(records["eager"]["losses"])
     console.print(f"losses of one step differ by {apart:.1e} at most, over {steps} steps")
-    (out / "results.json").write_text(json.dumps(records))
     draw_curves(records, out / "curves.png")
     draw_predictions(records["eager"], out / "predictions.png")
     network()[1].draw(out / "network.svg", images=(BATCH, 1, 8, 8))
-    console.print(f"written to {shown(out)}: curves.png, predictions.png, network.svg, results.json")
+    console.print(f"written to {shown(out)}: curves.png, predictions.png, network.svg; records in *.json")
 
 
 def shown(path):
@@ -329,24 +325,44 @@ def shown(path):
 # -- the program --
 
 
-def train_all(epochs, paths, stop, console):
-    """The records of all ways; if stopped, the end of the program."""
-    records = {}
+def train(name, epochs, paths, stop_after):
+    """Train one way until its record is written; if stopped before, the end of the process."""
+    unfinished, finished = paths
+    run, stop = Run(WAYS[name], epochs, unfinished), Stop(stop_after)
+    if run.epochs != run.record["epochs"]:
+        sys.exit(
+            f"{unfinished} is of --epochs {run.record['epochs']}: go on with that, or begin with --fresh"
+        )
     bars = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
-    with Progress(*bars, TimeElapsedColumn(), console=console) as progress:
-        for name, way in WAYS.items():
-            run = Run(way, epochs, paths[name])
-            records[name], steps = run.record, epochs * len(run.loader)
-            bar = progress.add_task(name, total=steps, completed=len(run.record["losses"]))
-            run.train(stop, lambda bar=bar: progress.advance(bar))
-            if stop.asked:
-                break
-            del run  # and with it the arrays, before the next way begins
-            gc.collect()
-    if stop.asked:
-        done = len(records[name]["losses"])
+    with Progress(*bars, TimeElapsedColumn()) as progress:
+        done, steps = len(run.record["losses"]), epochs * len(run.loader)
+        bar = progress.add_task(name, total=steps, completed=done)
+        run.train(stop, lambda: progress.advance(bar))
+    if run.loader.epoch < epochs:
+        done = len(run.record["losses"])
         sys.exit(f"stopped: {name}, {done} of {steps} steps; the same command goes on from here")
-    return records
+    finished.write_text(json.dumps(run.record))
+    unfinished.unlink()
+
+
+def train_all(arguments):
+    """The records of all ways. Each has a process of its own, so that its memory can be told."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C also reaches the process that trains, which knows better
+    paths = {name: (arguments.out / f"{name}.unfinished", arguments.out / f"{name}.json") for name in WAYS}
+    if arguments.fresh or all(finished.exists() for _, finished in paths.values()):
+        for path in itertools.chain(*paths.values()):
+            path.unlink(missing_ok=True)
+    for name, (unfinished, finished) in paths.items():
+        if not finished.exists():
+            given = (name, arguments.epochs, (unfinished, finished), arguments.stop_after)
+            process = multiprocessing.get_context("fork").Process(target=train, args=given)
+            process.start()
+            process.join()
+            if process.exitcode:
+                sys.exit(process.exitcode)
+    return {name: json.loads(finished.read_text()) for name, (_, finished) in paths.items()}
 
 
 def positive(text):
@@ -368,15 +384,7 @@ def main():
     arguments = parser.parse_args()
 
     arguments.out.mkdir(parents=True, exist_ok=True)
-    paths = {name: arguments.out / f"{name}.unfinished" for name in WAYS}
-    if arguments.fresh:
-        for path in paths.values():
-            path.unlink(missing_ok=True)
-    console = Console()
-    records = train_all(arguments.epochs, paths, Stop(arguments.stop_after), console)
-    report(records, arguments.out, console)
-    for path in paths.values():
-        path.unlink()
+    report(train_all(arguments), arguments.out)
 
 
 if __name__ == "__main__":
