@@ -101,6 +101,11 @@ class Program final : public Counted<Program> {
   void launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
               std::span<const Tensor* const> destinations, Tensor* const* results) const;
 
+  // The results that launch would give, with memory in which nothing happens; what is written in place counts
+  // as written.
+  void prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
+               Tensor* const* results) const;
+
   static inline std::atomic<uint64_t> launches{0}, kernels{0};
 
  private:

@@ -55,9 +55,11 @@ class Source:
 class Scribe:
     """Writes down what happens between start() and stop() on this thread.
 
-    sources: the arrays that the program reads or writes and did not make. failed: called with a CannotWrite when something
+    defers: what is written down is not done: whoever writes will do it. sources: the arrays that the program reads or writes and did not make. failed: called with a CannotWrite when something
     cannot be written down; if it returns, nothing more is.
     """
+
+    defers = False
 
     def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
         self.storages = Storages()
@@ -190,6 +192,9 @@ class Scribe:
         if storage is not None and not storage.written and _is_constant(storage):
             return
         self.fail("the values of an array were looked at, and what follows may depend on them")
+
+    def awaited(self, geometry: Any) -> None:
+        """Somebody waits for an array, or hands it to the engine."""
 
     # Content.
 

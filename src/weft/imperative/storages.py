@@ -29,6 +29,7 @@ class Geometry(NamedTuple):
     strides: tuple[int, ...]  # in elements
     dtype: DType
     device: Device
+    held: Any = None  # the memory itself, where it has to be kept
 
     @property
     def size(self) -> int:

@@ -68,7 +68,7 @@ class Trace:
         done, result = self._replays.run(args, kwargs)
         if done:
             return result
-        if result or _core.is_observed():  # as Python: it cannot be written down, or is part of something greater
+        if result or _core.get_scribe() is not None:  # as Python: it cannot be written down, or is part of something greater
             return self.function(*args, **kwargs)
         with self._lock:
             return self._record(args, kwargs)
