@@ -410,7 +410,7 @@ class _Lowering:
     def take_native(
         self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Native
     ) -> bool:
-        if choice.exact and any(isinstance(n, Size) for v in inputs if v is not None for n in v.shape):
+        if choice.exact and not self.exact and _symbolic(inputs):
             raise NeedsSizes(repr(op))
         places = [None if v is None else self.ensure(v) for v in inputs]
         for k in choice.contiguous:
@@ -536,6 +536,10 @@ def _store(operand: int, value: Any) -> Store:
 def copying(dtype: DType) -> Loop:
     """The Loop that stores every element as it is."""
     return Loop(1, (Each((_store(1, e.load(0, dtype.name)),)),))
+
+
+def _symbolic(values: Sequence[Value | None]) -> bool:
+    return any(isinstance(n, Size) for v in values if v is not None for n in v.shape)
 
 
 def _is_zero(size: Any) -> bool:
