@@ -14,8 +14,8 @@ void report_met(PyObject* tensor);
 inline void met(PyObject* tensor) {
   if (scribe) report_met(tensor);
 }
-// A launch, with its results: after it, or, where launches are deferred, in its place; then whether it is to be
-// left out.
+// A launch, with its results: after it, or, where launches are deferred, in its place; then whether it is to
+// be left out.
 bool report_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                    std::span<const Tracked> results);
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weft.base.dtype import DType, as_dtype
-from weft.executor.loops import LoopCode
+from weft.executor.loop_code import LoopCode
 from weft.executor.planner import copies_of, loops_of
 from weft.expr.compiler import MAGIC, compile_together, key_of
 from weft.expr.kernel import Kernel, Once

@@ -10,7 +10,7 @@ from weft.ops import functions as F
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op, parameters
 
-__all__ = ["backward_graph", "joint_graph"]
+__all__ = ["backward_graph", "gradients", "joint_graph"]
 
 
 def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
@@ -143,6 +143,23 @@ def joint_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> 
     _propagate(graph, wanted, slopes, lambda value: value)
     results = [slopes.get(id(v)) for v, want in zip(graph.inputs, wanted, strict=True) if want]
     return Graph([*graph.inputs, *upstream], results)
+
+
+def gradients(
+    ys: Sequence[Value], xs: Sequence[Value], dys: Sequence[Value | None] | None = None
+) -> list[Value | None]:
+    """The gradients of values with respect to others that they were computed from; None where it is zero everywhere.
+
+    dys: the gradients of ys, None for zero; by default 1 for every element. They read the very values that ys were
+    computed from, so that a graph of both computes nothing twice.
+    """
+    given = [F.filled_like(y, value=1.0) for y in ys] if dys is None else list(dys)
+    slopes: dict[int, Value] = {}
+    for y, dy in zip(ys, given, strict=True):
+        if dy is not None:
+            _add(slopes, y, dy)
+    _propagate(Graph(xs, ys), [True] * len(xs), slopes, lambda value: value)
+    return [slopes.get(id(x)) for x in xs]
 
 
 def _propagate(

@@ -15,17 +15,17 @@ runs, and what nobody can see any more is not computed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft import _core
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph, reads_of
-from weft.imperative.scribe import CannotWrite, Scribe, Source
+from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, users_line
 from weft.imperative.storages import Geometry, Storage, Storages
-from weft.ops.node import Value, constant, input_value
+from weft.ops.node import Value, input_value
 
-__all__ = ["LazyScribe", "lazy"]
+__all__ = ["LazyScribe", "LazyTrace", "lazy"]
 
 LAUNCHES = 10_000  # written down before they are done unasked
 PLANS = 256
@@ -40,7 +40,13 @@ class LazyScribe(Scribe):
     def __init__(self) -> None:
         super().__init__(self._stop_short)
         self._launches = 0
-        self._values: list[Any] = []  # of numbers that are inputs
+        self._values: dict[int, Any] = {}  # of numbers that are inputs, by origin
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.flush()
+        finally:
+            super().__exit__()
 
     def _stop_short(self, problem: CannotWrite) -> None:
         """What cannot be written down is done at once, after all that is."""
@@ -79,7 +85,7 @@ class LazyScribe(Scribe):
                 self.flush()
             else:
                 return True
-        return False
+        return False  # it is done at once
 
     def met(self, tensor: Any, geometry: Any) -> None:
         """Arrays are known by their memory here."""
@@ -92,12 +98,10 @@ class LazyScribe(Scribe):
 
     def number(self, value: Any, origin: int) -> Value:
         """Floats are inputs, so that a loop with other ones runs the same program."""
-        if origin or not isinstance(value, float):
-            return super().number(value, origin)
-        made = input_value(constant(value).type, f"number{len(self._values)}")
-        self.numbers[-1 - len(self._values)] = made
-        self._values.append(value)
-        return made
+        if not origin and isinstance(value, float):
+            origin = -1 - len(self._values)  # of its own
+        self._values[origin] = value
+        return super().number(value, origin)
 
     def value(self, x: Geometry) -> Value | None:
         if x.serial is not None and self._find(x) is None:
@@ -105,24 +109,23 @@ class LazyScribe(Scribe):
         return super().value(x)
 
     def store(self, x: Geometry, value: Value) -> None:
-        if self._find(x) is None:
-            base = x if _fresh(x, self._mark) else None
-            if base is None:
-                self.add_source(x.held.tensor(), x)
+        if self._find(x) is None and not self._born(x):
+            self.add_source(x.held.tensor(), x)
         super().store(x, value)
 
     def flush(self) -> None:
-        """Do what was written down."""
+        """Do what was written down, and forget it."""
         with self.unobserved():
             self._run()
         self.storages, self.sources, self.numbers, self.random = Storages(), [], {}, []
-        self._values, self._launches = [], 0
+        self._values, self._launches = {}, 0
         self._mark = _core.last_serial()
 
     def _run(self) -> None:
         wanted = list(self.written_sources())
         for storage in self.storages:
-            if storage.source is None and not storage.base.held.alone:
+            made_here = storage.source is None or storage.source.is_constant
+            if made_here and storage.written and not storage.base.held.alone:
                 wanted.append((_memory_of(storage), storage.value))
         if not wanted and not self.random:
             return
@@ -143,7 +146,7 @@ class LazyScribe(Scribe):
         tensors = [s.tensor if s.window is None else _core.window(s.tensor, *s.window) for s in sources]
         strides = [tuple(step // x.itemsize for step in x.strides) for x in tensors]
         plan = self._plan(graph, strides)
-        _core.run_plan(plan, tensors, [self._values[-1 - k] for k, _ in numbers])
+        _core.run_plan(plan, tensors, [self._values[k] for k, _ in numbers])
 
     def _plan(self, graph: Graph, strides: list[tuple[int, ...]]) -> Any:
         key = f"{graph}\n{strides}"
@@ -155,9 +158,45 @@ class LazyScribe(Scribe):
         return found
 
 
-def _fresh(x: Geometry, mark: int) -> bool:
-    assert x.serial is not None
-    return x.serial > mark and x.serial >> 40 == mark >> 40
+class LazyTrace(LazyScribe):
+    """Writes down a traced function without running it; what it looks at ends that, and the rest is merely lazy."""
+
+    def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
+        super().__init__()
+        self._given_up = failed
+        self._whole = True  # nothing was done or forgotten so far
+
+    @property
+    def whole(self) -> bool:
+        return self._whole
+
+    def met(self, tensor: Any, geometry: Any) -> None:
+        if self.whole:
+            Scribe.met(self, tensor, geometry)
+
+    def number(self, value: Any, origin: int) -> Value:
+        self._values[origin] = value
+        return Scribe.number(self, value, origin)
+
+    def read(self, geometry: Any) -> None:
+        x = Geometry(*geometry)
+        storage = self._find(x)
+        if storage is not None and (storage.written or not is_constant(storage)):
+            self._end("the values of an array were looked at, and what follows may depend on them")
+        super().read(geometry)
+
+    def awaited(self, geometry: Any) -> None:
+        self._end("an array was waited for or handed to the engine")
+        super().awaited(geometry)
+
+    def _stop_short(self, problem: CannotWrite) -> None:
+        self._end(problem.fact)
+        super()._stop_short(problem)
+
+    def _end(self, fact: str) -> None:
+        if self.whole:
+            self._whole = False
+            self._given_up(CannotWrite(fact, users_line()))
 
 
 def _memory_of(storage: Storage) -> Source:
@@ -183,12 +222,5 @@ def lazy() -> Iterator[None]:
     if _core.get_scribe() is not None:
         yield
         return
-    scribe = LazyScribe()
-    scribe.start()
-    try:
+    with LazyScribe():
         yield
-    finally:
-        try:
-            scribe.flush()
-        finally:
-            scribe.stop()

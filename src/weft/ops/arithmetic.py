@@ -73,6 +73,7 @@ class Add(Arithmetic):
     """
 
     ahead: ClassVar[tuple[str, ...]] = COMMON
+    post_op: ClassVar[str | None] = "add"
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a | b if a.dtype == "bool" else a + b
@@ -116,6 +117,7 @@ class Multiply(Arithmetic):
     """
 
     ahead: ClassVar[tuple[str, ...]] = COMMON
+    post_op: ClassVar[str | None] = "mul"
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a & b if a.dtype == "bool" else a * b

@@ -72,6 +72,9 @@ class Equal(Comparison):
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a == b
 
+    def peer(self, torch: Any, a: Any, b: Any) -> Any:
+        return torch.eq(a, b)
+
 
 @op
 class NotEqual(Comparison):
@@ -308,6 +311,9 @@ class BitwiseInvert(Pointwise):
 
     def reference(self, x: Any) -> Any:
         return np.invert(x)
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return torch.bitwise_not(x)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

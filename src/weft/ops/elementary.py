@@ -318,6 +318,7 @@ class Tanh(Elementary):
     """
 
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    post_op: ClassVar[str | None] = "tanh"
 
 
 @op
@@ -411,6 +412,7 @@ class Sigmoid(Elementary):
     """
 
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    post_op: ClassVar[str | None] = "sigmoid"
 
     def reference(self, x: Any) -> Any:
         return 1 / (1 + np.exp(-x))
@@ -617,6 +619,9 @@ class Cast(Pointwise):
 
     def reference(self, x: Any) -> Any:
         return np.asarray(x).astype(self.dtype.numpy)
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return x.to(getattr(torch, self.dtype.name))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

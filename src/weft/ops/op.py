@@ -13,18 +13,20 @@ know types and other operators, never data. What a rule is called with is named 
     kernels(*inputs)              choices of weft.ops.kernels, best first; none taken: decompose
     decompose(x, w, b=None)       the meaning in other operators
     reference(x, w, b=None)       the meaning in NumPy; read by tests only, as are samples() and errors()
+    peer(torch, x, w, b=None)     the meaning in PyTorch, where its function of that name is none or another; for tests
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import GenericAlias
 
 from weft import _core
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any, ClassVar, dataclass_transform
+from weft.ops.shapes import Contradiction, Partial, solve
 from weft.ops.types import TensorType
 
 TYPE_CHECKING = False
@@ -196,6 +198,8 @@ class Op:
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
     prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
+    sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it. An attribute
+    called training is left open by symbols that are not told; executors know.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
     random: it draws random numbers, as draws says.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
@@ -214,6 +218,7 @@ class Op:
     prefix: ClassVar[str | None] = None
     fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
+    sizes_rule: ClassVar[str] = ""
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}
@@ -346,6 +351,27 @@ class Op:
             object.__setattr__(made, a.name, values.get(a.name, getattr(self, a.name)))
         return made
 
+    def __call__(self, *inputs: Any) -> Any:
+        """The operator applied to its inputs, all of them: what the call of its function gives that means it.
+
+        None stands for an input that is missing; of any number of inputs, each counts.
+
+        >>> import weft as wf
+        >>> from weft.ops.registry import get
+        >>> get("softmax")(axis=0)(wf.tensor([1., 1.]))
+        tensor([0.5, 0.5], dtype=float32, device=cpu:0)
+        """
+        from weft.ops import registry
+
+        function, attributes = registry.function(self.name), self.values()
+        names = [spec.name for spec in self.inputs]
+        if any(name in self.positional for name in names):  # the order of a call is another one
+            return function(**dict(zip(names, inputs, strict=True)), **attributes)
+        if self.inputs and self.inputs[-1].variadic:
+            before = len(names) - 1
+            return function(*inputs[:before], list(inputs[before:]), **attributes)
+        return function(*inputs, **attributes)
+
     # Rules.
 
     def infer(self, *inputs: Any) -> Any:
@@ -374,9 +400,53 @@ class Op:
         """The same in NumPy."""
         raise NotImplementedError(f"{self.name}: no reference")
 
+    def peer(self, torch: Any, *inputs: Any) -> Any:
+        """The same in PyTorch, where it has no function of this name that takes the same; read by tests only."""
+        return NotImplemented
+
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
         """Types of learnable inputs, as far as the others and the attributes say; for symbols that make them."""
         return {}
+
+    def learnable_parts(self) -> tuple[str, ...]:
+        """Names of the tensors that a learnable input of any number stands for, as far as the attributes say."""
+        return ()
+
+    def count_outputs(self, count: int) -> int | None:
+        """How many outputs callers get, given the number of inputs; None if that depends on sizes."""
+        return (
+            None if self.outputs[:1] and self.outputs[0].startswith("*") else len(self.outputs) - self.hidden
+        )
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        """What is known of all shapes, from what is known of each; None in the place of a missing input stays.
+
+        Raises ShapeError for a contradiction.
+        """
+        if not self.sizes_rule:
+            return list(inputs), list(outputs)
+        return self.solve_rule(self.sizes_rule, inputs, outputs)
+
+    def solve_rule(
+        self, rule: str, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        """For solve_shapes: what a rule says. Inputs of any number are left as they are."""
+        names = [spec.name for spec in self.inputs if not spec.variadic]
+        known = dict(zip(names, inputs, strict=False))
+        known |= dict(zip(self.outputs, outputs, strict=False))
+        try:
+            found = solve(rule, self.values(), known)
+        except Contradiction as wrong:
+            raise ShapeError(f"{self.name}: {wrong}: {rule}") from None
+        return [*(found[name] for name in names), *inputs[len(names) :]], [
+            found.get(name, known) for name, known in zip(self.outputs, outputs, strict=False)
+        ]
+
+    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
+        """Inputs' shapes that are likely where nothing says them; for symbols, which ask last."""
+        return list(inputs)
 
     def written(self, count: int) -> dict[int, int]:
         """Number of each input that is written -> number of the output with its new content; count: of inputs."""

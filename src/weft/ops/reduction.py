@@ -57,6 +57,18 @@ class Reduction(Op):
             dy = F.expand_dims(dy, axis=axes)
         return F.broadcast_like(dy, x)
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        """On rows: PyTorch takes no axes to mean all of them, and some of its functions take but one."""
+        axes = normalize_axes(self.name, self.axis, x.ndim)
+        left = [d for d in range(x.ndim) if d not in axes]
+        rows = x.permute(*left, *axes).flatten(len(left)) if axes else x[..., None]
+        shape = [1 if d in axes else n for d, n in enumerate(x.shape) if self.keepdims or d not in axes]
+        return self.peer_of_rows(torch, rows).reshape(shape)
+
+    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
+        """The same along the last axis."""
+        return getattr(torch, self.name)(rows, dim=-1)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((2, 3, 4), distinct=True))
@@ -217,6 +229,9 @@ class Extreme(Reduction):
         mask = cast_to(F.equal(x, self.spread(y, x)), x.dtype)
         axes = normalize_axes(self.name, self.axis, x.ndim)
         return self.spread(dy, x) * mask / F.sum(mask, axis=axes, keepdims=True)
+
+    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
+        return getattr(torch, f"a{self.name}")(rows, dim=-1)
 
 
 @op
@@ -414,6 +429,9 @@ class Spread(Reduction):
         apart = x - F.mean(x, axis=axes, keepdims=True)
         return F.divide_by_count(apart, x, axis=axes, correction=self.correction)
 
+    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
+        return getattr(torch, self.name)(rows, dim=-1, correction=self.correction)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         for axis, keepdims in ((0, False), (-1, True), ((0, 2), False), (None, False)):
@@ -586,6 +604,9 @@ class VectorNorm(Reduction):
         found = np.linalg.norm(rows, self.ord, axis=-1)
         return np.expand_dims(found, axes) if self.keepdims else found
 
+    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
+        return torch.linalg.vector_norm(rows, self.ord, dim=-1)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield from super().samples()
@@ -644,6 +665,7 @@ class Softmax(Op):
 
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
     family: ClassVar[str] = "reduction"
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     axis: int = -1
     positional = ("axis",)
 
@@ -761,6 +783,11 @@ class Cumulative(Op):
             shape = [1 if d == axis % x.ndim else n for d, n in enumerate(x.shape)]
             found = np.concatenate([np.full(shape, self.start, found.dtype), found], axis=axis)
         return np.flip(found, axis) if self.reverse else found
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        if self.reverse or self.include_initial:
+            return NotImplemented
+        return getattr(torch, f"cum{self.combine}")(x, dim=self.axis or 0)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
