@@ -76,10 +76,6 @@ class Record:
     def check(self) -> None:
         """Raises ValueError for fields that cannot be; the default accepts all."""
 
-    def replaced(self, **named: Any) -> Any:
-        """A record with other values for these fields."""
-        return type(self)(**{**vars(self), **named})
-
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: cannot set {name}")
 
