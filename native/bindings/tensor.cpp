@@ -1,6 +1,7 @@
 // tensor.cpp: the type weft.Tensor: its life, attributes and views. Methods that need no native help are
 // written in Python and set on the type (weft/imperative/tensor.py).
 #include "bindings/operator.h"
+#include "bindings/scribe.h"
 
 #include <structmember.h>
 
@@ -110,7 +111,8 @@ Shape as_shape(nb::handle object, const char* function) {
 }
 
 bool is_number(nb::handle object) noexcept {
-  return PyBool_Check(object.ptr()) || PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr());
+  return PyBool_Check(object.ptr()) || PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr()) ||
+         Py_TYPE(object.ptr()) == known_number_type;
 }
 
 Scalar as_scalar(nb::handle number) {
@@ -121,6 +123,9 @@ Scalar as_scalar(nb::handle number) {
   } else if (PyFloat_Check(number.ptr())) {
     scalar.kind = Scalar::Kind::real;
     scalar.real = PyFloat_AsDouble(number.ptr());
+  } else if (Py_TYPE(number.ptr()) == known_number_type) {
+    scalar = as_scalar(number.attr("value"));
+    scalar.origin = nb::cast<uint32_t>(number.attr("origin"));
   } else {
     nb::object integer = nb::steal(PyNumber_Index(number.ptr()));
     if (!integer.is_valid()) throw nb::python_error();
@@ -256,7 +261,8 @@ nb::object call_operator(const char* name, nb::handle x, nb::object attribute) {
 PyObject* get_T(PyObject* self, void*) {
   return guarded_object([&]() -> nb::object {
     const Tensor& x = self_of(self);
-    if (!is_recorded(self)) return wrap(reversed(x));
+    met(self);
+    if (!by_operators(self)) return wrap(reversed(x));
     nb::list axes;
     for (int d = x.ndim; d-- > 0;) axes.append(d);
     return call_operator("permute_dims", self, nb::tuple(axes));
@@ -264,7 +270,8 @@ PyObject* get_T(PyObject* self, void*) {
 }
 PyObject* get_mT(PyObject* self, void*) {
   return guarded_object([&]() -> nb::object {
-    if (!is_recorded(self)) return wrap(transpose_last(self_of(self)));
+    met(self);
+    if (!by_operators(self)) return wrap(transpose_last(self_of(self)));
     return call_operator("matrix_transpose", self, {});
   });
 }
@@ -306,7 +313,8 @@ PyObject* numpy(PyObject* self, PyObject*) {
 
 PyObject* wait(PyObject* self, PyObject*) {
   return guarded_object([&] {
-    wait_for(self_of(self));
+    if (scribe) scribe->awaited(self_of(self));
+    wait_unobserved(self_of(self));
     return nb::none();
   });
 }
@@ -326,8 +334,9 @@ PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
     }
     Shape shape = asked;
     resolve_shape(x, asked, shape.sizes);
+    met(self);
     Tensor y;
-    if (is_recorded(self) || !reshape_view(x, shape, y))
+    if (by_operators(self) || !reshape_view(x, shape, y))
       return call_operator("reshape", self, to_tuple(shape));
     return wrap(std::move(y));
   });
@@ -499,6 +508,7 @@ void bind_views(nb::module_& m) {
       [](nb::handle x, nb::handle dtype) {
         const PythonEntry entry;
         Tensor y = tensor_of(x, "view_as");
+        met(x.ptr());
         const DType type = as_dtype(dtype);
         if (size_of(type) != y.itemsize())
           throw DTypeError(std::string("view_as: ") + name_of(type) + " has another size: x is " +
@@ -518,6 +528,7 @@ void bind_views(nb::module_& m) {
       [](nb::handle x, nb::handle dtype, nb::handle device) {
         const PythonEntry entry;
         const Tensor& from = tensor_of(x, "copy");
+        met(x.ptr());
         return wrap(copy_of(from, dtype.is_none() ? from.dtype : as_dtype(dtype),
                             device.is_none() ? from.device() : as_device(device)));
       },

@@ -1,6 +1,6 @@
 // tensor_index.cpp: x[key] and x[key] = value for basic keys: integers, slices, None, Ellipsis and tuples of
 // them. Other keys, and those of recorded tensors, are weft/imperative/indexing.py's.
-#include "bindings/tape.h"
+#include "bindings/scribe.h"
 
 namespace weft {
 namespace {
@@ -97,7 +97,8 @@ Tensor index_of(const Tensor& x, nb::handle key) {
 }  // namespace
 
 nb::object subscript(PyObject* self, PyObject* key) {
-  if (!is_recorded(self)) {
+  met(self);
+  if (!by_operators(self)) {
     try {
       return wrap(index_of(self_of(self), key));
     } catch (const Advanced&) {
@@ -110,7 +111,9 @@ nb::object subscript(PyObject* self, PyObject* key) {
 int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
   return guarded<int>(-1, [&] {
     if (!value) throw nb::type_error("elements of a tensor cannot be deleted");
-    if (!is_recorded(self) && !(is_tensor(value) && is_recorded(value))) {
+    met(self);
+    if (is_tensor(value)) met(value);
+    if (!by_operators(self) && !(is_tensor(value) && by_operators(value))) {
       try {
         const Tensor to = index_of(self_of(self), key);
         if (is_number(value)) {

@@ -41,10 +41,26 @@ void give_block(void* block) noexcept {
   if (!spare.give(block)) std::free(block);
 }
 
+std::atomic<uint64_t> threads_with_chunks{0};
+constexpr int kThreadShift = 40;  // a thread that makes a chunk each microsecond has enough for twelve days
+thread_local uint64_t serial_of_thread = 0;
+
+uint64_t next_serial() noexcept {
+  if (serial_of_thread == 0) serial_of_thread = ++threads_with_chunks << kThreadShift;
+  return ++serial_of_thread;
+}
+
 }  // namespace
 
+uint64_t Chunk::last_serial() noexcept { return serial_of_thread; }
+
 Chunk::Chunk(Engine* engine, Device where, char* memory, size_t size, bool write_protected)
-    : Var(engine, end), data(memory), bytes(size), device(where), read_only(write_protected) {}
+    : Var(engine, end),
+      data(memory),
+      bytes(size),
+      device(where),
+      read_only(write_protected),
+      serial(next_serial()) {}
 
 Ref<Chunk> Chunk::allocate(Device device, size_t bytes) {
   Runtime& runtime = Runtime::get();

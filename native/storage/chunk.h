@@ -32,6 +32,10 @@ class Chunk : public Var {
   const size_t bytes;
   const Device device;
   const bool read_only;
+  // Never given twice. Those of one thread grow, and differ from all others' in the upper bits.
+  const uint64_t serial;
+  // The latest one given on this thread.
+  static uint64_t last_serial() noexcept;
 
   // How many others use the memory without asking the engine: NumPy arrays, DLPack capsules. While there are
   // any, whoever pushes an operation on the chunk waits for it, so that the others never see half of it.

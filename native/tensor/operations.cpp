@@ -1,8 +1,12 @@
 #include "tensor/operations.h"
 
 #include "storage/runtime.h"
+#include "tensor/scribe.h"
 
 namespace weft {
+
+thread_local Scribe* scribe = nullptr;
+
 namespace {
 
 // Operations on less than this cost less than handing them to a worker; on more than kWideBytes they use the
@@ -79,6 +83,7 @@ void push_copy(const Tensor& to, const Tensor& source) {
     if (same) return;
     from = copy_of(from, to.dtype, to.device());
   }
+  if (scribe && scribe->copied(to, from)) return;
   PushOptions options = options_for(to, "copy");
   if (to.device() != from.device()) options.queue = QueueKind::copy;
   push_kernel(to, &from, options, [to, from](RunContext&) { copy(to.view(), from.view()); });
@@ -87,17 +92,22 @@ void push_copy(const Tensor& to, const Tensor& source) {
 void push_fill(const Tensor& to, Scalar value) {
   check_writable(to, "fill");
   if (to.size == 0) return;
+  if (scribe && scribe->filled(to, value)) return;
   push_kernel(to, nullptr, options_for(to, "fill"), [to, value](RunContext&) { fill(to.view(), value); });
 }
 
 void push_range(const Tensor& to, Scalar start, Scalar step) {
   check_writable(to, "range");
   if (to.size == 0) return;
+  if (scribe && scribe->counted(to, start, step)) return;
   push_kernel(to, nullptr, options_for(to, "range"),
               [to, start, step](RunContext&) { fill_range(to.view(), start, step); });
 }
 
 namespace {
+
+Scalar real(double value) { return {.kind = Scalar::Kind::real, .real = value}; }
+Scalar integer(int64_t value) { return {.kind = Scalar::Kind::integer, .integer = value}; }
 
 Reservation reserve(const Tensor& to, Draw kind, int64_t count) {
   return Runtime::get().generator(to.device()).reserve(blocks_for(kind, to.dtype, count));
@@ -107,6 +117,7 @@ Reservation reserve(const Tensor& to, Draw kind, int64_t count) {
 
 void push_uniform(const Tensor& to, double low, double high) {
   if (to.size == 0) return;
+  if (scribe && scribe->drawn(to, Draw::uniform, real(low), real(high))) return;
   const Reservation from = reserve(to, Draw::uniform, to.size);
   push_kernel(to, nullptr, options_for(to, "uniform"),
               [to, from, low, high](RunContext&) { fill_uniform(to.view(), from, low, high); });
@@ -114,6 +125,7 @@ void push_uniform(const Tensor& to, double low, double high) {
 
 void push_normal(const Tensor& to, double mean, double std) {
   if (to.size == 0) return;
+  if (scribe && scribe->drawn(to, Draw::normal, real(mean), real(std))) return;
   const Reservation from = reserve(to, Draw::normal, to.size);
   push_kernel(to, nullptr, options_for(to, "normal"),
               [to, from, mean, std](RunContext&) { fill_normal(to.view(), from, mean, std); });
@@ -121,6 +133,7 @@ void push_normal(const Tensor& to, double mean, double std) {
 
 void push_integers(const Tensor& to, int64_t low, int64_t high) {
   if (to.size == 0) return;
+  if (scribe && scribe->drawn(to, Draw::integers, integer(low), integer(high))) return;
   const Reservation from = reserve(to, Draw::integers, to.size);
   push_kernel(to, nullptr, options_for(to, "randint"),
               [to, from, low, high](RunContext&) { fill_integers(to.view(), from, low, high); });
@@ -128,6 +141,7 @@ void push_integers(const Tensor& to, int64_t low, int64_t high) {
 
 void push_permutation(const Tensor& to, const Tensor& from) {
   if (to.size == 0) return;
+  if (scribe && scribe->permuted(to, from)) return;
   const Reservation taken =
       Runtime::get().generator(to.device()).reserve(blocks_for(Draw::bits, DType::uint64, to.shape[0]));
   push_kernel(to, &from, options_for(to, "permutation"), [to, from, taken](RunContext&) {
@@ -152,6 +166,11 @@ bool writable(const Tensor& x) noexcept {
 }
 
 void wait_for(const Tensor& x, bool for_writing) {
+  if (scribe) scribe->read(x);
+  wait_unobserved(x, for_writing);
+}
+
+void wait_unobserved(const Tensor& x, bool for_writing) {
   Engine& engine = *x.chunk->engine;
   if (Engine::inside_function()) engine.check_access(*x.chunk, for_writing);
   engine.wait_for_var(*x.chunk, !for_writing);

@@ -13,24 +13,36 @@ graph(x0: f32[2]@cpu:0)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import heapq
+from collections.abc import Callable, Mapping, Sequence
 
+from weft.base.typing import Any
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
 from weft.ops.types import TensorType
 
-__all__ = ["Graph", "graph_of", "interpret"]
+__all__ = ["Graph", "graph_of", "interpret", "reads_of"]
 
 
 class Graph:
-    """inputs: Values from outside; outputs: Values wanted, None where there is none to give."""
+    """A functional program.
 
-    __slots__ = ("inputs", "nodes", "outputs")
+    inputs: Values from outside; outputs: Values wanted, None where there is none to give. writes: number of an output
+    -> number of the input that it becomes the new content of; nothing else is ever written, so a graph has no other
+    side effect than these, at its end. nodes: those that the outputs need, each after what it reads, else in the order
+    of their places.
+    """
 
-    def __init__(self, inputs: Sequence[Value], outputs: Sequence[Value | None]) -> None:
-        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+    __slots__ = ("inputs", "nodes", "outputs", "writes")
+
+    def __init__(
+        self,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value | None],
+        writes: Mapping[int, int] | None = None,
+    ) -> None:
+        self.inputs, self.outputs, self.writes = tuple(inputs), tuple(outputs), dict(writes or {})
         self.nodes = _sorted(self.outputs)
 
     def __str__(self) -> str:
@@ -56,24 +68,45 @@ class Graph:
             lines.append(
                 f"  {', '.join(made)} = {node.op!r}({', '.join(map(name, node.inputs))}{runtime}): {types}"
             )
-        return "\n".join([*lines, f"  return {', '.join(map(name, self.outputs))}"])
+        lines += [f"  x{written} <- {name(self.outputs[output])}" for output, written in self.writes.items()]
+        given = [v for k, v in enumerate(self.outputs) if k not in self.writes]
+        return "\n".join([*lines, f"  return {', '.join(map(name, given))}"])
+
+
+def reads_of(node: Node) -> list[Value]:
+    """The values that a node reads, once for each time."""
+    return [v for v in (*node.inputs, *node.runtime.values()) if v is not None]
 
 
 def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
-    """The nodes that outputs need, each after those it reads."""
-    done: dict[int, Node] = {}
-    stack = [(value.node, False) for value in reversed(outputs) if value is not None]
+    """The nodes that outputs need, each after those it reads; of those that could come next, the first by place."""
+    found: dict[int, Node] = {}
+    stack = [value.node for value in reversed(outputs) if value is not None]
     while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
-            continue
-        if ready:
-            done[id(node)] = node
-            continue
-        stack.append((node, True))
-        reads = [*node.inputs, *node.runtime.values()]
-        stack.extend((v.node, False) for v in reversed(reads) if v is not None and id(v.node) not in done)
-    return tuple(done.values())
+        node = stack.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            stack.extend(v.node for v in reversed(reads_of(node)))
+    waits: dict[int, int] = {}
+    readers: dict[int, list[Node]] = {}
+    for node in found.values():
+        sources = {id(v.node) for v in reads_of(node)}
+        waits[id(node)] = len(sources)
+        for source in sources:
+            readers.setdefault(source, []).append(node)
+    # Nodes of one place follow each other as they were found: `order` keeps the heap from comparing nodes.
+    order = {key: k for k, key in enumerate(found)}
+    ready = [(n.place, order[key], n) for key, n in found.items() if not waits[key]]
+    heapq.heapify(ready)
+    done: list[Node] = []
+    while ready:
+        node = heapq.heappop(ready)[-1]
+        done.append(node)
+        for reader in readers.get(id(node), ()):
+            waits[id(reader)] -= 1
+            if not waits[id(reader)]:
+                heapq.heappush(ready, (reader.place, order[id(reader)], reader))
+    return tuple(done)
 
 
 def graph_of(function: Callable[..., Any], types: Sequence[TensorType | None]) -> Graph:

@@ -33,9 +33,18 @@ _gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
 _active = 0  # managers and calls of grad that record at present, in all threads
 
 
-def _keep_gradient(x: Tensor, dx: Tensor) -> None:
+def gradients() -> dict[int, tuple[ref[Tensor], Tensor]]:
+    """The tensors that have a grad at present, by id: a weak reference to each, and the gradient."""
+    return dict(_gradients)
+
+
+def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
+    """Make dx the grad of x; None: it has none."""
     key = id(x)
-    _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
+    if dx is None:
+        _gradients.pop(key, None)
+    else:
+        _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
 
 
 def _ones_like(y: Tensor) -> Tensor:
@@ -151,7 +160,9 @@ class GradManager:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
             before = _get_grad(x)
-            _keep_gradient(x, dx if before is None else registry.function("add")(before, dx))
+            if before is not None:
+                dx = _core.below_layers(registry.function("add"), before, dx)
+            keep_gradient(x, dx)
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
@@ -352,12 +363,9 @@ def _get_grad(self: Tensor) -> Tensor | None:
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
-    if value is None:
-        _gradients.pop(id(self), None)
-    elif not isinstance(value, Tensor) or value.shape != self.shape:
+    if value is not None and (not isinstance(value, Tensor) or value.shape != self.shape):
         raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
-    else:
-        _keep_gradient(self, value)
+    keep_gradient(self, value)
 
 
 def _requires_grad(self: Tensor) -> bool:

@@ -6,12 +6,10 @@ of inputs whose gradients are wanted; from then on native code replays.
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft import _core
 from weft.base.errors import DeviceError
+from weft.base.typing import Any
 from weft.executor.planner import Recipe, is_dense, make_plan, row_major
-from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.op import Op
@@ -45,21 +43,25 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
         writes = _writes(op, node)
         # Hidden outputs are for gradients, and the new content of what is written.
         kept = [k for k in range(len(node.outputs)) if k < visible or records or k in writes]
-        graph = Graph([*inputs, *numbers.values()], [node.outputs[k] for k in kept])
+        graph = Graph(
+            [*inputs, *numbers.values()],
+            [node.outputs[k] for k in kept],
+            {kept.index(k): number for k, number in writes.items()},
+        )
         strides = [_strides(x) if exact else None for x in operands if isinstance(x, _core.Tensor)]
         plan = make_plan(
             graph,
             op.name,
             [s for s in strides if s is not None],
             visible=visible,
-            writes={kept.index(k): array for k, array in writes.items()},
             exact=exact,
             as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
         )
         if records and not exact and any(v.dtype.kind == "float" for v in node.outputs[:visible]):
             # Its gradient must hold for all sizes, too.
             arrays = [v for v in graph.inputs if not v.type.weak]
-            plan_backward(plan.recipe, [v.dtype.kind == "float" for v in arrays])
+            shown = [k < visible for k in range(len(kept))]
+            plan_backward(plan.recipe, [v.dtype.kind == "float" for v in arrays], shown)
         return plan
     except NeedsSizes:
         if exact:
@@ -71,20 +73,21 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
         raise
 
 
-def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:
+def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
     """The plan of the gradients of a plan's arrays, or None if all are zero.
 
-    Its inputs: the plan's arrays, its outputs, and the gradients of those that callers get.
+    given: for each output whether its gradient comes in. Inputs: the plan's arrays, its outputs, and those gradients.
     """
+    from weft.graph.gradient import backward_graph  # not before the first gradient
+
     graph = recipe.graph
     flags = iter(wanted)
     wants = [False if v.type.weak else next(flags) for v in graph.inputs]
     outputs = [v for v in graph.outputs if v is not None]
-    backward = backward_graph(graph, wants, [k < recipe.visible for k in range(len(outputs))])
-    given = [want for v, want in zip(graph.inputs, wants, strict=True) if not v.type.weak]
+    backward = backward_graph(graph, wants, given)
     gradients = 0
     results = iter(backward.outputs)
-    for k, want in enumerate(given):
+    for k, want in enumerate(wanted):
         if want and next(results) is not None:
             gradients |= 1 << k
     if not gradients:
@@ -92,7 +95,9 @@ def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:
     found = [v for v in backward.outputs if v is not None]
     strides: tuple[Any, ...] = ()
     if recipe.exact:  # gradients are wanted as the outputs lie; those that come otherwise are copied before
-        shown = zip(outputs[: recipe.visible], recipe.made, strict=False)
+        shown = [
+            pair for pair, come in zip(zip(outputs, recipe.made, strict=True), given, strict=True) if come
+        ]
         slopes = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in shown)
         strides = (*recipe.strides, *recipe.made, *slopes)
     return make_plan(
@@ -132,11 +137,11 @@ def _one_device(op: Op, operands: list[Any]) -> None:
 
 
 def _writes(op: Op, node: Node) -> dict[int, int]:
-    """Which output becomes the new content of which array among the inputs."""
-    arrays = [v for v in node.inputs if v is not None and not v.type.weak]
+    """Which output becomes the new content of which input, counted without those that are missing."""
+    given = [v for v in node.inputs if v is not None]
     found: dict[int, int] = {}
     for number, output in op.written(len(node.inputs)).items():
         value = node.inputs[number]
         if value is not None:
-            found[output] = next(k for k, v in enumerate(arrays) if v is value)
+            found[output] = next(k for k, v in enumerate(given) if v is value)
     return found

@@ -1,0 +1,344 @@
+// traced.cpp: calls of traced functions: which program their arguments ask for, and running it.
+//
+// A Replays belongs to one traced function. Its key says all that a program depends on of the arguments: how
+// they are nested; dtype, sizes, strides, device of arrays and which of them share memory; values of
+// integers, flags, texts; the identity of other objects, which programs keep alive. Floats are inputs. What
+// else has to hold is a guard. All of it is guarded by the GIL; running a program gives it up where launching
+// one does.
+#include <unordered_map>
+
+#include "bindings/operator.h"
+#include "bindings/scribe.h"
+
+namespace weft {
+namespace {
+
+// The arguments of a call, flat. References are borrowed from the caller.
+struct Arguments {
+  std::vector<uint64_t> key;
+  std::vector<PyObject*> leaves;
+  std::vector<PyObject*> tensors;
+  std::vector<double> floats;
+};
+
+enum class Tag : uint64_t { tensor = 1, real, integer, boolean, none, text, object, tuple, list, dict, end };
+
+uint64_t word(Tag tag, uint64_t rest = 0) noexcept { return static_cast<uint64_t>(tag) | rest << 4; }
+
+class Reader {
+ public:
+  Reader(Arguments& to, nb::dict texts) : to_(to), texts_(std::move(texts)) {}
+
+  void read(PyObject* object) {
+    std::vector<uint64_t>& key = to_.key;
+    if (Py_TYPE(object) == tensor_type) {
+      add_tensor(object);
+    } else if (PyTuple_CheckExact(object) ||
+               (PyTuple_Check(object) && PyObject_HasAttrString(object, "_fields"))) {
+      const Py_ssize_t count = PyTuple_Size(object);
+      if (!PyTuple_CheckExact(object))
+        add_identity(Tag::object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+      key.push_back(word(Tag::tuple, static_cast<uint64_t>(count)));
+      for (Py_ssize_t i = 0; i < count; ++i) read(PyTuple_GetItem(object, i));
+    } else if (PyList_CheckExact(object)) {
+      const Py_ssize_t count = PyList_Size(object);
+      key.push_back(word(Tag::list, static_cast<uint64_t>(count)));
+      for (Py_ssize_t i = 0; i < count; ++i) read(PyList_GetItem(object, i));
+    } else if (PyDict_CheckExact(object)) {
+      key.push_back(word(Tag::dict, static_cast<uint64_t>(PyDict_Size(object))));
+      PyObject *name, *value;
+      for (Py_ssize_t i = 0; PyDict_Next(object, &i, &name, &value);) {
+        add_identity(Tag::text, canonical(name));
+        read(value);
+      }
+    } else {
+      add_leaf(object);
+    }
+  }
+
+ private:
+  void add_leaf(PyObject* object) {
+    to_.leaves.push_back(object);
+    if (PyFloat_CheckExact(object)) {
+      to_.key.push_back(word(Tag::real));
+      to_.floats.push_back(PyFloat_AsDouble(object));
+    } else if (object == Py_None) {
+      to_.key.push_back(word(Tag::none));
+    } else if (PyBool_Check(object)) {
+      to_.key.push_back(word(Tag::boolean, object == Py_True));
+    } else if (PyLong_CheckExact(object)) {
+      int overflow = 0;
+      const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+      if (overflow) return add_identity(Tag::text, canonical(object));
+      to_.key.push_back(word(Tag::integer));
+      to_.key.push_back(static_cast<uint64_t>(value));
+    } else if (PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
+      add_identity(Tag::text, canonical(object));
+    } else {
+      add_identity(Tag::object, object);
+    }
+  }
+
+  void add_tensor(PyObject* object) {
+    const Tensor& x = self_of(object);
+    uint64_t first = to_.tensors.size(), distance = 0;
+    for (size_t k = 0; k < to_.tensors.size(); ++k) {
+      const Tensor& y = self_of(to_.tensors[k]);
+      if (y.chunk.get() != x.chunk.get()) continue;
+      first = k;
+      distance = static_cast<uint64_t>(x.data - y.data);
+      break;
+    }
+    std::vector<uint64_t>& key = to_.key;
+    key.push_back(word(Tag::tensor, static_cast<uint64_t>(x.dtype) | static_cast<uint64_t>(x.ndim) << 5 |
+                                        static_cast<uint64_t>(x.device().index) << 10 | first << 20));
+    if (first != to_.tensors.size()) key.push_back(distance);
+    for (int d = 0; d < x.ndim; ++d) key.push_back(static_cast<uint64_t>(x.shape[d]));
+    for (int d = 0; d < x.ndim; ++d) key.push_back(static_cast<uint64_t>(x.strides[d]));
+    to_.tensors.push_back(object);
+    to_.leaves.push_back(object);
+  }
+
+  void add_identity(Tag tag, PyObject* object) {
+    to_.key.push_back(word(tag));
+    to_.key.push_back(reinterpret_cast<uintptr_t>(object));
+  }
+
+  // The one object that stands for all that are equal to this text or number.
+  PyObject* canonical(PyObject* object) {
+    PyObject* known = PyDict_GetItemWithError(texts_.ptr(), object);
+    if (!known) {
+      if (PyErr_Occurred()) throw nb::python_error();
+      if (PyDict_SetItem(texts_.ptr(), object, object)) throw nb::python_error();
+      known = object;
+    }
+    return known;
+  }
+
+  Arguments& to_;
+  nb::dict texts_;
+};
+
+// Part of an array: its elements from `offset` on, so many, so far apart.
+struct Window {
+  int64_t offset;
+  Shape shape, strides;
+  Tensor of(const Tensor& x) const {
+    return x.as_strided(x.data + offset * static_cast<int64_t>(x.itemsize()), shape, strides);
+  }
+};
+
+// Where something is found at a call.
+struct Find {
+  enum class Kind : uint8_t { leaf, object, output, python } kind;
+  size_t number = 0;  // of the leaf, the output
+  nb::object object;  // or a function of the leaves
+  std::optional<Window> window;
+};
+
+Find as_find(nb::handle spec) {
+  const auto kind = nb::cast<std::string>(spec[0]);
+  Find find{kind == "leaf"     ? Find::Kind::leaf
+            : kind == "object" ? Find::Kind::object
+            : kind == "output" ? Find::Kind::output
+                               : Find::Kind::python,
+            0,
+            {},
+            {}};
+  if (find.kind == Find::Kind::leaf || find.kind == Find::Kind::output)
+    find.number = nb::cast<size_t>(spec[1]);
+  else
+    find.object = nb::borrow(nb::object(spec[1]));
+  if (nb::object window = spec[2]; !window.is_none()) {
+    Window& w = find.window.emplace();
+    w.offset = nb::cast<int64_t>(window[0]);
+    w.shape = as_shape(window[1], "window");
+    for (nb::handle stride : window[2]) w.strides.sizes[w.strides.ndim++] = nb::cast<int64_t>(stride);
+  }
+  return find;
+}
+
+std::vector<Find> as_finds(nb::handle specs) {
+  std::vector<Find> finds;
+  for (nb::handle spec : specs) finds.push_back(as_find(spec));
+  return finds;
+}
+
+// One program of a traced function.
+struct Replay {
+  nb::object owner;  // weft.imperative.traced.Traced; null: calls of this kind run as Python
+  Ref<Plan> plan;
+  std::vector<Find> arrays, numbers, results;
+  struct Outside {
+    nb::object place, name;  // of a cell: no name; else a key of the dict `place`
+    nb::object value;
+  };
+  std::vector<Outside> surroundings;  // what the function found outside of its arguments
+  nb::object guard;                   // of the leaves, None: nothing else has to hold
+  nb::object build;                   // of the list of results, None: the one result is all
+  nb::object effect;                  // of leaves and outputs, None: there are none
+  nb::object elsewhere;               // set of serials of memory that arguments may not share
+
+  bool fits(const Arguments& a, nb::object& leaves) const {
+    if (PyAnySet_Check(elsewhere.ptr()) && PySet_Size(elsewhere.ptr()))
+      for (PyObject* x : a.tensors)
+        if (PySet_Contains(elsewhere.ptr(), nb::int_(self_of(x).chunk->serial).ptr()) == 1) return false;
+    for (const Outside& outside : surroundings)
+      if (!outside_is_same(outside)) return false;
+    return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
+  }
+
+  static bool outside_is_same(const Outside& outside) {
+    nb::object now;
+    if (outside.name.is_none()) {
+      now = nb::steal(PyObject_GetAttrString(outside.place.ptr(), "cell_contents"));
+      if (!now.is_valid()) PyErr_Clear();
+    } else {
+      now = nb::borrow(PyDict_GetItemWithError(outside.place.ptr(), outside.name.ptr()));
+    }
+    if (now.ptr() == outside.value.ptr()) return true;
+    if (!now.is_valid() || Py_TYPE(now.ptr()) != Py_TYPE(outside.value.ptr())) return false;
+    const bool plain = PyLong_Check(now.ptr()) || PyFloat_CheckExact(now.ptr()) ||
+                       PyUnicode_CheckExact(now.ptr()) || PyBytes_CheckExact(now.ptr());
+    return plain && PyObject_RichCompareBool(now.ptr(), outside.value.ptr(), Py_EQ) == 1;
+  }
+
+  static nb::object as_list(const Arguments& a, nb::object& leaves) {
+    if (!leaves.is_valid()) {
+      nb::list made;
+      for (PyObject* leaf : a.leaves) made.append(nb::handle(leaf));
+      leaves = made;
+    }
+    return leaves;
+  }
+
+  nb::object run(const Arguments& a, nb::object& leaves) const {
+    std::vector<Tracked> windows;
+    windows.reserve(arrays.size());
+    std::vector<nb::object> held;
+    std::vector<const Tracked*> inputs;
+    inputs.reserve(arrays.size());
+    for (const Find& find : arrays) {
+      PyObject* object = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
+      if (find.kind == Find::Kind::python) {
+        held.push_back(find.object(as_list(a, leaves)));
+        object = held.back().ptr();
+        tensor_of(object, "trace");
+      }
+      if (scribe) met(object);
+      if (find.window) {
+        windows.emplace_back(find.window->of(self_of(object)));
+        inputs.push_back(&windows.back());
+      } else {
+        inputs.push_back(&tracked_of(object));
+      }
+    }
+    std::vector<Scalar> values;
+    values.reserve(numbers.size());
+    for (const Find& find : numbers)
+      values.push_back(find.kind == Find::Kind::leaf ? as_scalar(a.leaves[find.number])
+                                                     : as_scalar(find.object(as_list(a, leaves))));
+    std::vector<Tracked> made(plan->program->outputs.size());
+    call_plan(plan, inputs, values, {}, made);
+    std::vector<nb::object> outputs(made.size());
+    const auto output = [&](size_t j) {
+      if (!outputs[j].is_valid()) outputs[j] = wrap(std::move(made[j]));
+      return outputs[j];
+    };
+    const auto result = [&](const Find& find) -> nb::object {
+      nb::object found = find.kind == Find::Kind::leaf     ? nb::borrow(a.leaves[find.number])
+                         : find.kind == Find::Kind::object ? find.object
+                         : find.kind == Find::Kind::output ? output(find.number)
+                                                           : find.object(as_list(a, leaves));
+      return find.window ? wrap(find.window->of(self_of(found.ptr()))) : found;
+    };
+    if (!effect.is_none()) {
+      nb::list all;
+      for (size_t j = 0; j < made.size(); ++j) all.append(output(j));
+      effect(as_list(a, leaves), all);
+    }
+    if (build.is_none()) return result(results[0]);
+    nb::list list;
+    for (const Find& find : results) list.append(result(find));
+    return build(list);
+  }
+};
+
+struct KeyHash {
+  size_t operator()(const std::vector<uint64_t>& key) const noexcept { return PlanKeyHash()(key); }
+};
+
+class Replays {
+ public:
+  // (True, result) of the program for these arguments, (False, None) if there is none, (False, True) if such
+  // calls run as Python.
+  nb::object run(nb::handle args, nb::handle kwargs) {
+    const PythonEntry entry;
+    Arguments a;
+    read(args, kwargs, a);
+    const auto found = table_.find(a.key);
+    if (found == table_.end()) return miss(false);
+    nb::object leaves;
+    for (const std::shared_ptr<Replay>& replay : found->second) {
+      if (!replay->owner.is_valid()) return miss(true);
+      if (!replay->fits(a, leaves)) continue;
+      const std::shared_ptr<Replay> kept = replay;  // the table may change while it runs
+      return nb::make_tuple(true, kept->run(a, leaves));
+    }
+    return miss(false);
+  }
+
+  void add(nb::handle args, nb::handle kwargs, nb::object owner, nb::dict spec) {
+    Arguments a;
+    read(args, kwargs, a);
+    auto replay = std::make_shared<Replay>();
+    if (!owner.is_none()) {
+      replay->plan = nb::cast<PyPlan&>(nb::object(spec["plan"])).plan;
+      replay->arrays = as_finds(spec["arrays"]);
+      replay->numbers = as_finds(spec["numbers"]);
+      replay->results = as_finds(spec["results"]);
+      for (nb::handle outside : spec["surroundings"])
+        replay->surroundings.push_back({outside[0], outside[1], outside[2]});
+      replay->guard = spec["guard"];
+      replay->build = spec["build"];
+      replay->effect = spec["effect"];
+      replay->elsewhere = spec["elsewhere"];
+      replay->owner = std::move(owner);
+    }
+    table_[a.key].push_back(replay);
+  }
+
+  void drop(nb::handle owner) {
+    for (auto& [key, several] : table_)
+      std::erase_if(several, [&](const std::shared_ptr<Replay>& r) {
+        return r->owner.is_valid() && r->owner.is(owner);
+      });
+    std::erase_if(table_, [](const auto& entry) { return entry.second.empty(); });
+  }
+
+ private:
+  static nb::object miss(bool python) {
+    return nb::make_tuple(false, python ? nb::object(nb::bool_(true)) : nb::none());
+  }
+
+  void read(nb::handle args, nb::handle kwargs, Arguments& a) {
+    Reader reader(a, texts_);
+    reader.read(args.ptr());
+    reader.read(kwargs.ptr());
+  }
+
+  nb::dict texts_;
+  std::unordered_map<std::vector<uint64_t>, std::vector<std::shared_ptr<Replay>>, KeyHash> table_;
+};
+
+}  // namespace
+
+void bind_traced(nb::module_& m) {
+  nb::class_<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.")
+      .def(nb::init<>())
+      .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"))
+      .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(), nb::arg("spec"))
+      .def("drop", &Replays::drop, nb::arg("owner"));
+}
+
+}  // namespace weft

@@ -1,0 +1,37 @@
+"""From a graph of many operations to a plan: the passes, then the planner.
+
+Traces, symbols' executors and lazy evaluation all come through here; a call of one operator has nothing to optimise and
+goes to the planner directly.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.graph import graph_of
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> plan = compile_graph(graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2, 3), float32)]), "example")
+>>> plan.name
+'example'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.base.typing import Any
+from weft.executor.planner import make_plan
+from weft.graph.graph import Graph
+from weft.graph.passes import optimize
+
+__all__ = ["compile_graph"]
+
+
+def compile_graph(
+    graph: Graph, name: str, strides: Sequence[Any] = (), visible: int | None = None, as_tuple: bool = True
+) -> Any:
+    """The _core.Plan of a graph of exact sizes, optimised.
+
+    strides: of the arrays among its inputs, in elements, row-major where none are given; visible: how many of its
+    outputs callers get. Raises what rules raise.
+    """
+    plan = make_plan(optimize(graph), name, strides, visible=visible, exact=True, as_tuple=as_tuple)
+    plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
+    return plan

@@ -1,0 +1,85 @@
+"""A graph once more, inside another one: on other inputs, and at sizes that are known now.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.graph import graph_of
+>>> from weft.ops.node import input_value
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> graph = graph_of(lambda x: F.exp(x), [TensorType((2,), float32)])
+>>> instantiate(graph, [input_value(TensorType((5,), float32))])[0].type
+f32[5]@cpu:0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.errors import GraphError
+from weft.graph.graph import Graph
+from weft.ops.node import Value, make_node
+from weft.ops.op import Op
+from weft.ops.sizes import Size
+
+__all__ = ["instantiate"]
+
+
+def instantiate(graph: Graph, inputs: Sequence[Value], where: str = "") -> list[Value | None]:
+    """The outputs of `graph` computed from these inputs, by new nodes.
+
+    where: the user's line that they stand for. Types are inferred anew, so a graph for a pattern of sizes becomes one
+    for the inputs' own.
+    """
+    known: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
+    sizes = _Sizes(inputs)
+    for node in graph.nodes:
+        if node.op is None:
+            known.setdefault(id(node.outputs[0]), node.outputs[0])
+            continue
+        made = make_node(
+            sizes.of_operator(node.op),
+            [None if v is None else known[id(v)] for v in node.inputs],
+            {name: known[id(v)] for name, v in node.runtime.items()},
+        )
+        made.where = where
+        known.update((id(old), new) for old, new in zip(node.outputs, made.outputs, strict=True))
+    return [None if v is None else known[id(v)] for v in graph.outputs]
+
+
+class _Sizes:
+    """What Sizes are, for these inputs."""
+
+    def __init__(self, inputs: Sequence[Value]) -> None:
+        self.shapes = [v.shape for v in inputs if not v.type.weak]
+
+    def of_operator(self, op: Op) -> Op:
+        """The operator with numbers for Sizes among its attributes."""
+        values = op.values()
+        changed = {name: new for name, value in values.items() if (new := self(value)) is not value}
+        return op.with_runtime({**values, **changed}) if changed else op
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, Size):
+            return self.number(value)
+        if isinstance(value, tuple):
+            made = tuple(map(self, value))
+            return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
+        return value
+
+    def number(self, size: int | Size) -> int:
+        """As the native replay computes registers (native/program/program.cpp)."""
+        if isinstance(size, int):
+            return size
+        if size.op == "dim":
+            return next((s[-1 - size.args[0]] for s in self.shapes if self.tells(s, size.args[0])), 1)
+        if size.op == "stride":
+            raise GraphError(f"instantiate: an operator depends on {size}, how an array lies in memory")
+        a, b = map(self.number, size.args)
+        if size.op == "div":
+            return a // b if b else 0
+        return a + b if size.op == "add" else a - b if size.op == "sub" else a * b
+
+    @staticmethod
+    def tells(shape: tuple[int, ...], dimension: int) -> bool:
+        """Whether an input of this shape has the size in it rather than 1, which is repeated."""
+        return dimension < len(shape) and shape[-1 - dimension] != 1

@@ -1,0 +1,114 @@
+"""Numbers that a traced function was given, so that they stay inputs of what is written down.
+
+Arithmetic with them is computed again at each call. Where Python has to know one (a comparison, int(), math.sqrt) its
+value becomes part of what the trace was made for.
+
+>>> lr = KnownNumbers([0.5]).numbers[0]
+>>> (lr * 2 + 1).value
+2.0
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft import _core
+
+__all__ = ["KnownNumber", "KnownNumbers"]
+
+Compute = Callable[[Sequence[float]], Any]
+
+
+class KnownNumbers:
+    """The floats among a call's arguments, and what was computed from them. guards: (compute, value) that must hold."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self.values = list(values)
+        self.computes: dict[int, Compute] = {}
+        self.guards: list[tuple[Compute, Any]] = []
+        self.numbers = [self.make(value, operator.itemgetter(k)) for k, value in enumerate(values)]
+
+    def make(self, value: Any, compute: Compute) -> KnownNumber:
+        """A number that compute finds from the arguments."""
+        origin = len(self.computes) + 1
+        self.computes[origin] = compute
+        return KnownNumber(self, value, origin)
+
+
+class KnownNumber:
+    """One number: its value now, and its origin."""
+
+    __slots__ = ("origin", "owner", "value")
+
+    def __init__(self, owner: KnownNumbers, value: Any, origin: int) -> None:
+        self.owner, self.value, self.origin = owner, value, origin
+
+    @property
+    def compute(self) -> Compute:
+        """Finds the number from the arguments."""
+        return self.owner.computes[self.origin]
+
+    def settle(self) -> Any:
+        """The value, which from now on is part of what the trace is for."""
+        self.owner.guards.append((self.compute, self.value))
+        return self.value
+
+    def __repr__(self) -> str:
+        return repr(self.settle())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.settle(), spec)
+
+    def __hash__(self) -> int:
+        return hash(self.settle())
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.settle(), digits)
+
+
+def _unary(function: Callable[[Any], Any]) -> Any:
+    def method(self: KnownNumber) -> Any:
+        compute = self.compute
+        return self.owner.make(function(self.value), lambda values: function(compute(values)))
+
+    return method
+
+
+def _binary(function: Callable[[Any, Any], Any], reflected: bool = False) -> Any:
+    def method(self: KnownNumber, other: Any) -> Any:
+        if isinstance(other, KnownNumber):
+            theirs, value = other.compute, other.value
+        elif isinstance(other, int | float):
+            theirs, value = (lambda _: other), other
+        else:
+            return NotImplemented
+        mine = self.compute
+        if reflected:
+            made = function(value, self.value)
+            return self.owner.make(made, lambda values: function(theirs(values), mine(values)))
+        made = function(self.value, value)
+        return self.owner.make(made, lambda values: function(mine(values), theirs(values)))
+
+    return method
+
+
+def _settled(function: Callable[..., Any]) -> Any:
+    def method(self: KnownNumber, *others: Any) -> Any:
+        return function(self.settle(), *(o.settle() if isinstance(o, KnownNumber) else o for o in others))
+
+    return method
+
+
+for _name in ("neg", "pos", "abs"):
+    setattr(KnownNumber, f"__{_name}__", _unary(getattr(operator, _name)))
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(KnownNumber, f"__{_name}__", _binary(getattr(operator, _name)))
+    setattr(KnownNumber, f"__r{_name}__", _binary(getattr(operator, _name), reflected=True))
+for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
+    setattr(KnownNumber, f"__{_name}__", _settled(getattr(operator, _name)))
+for _name, _function in {"float": float, "int": int, "bool": bool, "trunc": int}.items():
+    setattr(KnownNumber, f"__{_name}__", _settled(_function))
+
+_core.set_known_number_type(KnownNumber)

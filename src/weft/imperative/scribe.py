@@ -1,0 +1,303 @@
+"""Writing a program down while it runs: what a trace and lazy evaluation are made of.
+
+The native core reports every launch of a plan and every copy and fill (native/tensor/scribe.h); a Scribe turns them
+into nodes on Values. What it met that was there before is an input, by where it came from: its Source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import weft
+from weft import _core
+from weft.executor.planner import is_dense
+from weft.graph.graph import Graph
+from weft.graph.instantiate import instantiate
+from weft.imperative.storages import Geometry, Overlap, Storage, Storages
+from weft.ops import functions as F
+from weft.ops.creation import Full, Stepped
+from weft.ops.node import Value, constant, input_value, make_node
+from weft.ops.random import Filling, RandomNormal, RandomUniform
+
+__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "users_line"]
+
+_WEFT = str(Path(weft.__file__).parent)
+
+
+class CannotWrite(Exception):
+    """The program did what no graph can hold. where: the user's line."""
+
+    def __init__(self, fact: str, where: str) -> None:
+        super().__init__(f"{fact}\n  at {where}")
+        self.fact, self.where = fact, where
+
+
+def users_line() -> str:
+    """``file:line`` of the innermost frame outside of weft."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_WEFT):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class Source:
+    """Where an input comes from: the tensor that was met first, or a copy of a constant.
+
+    window: the part of the tensor that it is, None: all.
+    """
+
+    __slots__ = ("is_constant", "tensor", "value", "window")
+
+    def __init__(self, tensor: Any, value: Value, window: Any = None, is_constant: bool = False) -> None:
+        self.tensor, self.value, self.window, self.is_constant = tensor, value, window, is_constant
+
+
+class Scribe:
+    """Writes down what happens in a ``with`` of it on this thread.
+
+    defers: what is written down is not done: whoever writes will do it. sources: the arrays that the program reads or
+    writes and did not make. failed: called with a CannotWrite when something cannot be written down; if it returns,
+    nothing more is.
+    """
+
+    defers = False
+
+    def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
+        self.storages = Storages()
+        self.sources: list[Source] = []
+        self.numbers: dict[int, Value] = {}  # by origin
+        self.random: list[Value] = []  # what has been drawn, in order
+        self.over = False  # nothing more is written down
+        self._failed = failed
+        _core.empty(0)  # so that this thread has its serials
+        self._mark = _core.last_serial()
+
+    def __enter__(self) -> Scribe:
+        self._before = _core.set_scribe(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _core.set_scribe(self._before)
+
+    @contextlib.contextmanager
+    def unobserved(self) -> Iterator[None]:
+        """Nothing is written down inside."""
+        _core.set_scribe(None)
+        try:
+            yield
+        finally:
+            _core.set_scribe(self)
+
+    def fail(self, fact: str) -> None:
+        """Give up."""
+        self.over = True
+        self._failed(CannotWrite(fact, users_line()))
+
+    # What the native core reports.
+
+    def met(self, tensor: Any, geometry: Any) -> None:
+        """A tensor of Python is going to be used."""
+        x = Geometry(*geometry)
+        if self.over or self._find(x) is not None or self.over:
+            return
+        if not self._born(x):
+            self.add_source(tensor, x)
+        elif x.shape == () and x.dtype.kind in ("float", "int", "bool"):
+            self.storages.add(x, constant(tensor.item(), x.dtype))
+        else:  # its content came from the host
+            self.add_source(_core.copy_of(tensor), x, is_constant=True)
+
+    def add_source(self, tensor: Any, x: Geometry, is_constant: bool = False) -> None:
+        """Make the tensor an input; x: where it was met."""
+        dense = is_constant or _is_dense(x)
+        base = x if dense else x.flat()
+        value = input_value(base.type, f"x{len(self.sources)}")
+        offset = (base.address - x.address) // x.dtype.itemsize
+        source = Source(tensor, value, None if dense else (offset, base.shape, base.strides), is_constant)
+        self.sources.append(source)
+        self.storages.add(base, value, source)
+
+    # Each of these says whether what was reported is to be left out, because it will be done later.
+
+    def launched(
+        self, recipe: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
+    ) -> bool:
+        """A plan was launched."""
+        if not self.over:
+            self._insert(recipe.graph, arrays, numbers, results, where)
+        return self.defers
+
+    def copied(self, to: Any, source: Any) -> bool:
+        """to[...] = source"""
+        if not self.over and (value := self.value(Geometry(*source))) is not None:
+            self.store(Geometry(*to), value)
+        return self.defers
+
+    def filled(self, to: Any, number: Any) -> bool:
+        """to[...] = number"""
+        x = Geometry(*to)
+        value, origin = number
+        if not self.over and origin:
+            self.store(x, F.cast(self.number(value, origin), dtype=x.dtype))
+        elif not self.over:
+            self.store(x, _make(Full(shape=x.shape, value=value, dtype=x.dtype)))
+        return self.defers
+
+    def counted(self, to: Any, start: Any, step: Any) -> bool:
+        """to[...] = start, start + step, ..."""
+        x = Geometry(*to)
+        if not self.over:
+            self.store(x, _make(Stepped(shape=x.shape, start=start[0], step=step[0], dtype=x.dtype)))
+        return self.defers
+
+    def drawn(self, to: Any, kind: str, a: Any, b: Any) -> bool:
+        """Random numbers were written."""
+        if not self.over:
+            self._draw(Geometry(*to), kind, a, b)
+        return self.defers
+
+    def permuted(self, to: Any, source: Any) -> bool:
+        """A random permutation was written."""
+        if not self.over:
+            self.fail("random permutations are not operators so far")
+        return self.defers
+
+    def read(self, geometry: Any) -> None:
+        """The host looks at elements."""
+        x = Geometry(*geometry)
+        if self.over:
+            return
+        storage = self._find(x)
+        if self.over or (storage is None and self._born(x)):
+            return
+        if storage is not None and not storage.written and is_constant(storage):
+            return
+        self.fail("the values of an array were looked at, and what follows may depend on them")
+
+    def awaited(self, geometry: Any) -> None:
+        """Somebody waits for an array, or hands it to the engine."""
+
+    # How it is written down.
+
+    def _insert(
+        self,
+        graph: Graph,
+        arrays: Sequence[Any],
+        numbers: Sequence[Any],
+        results: Sequence[Any],
+        where: str,
+    ) -> None:
+        given, values = iter(arrays), iter(numbers)
+        inputs = []
+        for v in graph.inputs:
+            found = self.number(*next(values)) if v.type.weak else self.value(Geometry(*next(given)))
+            if found is None:
+                return
+            inputs.append(found)
+        outputs = [v for v in instantiate(graph, inputs, where) if v is not None]
+        for value, geometry in zip(outputs, results, strict=True):
+            if value.node.op is not None and value.node.op.random:
+                self.random.append(value)
+            if geometry is not None:
+                self.store(Geometry(*geometry), value)
+
+    def _draw(self, x: Geometry, kind: str, a: Any, b: Any) -> None:
+        fillings: dict[str, type[Filling]] = {"uniform": RandomUniform, "normal": RandomNormal}
+        op = fillings.get(kind)
+        if op is None:
+            self.fail(f"random {kind} are not operators so far")
+            return
+        names = [attribute.name for attribute in op.attributes if attribute.runtime]
+        runtime = dict(zip(names, (self.number(*a), self.number(*b)), strict=True))
+        made = make_node(op(shape=x.shape, dtype=x.dtype), (), runtime)
+        made.where = users_line()
+        self.random.append(made.outputs[0])
+        self.store(x, made.outputs[0])
+
+    # Content.
+
+    def number(self, value: Any, origin: int) -> Value:
+        """A number: a constant, or what it is known as."""
+        if not origin:
+            return constant(value)
+        found = self.numbers.get(origin)
+        if found is None:
+            found = self.numbers[origin] = input_value(constant(value).type, f"number{origin}")
+        return found
+
+    def value(self, x: Geometry) -> Value | None:
+        """The content of a window; None if there is none to be had, which has been reported then."""
+        if x.serial is None:  # only its sizes are looked at
+            return _make(Full(shape=x.shape, dtype=x.dtype))
+        storage = self._find(x)
+        if self.over:
+            return None
+        if storage is None:
+            self.fail("an array was used that only earlier recordings hold")
+            return None
+        try:
+            return storage.read(x)
+        except Overlap as problem:
+            self.fail(str(problem))
+            return None
+
+    def store(self, x: Geometry, value: Value) -> None:
+        """Make value the content of a window, converted and repeated as it must be."""
+        if value.dtype is not x.dtype:
+            value = F.cast(value, dtype=x.dtype)
+        if value.shape != x.shape:
+            value = F.broadcast_to(value, shape=x.shape)
+        storage = self._find(x)
+        if self.over:
+            return
+        if storage is None:
+            if not self._born(x) or not _is_dense(x):
+                self.fail("memory was written that nobody was seen to make")
+                return
+            self.storages.add(x, value).written = True
+            return
+        try:
+            storage.write(x, value)
+        except Overlap as problem:
+            self.fail(str(problem))
+
+    def _find(self, x: Geometry) -> Storage | None:
+        try:
+            return self.storages.find(x)
+        except Overlap as problem:
+            self.fail(str(problem))
+            return None
+
+    def _born(self, x: Geometry) -> bool:
+        """Whether the memory was made since the beginning, by this thread."""
+        assert x.serial is not None
+        return x.serial > self._mark and x.serial >> 40 == self._mark >> 40
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that happened was written down."""
+        return not self.over
+
+    def written_sources(self) -> Iterator[tuple[Source, Value]]:
+        """Inputs that have another content now."""
+        for storage in self.storages:
+            source = storage.source
+            if source is not None and not source.is_constant and storage.value is not source.value:
+                yield source, storage.value
+
+
+def _make(op: Any) -> Value:
+    return make_node(op, ()).outputs[0]
+
+
+def is_constant(storage: Storage) -> bool:
+    """Whether it holds what it held from the beginning, and always will."""
+    return storage.value.is_constant or (storage.source is not None and storage.source.is_constant)
+
+
+def _is_dense(x: Geometry) -> bool:
+    return is_dense(x.shape, x.strides)

@@ -1,0 +1,191 @@
+"""What memory holds, as Values: while a program is written down, every array is a window of some storage.
+
+A Storage is a piece of memory and its newest content, a Value whose elements lie as `base` says. Arrays are known by
+their geometry only, so views of any making read and write the same content.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from weft.base.device import Device
+from weft.base.dtype import DType
+from weft.executor.planner import is_dense
+from weft.ops import functions as F
+from weft.ops.node import Value
+from weft.ops.types import TensorType
+
+__all__ = ["Geometry", "Overlap", "Storage", "Storages", "in_memory_order"]
+
+
+class Geometry(NamedTuple):
+    """Where an array lies: as native/bindings/scribe.h gives it. serial: of its memory, None: it has none."""
+
+    serial: int | None
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements
+    dtype: DType
+    device: Device
+    held: Any = None  # the memory itself, where it has to be kept
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.shape, self.dtype, self.device)
+
+    def extent(self) -> tuple[int, int]:
+        """Addresses of its first byte and of the one behind its last."""
+        if not self.size:
+            return self.address, self.address
+        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
+        item = self.dtype.itemsize
+        return self.address + low * item, self.address + (high + 1) * item
+
+    def flat(self) -> Geometry:
+        """All memory between its first and last element, as one row."""
+        first, end = self.extent()
+        return self._replace(address=first, shape=((end - first) // self.dtype.itemsize,), strides=(1,))
+
+    def same_window(self, other: Geometry) -> bool:
+        """Whether both mean the same elements in the same places; strides of sizes of 1 do not count."""
+        return (
+            self.address == other.address
+            and self.shape == other.shape
+            and self.dtype is other.dtype
+            and all(n == 1 or a == b for n, a, b in zip(self.shape, self.strides, other.strides, strict=True))
+        )
+
+
+class Overlap(Exception):
+    """Arrays share memory in a way that no graph describes."""
+
+
+class Storage:
+    """A piece of memory with a content. source: whatever its maker knows of where it came from."""
+
+    def __init__(self, base: Geometry, value: Value, source: Any = None) -> None:
+        self.base, self.value, self.source = base, value, source
+        self.first, self.end = base.extent()
+        self.written = False
+
+    def holds(self, x: Geometry) -> bool:
+        first, end = x.extent()
+        return self.first <= first and end <= self.end
+
+    def meets(self, x: Geometry) -> bool:
+        first, end = x.extent()
+        return first < self.end and self.first < end
+
+    def read(self, x: Geometry) -> Value:
+        """The content of the window x."""
+        if x.same_window(self.base):
+            return self.value
+        row = self.row()
+        if self.is_all(x):
+            lying, axes = in_memory_order(x)
+            return _permuted(_reshaped(row, lying), axes)
+        return F.as_strided(row, shape=x.shape, strides=x.strides, offset=self._offset(x))
+
+    def write(self, x: Geometry, value: Value) -> None:
+        """Make value, of x's type, the content of the window x."""
+        self.written = True
+        if x.same_window(self.base):
+            self.value = value
+            return
+        if self.is_all(x):
+            row = _permuted(value, _inverse(in_memory_order(x)[1]))
+        else:
+            row = F.put_strided(self.row(), value, shape=x.shape, strides=x.strides, offset=self._offset(x))
+        lying, axes = in_memory_order(self.base)
+        self.value = _permuted(_reshaped(row, lying), axes)
+
+    def row(self) -> Value:
+        """The content with its dimensions in the order in which they lie in memory."""
+        return _permuted(self.value, _inverse(in_memory_order(self.base)[1]))
+
+    def is_all(self, x: Geometry) -> bool:
+        """Whether the window has each element of the storage once."""
+        return (
+            x.size == self.base.size
+            and x.dtype is self.base.dtype
+            and x.extent() == (self.first, self.end)
+            and is_dense(x.shape, x.strides)
+        )
+
+    def _offset(self, x: Geometry) -> int:
+        if x.dtype is not self.base.dtype:
+            raise Overlap(f"memory of {self.base.dtype} is looked at as {x.dtype}")
+        distance = x.address - self.first
+        if distance % x.dtype.itemsize or not self.holds(x):
+            raise Overlap("arrays overlap in part")
+        return distance // x.dtype.itemsize
+
+
+class Storages:
+    """All memory that a program has met."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[Storage]] = {}
+
+    def __iter__(self) -> Iterator[Storage]:
+        return (storage for several in self._of.values() for storage in several)
+
+    def find(self, x: Geometry) -> Storage | None:
+        """The storage that the window lies in; raises Overlap if it lies there in part."""
+        for storage in self._of.get(x.serial or 0, ()):
+            if storage.holds(x):
+                return storage
+            if storage.meets(x):
+                raise Overlap("arrays that share memory in part were met one after the other")
+        return None
+
+    def knows(self, serial: int | None) -> bool:
+        """Whether some window of this memory was met."""
+        return serial in self._of
+
+    def add(self, x: Geometry, value: Value, source: Any = None) -> Storage:
+        """A storage of just this window, which has to be dense or flat."""
+        storage = Storage(x, value, source)
+        self._of.setdefault(x.serial or 0, []).append(storage)
+        return storage
+
+
+def in_memory_order(x: Geometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of a dense window: its sizes as they lie in memory, and the axes that make x of them.
+
+    >>> from weft.base.device import cpu
+    >>> from weft.base.dtype import float32
+    >>> in_memory_order(Geometry(1, 0, (2, 3, 4), (12, 1, 3), float32, cpu(0)))
+    ((2, 4, 3), (0, 2, 1))
+    """
+    order = sorted(range(len(x.shape)), key=lambda d: (-x.strides[d], d) if x.shape[d] != 1 else (0, d))
+    if any(n == 1 for n in x.shape):  # sizes of 1 stay where they are, as far as the others let them
+        order = _keep_ones(x, order)
+    return tuple(x.shape[d] for d in order), _inverse(order)
+
+
+def _keep_ones(x: Geometry, order: list[int]) -> list[int]:
+    rest = iter([d for d in order if x.shape[d] != 1])
+    return [d if n == 1 else next(rest) for d, n in enumerate(x.shape)]
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    inverse = [0] * len(order)
+    for place, axis in enumerate(order):
+        inverse[axis] = place
+    return tuple(inverse)
+
+
+def _permuted(x: Value, axes: tuple[int, ...]) -> Value:
+    return x if axes == tuple(range(len(axes))) else F.permute_dims(x, axes=axes)
+
+
+def _reshaped(x: Value, shape: Sequence[int]) -> Value:
+    return x if x.shape == tuple(shape) else F.reshape(x, shape=tuple(shape))

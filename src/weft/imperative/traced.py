@@ -1,0 +1,269 @@
+"""One program of a traced function: where its inputs come from, and what becomes of its outputs.
+
+A Find says where a call finds something: (kind, what, window), of kind "leaf" (a number among the call's leaves),
+"output" (of the program), "object" (itself), "python" (a function of the leaves); window: (offset, shape, strides) of
+an array, None: all of it. The native core interprets them (native/bindings/traced.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.structure import flatten
+from weft.executor.compile import compile_graph
+from weft.graph.graph import Graph, reads_of
+from weft.imperative.gradient import gradients, keep_gradient
+from weft.imperative.known_number import KnownNumber, KnownNumbers
+from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
+from weft.imperative.storages import Geometry, Overlap, Storage
+from weft.imperative.tensor import Tensor
+from weft.ops import functions as F
+from weft.ops.node import Value
+
+__all__ = ["Traced", "write_up"]
+
+Find = tuple[str, Any, Any]
+Guard = Callable[[list[Any]], bool]
+
+
+class Traced:
+    """A program of a traced function. graph: what it computes; plan: how."""
+
+    def __init__(self, graph: Graph, plan: Any, spec: dict[str, Any], kept: list[Any]) -> None:
+        self.graph, self.plan, self.spec = graph, plan, spec
+        self._kept = kept  # objects that the key knows by their identity
+
+    def memory_report(self) -> Any:
+        """Bytes of the memory plan by kind."""
+        return self.plan.recipe.memory_report()
+
+    def __str__(self) -> str:
+        return str(self.graph)
+
+
+def write_up(
+    name: str,
+    scribe: Scribe,
+    leaves: list[Any],
+    floats: KnownNumbers,
+    result: Any,
+    gradients_before: dict[int, tuple[Any, Tensor]],
+    surroundings: list[Any],
+) -> Traced:
+    """The program of what a scribe saw. Raises CannotWrite."""
+    inputs = _Inputs(scribe, leaves, floats, gradients_before)
+    outputs = _Outputs(scribe, inputs)
+    found, structure = flatten(result)
+    after = gradients()
+    changed = {
+        k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]
+    }
+    gone = [owner() for k, (owner, _) in gradients_before.items() if k not in after]
+    outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed.values()])
+    results = [outputs.find(leaf) for leaf in found]
+    effects: list[tuple[Find, Find]] = []
+    for reference, dx in changed.values():
+        find = outputs.find(dx)
+        if (owner := reference()) is not None:
+            effects.append((inputs.gradient_owner(owner), find))
+    effects += [(inputs.gradient_owner(x), ("object", None, None)) for x in gone if x is not None]
+
+    written = list(scribe.written_sources())
+    graph, sources, origins = _graph(scribe, outputs.values, written)
+    plan = compile_graph(graph, name, [_strides(s) for s in sources], len(outputs.values))
+    plain = len(found) == 1 and structure.kind is None
+    spec = {
+        "plan": plan,
+        "arrays": [inputs.array(source) for source in sources],
+        "numbers": [inputs.number(origin) for origin in origins],
+        "results": results,
+        "surroundings": surroundings,
+        "guard": inputs.guard(),
+        "build": None if plain else structure.build,
+        "effect": _effect(effects) if effects else None,
+        "elsewhere": inputs.elsewhere(sources) if written else set(),
+    }
+    return Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
+
+
+def _graph(
+    scribe: Scribe, results: Sequence[Value], written: Sequence[tuple[Source, Value]]
+) -> tuple[Graph, list[Source], list[int]]:
+    """The graph that gives the results, then what is written; its arrays and numbers by where they come from."""
+    wanted = [*results, *(value for _, value in written)]
+    alive = {id(node) for node in Graph([], wanted).nodes}
+    # What was drawn and not used: the stream of random numbers goes on as if it were.
+    wanted += [v for v in scribe.random if id(v.node) not in alive]
+    reached = Graph([], wanted)
+    used = {id(v) for node in reached.nodes for v in reads_of(node)} | {id(v) for v in wanted}
+    used |= {id(source.value) for source, _ in written}
+    sources = [s for s in scribe.sources if id(s.value) in used]
+    origins = [o for o, v in scribe.numbers.items() if id(v) in used]
+    place = {id(s.value): k for k, s in enumerate(sources)}
+    writes = {len(results) + k: place[id(source.value)] for k, (source, _) in enumerate(written)}
+    inputs = [*(s.value for s in sources), *(scribe.numbers[o] for o in origins)]
+    return Graph(inputs, wanted, writes), sources, origins
+
+
+def _strides(source: Source) -> tuple[int, ...]:
+    if source.window is not None:
+        return tuple(source.window[2])
+    return tuple(s // source.tensor.itemsize for s in source.tensor.strides)
+
+
+def _effect(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list[Any]], None]:
+    """Sets the gradients that the function set."""
+
+    def run(leaves: list[Any], outputs: list[Any]) -> None:
+        for owner, value in effects:
+            keep_gradient(look_up(owner, leaves), look_up(value, leaves, outputs))
+
+    return run
+
+
+def look_up(find: Find, leaves: list[Any], outputs: Sequence[Any] = ()) -> Any:
+    """What a Find finds."""
+    kind, what, window = find
+    if kind == "leaf":
+        found = leaves[what]
+    elif kind == "output":
+        found = outputs[what]
+    else:
+        found = what(leaves) if kind == "python" else what
+    return found if window is None else _core.window(found, *window)
+
+
+class _Inputs:
+    """How calls find what the program takes, and what has to hold for it."""
+
+    def __init__(
+        self,
+        scribe: Scribe,
+        leaves: list[Any],
+        floats: KnownNumbers,
+        before: dict[int, tuple[Any, Tensor]],
+    ) -> None:
+        self.scribe, self.leaves, self.floats, self.before = scribe, leaves, floats, before
+        self.arguments = {id(leaf): k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
+        self.float_leaves = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
+        self.owners = {id(dx): owner() for owner, dx in before.values()}
+        self.owned: dict[int, tuple[Find, bool]] = {}
+
+    def tensor(self, x: Tensor) -> Find:
+        """What was this tensor."""
+        number = self.arguments.get(id(x))
+        if number is not None:
+            return ("leaf", number, None)
+        owner = self.owners.get(id(x))
+        if owner is None:
+            return ("object", x, None)
+        find = self.gradient_owner(owner)
+        return ("python", lambda leaves: look_up(find, leaves).grad, None)
+
+    def gradient_owner(self, x: Tensor) -> Find:
+        """A tensor whose grad matters: the program is for one that has one at the beginning, or for one that has
+        none."""
+        find = self.tensor(x)
+        self.owned.setdefault(id(x), (find, id(x) in self.before))
+        return find
+
+    def array(self, source: Source) -> Find:
+        kind, what, _ = self.tensor(source.tensor)
+        return (kind, what, source.window)
+
+    def number(self, origin: int) -> Find:
+        if origin <= len(self.float_leaves):
+            return ("leaf", self.float_leaves[origin - 1], None)
+        return ("python", self.compute(self.floats.computes[origin]), None)
+
+    def compute(self, function: Callable[[list[float]], Any]) -> Callable[[list[Any]], Any]:
+        """A function of a call's floats as one of its leaves."""
+        places = self.float_leaves
+        return lambda leaves: function([leaves[k] for k in places])
+
+    def guard(self) -> Guard | None:
+        """That gradients are there as they were, and numbers that Python looked at are what they were."""
+        numbers = [(self.compute(function), value) for function, value in self.floats.guards]
+        owned = list(self.owned.values())
+        if not numbers and not owned:
+            return None
+
+        def holds(leaves: list[Any]) -> bool:
+            return all(compute(leaves) == value for compute, value in numbers) and all(
+                (look_up(find, leaves).grad is not None) == had for find, had in owned
+            )
+
+        return holds
+
+    def elsewhere(self, sources: Sequence[Source]) -> set[int]:
+        """The memory that was not an argument's, by serial; arguments at later calls must not lie there."""
+        found = {_core.geometry(s.tensor)[0] for s in sources if id(s.tensor) not in self.arguments}
+        if any(_core.geometry(x)[0] in found for x in self.leaves if isinstance(x, Tensor)):
+            raise CannotWrite("an argument shares memory with an array found elsewhere", users_line())
+        return found
+
+
+class _Outputs:
+    """What the program gives, and how results are found in it. values: its outputs."""
+
+    def __init__(self, scribe: Scribe, inputs: _Inputs) -> None:
+        self.scribe, self.inputs = scribe, inputs
+        self.values: list[Value] = []
+        self._shared: set[int] = set()  # storages of which several arrays are shown
+        self._whole: dict[int, int] = {}  # the output that has all of such a storage
+        self._found: dict[int, Find] = {}
+
+    def share(self, shown: Sequence[Tensor]) -> None:
+        """Note which arrays lie in the same memory: they will lie in one output, too."""
+        seen: set[int] = set()
+        for x in {id(x): x for x in shown}.values():
+            storage = self.storage(x)
+            if storage is not None:
+                (self._shared if id(storage) in seen else seen).add(id(storage))
+
+    def storage(self, x: Tensor) -> Storage | None:
+        geometry = _core.geometry(x)
+        try:
+            self.scribe.met(x, geometry)
+            return self.scribe.storages.find(Geometry(*geometry))
+        except Overlap as problem:
+            raise CannotWrite(str(problem), users_line()) from None
+
+    def find(self, leaf: Any) -> Find:
+        """How a call finds what was this result."""
+        if isinstance(leaf, KnownNumber):
+            return ("python", self.inputs.compute(leaf.compute), None)
+        if not isinstance(leaf, Tensor):
+            return ("object", leaf, None)
+        found = self._found.get(id(leaf))
+        if found is None:
+            found = self._found[id(leaf)] = self.array(leaf)
+        return found
+
+    def array(self, x: Tensor) -> Find:
+        geometry = Geometry(*_core.geometry(x))
+        storage = self.storage(x)
+        if storage is None:
+            return ("object", x, None)
+        source = storage.source
+        if (
+            source is not None and not source.is_constant
+        ):  # memory from outside: the array itself, or a view of it
+            kind, what, _ = self.inputs.tensor(source.tensor)
+            if x is source.tensor:
+                return (kind, what, None)
+            return (kind, what, self.window(geometry, _core.geometry(source.tensor)[1]))
+        if id(storage) not in self._shared:
+            self.values.append(storage.read(geometry))
+            return ("output", len(self.values) - 1, None)
+        number = self._whole.get(id(storage))
+        if number is None:
+            number = self._whole[id(storage)] = len(self.values)
+            self.values.append(F.reshape(storage.row(), shape=(-1,)))
+        return ("output", number, self.window(geometry, storage.first))
+
+    @staticmethod
+    def window(x: Geometry, start: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        return (x.address - start) // x.dtype.itemsize, x.shape, x.strides

@@ -1,0 +1,87 @@
+"""New arrays in graphs: what the functions of weft.imperative.creation mean there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from weft.base.dtype import DType, float32, int64
+from weft.expr import scalar as e
+from weft.expr.kernel import Each, Store
+from weft.ops.kernels import Loop
+from weft.ops.op import Op, op
+from weft.ops.oracle import np
+from weft.ops.samples import Sample
+from weft.ops.types import TensorType
+
+
+class Creation(Op):
+    """Base of operators without inputs."""
+
+    family: ClassVar[str] = "creation"
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    shape: tuple[int, ...]
+
+    def loop(self, value: e.Scalar, *numbers: Any) -> Loop:
+        """Every element is this."""
+        return Loop(0, (Each((Store(0, value),)),), numbers=numbers)
+
+
+@op
+class Full(Creation):
+    """Every element is value, converted to dtype."""
+
+    value: bool | int | float = 0
+    dtype: DType = float32
+
+    def infer(self) -> TensorType:
+        return TensorType(self.shape, self.dtype)
+
+    def kernels(self) -> Iterator[Loop]:  # type: ignore[override]
+        yield self.loop(e.constant(self.value, self.dtype.name))
+
+    def vjp(self, dy: Any) -> Any:
+        return ()
+
+    def reference(self) -> Any:
+        return np.full(self.shape, self.value, self.dtype.numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(shape=(2, 3), value=1.5)
+        yield Sample(shape=(), value=-3, dtype="int8")
+        yield Sample(shape=(0, 2), value=True, dtype="bool")
+
+
+@op
+class Stepped(Creation):
+    """start + i step along the first dimension, repeated along the others."""
+
+    start: bool | int | float = 0
+    step: bool | int | float = 1
+    dtype: DType = int64
+
+    def infer(self) -> TensorType:
+        return TensorType(self.shape, self.dtype)
+
+    def kernels(self) -> Iterator[Loop]:  # type: ignore[override]
+        kind = "float64" if self.dtype.kind == "float" else "int64"
+        place = e.cast(e.index(0), kind)
+        value = e.constant(self.start, kind) + place * e.constant(self.step, kind)
+        yield self.loop(e.cast(value, self.dtype.name))
+
+    def vjp(self, dy: Any) -> Any:
+        return ()
+
+    def reference(self) -> Any:
+        kind = np.float64 if self.dtype.kind == "float" else np.int64
+        steps = self.start + np.arange(self.shape[0], dtype=kind) * self.step
+        column = steps.astype(self.dtype.numpy).reshape(-1, *(1,) * (len(self.shape) - 1))
+        return np.broadcast_to(column, self.shape).copy()
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(shape=(4,))
+        yield Sample(shape=(3, 2), start=1.5, step=-0.25, dtype="float32")
+        yield Sample(shape=(0,), dtype="int8")

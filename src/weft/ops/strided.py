@@ -1,0 +1,152 @@
+"""Parts of an array by offset, sizes and strides: what views mean in a graph, however they were made.
+
+Offsets and strides count elements of x as if it were row-major, whatever its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from weft.base.errors import ShapeError
+from weft.ops import functions as F
+from weft.ops.creation import Stepped
+from weft.ops.kernels import Parts, View
+from weft.ops.op import Op, op
+from weft.ops.oracle import np
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType
+
+
+class Strided(Op):
+    """Base: a window of x, element i... of which is x's element offset + sum of i * strides."""
+
+    family: ClassVar[str] = "shape"
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    def check(self) -> None:
+        if len(self.shape) != len(self.strides):
+            raise ShapeError(f"{self.name}: {len(self.shape)} sizes, but {len(self.strides)} strides")
+
+    def require_inside(self, x: TensorType) -> None:
+        """Raise ShapeError if the window reaches beyond x."""
+        if 0 in self.shape:
+            return
+        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        low = self.offset + sum(r for r in reach if r < 0)
+        high = self.offset + sum(r for r in reach if r > 0)
+        if low < 0 or high >= x.size:
+            raise self.fail(ShapeError, f"elements {low}..{high} do not lie inside", x=x)
+
+    def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> Any:
+        """The window of an array that lies so; None if it is not row-major."""
+        step = 1
+        for n, s in zip(reversed(shape), reversed(strides), strict=True):
+            if n != 1 and s != step:
+                return None
+            step *= n
+        return self.shape, self.strides, self.offset
+
+    def window(self, x: Any) -> Any:
+        """The window of a contiguous NumPy array, sharing its memory."""
+        steps = tuple(s * x.itemsize for s in self.strides)
+        flat = x.reshape(-1)[self.offset :]
+        return np.lib.stride_tricks.as_strided(flat, self.shape, steps)
+
+    def distinct(self) -> bool:
+        """Whether no element of x is in the window twice."""
+        step = 1
+        for s, n in sorted((abs(s), n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1):
+            if s < step:
+                return False
+            step = s * n
+        return True
+
+    @classmethod
+    def windows(cls) -> Iterator[dict[str, Any]]:
+        """Windows of twelve elements, for samples."""
+        yield {"shape": (2, 3), "strides": (6, 2), "offset": 1}
+        yield {"shape": (4, 3), "strides": (1, 4), "offset": 0}
+        yield {"shape": (3,), "strides": (-4,), "offset": 11}
+        yield {"shape": (), "strides": (), "offset": 5}
+        yield {"shape": (0, 2), "strides": (1, 1), "offset": 0}
+
+
+@op
+class AsStrided(Strided):
+    """A window of x."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_inside(x)
+        return x.like(self.shape)
+
+    def kernels(self, x: TensorType) -> Iterator[View]:  # type: ignore[override]
+        yield View(self.see)
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        nothing = F.multiply(x, 0)
+        if self.distinct():
+            return F.put_strided(nothing, dy, **self.values())
+        # Elements that are in the window several times collect several gradients.
+        places: Any = self.offset
+        for d, (n, s) in enumerate(zip(self.shape, self.strides, strict=True)):
+            column = (n,) + (1,) * (len(self.shape) - 1 - d)
+            steps = dy.__weft_apply__(Stepped, (), {"shape": column, "step": s})
+            places = F.add(steps, places)
+        flat = F.index_put(F.reshape(nothing, shape=(-1,)), dy, places, axes=(0,), position=0, mode="add")
+        return F.reshape(flat, shape=x.shape)
+
+    def reference(self, x: Any) -> Any:
+        return self.window(np.ascontiguousarray(x)).copy()
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for window in cls.windows():
+            yield Sample(arrays((3, 4)), **window)
+        yield Sample(arrays((3, 4)), shape=(3, 2, 2), strides=(4, 0, 1), offset=1)
+        yield Sample(arrays((8,)), shape=(4, 3), strides=(1, 1))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "do not lie inside", Sample(arrays((3,)), shape=(2,), strides=(3,))
+        yield ShapeError, "2 sizes, but 1 strides", Sample(arrays((3,)), shape=(2, 1), strides=(3,))
+
+
+@op
+class PutStrided(Strided):
+    """x, but the elements of a window are those of value, converted to x's type."""
+
+    def infer(self, x: TensorType, value: TensorType) -> TensorType:
+        self.require_inside(x)
+        if value.shape != self.shape:
+            raise self.fail(ShapeError, f"value does not fit the shape {self.shape}", x=x, value=value)
+        return x.like()
+
+    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+        yield Parts(((0, lambda shape, strides: (shape, strides, 0)), (1, self.see)))
+
+    def vjp(self, x: Any, value: Any, dy: Any) -> Any:
+        if not self.distinct():
+            raise NotImplementedError(f"{self.name}: no gradient where an element is written twice")
+        rest = F.put_strided(dy, F.multiply(value, 0), **self.values())
+        own = value.dtype.kind == "float"
+        return rest, F.cast(F.as_strided(dy, **self.values()), dtype=value.dtype) if own else None
+
+    def reference(self, x: Any, value: Any) -> Any:
+        y = np.array(x, order="C")
+        self.window(y)[...] = value
+        return y
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for window in cls.windows():
+            yield Sample(arrays((3, 4)), arrays(window["shape"]), **window)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        window: dict[str, Any] = {"shape": (2,), "strides": (1,)}
+        yield ShapeError, "value does not fit", Sample(arrays((3,)), arrays((3,)), **window)
