@@ -15,12 +15,16 @@ namespace {
 constexpr auto kLate = std::chrono::microseconds(30);  // longer than an interrupt takes
 constexpr auto kCrowded = std::chrono::milliseconds(50);
 std::atomic<Clock::rep> crowded_until{0};
+std::atomic<bool> always{false};
 
 }  // namespace
 
 bool spinning_pays(Clock::time_point now) noexcept {
-  return now.time_since_epoch().count() >= crowded_until.load(std::memory_order_relaxed);
+  return now.time_since_epoch().count() >= crowded_until.load(std::memory_order_relaxed) ||
+         always.load(std::memory_order_relaxed);
 }
+
+void spin_always(bool on) noexcept { always.store(on, std::memory_order_relaxed); }
 
 void machine_is_crowded() noexcept {
   crowded_until.store((Clock::now() + kCrowded).time_since_epoch().count(), std::memory_order_relaxed);

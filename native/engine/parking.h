@@ -33,6 +33,7 @@ inline void cpu_relax() noexcept {
 // sleep instead, which earns a thread its turn sooner.
 bool spinning_pays(Clock::time_point now) noexcept;
 void machine_is_crowded() noexcept;
+void spin_always(bool on) noexcept;  // crowded or not; for tests
 // Lets other threads have this core. before: when the caller last looked at the clock; returns what it says
 // now.
 Clock::time_point give_way(Clock::time_point before) noexcept;

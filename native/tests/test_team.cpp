@@ -17,6 +17,7 @@ namespace {
 class Lenders {
  public:
   explicit Lenders(int count) {
+    spin_always(true);
     for (int i = 0; i < count; ++i)
       threads_.emplace_back([this] {
         while (!stop_.load()) lend_to_team(stop_);
@@ -113,6 +114,7 @@ TEST(team_errors_of_lent_threads_reach_the_caller) {
 
 TEST(team_lent_threads_leave_when_told) {
   set_team_size(2);
+  spin_always(true);
   std::atomic<bool> told{false};
   std::atomic<int> after{0};
   for (int round = 0; round < 20; ++round) {
@@ -134,6 +136,7 @@ TEST(team_lent_threads_leave_when_told) {
 
 TEST(team_lending_ends_at_its_deadline) {
   set_team_size(2);
+  spin_always(true);
   std::atomic<bool> never{false}, ended{false};
   std::thread lender([&] {
     lend_to_team(never, Clock::now() + std::chrono::milliseconds(5));
@@ -149,18 +152,29 @@ TEST(team_lending_ends_without_regions) {
   lend_to_team(never);
 }
 
-TEST(team_is_lent_threads_that_wait_for_wide_work) {
+TEST(team_is_lent_nothing_on_a_crowded_machine) {
   set_team_size(2);
+  machine_is_crowded();
+  CHECK(!spinning_pays(Clock::now()));
+  CHECK(spinning_pays(Clock::now() + std::chrono::seconds(1)));
+  const std::atomic<bool> never{false};
+  lend_to_team(never, kNever);
+}
+
+TEST(team_is_lent_threads_that_wait_for_wide_work) {
+  set_team_size(3);  // a place for a helper and one for the waiting thread
+  spin_always(true);
   auto engine = make_engine();
   Variable x(engine);
   const auto waiting = std::this_thread::get_id();
   std::atomic<int> by_waiting{0};
-  for (const auto limit = Clock::now() + std::chrono::seconds(20); by_waiting.load() == 0;) {
+  for (const auto limit = Clock::now() + std::chrono::seconds(30); by_waiting.load() == 0;) {
     push(*engine,
          [&](RunContext&) {
            parallel_for(16, 1, [&](int64_t, int64_t) {
-             by_waiting += std::this_thread::get_id() == waiting;
-             spin_us(20);
+             if (std::this_thread::get_id() == waiting) ++by_waiting;
+             for (int i = 0; i < 10 && by_waiting.load() == 0; ++i)
+               std::this_thread::sleep_for(std::chrono::milliseconds(1));
            });
          },
          {}, {x}, {.queue = QueueKind::wide});
