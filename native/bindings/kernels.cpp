@@ -88,6 +88,10 @@ void bind_kernels(nb::module_& m) {
       "kernel_masked_assign", [] { return PyKernel{make_masked_assign()}; },
       "x, mask, values[number] -> y (may be x).");
   m.def(
+      "kernel_check_labels",
+      [](std::string function) { return PyKernel{make_check_labels(std::move(function))}; },
+      nb::arg("function"), "integers -> int64. Parameters: classes, ignored.");
+  m.def(
       "kernel_searchsorted", [](bool right) { return PyKernel{make_searchsorted(right)}; },
       nb::arg("right") = false, "sorted[.., n], values[.., m] -> int64[.., m].");
   m.def(

@@ -119,6 +119,17 @@ Ref<const Program> make_program(const Description& spec) {
 }  // namespace
 
 void bind_program(nb::module_& m) {
+  Program::host = {[]() noexcept {
+                     if (python_is_ending()) return Program::Site{};
+                     const WithGil gil;
+                     const Site site = Site::here();
+                     return Program::Site{site.code, site.instruction};
+                   },
+                   [](const Program::Site& site) noexcept {
+                     if (python_is_ending()) return std::string();
+                     const WithGil gil;
+                     return Site{static_cast<PyObject*>(site.place), site.detail}.text();
+                   }};
   nb::class_<PyKernel>(m, "Kernel", "A computation on memory that native code runs.");
   nb::class_<PyPlan>(m, "Plan", "A program, and what it was made from.")
       .def_prop_ro(

@@ -5,6 +5,7 @@
 // (indices) are checked here, before anything is written.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "program/kernel.h"
@@ -65,6 +66,9 @@ Ref<Kernel> make_masked_select();
 // may be the same memory as x; a stride of 0 puts one value everywhere. One type for x, values and y.
 Ref<Kernel> make_masked_assign();
 
+// labels -> int64 y of their shape. Parameters: classes, ignored (int64). IndexError for a label that is
+// neither in 0..classes-1 nor `ignored`; `function` is whose it is.
+Ref<Kernel> make_check_labels(std::string function);
 // sorted[.., n], values[.., m] -> int64[.., m]: where each value would be inserted along the last axis,
 // before (or behind, if `right`) its equals. One type; sorted ascending, NaN last. One line for all values:
 // strides 0.

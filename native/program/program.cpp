@@ -75,6 +75,9 @@ bool same_elements(const Tensor& a, const Tensor& b) noexcept {
 
 }  // namespace
 
+Program::Host Program::host{[]() noexcept { return Site{}; },
+                            [](const Site&) noexcept { return std::string(); }};
+
 // A launch that has not been queued: it reads the caller's arrays.
 struct Program::Run {
   const Program* program;
@@ -91,6 +94,7 @@ struct Program::KeptRun {
   std::vector<const Tensor*> pointers;  // to them
   std::vector<uint64_t> slots;
   std::vector<int64_t> registers;
+  Site site;
 
   // The one that the state of an operation points to.
   static KeptRun* in(const void* state) noexcept { return *static_cast<KeptRun* const*>(state); }
@@ -104,7 +108,7 @@ const TaskType Program::kRunType{
     [](void*) noexcept {},
     nullptr,
     [](const void* state) noexcept { return static_cast<const Run*>(state)->program->name; },
-    [](const void*) noexcept { return std::string(); },
+    [](const void*) noexcept { return host.text(host.here()); },  // on the thread that launches, still there
     nullptr,
     keep};
 
@@ -118,7 +122,7 @@ const TaskType Program::kKeptType{
     [](void* state) noexcept { delete KeptRun::in(state); },
     nullptr,
     [](const void* state) noexcept { return KeptRun::in(state)->program->name; },
-    [](const void*) noexcept { return std::string(); },
+    [](const void* state) noexcept { return host.text(KeptRun::in(state)->site); },
     nullptr};
 
 void Program::keep(Op& op) {
@@ -126,6 +130,7 @@ void Program::keep(Op& op) {
   const Program& program = *run.program;
   auto kept = std::make_unique<KeptRun>();
   kept->program = Ref<const Program>(&program);
+  kept->site = host.here();
   const auto count = static_cast<size_t>(program.inputs_);
   kept->tensors.reserve(count + program.outputs.size());
   for (size_t k = 0; k < count; ++k) kept->tensors.push_back(run.inputs[k] ? *run.inputs[k] : Tensor());

@@ -48,6 +48,17 @@ class Program final : public Counted<Program> {
   // What of an input is looked at; shown: nothing here, but an output is a view of its elements.
   enum class Use : uint8_t { nothing, geometry, shown, data };
 
+  // The line of the host language that launches, for messages; what its binding sets, once.
+  struct Site {
+    void* place = nullptr;
+    int detail = 0;
+  };
+  struct Host {
+    Site (*here)() noexcept;
+    std::string (*text)(const Site& site) noexcept;
+  };
+  static Host host;
+
   // Parameters of kernels, 8 bytes each, in the kernel's type: a number given at the call, a register, a
   // constant.
   struct Slot {

@@ -577,6 +577,9 @@ def kernel_masked_select() -> Kernel:
 def kernel_masked_assign() -> Kernel:
     """x, mask, values[number] -> y (may be x)."""
 
+def kernel_check_labels(function: str) -> Kernel:
+    """integers -> int64. Parameters: classes, ignored."""
+
 def kernel_searchsorted(right: bool = False) -> Kernel:
     """sorted[.., n], values[.., m] -> int64[.., m]."""
 

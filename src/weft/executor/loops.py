@@ -17,6 +17,7 @@ from weft.ops.types import TensorType
 __all__ = ["LoopStep", "Place", "loop_kernel"]
 
 Scalar = e.Scalar
+NOTHING, GEOMETRY, SHOWN, DATA = range(4)  # Program::Use, what of an input is looked at
 OUTPUTS = 1000  # load(OUTPUTS + j) is output j, while it is not known how many inputs come before it
 
 
@@ -102,7 +103,7 @@ class LoopStep:
         inputs = len(operands.values)
         for value in self.inputs:
             if value is not None and id(value) in lowering.places:
-                lowering.use(value, 1)
+                lowering.use(value, GEOMETRY)
         made: list[int] = []
         for j, value in enumerate(self.outputs):
             place = outputs[j] if outputs else lowering.output(value, like=self.like(operands, value))
@@ -220,7 +221,7 @@ class Operands:
         return e.load(self.operand(value), dtype)
 
     def operand(self, value: Value) -> int:
-        self.lowering.use(value, 2)
+        self.lowering.use(value, DATA)
         for k, known in enumerate(self.values):
             if known is value:
                 return k

@@ -24,7 +24,7 @@ from typing import Any
 from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DTYPES, DType, as_dtype
-from weft.executor.loops import LoopStep, Place, without_rows
+from weft.executor.loops import DATA, GEOMETRY, NOTHING, SHOWN, LoopStep, Place, without_rows
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph, reads_of
@@ -35,7 +35,6 @@ from weft.ops.types import TensorType
 
 __all__ = ["Recipe", "make_plan"]
 
-NOTHING, GEOMETRY, SHOWN, DATA = range(4)  # Program::Use
 OPERANDS = 16  # of a loop that others were merged into
 
 
