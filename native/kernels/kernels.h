@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/kernel.h"
+#include "storage/random.h"
 
 namespace weft {
 
@@ -53,6 +54,9 @@ Ref<Kernel> make_dropout(bool mask);
 // p (float, broadcast) -> y of any type: 1 with probability p, else 0. Parameters: key, stream, offset of as
 // many positions.
 Ref<Kernel> make_bernoulli();
+// -> y: random numbers, as storage/random.h defines them. Parameters: key, stream, offset, and the limits or
+// mean and deviation: float64, of integers int64.
+Ref<Kernel> make_random_fill(Draw kind);
 
 // Masks are of any type: true is what is not 0. Where a size depends on the mask, the caller has counted, and
 // ValueError says that the numbers differ.

@@ -562,6 +562,15 @@ def kernel_attention_backward(causal: bool, mask: bool, portable: bool = False) 
 def kernel_dropout(mask: bool = False) -> Kernel:
     """x -> y, [mask]. Parameters: key, stream, offset, p (float64)."""
 
+def kernel_random_uniform() -> Kernel:
+    """-> y. Parameters: key, stream, offset, low, high (float64)."""
+
+def kernel_random_normal() -> Kernel:
+    """-> y. Parameters: key, stream, offset, mean, std (float64)."""
+
+def kernel_random_integers() -> Kernel:
+    """-> y. Parameters: key, stream, offset, low, high (int64)."""
+
 def kernel_bernoulli() -> Kernel:
     """p -> y. Parameters: key, stream, offset."""
 
