@@ -1,6 +1,7 @@
 // program.cpp: kernels, loops and programs for Python.
 #include "bindings/program.h"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include "program/loop.h"
@@ -102,8 +103,8 @@ Ref<const Program> make_program(const Description& spec) {
     p.slots.push_back(slot);
   }
   for (nb::handle item : spec["steps"])
-    p.steps.push_back(
-        {nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]), nb::cast<int>(item[2])});
+    p.steps.push_back({nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]),
+                       nb::cast<int>(item[2]), nb::cast<std::vector<std::pair<int, int>>>(item[3])});
   for (nb::handle item : spec["randoms"]) {
     const auto kind = nb::cast<std::string>(item[0]);
     p.randoms.push_back({kind == "uniform"    ? Draw::uniform

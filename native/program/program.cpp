@@ -183,6 +183,11 @@ void Program::finish() {
     output.in_place = loop && loop->form().row_axes == 0 && !loop->form().fixed;
     for (size_t t = step + (output.in_place ? 1 : 0); t < steps.size(); ++t)
       output.read_late.insert(output.read_late.end(), reads[t].begin(), reads[t].end());
+    for (const auto& [from, to] : steps[step].in_place)
+      if (to == output.value && from < inputs_) {  // that one mention of the input does not count
+        output.in_place = true;
+        output.read_late.erase(std::ranges::find(output.read_late, from));
+      }
     std::ranges::sort(output.read_late);
     output.read_late.erase(std::ranges::unique(output.read_late).begin(), output.read_late.end());
   }

@@ -71,6 +71,7 @@ class Program final : public Counted<Program> {
     Ref<Kernel> kernel;
     std::vector<int> operands;  // values
     int first_slot = 0;
+    std::vector<std::pair<int, int>> in_place{};  // values it reads and writes that may be the same memory
   };
   struct Output {
     int value;
@@ -78,8 +79,8 @@ class Program final : public Counted<Program> {
     bool flexible = false;  // may be written with any strides
 
     int step = -1;               // the last one that writes it; filled by finish
-    bool in_place = false;       // that step reads an element only to write that of the same position
-    std::vector<int> read_late;  // inputs that later steps read, or, if not in_place, that one
+    bool in_place = false;       // that step may read the very elements that it writes
+    std::vector<int> read_late;  // inputs that later steps read, or that one, unless in_place covers them
   };
   // Positions of random numbers that a run takes, written to three slots: key, stream, offset.
   struct Random {

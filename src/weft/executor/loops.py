@@ -119,7 +119,7 @@ class LoopStep:
         )
         first = lowering.add_slots(operands.numbers)
         numbers = [lowering.places[id(v)].number for v in operands.values]
-        lowering.steps.append((kernel, [*numbers, *made], first))
+        lowering.steps.append((kernel, [*numbers, *made], first, []))
         lowering.texts.append(f"loop {self.text}")
 
     def like(self, operands: Operands, value: Value) -> int:

@@ -414,7 +414,9 @@ class _Lowering:
             operands.append(None if place is None else place.number)
         chosen = range(len(operands)) if choice.order is None else choice.order
         first_slot = self.add_slots(choice.numbers, op, inputs)
-        self.steps.append((kernel, [n for k in chosen if (n := operands[k]) is not None], first_slot))
+        shared = [(operands[i], operands[len(inputs) + j]) for i, j in choice.in_place]
+        given = [n for k in chosen if (n := operands[k]) is not None]
+        self.steps.append((kernel, given, first_slot, shared))
         self.wide |= choice.wide
         self.texts.append(f"native {op!r}")
         return True
