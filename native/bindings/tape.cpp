@@ -44,6 +44,7 @@ Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, uint64_t hidden) {
   for (size_t j = 0; j < plan->program->outputs.size(); ++j)
     given.append(nb::bool_(j < static_cast<size_t>(plan->visible) || (hidden >> j & 1)));
   ++OperatorFunction::planner_calls;
+  const BelowLayers below;
   nb::object made = nb::handle(backward_planner)(nb::handle(plan->recipe), flags, given);
   Ref<Plan> backward = made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
   plan->backwards.push_back({wanted, hidden, backward});
@@ -172,11 +173,16 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
     }
   }
   if (scribe) {
-    {
+    bool left_out = false;
+    if (scribe->defers()) {
+      plan->program->prepare({tensors, inputs.size()}, destinations, outputs);
+      left_out = report_launch(*plan, inputs, numbers, results);
+    }
+    if (!left_out) {
       const Unobserved quiet;
       plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
     }
-    report_launch(*plan, inputs, numbers, results);
+    if (!scribe->defers()) report_launch(*plan, inputs, numbers, results);
   } else {
     plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
   }
@@ -478,6 +484,19 @@ void bind_tape(nb::module_& m) {
     tracked.node = before.node;
     tracked.index = before.index;
   });
+  // Whether only operators may do what happens to x, because it is recorded or a layer wants to see it.
+  m.def("by_operators", [](nb::handle x) {
+    tensor_of(x, "by_operators");
+    return by_operators(x.ptr());
+  });
+  // What an answer computed from x holds for: (the number of its past, 0 while nothing is recorded; how often
+  // it was written).
+  m.def("state_of", [](nb::handle x) {
+    const Tensor& tensor = tensor_of(x, "state_of");
+    const TapeNode* node = tracked_of(x.ptr()).node.get();
+    return nb::make_tuple(node && recording() ? node->number : 0,
+                          tensor.chunk->writes.load(std::memory_order_relaxed));
+  });
   m.def("is_tracked", [](nb::handle x) {
     tensor_of(x, "is_tracked");
     return static_cast<bool>(tracked_of(x.ptr()).node);
@@ -497,6 +516,7 @@ void bind_tape(nb::module_& m) {
       "backward",
       [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph) {
         const PythonEntry entry;
+        const BelowLayers below;
         const NotRecording off(!create_graph);
         std::vector<const Tracked*> from, with;
         std::vector<nb::object> kept;

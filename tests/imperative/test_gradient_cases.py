@@ -64,3 +64,16 @@ def test_a_gradient_that_is_an_input():
     half_square = HalfSquareOfTests.make_function()
     slope = wf.grad(lambda x: half_square(x + 0).sum())(wf.tensor([1.0, 2.0]))
     assert slope.numpy().tolist() == [1.0, 2.0]
+
+
+def test_the_gradient_of_a_view_whose_own_gradient_lies_otherwise():
+    """A backward plan that is but a view, made for the strides of the forward result, given transposed memory."""
+    x = wf.zeros(6)
+    c = wf.tensor([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    for view in (
+        lambda x: F.reshape(x, (2, 3)),
+        lambda x: x.reshape(2, 3),
+        lambda x: F.flatten(x.reshape(2, 3, 1), 1),
+    ):
+        dx = wf.grad(lambda x, view=view: (F.permute_dims(view(x), (1, 0)) * c).sum())(x)
+        assert dx.numpy().tolist() == [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]

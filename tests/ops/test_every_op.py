@@ -81,6 +81,28 @@ def test_value(cls, request):
 
 
 @every_operator
+def test_through_a_layer(cls, request):
+    """A transformation gets the call as one operator and its inputs, and op(*args) is that call again."""
+
+    class Layer(wf.Transformation):
+        def emit(self, op, args):
+            calls.append((op, args))
+            return op(*args)
+
+    for case in some(request, f"layer {cls.name}", cases(cls), 3):
+        calls = []
+        plain = case.call(tensors(case.arrays))
+        with Layer():
+            got = case.call(tensors(case.arrays))
+        assert calls[0][0].name == cls.name
+        assert len(calls[0][1]) == len(case.node.inputs)
+        for y, p in zip(got, plain, strict=True):
+            assert (y.shape, y.strides, y.dtype) == (p.shape, p.strides, p.dtype)
+        if not case.random:
+            assert_same(got, plain, repr(case))
+
+
+@every_operator
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(cls, layout, request):
     for case in some(request, f"{layout} {cls.name}", cases(cls), 2):

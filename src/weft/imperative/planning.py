@@ -6,12 +6,10 @@ of inputs whose gradients are wanted; from then on native code replays.
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft import _core
 from weft.base.errors import DeviceError
+from weft.base.typing import Any
 from weft.executor.planner import Recipe, is_dense, make_plan, row_major
-from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.op import Op
@@ -80,6 +78,8 @@ def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
 
     given: for each output whether its gradient comes in. Inputs: the plan's arrays, its outputs, and those gradients.
     """
+    from weft.graph.gradient import backward_graph  # not before the first gradient
+
     graph = recipe.graph
     flags = iter(wanted)
     wants = [False if v.type.weak else next(flags) for v in graph.inputs]

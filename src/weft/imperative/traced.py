@@ -1,13 +1,13 @@
 """One program of a traced function: where its inputs come from, and what becomes of its outputs.
 
-A Find says where a call finds something: (kind, what, window), of kind "leaf" (a number among the call's leaves), "output" (of
-the program), "object" (itself), "python" (a function of the leaves); window: (offset, shape, strides) of an array, None: all of
-it. The native core interprets them (native/bindings/traced.cpp).
+A Find says where a call finds something: (kind, what, window), of kind "leaf" (a number among the call's leaves),
+"output" (of the program), "object" (itself), "python" (a function of the leaves); window: (offset, shape, strides) of
+an array, None: all of it. The native core interprets them (native/bindings/traced.cpp).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft import _core
@@ -34,6 +34,7 @@ class Traced:
     def __init__(self, graph: Graph, plan: Any, spec: dict[str, Any], kept: list[Any]) -> None:
         self.graph, self.plan, self.spec = graph, plan, spec
         self._kept = kept  # objects that the key knows by their identity
+        self.shown: set[int] = set()  # memory that the first call gave to the caller, by serial
 
     def memory_report(self) -> Any:
         """Bytes of the memory plan by kind."""
@@ -57,12 +58,17 @@ def write_up(
     outputs = _Outputs(scribe, inputs)
     found, structure = flatten(result)
     after = gradients()
-    changed = {k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]}
+    changed = {
+        k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]
+    }
     gone = [owner() for k, (owner, _) in gradients_before.items() if k not in after]
     outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed.values()])
     results = [outputs.find(leaf) for leaf in found]
-    effects = [(owner(), outputs.find(dx)) for owner, dx in changed.values()]
-    effects = [(inputs.gradient_owner(x), find) for x, find in effects if x is not None]
+    effects: list[tuple[Find, Find]] = []
+    for reference, dx in changed.values():
+        find = outputs.find(dx)
+        if (owner := reference()) is not None:
+            effects.append((inputs.gradient_owner(owner), find))
     effects += [(inputs.gradient_owner(x), ("object", None, None)) for x in gone if x is not None]
 
     written = list(scribe.written_sources())
@@ -75,12 +81,21 @@ def write_up(
         "numbers": [inputs.number(origin) for origin in origins],
         "results": results,
         "surroundings": surroundings,
+        "watched": _watched(scribe.dependences.values()),
         "guard": inputs.guard(),
         "build": None if plain else structure.build,
         "effect": _effect(effects) if effects else None,
         "elsewhere": inputs.elsewhere(sources) if written else set(),
     }
-    return Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
+    made = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
+    made.shown = outputs.shown
+    return made
+
+
+def _watched(things: Iterable[Any]) -> Callable[[], bool] | None:
+    """Whether the things that a program depends on are as they are now."""
+    states = [(thing, thing.__weft_state__()) for thing in things]
+    return (lambda: all(thing.__weft_state__() == state for thing, state in states)) if states else None
 
 
 def _graph(
@@ -158,7 +173,8 @@ class _Inputs:
         return ("python", lambda leaves: look_up(find, leaves).grad, None)
 
     def gradient_owner(self, x: Tensor) -> Find:
-        """A tensor whose grad matters: the program is for one that has one at the beginning, or for one that has none."""
+        """A tensor whose grad matters: the program is for one that has one at the beginning, or for one that has
+        none."""
         find = self.tensor(x)
         self.owned.setdefault(id(x), (find, id(x) in self.before))
         return find
@@ -208,6 +224,7 @@ class _Outputs:
         self._shared: set[int] = set()  # storages of which several arrays are shown
         self._whole: dict[int, int] = {}  # the output that has all of such a storage
         self._found: dict[int, Find] = {}
+        self.shown: set[int] = set()  # memory of results, by serial
 
     def share(self, shown: Sequence[Tensor]) -> None:
         """Note which arrays lie in the same memory: they will lie in one output, too."""
@@ -239,10 +256,13 @@ class _Outputs:
     def array(self, x: Tensor) -> Find:
         geometry = Geometry(*_core.geometry(x))
         storage = self.storage(x)
+        self.shown.add(geometry.serial or 0)
         if storage is None:
             return ("object", x, None)
         source = storage.source
-        if source is not None and not source.is_constant:  # memory from outside: the array itself, or a view of it
+        if (
+            source is not None and not source.is_constant
+        ):  # memory from outside: the array itself, or a view of it
             kind, what, _ = self.inputs.tensor(source.tensor)
             if x is source.tensor:
                 return (kind, what, None)

@@ -319,7 +319,8 @@ def split_shape(
     if len(indices) != len(axes) or not axes:
         raise op.fail(ValueError, f"{len(indices)} index arrays for the axes {axes}", x=x)
     points = broadcast_shapes(op.name, {f"indices{k}": t for k, t in enumerate(indices)})
-    kept = [n for d, n in enumerate(x.shape) if d not in normalize_axes(op.name, axes, x.ndim)]
+    indexed = normalize_axes(op.name, axes, x.ndim)
+    kept = [n for d, n in enumerate(x.shape) if d not in indexed]
     if not 0 <= position <= len(kept):
         raise op.fail(ValueError, f"position must be in 0..{len(kept)}, got {position}", x=x)
     return points, (*kept[:position], *points, *kept[position:])
@@ -386,6 +387,7 @@ class IndexGet(Indexing):
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
+        yield IndexError, "axis 0 is out of range", Sample(arrays(()), indices((2,), 1), axes=(0,))
         yield (
             ValueError,
             "1 index arrays for the axes (0, 1)",
@@ -528,6 +530,7 @@ class Embedding(Indexing):
 
     method: ClassVar[bool] = False
     learnable = ("table",)
+    sizes_rule = "indices[*b], table[num_embeddings,embedding_dim] -> y[*b,embedding_dim]"
     positional = ("padding_idx",)
     padding_idx: int | None = None
     num_embeddings: int | None = None

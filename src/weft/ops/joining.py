@@ -214,6 +214,9 @@ class Split(Pieces):
         if min(self.sizes, default=0) < 0 if isinstance(self.sizes, tuple) else self.sizes < 1:
             raise ValueError(f"split: sizes must be positive, got {self.sizes}")
 
+    def count_outputs(self, count: int) -> int | None:
+        return len(self.sizes) if isinstance(self.sizes, tuple) else None
+
     def sizes_of(self, size: Any) -> tuple[Any, ...]:
         size = int(size)
         if isinstance(self.sizes, int):
@@ -255,6 +258,9 @@ class Chunk(Pieces):
     def check(self) -> None:
         if self.chunks < 1:
             raise ValueError(f"chunk: chunks must be at least 1, got {self.chunks}")
+
+    def count_outputs(self, count: int) -> int | None:
+        return self.chunks  # fewer if the size is too small, which a symbol notices when it knows it
 
     def sizes_of(self, size: Any) -> tuple[Any, ...]:
         size = int(size)

@@ -313,6 +313,7 @@ class Linear(Product):
 
     method: ClassVar[bool] = False
     learnable = ("weight", "bias")
+    sizes_rule = "x[*b,k], weight[out_features,k], bias[out_features] -> y[*b,out_features]"
     out_features: int | None = None
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:

@@ -15,6 +15,7 @@ from weft.ops.node import constant
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
+from weft.ops.shapes import Partial
 from weft.ops.types import TensorType, promote
 
 Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -26,11 +27,41 @@ class Recurrent(Op):
     family: ClassVar[str] = "recurrent"
     method: ClassVar[bool] = False
     gates: ClassVar[int] = 4
+    learnable = ("parameters",)
     bidirectional: bool = False
+    hidden_size: int | None = None
+    num_layers: int | None = None
 
     @property
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        parameters = len(inputs) - sum(not spec.variadic for spec in self.inputs)
+        state = f"[{parameters // 4},n,hidden_size]"
+        rule = f"x[t,n,c], h0{state}, c0{state} -> y[t,n,{self.directions}*hidden_size], hn{state}, cn{state}"
+        return self.solve_rule(rule, inputs, outputs)
+
+    def learnable_parts(self) -> tuple[str, ...]:
+        return tuple(
+            f"l{layer}{'_reverse' * direction}_{what}"
+            for layer in range(self.num_layers or 1)
+            for direction in range(self.directions)
+            for what in ("w_ih", "w_hh", "b_ih", "b_hh")
+        )
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        x = inputs[0]
+        if x is None or self.hidden_size is None or x.ndim != 3:
+            return {}
+        h, rows = self.hidden_size, self.gates * self.hidden_size
+        found: dict[str, TensorType] = {}
+        for k, name in enumerate(self.learnable_parts()):
+            inner = x.shape[2] if k < 4 * self.directions else h * self.directions
+            found[name] = x.like(((rows, inner), (rows, h), (rows,), (rows,))[k % 4])
+        return found
 
     def layers(self, parameters: Sequence[Any]) -> int:
         return len(parameters) // (4 * self.directions)
@@ -50,6 +81,12 @@ class Recurrent(Op):
             raise self.fail(ShapeError, f"{len(parameters)} parameters, not {what}", **given)
         layers = self.layers(parameters)
         hidden = parameters[1].shape[-1]
+        for what, hint, is_so in (
+            ("hidden_size", self.hidden_size, hidden),
+            ("num_layers", self.num_layers, layers),
+        ):
+            if hint is not None and hint != is_so:
+                raise self.fail(ShapeError, f"{what} is {hint}, not {is_so}", **given)
         for name, t in states.items():
             state = (layers * self.directions, x.shape[1], hidden)
             if t.shape != state:
@@ -89,7 +126,8 @@ class Lstm(Recurrent):
 
     x: float[t, n, c]; h0, c0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both
     of its directions, w_ih [4 h, inputs], w_hh [4 h, h], b_ih [4 h], b_hh [4 h], rows in the order i, f, g, o. A layer
-    above the first has the outputs below as its inputs, [h * directions]. Returns y [t, n, h * directions], and the
+    above the first has the outputs below as its inputs, [h * directions]. hidden_size, num_layers: h and how many, for
+    symbols, which make the parameters themselves. Returns y [t, n, h * directions], and the
     last hn and cn in the shape of h0.
     Raises ShapeError if shapes do not fit, DTypeError unless all are floats.
     Source: Hochreiter, Schmidhuber 1997; Gers, Schmidhuber, Cummins 2000 (f); the order of gates is PyTorch's.
@@ -447,11 +485,11 @@ class _Arrays:
 
     linear = staticmethod(lambda x, weight, bias: x @ weight.T + bias)
     sigmoid = staticmethod(_sigmoid)
-    tanh = staticmethod(np.tanh)
+    tanh = staticmethod(lambda x: np.tanh(x))
     relu = staticmethod(lambda x: np.maximum(x, 0))
     parts = staticmethod(lambda x, count: np.split(x, count, axis=-1))
     one = staticmethod(lambda x, k: x[k])
-    stack = staticmethod(np.stack)
+    stack = staticmethod(lambda x: np.stack(x))
     concat = staticmethod(lambda x: np.concatenate(x, axis=-1))
 
 
@@ -522,7 +560,8 @@ class Gru(Simple):
 
     x: float[t, n, c]; h0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both of
     its directions, w_ih [3 h, inputs], w_hh [3 h, h], b_ih [3 h], b_hh [3 h], rows in the order r, z, n. A layer above
-    the first has the outputs below as its inputs, [h * directions]. Returns y [t, n, h * directions], and the last hn.
+    the first has the outputs below as its inputs, [h * directions]. hidden_size, num_layers: h and how many, for
+    symbols, which make the parameters themselves. Returns y [t, n, h * directions], and the last hn.
     Raises ShapeError if shapes do not fit, DTypeError unless all are floats.
     Source: Cho et al. 2014, Learning phrase representations; r after the product is PyTorch's and cuDNN's form.
 
@@ -548,7 +587,8 @@ class Rnn(Simple):
 
     x: float[t, n, c]; h0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both of
     its directions, w_ih [h, inputs], w_hh [h, h], b_ih [h], b_hh [h]; nonlinearity: "tanh" or "relu". A layer above the
-    first has the outputs below as its inputs, [h * directions]. Returns y [t, n, h * directions], and the last hn.
+    first has the outputs below as its inputs, [h * directions]. hidden_size, num_layers: h and how many, for symbols,
+    which make the parameters themselves. Returns y [t, n, h * directions], and the last hn.
     Raises ShapeError if shapes do not fit, DTypeError unless all are floats, ValueError for another nonlinearity.
     Source: Elman 1990, Finding structure in time.
 

@@ -117,6 +117,7 @@ class Sum(Reduction):
     tensor([4., 6.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     dtype: DType | None = None
 
     def result(self, x: TensorType) -> DType:
@@ -196,6 +197,8 @@ class Mean(Reduction):
     3.0
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+
     def infer(self, x: TensorType) -> TensorType:
         self.require_floats(x=x)
         return super().infer(x)
@@ -244,6 +247,8 @@ class Max(Extreme):
     >>> wf.max(wf.tensor([[1, 5], [7, 2]]), axis=1)
     tensor([5, 7], dtype=int64, device=cpu:0)
     """
+
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.max(reducible(x))
@@ -658,7 +663,9 @@ class Softmax(Op):
     tensor([0.5, 0.5], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     family: ClassVar[str] = "reduction"
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     axis: int = -1
     positional = ("axis",)
 
