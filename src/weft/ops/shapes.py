@@ -17,9 +17,9 @@ does not name, and dimensions of operands whose rank nobody knows, are left as t
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+from weft.base.typing import Any
 
 __all__ = ["Contradiction", "Partial", "broadcast", "merge", "shown", "sizes", "solve"]
 
@@ -70,12 +70,16 @@ Dimension = str | tuple[Product, ...]  # "*name", or equal products
 
 @functools.lru_cache(maxsize=512)
 def _parsed(rule: str) -> tuple[tuple[str, tuple[Dimension, ...]], ...]:
-    """The operands of a rule, inputs and outputs alike, with their dimensions."""
-    found = re.findall(r"(\w+)\[([^\]]*)\]", rule)
-    rest = re.sub(r"(\w+)\[([^\]]*)\]|->|,|\s", "", rule)
-    if rest or not found:
+    """The operands of a rule, inputs and outputs alike, with their dimensions. Raises ValueError."""
+    found = []
+    for part in rule.replace("->", ",").split("]")[:-1]:
+        name, bracket, dims = part.strip(", ").partition("[")
+        if not bracket or not name.isidentifier():
+            raise ValueError(f"no rule of shapes: {rule!r}")
+        found.append((name, tuple(_dimension(dim.strip()) for dim in dims.split(",") if dim)))
+    if not found or not rule.rstrip().endswith("]"):
         raise ValueError(f"no rule of shapes: {rule!r}")
-    return tuple((name, tuple(map(_dimension, re.findall(r"[^,\s]+", text)))) for name, text in found)
+    return tuple(found)
 
 
 def _dimension(text: str) -> Dimension:
