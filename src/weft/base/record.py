@@ -52,6 +52,17 @@ class Record:
             raise self._refused(values, named)
         self.check()
 
+    def replaced(self, **changes: Any) -> Any:
+        """The same with other values for some fields.
+
+        >>> class Step(Record):
+        ...     size: int
+        ...     count: int = 1
+        >>> Step(3).replaced(count=2)
+        Step(size=3, count=2)
+        """
+        return type(self)(**{**vars(self), **changes})
+
     def _refused(self, values: tuple[Any, ...], named: dict[str, Any]) -> TypeError:
         fields = self._fields
         facts = [

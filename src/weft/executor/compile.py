@@ -33,7 +33,5 @@ def compile_graph(
     outputs callers get. Raises what rules raise.
     """
     plan = make_plan(optimize(graph), name, strides, visible=visible, exact=True, as_tuple=as_tuple)
-    plan.recipe.graph = (
-        graph  # gradients, and graphs that it is inserted into, are made from what the user wrote
-    )
+    plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
     return plan
