@@ -335,6 +335,10 @@ def test_the_least_graphs():
     twice = sym.group([sym.var("y") + 1] * 2)
     a, b = twice.eval(y=x)
     assert bool((a == b).all())
+    exe = sym.var("x").bind(args=[x], args_grad=[wf.zeros(2)])
+    exe.forward(is_train=True)
+    exe.backward()
+    assert exe.grad_arrays[0].numpy().tolist() == [1.0, 1.0]
 
 
 def test_errors_of_late_operations_name_the_symbol():
@@ -342,7 +346,7 @@ def test_errors_of_late_operations_name_the_symbol():
         args={"i": wf.tensor([7]), "t": wf.zeros((2, 2))}
     )
     (y,) = exe.forward()
-    with pytest.raises(wf.EngineError, match="e: .*index 7 is out of range"):
+    with pytest.raises(wf.EngineError, match=r"e: .*index 7 is out of range"):
         y.numpy()
     with pytest.raises(wf.EngineError):
         wf.waitall()  # reports it once

@@ -29,7 +29,7 @@ from weft.ops.shapes import Partial, shown
 from weft.ops.types import TensorType
 from weft.symbol.assumptions import inferred
 from weft.symbol.inference import Inference
-from weft.symbol.plans import Plans, Signature
+from weft.symbol.plans import Forward, Plans, Signature
 
 __all__ = ["Executor", "bind_arrays", "bind_shapes"]
 
@@ -189,10 +189,12 @@ class Executor:
             callback(name, array)
 
     def memory_report(self) -> dict[str, int]:
-        """Bytes by purpose: the bound arrays, outputs, and what is kept for backward."""
+        """Bytes by purpose: the bound arrays, and for training: outputs, what is kept for backward, temporary space.
+
+        Temporary space is that of the plan that needs most; running plans take it from the device's pool.
+        """
         with self._lock:
-            training = any(g is not None for g in self.grad_arrays)
-            made = self._plans.forward(self._signature, training, False)
+            made, plans = self._own_plans()
             graph = made.plan.recipe.graph
             kept = set(made.kept) - set(made.outputs)
             return {
@@ -201,19 +203,22 @@ class Executor:
                 "auxiliary states": sum(x.nbytes for x in self.aux_arrays),
                 "outputs": sum(_bytes(graph.outputs[k].type) for k in set(made.outputs)),
                 "kept for backward": sum(_bytes(graph.outputs[k].type) for k in kept),
+                "temporary": max(plan.recipe.memory_report().arena_bytes for plan in plans),
             }
+
+    def _own_plans(self) -> tuple[Forward, list[Any]]:
+        """Forward, and the plans of one step: for training if there are gradients."""
+        training = any(g is not None for g in self.grad_arrays)
+        made = self._plans.forward(self._signature, training, False)
+        if not training:
+            return made, [made.plan]
+        lie = [made.plan.recipe.made[k] for k in made.kept]
+        return made, [made.plan, self._plans.backward(self._signature, False, lie)]
 
     def debug_str(self) -> str:
         """What it runs: graphs, kernels and memory, for people."""
-        training = any(g is not None for g in self.grad_arrays)
-        made = self._plans.forward(self._signature, training, False)
-        plans = [made.plan]
-        if training:
-            plans.append(
-                self._plans.backward(self._signature, False, [made.plan.recipe.made[k] for k in made.kept])
-            )
         lines = []
-        for plan in plans:
+        for plan in self._own_plans()[1]:
             lines += [f"{plan.name}:", str(plan.recipe.graph), "steps:"]
             lines += [f"  {step}" for step in plan.recipe.steps]
         return "\n".join([*lines, *(f"{what}: {size} bytes" for what, size in self.memory_report().items())])
