@@ -308,6 +308,18 @@ def test_shared_states_are_updated_in_order():
     assert exe.aux_dict["m"].numpy().tolist() == pytest.approx([want, want])
 
 
+def test_backward_reads_the_former_content_of_what_forward_overwrites():
+    x, m, v = sym.var("x"), sym.var("m"), sym.var("v")
+    y = sym.group([x * m, F.batch_norm(x, m, v, None, None)])
+    exe = y.simple_bind(x=(4, 2))
+    exe.arg_dict["x"][...] = wf.tensor([[1.0, 5.0]] * 4)
+    exe.aux_dict["m"][...] = 7
+    exe.forward(is_train=True)
+    assert exe.aux_dict["m"].numpy().tolist() == pytest.approx([6.4, 6.8])
+    exe.backward([wf.ones((4, 2)), wf.zeros((4, 2))])
+    assert exe.grad_dict["x"].numpy().tolist() == [[7.0, 7.0]] * 4
+
+
 def test_reports():
     exe = bound()
     report = exe.memory_report()

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from weft.base.typing import Any
 
-__all__ = ["Contradiction", "Partial", "broadcast", "merge", "shown", "sizes", "solve"]
+__all__ = ["Contradiction", "Partial", "broadcast", "merge", "shown", "sizes", "solve", "split_last"]
 
 Partial = tuple[int | None, ...] | None  # None: not even the rank is known; a None within: that size is not
 
@@ -53,6 +53,17 @@ def merge(a: Partial, b: Partial) -> Partial:
         if n is not None and m is not None and n != m:
             raise Contradiction(f"{n} != {m}, {shown(a)} and {shown(b)}")
     return tuple(m if n is None else n for n, m in zip(a, b, strict=True))
+
+
+def split_last(shape: tuple[int | None, ...], count: int) -> tuple[Partial, tuple[int | None, ...]]:
+    """A shape without its last sizes, and those. Raises Contradiction if it has fewer.
+
+    >>> split_last((2, 3, None), 1)
+    ((2, 3), (None,))
+    """
+    if len(shape) < count:
+        raise Contradiction(f"{shown(shape)} has fewer than {count} dimensions")
+    return shape[: len(shape) - count], shape[len(shape) - count :]
 
 
 def sizes(prefix: str, count: int) -> str:
