@@ -74,6 +74,9 @@ class Executor:
         self._lock = threading.RLock()
         self._ones: dict[int, Tensor] = {}
 
+    def __repr__(self) -> str:
+        return f"<Executor of {self._plans.name} on {self.device}>"
+
     # Running.
 
     def forward(self, is_train: bool = False, **arrays: Any) -> list[Tensor]:
