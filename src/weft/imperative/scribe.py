@@ -227,7 +227,9 @@ class Scribe:
         names = [attribute.name for attribute in op.attributes if attribute.runtime]
         runtime = dict(zip(names, (self.number(*a), self.number(*b)), strict=True))
         # The operator is the same whatever the numbers are.
-        made = make_node(op(shape=x.shape, dtype=x.dtype, **dict(zip(names, (0, 1), strict=True))), (), runtime)
+        made = make_node(
+            op(shape=x.shape, dtype=x.dtype, **dict(zip(names, (0, 1), strict=True))), (), runtime
+        )
         made.where = users_line()
         self.random.append(made.outputs[0])
         self.store(x, made.outputs[0])
