@@ -171,11 +171,16 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
     }
   }
   if (scribe) {
-    {
+    bool left_out = false;
+    if (scribe->defers()) {
+      plan->program->prepare({tensors, inputs.size()}, destinations, outputs);
+      left_out = report_launch(*plan, inputs, numbers, results);
+    }
+    if (!left_out) {
       const Unobserved quiet;
       plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
     }
-    report_launch(*plan, inputs, numbers, results);
+    if (!scribe->defers()) report_launch(*plan, inputs, numbers, results);
   } else {
     plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
   }

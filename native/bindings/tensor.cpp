@@ -313,6 +313,7 @@ PyObject* numpy(PyObject* self, PyObject*) {
 
 PyObject* wait(PyObject* self, PyObject*) {
   return guarded_object([&] {
+    if (scribe) scribe->awaited(self_of(self));
     wait_unobserved(self_of(self));
     return nb::none();
   });

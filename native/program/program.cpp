@@ -364,6 +364,30 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
   }
 }
 
+void Program::prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
+                      Tensor* const* results) const {
+  Scratch<int64_t, 48> registers_(static_cast<size_t>(registers) + 1);
+  if (needs_registers_ || !destinations.empty()) compute_registers(inputs, registers_.get());
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    const Output& output = outputs[j];
+    if (output.value < inputs_) {
+      *results[j] = *inputs[static_cast<size_t>(output.value)];
+      continue;
+    }
+    const Tensor* destination = output.writes >= 0        ? inputs[static_cast<size_t>(output.writes)]
+                                : j < destinations.size() ? destinations[j]
+                                                          : nullptr;
+    if (destination) {
+      check_writable(*destination, name.c_str());
+      destination->chunk->writes.fetch_add(1, std::memory_order_relaxed);
+      *results[j] = *destination;
+    } else {
+      *results[j] =
+          make_output(values[static_cast<size_t>(output.value - inputs_)], inputs, registers_.get());
+    }
+  }
+}
+
 void Program::execute(const Run& run) const {
   kernels.fetch_add(steps.size(), std::memory_order_relaxed);
   if (straight_) {

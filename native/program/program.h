@@ -103,6 +103,10 @@ class Program final : public Counted<Program> {
 
   // Fills `registers` of them.
   void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
+  // The results that launch would give, with memory in which nothing happens; what is written in place counts
+  // as written.
+  void prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
+               Tensor* const* results) const;
 
   static inline std::atomic<uint64_t> launches{0}, kernels{0};
 

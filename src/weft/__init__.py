@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from weft.imperative.gradient import no_grad as no_grad
     from weft.imperative.gradient import recompute as recompute
     from weft.imperative.gradient import value_and_grad as value_and_grad
+    from weft.imperative.lazy import lazy as lazy
     from weft.imperative.serialization import FileFormatError as FileFormatError
     from weft.imperative.serialization import load as load
     from weft.imperative.serialization import load_metadata as load_metadata
@@ -156,6 +157,7 @@ _MODULE_OF = {
         "recompute",
         "value_and_grad",
     ),
+    "weft.imperative.lazy": ("lazy",),
     "weft.imperative.serialization": ("FileFormatError", "load", "load_metadata", "save"),
     "weft.imperative.standard": (
         "__array_api_version__",

@@ -100,6 +100,9 @@ def waitall() -> None:
     >>> x = wf.zeros(1000000)
     >>> wf.waitall()
     """
+    observer = _core.get_scribe()
+    if observer is not None:
+        observer.awaited(None)
     default_engine().wait_for_all()
 
 
