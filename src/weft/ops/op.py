@@ -28,10 +28,11 @@ from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops.types import TensorType
 
-__all__ = ["Attribute", "Input", "Op", "Runtime", "op"]
+__all__ = ["Attribute", "Input", "Op", "Runtime", "attribute_type", "op"]
 
 T = TypeVar("T")
 O = TypeVar("O", bound="type[Op]")  # noqa: E741
+C = TypeVar("C", bound=type)
 
 
 if TYPE_CHECKING:
@@ -148,6 +149,12 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "object": lambda value: value,
 }
 _CONVERTERS |= {f"{name} | None": _or_none(convert) for name, convert in _CONVERTERS.items()}
+
+
+def attribute_type(cls: C) -> C:
+    """Class decorator: attributes may be of this type, under its name. Its values are frozen, hashed and compared."""
+    _CONVERTERS[cls.__name__] = _exactly(cls)
+    return cls
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
