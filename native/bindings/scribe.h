@@ -14,10 +14,13 @@ void report_met(PyObject* tensor);
 inline void met(PyObject* tensor) {
   if (scribe) report_met(tensor);
 }
-// A launch, with its results: after it, or, where launches are deferred, in its place; then whether it is to be
-// left out.
+// A launch, with its results: after it, or, where launches are deferred, in its place; then whether it is to
+// be left out.
 bool report_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                    std::span<const Tracked> results);
+
+// How often something was changed that programs may depend on besides arrays: a module's attributes. GIL.
+extern uint64_t changes;
 
 // The type of numbers whose origin a trace knows; null before the first trace.
 extern PyTypeObject* known_number_type;

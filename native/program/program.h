@@ -45,8 +45,8 @@ class Program final : public Counted<Program> {
     int like = -1;
     std::vector<int> sizes, strides;  // registers
   };
-  // What of an input is looked at.
-  enum class Use : uint8_t { nothing, geometry, data };
+  // What of an input is looked at; shown: nothing here, but an output is a view of its elements.
+  enum class Use : uint8_t { nothing, geometry, shown, data };
 
   // Parameters of kernels, 8 bytes each, in the kernel's type: a number given at the call, a register, a
   // constant.
@@ -101,12 +101,12 @@ class Program final : public Counted<Program> {
   void launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
               std::span<const Tensor* const> destinations, Tensor* const* results) const;
 
-  // Fills `registers` of them.
-  void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
   // The results that launch would give, with memory in which nothing happens; what is written in place counts
   // as written.
   void prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
                Tensor* const* results) const;
+  // Fills `registers` of them.
+  void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
 
   static inline std::atomic<uint64_t> launches{0}, kernels{0};
 
@@ -117,8 +117,8 @@ class Program final : public Counted<Program> {
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
-  bool may_write(const Output& output, const Tensor& destination,
-                 std::span<const Tensor* const> inputs) const;
+  bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs,
+                 bool apart) const;
   void execute(const Run& run) const;
   static void keep(Op& op);
 

@@ -22,12 +22,18 @@ if TYPE_CHECKING:
     _core: Any  # native; its Python faces carry the types
 
     from weft import amp as amp
+    from weft import checkpoint as checkpoint
+    from weft import data as data
     from weft import engine as engine
     from weft import functional as functional
+    from weft import metrics as metrics
+    from weft import module as module
     from weft import operator as operator
     from weft import ops as ops
+    from weft import optimizer as optimizer
     from weft import random as random
     from weft import storage as storage
+    from weft import symbol as symbol
     from weft.base.device import Device as Device
     from weft.base.device import as_device as as_device
     from weft.base.device import cpu as cpu
@@ -183,7 +189,21 @@ _MODULE_OF = {
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("amp", "engine", "functional", "operator", "ops", "random", "storage")
+_SUBPACKAGES = (
+    "amp",
+    "checkpoint",
+    "data",
+    "engine",
+    "functional",
+    "metrics",
+    "module",
+    "operator",
+    "ops",
+    "optimizer",
+    "random",
+    "storage",
+    "symbol",
+)
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 
@@ -199,6 +219,10 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             value = importlib.import_module(f"weft.{name}")
         elif name == "__version__":
             value = importlib.import_module("importlib.metadata").version("weft")
+        elif name.startswith(
+            "_"
+        ):  # `from weft import _core` asks for an attribute before it imports the module
+            raise AttributeError(f"module 'weft' has no attribute {name!r}")
         elif name in importlib.import_module("weft.functional").__dir__():
             value = getattr(importlib.import_module("weft.functional"), name)
             if not importlib.import_module("weft.ops.registry").is_builtin(name):

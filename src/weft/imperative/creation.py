@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from typing import Any
 
 from weft import _core
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
+from weft.base.typing import Any
 from weft.imperative.tensor import Tensor
 
 __all__ = [

@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.base.errors import ShapeError
+from weft.base.record import Record
 from weft.ops.node import Value
 
 __all__ = ["Key", "get", "parse", "put"]
 
 
-@dataclass(frozen=True, eq=False)
-class Key:
+class Key(Record):
     """A key for arrays of one shape.
 
     items: for every dimension an int >= 0 or (start, count, step), None for a new one: the view, of shape `view`, that

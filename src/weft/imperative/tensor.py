@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 from weft import _core
 from weft import storage as storage  # sets up the memory that tensors lie in
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
+from weft.base.typing import Any
 from weft.engine import default_engine
 
 __all__ = ["Tensor", "shares_memory", "waitall"]
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from weft.imperative.methods import Methods
 

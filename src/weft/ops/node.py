@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from weft import _core
 from weft.base.device import cpu
 from weft.base.dtype import DType, bool_, float32, int64
+from weft.base.typing import Any
 from weft.ops import registry
-from weft.ops.op import Op
+from weft.ops.op import Input, Op
 from weft.ops.types import TensorType
 
 __all__ = ["Node", "Value", "apply", "constant", "input_value"]
@@ -212,12 +212,25 @@ def constant(value: bool | int | float, dtype: DType | None = None) -> Value:
     ]
 
 
-def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _missing(cls: type[Op], spec: Input) -> Any:
+    """What stands for an input that a call does not have."""
+    if spec.optional:
+        return None
+    raise TypeError(f"{cls.name}: {spec.name} must be given")
+
+
+def bind(
+    cls: type[Op],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    missing: Callable[[type[Op], Input], Any] = _missing,
+) -> tuple[list[Any], dict[str, Any]]:
     """A call's arguments as the inputs and the attributes of an operator.
 
     Positional arguments are cls.prefix if there is one, then the inputs in order and the attributes of cls.positional,
     or just cls.positional where it names inputs, too. Inputs may be named. Any number of inputs come as a list, before
-    attributes, or one by one.
+    attributes, or one by one. missing: what stands for inputs that are not given, by default None where they are
+    optional.
     Raises TypeError where they do not fit.
     """
     inputs: list[Any] = []
@@ -245,10 +258,8 @@ def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
             inputs.append(rest.pop(0))
         elif spec.name in named:
             inputs.append(named.pop(spec.name))
-        elif spec.optional:
-            inputs.append(None)
         else:
-            raise TypeError(f"{cls.name}: {spec.name} must be given")
+            inputs.append(missing(cls, spec))
     for attribute in attributes:
         if rest:
             if attribute in named:

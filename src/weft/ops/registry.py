@@ -11,7 +11,8 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
-from typing import Any
+
+from weft.base.typing import Any
 
 __all__ = ["find", "function", "get", "is_builtin", "listen", "names", "public_names", "register"]
 

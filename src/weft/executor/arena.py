@@ -1,0 +1,164 @@
+"""From steps to their order and memory: lifetimes, results written over dying inputs, the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.base import flags
+from weft.base.typing import Any
+from weft.executor.assembly import Fused
+from weft.executor.memory import Block, aligned, largest_live_bytes, lay_out
+from weft.executor.order import Task, ordered
+from weft.executor.places import Buffer, Place, same_shape
+from weft.executor.recipe import Lifetime, MemoryReport
+from weft.executor.steps import NativeStep, Step, written_by
+
+__all__ = ["GUARD_BYTES", "Arena", "in_order"]
+
+GUARD_BYTES = 64  # between blocks, with WEFT_CHECK=1
+
+Steps = Sequence[Fused | NativeStep]
+
+
+def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fused | NativeStep]:
+    """The steps in the order in which they run.
+
+    written: for each output's buffer, by id, the inputs that it becomes the new content of. Whoever reads the old
+    content runs before, where the program has it before, so that the new one is written in its place.
+    """
+    makers = written_by(steps)
+    after = [_needs(k, step, makers) for k, step in enumerate(steps)]
+    sizes = {id(b): aligned(b.size_bytes) for step in steps for b in temporaries(step)}
+
+    def tasks() -> list[Task]:
+        return [
+            Task(
+                step.number,
+                frozenset(after[k]),
+                frozenset(id(x.buffer) for x in step.reads if x.buffer.is_temporary),
+                frozenset(id(y.buffer) for y in step.writes if y.buffer.is_temporary),
+            )
+            for k, step in enumerate(steps)
+        ]
+
+    plain = ordered(tasks(), sizes, keep=True)
+    if written:
+        position = {k: p for p, k in enumerate(plain)}
+        readers: dict[int, list[int]] = {}
+        for k, step in enumerate(steps):
+            for x in step.reads:
+                readers.setdefault(id(x.buffer), []).append(k)
+        for key, targets in written.items():
+            for k in makers.get(key, ()):
+                for target in targets:
+                    olds = readers.get(id(target), ())
+                    after[k] |= {r for r in olds if position[r] < position[k]}
+        plain = ordered(tasks(), sizes, keep=True)
+    early = ordered(tasks(), sizes)
+    best = min((early, plain), key=lambda order: _peak([steps[k] for k in order]))
+    return [steps[k] for k in best]
+
+
+def _needs(k: int, step: Step, makers: Mapping[int, list[int]]) -> set[int]:
+    """The steps that make what a step reads, and those that write the same array before it."""
+    found = {m for x in step.reads for m in makers.get(id(x.buffer), ()) if m != k}
+    for y in step.writes:
+        found |= {m for m in makers[id(y.buffer)] if m < k}
+    return found
+
+
+def temporaries(step: Step) -> list[Buffer]:
+    return [p.buffer for p in (*step.reads, *step.writes) if p.buffer.is_temporary]
+
+
+def lifetimes(steps: Steps) -> dict[int, tuple[Buffer, int, int]]:
+    """Of every temporary buffer, by id: in which step it is written first, and used last."""
+    found: dict[int, tuple[Buffer, int, int]] = {}
+    for t, step in enumerate(steps):
+        for buffer in temporaries(step):
+            known = found.get(id(buffer))
+            found[id(buffer)] = (buffer, t if known is None else known[1], t)
+    return found
+
+
+def _peak(steps: Steps) -> int:
+    return largest_live_bytes(
+        [Block(key, b.size_bytes, first, last) for key, (b, first, last) in lifetimes(steps).items()]
+    )
+
+
+class Arena:
+    """The memory plan of steps in their order. Offsets of buffers by id; what is alive when."""
+
+    def __init__(self, steps: Steps, naive_bytes: int) -> None:
+        self.alive = lifetimes(steps)
+        self.host: dict[int, int] = {}  # buffer -> the one whose memory it is written over
+        self.find_in_place(steps)
+        blocks = self.blocks()
+        guard = GUARD_BYTES if flags.get("WEFT_CHECK") else 0
+        plan = lay_out(blocks, guard)
+        self.size_bytes = plan.arena_bytes
+        self.offsets = {key: plan.offsets[self.top(key)] for key in self.alive}
+        self.spans = [(b.first, b.last, plan.offsets[b.key], b.size_bytes) for b in blocks if b.size_bytes]
+        makers = {key: step.text for step in reversed(steps) for key in {id(y.buffer) for y in step.writes}}
+        self.report = MemoryReport(
+            naive_bytes,
+            sum(aligned(b.size_bytes) for b, *_ in self.alive.values()),
+            sum(aligned(b.size_bytes) for b in blocks),
+            plan.arena_bytes,
+            plan.largest_live_bytes,
+            tuple(
+                Lifetime(makers.get(key, ""), b.size_bytes, self.offsets[key], first, last)
+                for key, (b, first, last) in self.alive.items()
+            ),
+        )
+
+    def top(self, key: int) -> int:
+        while key in self.host:
+            key = self.host[key]
+        return key
+
+    def blocks(self) -> list[Block]:
+        """Buffers in one another's place as one block."""
+        spans: dict[int, tuple[int, int, int]] = {}
+        for key, (_, first, last) in self.alive.items():
+            top = self.top(key)
+            begin, end = spans.get(top, (0, first, last))[1:]
+            spans[top] = (self.alive[top][0].size_bytes, min(begin, first), max(end, last))
+        return [Block(key, *span) for key, span in spans.items()]
+
+    def find_in_place(self, steps: Steps) -> None:
+        """Results of elementwise loops, and of kernels that allow it, over inputs that die there."""
+        for t, step in enumerate(steps):
+            pairs: Any
+            if isinstance(step, Fused):
+                pairs = ((x, y) for y in step.writes for x in step.reads) if step.elementwise else ()
+            else:
+                pairs = step.in_place
+            taken: set[int] = set()
+            for x, y in pairs:
+                if (
+                    self.may_replace(t, step, x, y)
+                    and id(x.buffer) not in taken
+                    and id(y.buffer) not in self.host
+                ):
+                    taken.add(id(x.buffer))
+                    self.host[id(y.buffer)] = id(x.buffer)
+
+    def may_replace(self, t: int, step: Step, x: Place, y: Place) -> bool:
+        """Whether y may be written where x is: the same elements at the same places, which nobody else needs."""
+        a, b = x.buffer, y.buffer
+        return (
+            a.is_temporary
+            and b.is_temporary
+            and a is not b
+            and not b.in_parts
+            and self.alive[id(a)][2] == t
+            and self.alive[id(b)][1] == t
+            and a.size_bytes == b.size_bytes
+            and x.type.dtype is y.type.dtype
+            and same_shape(x.shape, y.shape)
+            and same_shape(x.strides, y.strides)
+            and x.offset == y.offset == 0
+            and all(p.key == x.key for p in step.reads if p.buffer is a)
+        )

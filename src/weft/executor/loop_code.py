@@ -1,0 +1,175 @@
+"""Loops of the native core: equal ones are one object; code is compiled for the patterns that turn up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft import _core
+from weft.base.record import Record
+from weft.base.typing import Any
+from weft.expr import scalar as e
+from weft.expr.functions import expand
+from weft.expr.kernel import Fold, Kernel, Once, Operand, Reduction, Scan, Store, parts
+
+__all__ = ["OUTPUTS", "LoopCode", "with_parts"]
+
+Scalar = e.Scalar
+OUTPUTS = 1000  # load(OUTPUTS + j) is output j, while it is not known how many inputs come before it
+
+
+def with_parts(
+    stage: Any, reduction: Callable[[Reduction], Reduction], store: Callable[[Store], Store]
+) -> Any:
+    """The stage with other reductions and stores."""
+    if isinstance(stage, Fold):
+        return Fold(tuple(map(reduction, stage.reductions)))
+    if isinstance(stage, Scan):
+        return Scan(tuple(map(reduction, stage.reductions)), tuple(map(store, stage.stores)), stage.reverse)
+    return type(stage)(tuple(map(store, stage.stores)))
+
+
+_kernels: dict[Any, Any] = {}
+
+
+class LoopCode(Record):
+    """A loop's code, before it is known what pattern its operands lie in.
+
+    dtypes: of inputs, then outputs. Stores in the stages count outputs from 0. row_axes: bit d is dimension d, counted
+    from the last. rank: of the positions, which counts only where code asks for them.
+    """
+
+    name: str
+    rank: int
+    dtypes: tuple[str, ...]
+    stages: tuple[Any, ...]
+    inputs: int
+    row_axes: int
+    ordered: bool
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the dimensions keep their number and order: code asks for positions."""
+        return any(
+            node.op == "index" for stage in self.stages for p in parts(stage) for node in e.walk(p.value)
+        )
+
+    def native(self) -> Any:
+        """The native Loop; equal codes have one, and so share their machine code."""
+        fixed = self.fixed
+        stages = tuple(map(_stage_key, self.stages))
+        key = (self.rank if fixed else 0, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
+        found = _kernels.get(key)
+        if found is None:
+            split = None if fixed or self.ordered else _split(self)
+            found = _core.make_loop(
+                len(self.dtypes), self.inputs, self.row_axes, fixed, self.ordered, self.compile, split
+            )
+            if len(_kernels) > 8192:
+                _kernels.clear()
+            _kernels[key] = found
+        return found
+
+    def kernel(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> Kernel:
+        """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
+        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
+        operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
+        row_axes = self.row_axes if self.fixed else 0
+        stages = tuple(_prepared(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
+        name = _identifier(self.name)
+        return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None)
+
+    def compile(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> tuple[int, Any]:
+        """The address of the code for one pattern, and its owner: what the native core asks for a new one."""
+        from weft.expr.compiler import compile_kernel
+
+        made = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner))
+        return made.address, made
+
+
+_IDENTITY = {"sum": 0, "prod": 1}
+"""What must be the start of a reduction that is begun more than once; of others, any."""
+
+
+def _split(code: LoopCode) -> Any:
+    """The two Loops that fold one long row in pieces, and the types of what a piece comes to; None if it cannot be.
+
+    For one Fold, and results that are stored once and need nothing else of the row.
+    """
+    match code.stages:
+        case (Fold(reductions=reductions), Once(stores=stores)):
+            pass
+        case _:
+            return None
+    if any(r.op not in ("sum", "prod", "max", "min") for r in reductions) or any(
+        _IDENTITY.get(r.op, r.start) != r.start for r in reductions
+    ):
+        return None
+    if any(node.op == "load" for store in stores for node in e.walk(store.value)):
+        return None
+    found = [r.value.dtype for r in reductions]
+    kept = Once(
+        tuple(Store(j, e.result(r.number, t)) for j, (r, t) in enumerate(zip(reductions, found, strict=True)))
+    )
+    again = Fold(
+        tuple(
+            Reduction(r.number, r.op, e.load(j, t), r.start)
+            for j, (r, t) in enumerate(zip(reductions, found, strict=True))
+        )
+    )
+    given, made = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
+    part = LoopCode(code.name, 1, (*given, *found), (code.stages[0], kept), code.inputs, 1, True)
+    join = LoopCode(code.name, 1, (*found, *made), (again, code.stages[1]), len(found), 1, True)
+    return part.native(), join.native(), found
+
+
+def _stage_key(stage: Any) -> Any:
+    described = tuple(
+        (p.number, p.op, _Same(p.value), p.start)
+        if isinstance(p, Reduction)
+        else (p.operand, _Same(p.value), p.add)
+        for p in parts(stage)
+    )
+    return type(stage).__name__, getattr(stage, "reverse", False), described
+
+
+class _Same:
+    """A Scalar as a key: equal expressions are one object, and their == builds another expression."""
+
+    __slots__ = ("scalar",)
+
+    def __init__(self, scalar: Scalar) -> None:
+        self.scalar = scalar
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.scalar is self.scalar
+
+    def __hash__(self) -> int:
+        return id(self.scalar)
+
+
+def _prepared(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:
+    """The stage with outputs behind the inputs, and functions and half types written in what code is made of."""
+    order = [d for d in range(rank) if not row_axes >> (rank - 1 - d) & 1]
+    order += [d for d in range(rank) if row_axes >> (rank - 1 - d) & 1]
+    place = {d: k for k, d in enumerate(order)}
+
+    def position(part: Scalar) -> Scalar:
+        if part.op == "index" and row_axes:
+            return e.index(place[part.value])
+        if part.op == "load" and part.value >= OUTPUTS:
+            return e.load(inputs + part.value - OUTPUTS, part.dtype)
+        return part
+
+    def finished(root: Scalar) -> Scalar:
+        return expand(e.substitute(root, position))
+
+    return with_parts(
+        stage,
+        lambda r: Reduction(r.number, r.op, finished(r.value), r.start),
+        lambda s: Store(inputs + s.operand, finished(s.value), s.add),
+    )
+
+
+def _identifier(name: str) -> str:
+    """A symbol for the code. Not the name alone: compiled code calls C functions of names such as fmod."""
+    return "loop_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)

@@ -1,0 +1,357 @@
+"""Lowering: each node of a graph becomes steps, by the first choice of its operator that can be had.
+
+A Loop for the expression compiler, a Native kernel, a View, which is no step; else what it decomposes to. Every value
+gets its geometry here, and no memory yet.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from weft.base.device import Device, cpu
+from weft.base.dtype import DType
+from weft.base.typing import Any
+from weft.executor.places import (
+    Buffer,
+    Place,
+    channels_last,
+    is_dense,
+    is_row_major,
+    like_strides,
+    row_major,
+    same,
+    same_shape,
+)
+from weft.executor.registers import Registers, Slots
+from weft.executor.steps import LoopStep, NativeStep, Origin, Step
+from weft.expr import scalar as e
+from weft.expr.kernel import Each, Store
+from weft.graph.graph import Graph, reads_of
+from weft.ops.kernels import CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
+from weft.ops.node import Node, Value
+from weft.ops.sizes import NeedsSizes, Size, input_stride
+from weft.ops.types import TensorType
+
+__all__ = ["Lowering"]
+
+
+def copying(dtype: DType) -> Loop:
+    """The Loop that stores every element as it is."""
+    return Loop(1, (Each((Store(1, e.load(0, dtype.name)),)),))
+
+
+class Lowering:
+    """One graph on its way. Its results: arrays, steps, the places of values, registers and slots."""
+
+    def __init__(
+        self, graph: Graph, name: str, strides: Sequence[Any], exact: bool, first_choice: int = 0
+    ) -> None:
+        self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
+        self.arrays: list[Value] = []
+        self.steps: list[Step] = []
+        self.places: dict[int, Place] = {}
+        self.kept: list[Value] = []  # so that their ids stay theirs
+        self.wide = False
+        self.registers = Registers()
+        numbers: dict[int, int] = {}  # of host numbers among the graph's inputs
+        for value in graph.inputs:
+            if value.type.weak:
+                numbers[id(value)] = len(numbers)
+                continue
+            k = len(self.arrays)
+            given = strides[k] if k < len(strides) else None
+            if given is None:
+                given = row_major(value.shape) if exact else [input_stride(k, d) for d in range(value.ndim)]
+            self.places[id(value)] = Buffer(value.type, given, k, k).whole()
+            self.arrays.append(value)
+        self.numbers = numbers
+        self.slots = Slots(self.registers, numbers)
+        self.device: Device = next((v.type.device for v in self.arrays), cpu(0))
+        self.readers = _readers(graph)
+        self.seen = set(map(id, graph.nodes))  # nodes that are lowered, or will be
+        self.wanted = {id(v) for v in graph.outputs if v is not None}
+        self.origin = Origin(name)
+
+    def run(self) -> list[Place]:
+        """Lowers everything; the places of the graph's outputs that there are."""
+        for node in self.graph.nodes:
+            if node.op is not None:
+                self.origin = Origin(node.op.name, node.where)
+                self.lower(node, self.first_choice)
+        self.origin = Origin(self.name)
+        return self.leave()
+
+    # Values.
+
+    def output(self, value: Value, strides: Sequence[Any] | None = None, like: Place | None = None) -> Place:
+        """Memory for a value; in the order of `like`, if its strides are not given."""
+        flexible = strides is None
+        if strides is None and like is not None and self.exact:
+            strides = like_strides(value.shape, like.strides)
+        buffer = Buffer(value.type.like(), row_major(value.shape) if strides is None else strides)
+        buffer.flexible = flexible
+        if flexible and like is not None and like.is_whole:
+            buffer.like = like.buffer.like
+        place = self.places[id(value)] = buffer.whole()
+        self.kept.append(value)
+        return place
+
+    def ensure(self, value: Value) -> Place:
+        """The place of a value; a number becomes an array of no dimensions."""
+        place = self.places.get(id(value))
+        if place is None:
+            if not value.is_constant and id(value) not in self.numbers:
+                raise AssertionError(f"{self.name}: {value!r} was not lowered")
+            holder = self.holder(TensorType((), value.dtype, self.device))
+            self.loop([value], [self.output(holder)], copying(value.dtype), "fill")
+            place = self.places[id(value)] = self.places[id(holder)]
+        return place
+
+    def holder(self, type: TensorType) -> Value:
+        """A value of no node, for what only the program knows."""
+        holder = Node(None, (), (type,)).outputs[0]
+        self.kept.append(holder)
+        return holder
+
+    # Nodes.
+
+    def lower(self, node: Node, first_choice: int = 0) -> None:
+        op = node.bound()
+        choices = op.kernels(*(None if v is None else v.type for v in node.inputs))
+        for choice in itertools.islice(choices, first_choice, None):
+            if self.take(op, node.inputs, node.outputs, choice):
+                return
+        self.decompose(node, op)
+
+    def take(self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Any) -> bool:
+        """Whether a choice could be had."""
+        match choice:
+            case Loop():
+                self.take_loop(op, inputs, outputs, choice)
+                return True
+            case View():
+                self.take_view(inputs, outputs[0], choice)
+                return True
+            case Native():
+                return self.take_native(op, inputs, outputs, choice)
+            case Parts():
+                self.take_parts(op, inputs, outputs[0], choice)
+                return True
+            case Several():
+                for part, reads, makes in choice.parts:
+                    if not self.take(op, [inputs[k] for k in reads], [outputs[k] for k in makes], part):
+                        raise NotImplementedError(f"{op.name}: no kernel for a part of its operands")
+                return True
+        raise TypeError(f"{op.name}: {choice!r} is no choice of kernels")
+
+    def decompose(self, node: Node, op: Any) -> None:
+        made = op.decompose(*node.inputs)
+        if made is NotImplemented:
+            raise NotImplementedError(f"{op.name}: no kernel for these operands, and no decomposition")
+        listed = made if isinstance(made, tuple | list) else (made,)
+        new = [n for n in Graph([], listed).nodes if n.op is not None and id(n) not in self.seen]
+        self.seen.update(map(id, new))
+        self.kept.extend(v for part in new for v in part.outputs)
+        for value in reads_of(node):
+            self.readers[id(value)] -= 1
+        for value in (v for part in new for v in reads_of(part)):
+            self.readers[id(value)] = self.readers.get(id(value), 0) + 1
+        for result, output in zip(listed, node.outputs, strict=True):
+            if id(output) in self.wanted:
+                self.wanted.add(id(result))
+            self.readers[id(result)] = self.readers.get(id(result), 0) + self.readers.get(id(output), 0)
+        for part in new:
+            self.lower(part)
+        for result, output in zip(listed, node.outputs, strict=True):
+            if id(result) in self.places:
+                self.places[id(output)] = self.places[id(result)]
+            else:
+                self.places[id(output)] = self.ensure(result)
+
+    # Choices.
+
+    def loop(self, inputs: Sequence[Value | None], outputs: Sequence[Place], loop: Loop, text: str) -> None:
+        operands = [v if v is None or self.is_number(v) else self.places[id(v)] for v in inputs]
+        self.steps.append(LoopStep(operands, outputs, loop, text, self.origin))
+
+    def is_number(self, value: Value) -> bool:
+        return id(value) not in self.places and (value.is_constant or id(value) in self.numbers)
+
+    def take_loop(
+        self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop
+    ) -> None:
+        places = [self.output(v, like=self.first_like(inputs, v)) for v in outputs]
+        self.loop(inputs, places, loop, repr(op))
+
+    def first_like(self, inputs: Sequence[Value | None], value: Value) -> Place | None:
+        """The input whose order in memory an output of a loop takes: the first one of its shape."""
+        for source in inputs:
+            place = None if source is None else self.places.get(id(source))
+            if place is not None and same_shape(place.shape, value.shape):
+                return place
+        return None
+
+    def take_view(self, inputs: Sequence[Value | None], value: Value, choice: View) -> None:
+        source = inputs[0]
+        assert source is not None
+        base = self.ensure(source)
+        seen = choice.see(source.shape, base.strides)
+        if seen is None:  # a contiguous copy can be seen so
+            base = self.copy(base, "contiguous copy")
+            seen = choice.see(source.shape, base.strides)
+            assert seen is not None
+        shape, strides, offset = seen
+        self.kept.append(value)
+        self.places[id(value)] = base.seen(shape, strides, offset)
+
+    def copy(self, place: Place, text: str) -> Place:
+        """The elements again, one after the other."""
+        copied = Buffer(place.type.like(), row_major(place.shape)).whole()
+        self.steps.append(LoopStep([place], [copied], copying(place.type.dtype), text, self.origin))
+        return copied
+
+    def take_parts(self, op: Any, inputs: Sequence[Value | None], value: Value, choice: Parts) -> None:
+        whole = self.output(value)
+        whole.buffer.flexible, whole.buffer.in_parts = False, True
+        dtype = value.dtype
+        if choice.fill is not None:
+            fill = Loop(0, (Each((Store(0, _number(choice.fill, dtype)),)),), numbers=(choice.fill,))
+            self.loop([], [whole], fill, f"fill {op!r}")
+        for k, see in choice.parts:
+            source = inputs[k]
+            assert source is not None
+            seen = see(value.shape, whole.strides)
+            assert seen is not None
+            x = e.cast(e.load(0, source.dtype.name), dtype.name)
+            self.loop([source], [whole.seen(*seen)], Loop(1, (Each((Store(1, x),)),)), f"part of {op!r}")
+
+    def take_native(
+        self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Native
+    ) -> bool:
+        if choice.exact and any(isinstance(n, Size) for v in inputs if v is not None for n in v.shape):
+            raise NeedsSizes(repr(op))
+        places = [None if v is None else self.ensure(v) for v in inputs]
+        for k in choice.contiguous:
+            place = places[k]
+            if place is not None and not is_row_major(place.shape, place.strides):
+                places[k] = self.copy(place, "contiguous copy")
+        first = next((p for p in places if p is not None), None)
+        laid = [
+            None
+            if self.unread(v) and j in choice.optional
+            else self.layout(choice.layouts, j, v.shape, first)
+            for j, v in enumerate(outputs)
+        ]
+        kernel = choice.make(
+            [None if p is None else (p.type.dtype.name, p.shape, p.strides) for p in places],
+            [None if s is None else (v.dtype.name, v.shape, s) for v, s in zip(outputs, laid, strict=True)],
+        )
+        if kernel is None:
+            return False
+        fixed = choice.exact or any(choice.layouts)
+        made = [
+            None if s is None else self.output(v, s if fixed else None)
+            for v, s in zip(outputs, laid, strict=True)
+        ]
+        operands = [*places, *made]
+        chosen = range(len(operands)) if choice.order is None else choice.order
+        first_slot = self.slots.add(
+            choice.numbers, lambda: op.draws(*(None if v is None else v.type for v in inputs))
+        )
+        pairs = [(places[i], made[j]) for i, j in choice.in_place]
+        self.steps.append(
+            NativeStep(
+                kernel,
+                [p for n in chosen if (p := operands[n]) is not None],
+                [p for p in places if p is not None],
+                [p for p in made if p is not None],
+                first_slot,
+                repr(op),
+                self.origin,
+                fixed,
+                [(x, y) for x, y in pairs if x is not None and y is not None],
+            )
+        )
+        self.wide |= choice.wide
+        return True
+
+    def unread(self, value: Value) -> bool:
+        return id(value) not in self.wanted and not self.readers.get(id(value))
+
+    def layout(
+        self, layouts: Sequence[str], j: int, shape: Sequence[Any], first: Place | None
+    ) -> tuple[Any, ...]:
+        """The strides that an output gets."""
+        wanted = layouts[j] if j < len(layouts) else ROW_MAJOR
+        if wanted == LIKE_INPUT and first is not None:
+            images = len(shape) > 2 and first.ndim == len(shape)
+            last = images and first.strides[1] == 1 and not is_row_major(first.shape, first.strides)
+            wanted = CHANNELS_LAST if last else ROW_MAJOR
+        return channels_last(shape) if wanted == CHANNELS_LAST and len(shape) > 2 else row_major(shape)
+
+    # The end.
+
+    def leave(self) -> list[Place]:
+        """The places that leave the program: memory of its own for each, or an input that nobody writes."""
+        written = {id(self.places[id(self.graph.inputs[i])].buffer) for i in self.graph.writes.values()}
+        given = [(j, v) for j, v in enumerate(self.graph.outputs) if v is not None]
+        # A buffer can leave as one output; where it is wanted more often, as the one that is all of it.
+        found: dict[int, Place] = {}
+        for whole_first in (True, False):
+            for j, value in given:
+                place = self.ensure(value)
+                if j not in found and (place.is_whole or not whole_first):
+                    found[j] = self.leaving(place, self.graph.writes.get(j), written)
+        return [found[j] for j, _ in given]
+
+    def leaving(self, place: Place, writes: int | None, written: set[int]) -> Place:
+        buffer = place.buffer
+        if buffer.is_input:
+            target = None if writes is None else self.places[id(self.graph.inputs[writes])].buffer
+            stays = buffer is target and place.is_whole  # it becomes what it is
+            if stays or (writes is None and id(buffer) not in written):
+                return place
+        elif not buffer.output and self.covers(place):
+            if not place.is_whole:
+                buffer.type, buffer.strides, buffer.flexible, buffer.like = (
+                    place.type,
+                    place.strides,
+                    False,
+                    -1,
+                )
+            buffer.output = True
+            return place
+        again = Buffer(place.type.like(), row_major(place.shape))
+        if self.exact:
+            again.strides = like_strides(place.shape, place.strides)
+        again.output, again.flexible = True, True
+        self.steps.append(
+            LoopStep([place], [again.whole()], copying(place.type.dtype), "another output", self.origin)
+        )
+        return again.whole()
+
+    def covers(self, place: Place) -> bool:
+        """Whether the place is all elements of its buffer, so that it may be the buffer's description."""
+        if place.is_whole:
+            return True
+        size, whole = place.type.size, place.buffer.type.size
+        if not self.exact or not same(place.offset, 0) or not same(size, whole):
+            return False
+        return is_dense(place.shape, place.strides)
+
+
+def _number(value: Any, dtype: DType) -> Any:
+    """A number of a Loop as a scalar."""
+    if isinstance(value, bool | int | float):
+        return e.constant(value, dtype.name)
+    return e.parameter(0, dtype.name)
+
+
+def _readers(graph: Graph) -> dict[int, int]:
+    """How many inputs of nodes each value is."""
+    count: dict[int, int] = {}
+    for node in graph.nodes:
+        for value in reads_of(node):
+            count[id(value)] = count.get(id(value), 0) + 1
+    return count

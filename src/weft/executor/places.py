@@ -1,0 +1,180 @@
+"""Where values lie: buffers, and places in them. Geometry in elements, of ints or of Sizes.
+
+>>> from weft.base.dtype import float32
+>>> from weft.ops.types import TensorType
+>>> whole = Buffer(TensorType((2, 3), float32), (3, 1)).whole()
+>>> whole.seen((3, 2), (1, 3)).is_whole, whole.is_whole
+(False, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.base.typing import Any
+from weft.ops.types import TensorType
+
+__all__ = [
+    "Buffer",
+    "Place",
+    "channels_last",
+    "is_dense",
+    "is_one",
+    "is_row_major",
+    "like_strides",
+    "row_major",
+    "same",
+    "same_shape",
+]
+
+
+class Buffer:
+    """Memory of one array: an input's, an output's, or temporary space.
+
+    number: of the array among the program's inputs, -1 if it is none. like: the input whose shape it has, and whose
+    order in memory it takes where strides are not known when planning; -1: none. output: it leaves the program.
+    flexible: its strides do not matter to whoever writes and reads it, which all are loops. in_parts: several steps
+    write it.
+    """
+
+    __slots__ = ("flexible", "in_parts", "like", "number", "output", "strides", "type")
+
+    def __init__(self, type: TensorType, strides: Sequence[Any], number: int = -1, like: int = -1) -> None:
+        self.type, self.strides, self.number, self.like = type, tuple(strides), number, like
+        self.output, self.flexible, self.in_parts = False, False, False
+
+    def whole(self) -> Place:
+        """The place that is all of it."""
+        return Place(self, self.type, self.strides, 0)
+
+    @property
+    def is_input(self) -> bool:
+        return self.number >= 0
+
+    @property
+    def is_temporary(self) -> bool:
+        return self.number < 0 and not self.output
+
+    @property
+    def size_bytes(self) -> Any:
+        return self.type.size * self.type.dtype.itemsize
+
+
+class Place:
+    """A strided array in a buffer; offset: of its first element, in elements."""
+
+    __slots__ = ("buffer", "offset", "strides", "type")
+
+    def __init__(self, buffer: Buffer, type: TensorType, strides: Sequence[Any], offset: Any) -> None:
+        self.buffer, self.type, self.strides, self.offset = buffer, type, tuple(strides), offset
+
+    def seen(self, shape: Sequence[Any], strides: Sequence[Any], offset: Any = 0) -> Place:
+        """A view of it; offset: from its own first element."""
+        return Place(self.buffer, self.type.like(shape), strides, self.offset + offset)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.type.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for the same elements of the same buffer."""
+        return (id(self.buffer), *map(_known, (*self.type.shape, *self.strides, self.offset)))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the buffer as the buffer describes itself."""
+        whole = self.buffer
+        return (
+            same(self.offset, 0)
+            and same_shape(self.type.shape, whole.type.shape)
+            and same_shape(self.strides, whole.strides)
+        )
+
+
+def _known(size: Any) -> Any:
+    return size if isinstance(size, int) else ("size", id(size))  # equal Sizes are one object
+
+
+def same(n: Any, m: Any) -> bool:
+    """Whether two sizes are known to be equal."""
+    return n is m or (isinstance(n, int) and isinstance(m, int) and n == m)
+
+
+def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two shapes are known to be equal."""
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def is_one(n: Any) -> bool:
+    """Whether a size is known to be 1; a Size that stands for an input's is not."""
+    return isinstance(n, int) and n == 1
+
+
+def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Strides of a contiguous array, in elements.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides: list[Any] = []
+    step: Any = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step = step * (max(n, 1) if isinstance(n, int) else n)
+    return tuple(reversed(strides))
+
+
+def is_row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether elements lie one after the other; strides of sizes of 1 do not matter.
+
+    >>> is_row_major((2, 1, 3), (3, 77, 1))
+    True
+    """
+    return all(n == 1 or a == b for n, a, b in zip(shape, strides, row_major(shape), strict=True))
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements fill their memory without gaps, in whatever order of the dimensions.
+
+    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (0, 1)), is_dense((2, 3), (4, 1))
+    (True, False, False)
+    """
+    step = 1
+    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= n
+    return True
+
+
+def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of images with the logical shape (n, c, ...) whose channels lie next to each other.
+
+    >>> channels_last((2, 3, 4, 5))
+    (60, 1, 15, 3)
+    """
+    n, c, *rest = shape
+    inner = row_major((n, *rest, c))
+    return (inner[0], inner[-1], *inner[1:-1])
+
+
+def like_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides without gaps in the order of dimensions that others have: what native code gives a new array.
+
+    >>> like_strides((2, 3), (1, 100)), like_strides((2, 1), (7, 7))
+    ((1, 2), (1, 1))
+    """
+    if is_row_major(shape, strides):
+        return row_major(shape)
+    found = [0] * len(shape)
+    step = 1
+    order = sorted(range(len(shape)), key=lambda d: -abs(strides[d]))
+    for d in order[::-1]:
+        found[d] = step
+        step *= max(shape[d], 1)
+    return tuple(found)

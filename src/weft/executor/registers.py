@@ -1,0 +1,84 @@
+"""Registers: how a program computes sizes, strides and offsets from those of its inputs; and parameters of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.base.dtype import DType, as_dtype
+from weft.base.typing import Any
+from weft.ops.kernels import KEY
+from weft.ops.node import Value
+from weft.ops.sizes import Size
+
+__all__ = ["Registers", "Slots"]
+
+
+class Registers:
+    """The register of every number, and what the native core fills them with."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, int] = {}
+        self.constants: list[tuple[int, int]] = []
+        self.loads: list[tuple[str, int, int, int]] = []
+        self.computes: list[tuple[str, int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def register(self, size: Any) -> int:
+        """The register that holds an int or a Size."""
+        is_size = type(size) is Size
+        key = (is_size, id(size) if is_size else size)
+        found = self.known.get(key)
+        if found is not None:
+            return found
+        operands: list[int] = []
+        if is_size and size.op not in ("dim", "stride"):
+            operands = [self.register(arg) for arg in size.args]
+        number = self.known[key] = len(self.known)
+        if not is_size:
+            self.constants.append((number, int(size)))
+        elif size.op == "stride":
+            self.loads.append(("stride", number, *size.args))
+        elif size.op == "dim":
+            self.loads.append(("size", number, 0, size.args[0]))
+        else:
+            self.computes.append((size.op, number, operands[0], operands[1]))
+        return number
+
+
+class Slots:
+    """Parameters of kernels: constants, registers, numbers of the call, random positions.
+
+    numbers: of the host's numbers among a graph's inputs, by id.
+    """
+
+    def __init__(self, registers: Registers, numbers: Mapping[int, int]) -> None:
+        self.registers, self.numbers = registers, numbers
+        self.slots: list[tuple[str, DType, Any]] = []
+        self.randoms: list[Any] = []
+
+    def add(self, numbers: Sequence[tuple[Any, str]], draws: Any = None) -> int:
+        """Consecutive parameters, (Value, Size or number, dtype name) each; the first one's position.
+
+        draws: () -> what a random operator draws.
+        """
+        first = len(self.slots)
+        for value, dtype in numbers:
+            if isinstance(value, str):
+                if value == KEY:
+                    kind, drawn, count = draws()
+                    self.randoms.append((kind, drawn, self.registers.register(count), len(self.slots)))
+                self.slots.append(("random", as_dtype(dtype), 0))
+            else:
+                self.slots.append(self.slot(value, as_dtype(dtype)))
+        return first
+
+    def slot(self, value: Any, dtype: DType) -> tuple[str, DType, Any]:
+        if isinstance(value, Value):
+            if not value.is_constant:
+                return ("number", dtype, self.numbers[id(value)])
+            value = value.node.value
+        if isinstance(value, float):
+            return ("constant", dtype, value)
+        return ("reg", dtype, self.registers.register(value if isinstance(value, Size) else int(value)))

@@ -1,0 +1,194 @@
+"""What a graph is lowered to: steps on places, not yet merged, in no arena yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from weft.base.typing import Any
+from weft.executor.places import Buffer, Place, is_one
+from weft.expr import scalar as e
+from weft.expr.kernel import Each, Reduction, Scan, Store, parts
+from weft.ops.kernels import Loop
+from weft.ops.node import Value
+
+__all__ = ["LoopStep", "NativeStep", "Origin", "Step", "without_rows"]
+
+Scalar = e.Scalar
+CALL_WEIGHT = 12  # of exp and the like, in basic operations
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose work a step is: the operator that the program called, the user's line ("file:line" or empty)."""
+
+    name: str
+    where: str = ""
+
+
+class Step:
+    """Base: what is read and written, where it came from. text: what it does, for people."""
+
+    def __init__(self, text: str, origin: Origin, reads: Iterable[Place], writes: Sequence[Place]) -> None:
+        self.text, self.origin = text, origin
+        self.reads, self.writes = tuple(reads), tuple(writes)
+
+
+class NativeStep(Step):
+    """A kernel of the native core. operands: in the kernel's order; fixed: it is for the strides that were planned."""
+
+    def __init__(
+        self,
+        kernel: Any,
+        operands: Sequence[Place],
+        reads: Iterable[Place],
+        writes: Sequence[Place],
+        first_slot: int,
+        text: str,
+        origin: Origin,
+        fixed: bool,
+        in_place: Sequence[tuple[Place, Place]] = (),
+    ) -> None:
+        super().__init__(f"native {text}", origin, reads, writes)
+        self.fixed = fixed
+        self.kernel, self.operands, self.first_slot = kernel, tuple(operands), first_slot
+        self.in_place = tuple(in_place)
+        self.number = 0  # in the program's order
+
+
+class LoopStep(Step):
+    """A Loop on these inputs (a place, a Value that is a number, or None) and outputs."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Place | Value | None],
+        outputs: Sequence[Place],
+        loop: Loop,
+        text: str,
+        origin: Origin,
+    ) -> None:
+        super().__init__(text, origin, (x for x in inputs if isinstance(x, Place)), outputs)
+        self.inputs, self.outputs, self.loop = tuple(inputs), tuple(outputs), without_rows(loop)
+
+    @cached_property
+    def shape(self) -> tuple[Any, ...]:
+        """The space that it runs over."""
+        shapes = [x.shape for x in self.reads]
+        if not self.loop.axes:
+            shapes += [y.shape for y in self.outputs]
+        rank = max(map(len, shapes), default=0)
+        found: list[Any] = [1] * rank
+        for shape in shapes:
+            for d, n in enumerate(shape, rank - len(shape)):
+                if is_one(found[d]):
+                    found[d] = n
+        return tuple(found)
+
+    @cached_property
+    def values(self) -> list[Scalar]:
+        return [part.value for stage in self.loop.stages for part in parts(stage)]
+
+    @cached_property
+    def is_pointwise(self) -> bool:
+        """Every element by itself, from the elements at its position."""
+        stages = self.loop.stages
+        return not self.loop.axes and len(stages) == 1 and isinstance(stages[0], Each)
+
+    @cached_property
+    def asks_positions(self) -> bool:
+        """Whether code asks where in the loops it is: the loops must be the step's own then."""
+        return any(node.op == "index" for node in e.walk(*self.values))
+
+    @cached_property
+    def is_closed(self) -> bool:
+        """Whether its results have to be stored before anybody can read them.
+
+        Scans; stages that read what earlier ones stored; what is stored once a row, but read from the whole row.
+        """
+        inputs, stages = self.loop.inputs, self.loop.stages
+        if any(isinstance(stage, Scan) for stage in stages) or self.asks_positions:
+            return True
+        if any(node.op in ("load", "load_at") and node.value >= inputs for node in e.walk(*self.values)):
+            return True
+        for stage in stages:
+            if type(stage).__name__ != "Once":
+                continue
+            for node in e.walk(*(part.value for part in parts(stage))):
+                x = self.inputs[node.value] if node.op == "load" else None
+                if isinstance(x, Place) and not self._once(x):
+                    return True
+        return False
+
+    def _once(self, x: Place) -> bool:
+        first = len(self.shape) - x.ndim
+        return all(axis < first or is_one(x.shape[axis - first]) for axis in self.loop.axes)
+
+    @cached_property
+    def writes_part(self) -> bool:
+        """Whether an output is a part of an array, which others write parts of, too."""
+        return any(y.buffer.in_parts for y in self.outputs)
+
+    @cached_property
+    def is_fold(self) -> bool:
+        """Whether it goes over its rows once, and stores numbers of rows."""
+        kinds = [type(stage).__name__ for stage in self.loop.stages]
+        return kinds == ["Fold", "Once"]
+
+    @cached_property
+    def weight(self) -> int:
+        """How long its expressions are, about, in basic operations."""
+        leaves = ("load", "constant", "parameter", "result", "index")
+        found = 0
+        for node in e.walk(*self.values):
+            if node.op not in leaves:
+                found += CALL_WEIGHT if node.op in e.FUNCTIONS else 1
+        return max(found, 1)
+
+    def buffers(self) -> set[int]:
+        return {id(x.buffer) for x in self.reads}
+
+
+def without_rows(loop: Loop) -> Loop:
+    """A loop with stages for rows, but no axes: every element is a row of its own, and is what its reductions give."""
+    if loop.axes or all(isinstance(stage, Each) for stage in loop.stages):
+        return loop
+    results: dict[int, Scalar] = {}
+    stores = []
+
+    def known(root: Scalar) -> Scalar:
+        return e.substitute(root, lambda part: results[part.value] if part.op == "result" else part)
+
+    for stage in loop.stages:
+        for part in parts(stage):
+            if isinstance(part, Reduction):
+                alone = e.constant(0, "int64") if part.op in ("argmax", "argmin") else known(part.value)
+                results[part.number] = alone
+            else:
+                stores.append(Store(part.operand, known(part.value), part.add))
+    return Loop(loop.inputs, (Each(tuple(stores)),), numbers=loop.numbers)
+
+
+def written_by(steps: Sequence[Step]) -> dict[int, list[int]]:
+    """For each buffer, by id, the numbers of the steps that write it, in order."""
+    found: dict[int, list[int]] = {}
+    for k, step in enumerate(steps):
+        for y in step.writes:
+            makers = found.setdefault(id(y.buffer), [])
+            if k not in makers:
+                makers.append(k)
+    return found
+
+
+def alive(steps: Sequence[Step], kept: Iterable[Buffer]) -> list[Step]:
+    """The steps that something needs of which is kept."""
+    needed = {id(buffer) for buffer in kept}
+    found = []
+    for step in reversed(steps):
+        if any(id(y.buffer) in needed for y in step.writes):
+            found.append(step)
+            needed.update(id(x.buffer) for x in step.reads)
+    return found[::-1]
+
+
+__all__ += ["alive", "written_by"]

@@ -1,0 +1,131 @@
+"""How many kernels graphs become."""
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.ops.functions as F
+from weft import _core
+from weft.base.dtype import float32
+from weft.executor.planner import make_plan
+from weft.graph.graph import Graph, interpret
+from weft.ops.node import input_value
+from weft.ops.types import TensorType
+
+
+def given(*shape):
+    return input_value(TensorType(shape, float32), "x")
+
+
+def kernels(inputs, outputs, writes=None):
+    """How many kernels a graph becomes; its values are those of the operators' references."""
+    graph = Graph(inputs, outputs, writes)
+    rng = np.random.default_rng(len(inputs))
+    arrays = [rng.normal(size=x.shape).astype("float32") for x in inputs]
+    plan = make_plan(graph, "test", exact=True)
+    tensors = [wf.tensor(a) for a in arrays]
+    found = _core.run_plan(plan, tensors)
+    for y, w in zip(found, interpret(graph, arrays), strict=True):
+        np.testing.assert_allclose(y.numpy(), w, rtol=1e-4, atol=2e-4)
+    return len(plan.recipe.steps)
+
+
+def test_ten_pointwise_operations():
+    x = given(5, 6)
+    y = x
+    for _ in range(5):
+        y = F.tanh(y) * 1.5
+    assert kernels([x], [y]) == 1
+
+
+def test_an_intermediate_is_read_twice():
+    x, z = given(5, 6), given(5, 6)
+    t = F.exp(x) + z
+    a = F.sin(t) * t
+    b = F.tanh(t) - z
+    assert kernels([x, z], [a * b + t]) == 1
+
+
+def test_an_intermediate_is_an_output():
+    x = given(5, 6)
+    t = F.exp(x)
+    u = F.sin(t) + 1
+    assert kernels([x], [u * t, t, u]) == 1
+
+
+def test_softmax():
+    x = given(20, 30)
+    powers = F.exp(x - F.max(x, axis=1, keepdims=True))
+    assert kernels([x], [powers / F.sum(powers, axis=1, keepdims=True)]) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_without_kept_axes(axis):
+    x = given(20, 30)
+    powers = F.exp(x - F.expand_dims(F.max(x, axis=axis), axis=axis))
+    assert kernels([x], [powers / F.expand_dims(F.sum(powers, axis=axis), axis=axis)]) == 1
+
+
+def test_layer_norm():
+    x, scale, shift = given(20, 30), given(30), given(30)
+    apart = x - F.mean(x, axis=1, keepdims=True)
+    y = apart * F.rsqrt(F.mean(apart * apart, axis=1, keepdims=True) + 1e-5)
+    assert kernels([x, scale, shift], [y * scale + shift]) == 1
+
+
+def test_numbers_of_rows_go_on():
+    x, weight = given(20, 30), given(20)
+    total = F.sum(x, axis=1)
+    assert kernels([x, weight], [F.log(F.abs(total) + 1) * weight, total]) == 1
+
+
+def test_two_reductions_of_one_input():
+    x, y = given(2000, 300), given(2000, 300)
+    assert kernels([x, y], [F.sum(x, axis=0), F.sum(x * y, axis=0), F.max(x, axis=0)]) == 1
+
+
+def test_a_gradient_and_its_sum():
+    dy, y = given(30, 40), given(30, 40)
+    dx = F.where(y > 0, dy, 0.0)
+    assert kernels([dy, y], [dx, F.sum(dx, axis=0)]) == 1
+
+
+def test_a_sum_joins_before_a_product_reads():
+    dy, y, weight = given(30, 40), given(30, 40), given(40, 50)
+    dx = F.where(y > 0, dy, 0.0)
+    assert kernels([dy, y, weight], [dx @ weight, F.sum(dx, axis=0)]) == 2
+
+
+def test_large_rows_are_not_read_twice():
+    dy, y = given(3000, 400), given(3000, 400)
+    dx = F.where(y > 0, dy, 0.0)
+    assert kernels([dy, y], [dx, F.sum(dx, axis=0)]) == 2
+
+
+def test_other_axes_are_other_kernels():
+    x = given(20, 30)
+    assert kernels([x], [F.sum(x, axis=0) + 1, F.sum(x, axis=1) * 2]) == 2
+
+
+def test_transposed_readers_wait():
+    x, z = given(20, 30), given(30, 20)
+    assert kernels([x, z], [F.permute_dims(F.exp(x), (1, 0)) + z]) == 2
+
+
+def test_a_broadcast_number_is_computed_again_where_that_is_cheap():
+    x, y = given(100, 300), given(300)
+    assert kernels([x, y], [x * (y + 1)]) == 1
+    assert kernels([x, y], [x * F.sin(F.exp(F.sin(y)))]) == 2
+
+
+def test_dead_results_are_not_computed():
+    x = given(20, 30)
+    F.exp(x) @ F.permute_dims(x, (1, 0))
+    assert kernels([x], [x + 1]) == 1
+
+
+def test_updates_of_many_parameters():
+    parameters = [given(10, 10) for _ in range(5)]
+    gradients = [given(10, 10) for _ in range(5)]
+    new = [p - 0.1 * g for p, g in zip(parameters, gradients, strict=True)]
+    assert kernels([*parameters, *gradients], new, {k: k for k in range(5)}) == 5
