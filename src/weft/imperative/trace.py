@@ -33,6 +33,7 @@ from weft.imperative.scribe import CannotWrite, Scribe, users_line
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, write_up
+from weft.imperative.transformation import trace_keys
 
 __all__ = ["Trace", "TraceWarning", "trace"]
 
@@ -51,7 +52,7 @@ class Trace:
         functools.update_wrapper(self, function)
         self.name: str = getattr(function, "__name__", type(function).__name__)
         self.function, self.strict, self.lazy, self.max_entries = function, strict, lazy, max_entries
-        self._replays = _core.Replays()
+        self._under: dict[Any, Any] = {}  # Replays by the transformations that calls pass through
         self._programs: list[Traced] = []
         self._made = self._attempts = 0
         self._lock = threading.RLock()
@@ -72,7 +73,7 @@ class Trace:
         return f"trace({self.function!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        done, result = self._replays.run(args, kwargs)
+        done, result = self._replays().run(args, kwargs)
         if done:
             return result
         # As Python: it cannot be written down, or is part of something greater.
@@ -80,6 +81,18 @@ class Trace:
             return self.function(*args, **kwargs)
         with self._lock:
             return self._record(args, kwargs)
+
+    def _replays(self) -> Any:
+        """Those of programs that were recorded under the transformations that are active now."""
+        layers = trace_keys() if _core.layers() is not None else ()
+        found = self._under.get(layers)
+        if found is None:
+            found = self._under[layers] = _core.Replays()
+            if (
+                len(self._under) > self.max_entries + 1
+            ):  # each under another one: nothing would ever be found again
+                del self._under[next(key for key in self._under if key)]
+        return found
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function, and write it down."""
@@ -129,13 +142,15 @@ class Trace:
         return True
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
-        self._replays.add(args, kwargs, program, program.spec if program else {})
+        self._replays().add(args, kwargs, program, program.spec if program else {})
         if program is None:
             return
         self._programs.append(program)
         self._made += 1
         if len(self._programs) > self.max_entries:
-            self._replays.drop(self._programs.pop(0))
+            oldest = self._programs.pop(0)
+            for replays in self._under.values():
+                replays.drop(oldest)
             if self._made == self.max_entries + 1:
                 warnings.warn(
                     f"{self.name}: traced {self._made} times, because arguments keep changing in what "
