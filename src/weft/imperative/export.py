@@ -71,7 +71,8 @@ class Program:
 def _described(args: Any, kwargs: Any) -> str:
     leaves, structure = flatten((args, kwargs))
     shown = [
-        _core.describe(x) if isinstance(x, Tensor) else "float" if type(x) is float else repr(x) for x in leaves
+        _core.describe(x) if isinstance(x, Tensor) else "float" if type(x) is float else repr(x)
+        for x in leaves
     ]
     inner, named = structure.build([_Shown(text) for text in shown])
     return ", ".join([*map(repr, inner), *(f"{name}={value!r}" for name, value in named.items())]) or "none"
@@ -94,7 +95,9 @@ def export(path: str | os.PathLike[str], name: str, programs: Sequence[Any]) -> 
         raise GraphError(f"export: {name} has no program: call it first")
     tensors: dict[str, Tensor] = {}
     entries = [_entry(name, program, tensors) for program in programs]
-    text = json.dumps({"format": FORMAT, "version": VERSION, "name": name, "programs": entries}, allow_nan=False)
+    text = json.dumps(
+        {"format": FORMAT, "version": VERSION, "name": name, "programs": entries}, allow_nan=False
+    )
     save(path, tensors, {KEY: text})
 
 
@@ -102,7 +105,9 @@ def _entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any
     spec = program.spec
     for part in ("guard", "effect"):
         if spec[part] is not None:
-            raise GraphError(f"export: {name} depends on Python objects: numbers that it looked at, or gradients")
+            raise GraphError(
+                f"export: {name} depends on Python objects: numbers that it looked at, or gradients"
+            )
     leaves, structure = program.example
     return {
         "graph": to_json(program.graph),
