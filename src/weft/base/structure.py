@@ -18,9 +18,7 @@ class Structure:
 
     __slots__ = ("keys", "kind", "parts")
 
-    def __init__(
-        self, kind: type | None, parts: tuple[Structure, ...] = (), keys: tuple[Any, ...] = ()
-    ) -> None:
+    def __init__(self, kind: type | None, parts: tuple[Structure, ...] = (), keys: tuple[Any, ...] = ()) -> None:
         self.kind, self.parts, self.keys = kind, parts, keys
 
     def build(self, leaves: Sequence[Any]) -> Any:

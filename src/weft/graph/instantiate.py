@@ -83,3 +83,4 @@ class _Sizes:
     def tells(shape: tuple[int, ...], dimension: int) -> bool:
         """Whether an input of this shape has the size in it rather than 1, which is repeated."""
         return dimension < len(shape) and shape[-1 - dimension] != 1
+

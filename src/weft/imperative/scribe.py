@@ -268,3 +268,5 @@ def _is_constant(storage: Storage) -> bool:
 
 def _is_dense(x: Geometry) -> bool:
     return is_dense(x.shape, x.strides)
+
+

@@ -101,7 +101,9 @@ class Storage:
         if self.is_all(x):
             row = _permuted(value, _inverse(in_memory_order(x)[1]))
         else:
-            row = F.put_strided(self.row(), value, shape=x.shape, strides=x.strides, offset=self._offset(x))
+            row = F.put_strided(
+                self.row(), value, shape=x.shape, strides=x.strides, offset=self._offset(x)
+            )
         lying, axes = in_memory_order(self.base)
         self.value = _permuted(_reshaped(row, lying), axes)
 

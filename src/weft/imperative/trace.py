@@ -68,9 +68,7 @@ class Trace:
         done, result = self._replays.run(args, kwargs)
         if done:
             return result
-        if (
-            result or _core.is_observed()
-        ):  # as Python: it cannot be written down, or is part of something greater
+        if result or _core.is_observed():  # as Python: it cannot be written down, or is part of something greater
             return self.function(*args, **kwargs)
         with self._lock:
             return self._record(args, kwargs)
@@ -125,7 +123,9 @@ class Trace:
         warnings.warn(f"{text}\n  {hint}", TraceWarning, stacklevel=2)
 
 
-def trace(function: Callable[..., Any] | None = None, *, strict: bool = False, max_entries: int = 8) -> Any:
+def trace(
+    function: Callable[..., Any] | None = None, *, strict: bool = False, max_entries: int = 8
+) -> Any:
     """function, run as Python once for each kind of arguments and as a program from then on; also a decorator.
 
     Arguments may be nested in tuples, lists and dicts. Programs are made for their structure, for sizes, strides and dtypes of
@@ -150,3 +150,5 @@ def trace(function: Callable[..., Any] | None = None, *, strict: bool = False, m
     if function is None:
         return functools.partial(trace, strict=strict, max_entries=max_entries)
     return Trace(function, strict, max_entries)
+
+

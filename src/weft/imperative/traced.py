@@ -57,9 +57,7 @@ def write_up(
     outputs = _Outputs(scribe, inputs)
     found, structure = flatten(result)
     after = gradients()
-    changed = {
-        k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]
-    }
+    changed = {k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]}
     gone = [owner() for k, (owner, _) in gradients_before.items() if k not in after]
     outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed.values()])
     results = [outputs.find(leaf) for leaf in found]
@@ -244,9 +242,7 @@ class _Outputs:
         if storage is None:
             return ("object", x, None)
         source = storage.source
-        if (
-            source is not None and not source.is_constant
-        ):  # memory from outside: the array itself, or a view of it
+        if source is not None and not source.is_constant:  # memory from outside: the array itself, or a view of it
             kind, what, _ = self.inputs.tensor(source.tensor)
             if x is source.tensor:
                 return (kind, what, None)
