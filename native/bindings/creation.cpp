@@ -89,13 +89,11 @@ PyObject* full(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject
       push_copy(x, from);
       return wrap(std::move(x));
     }
-    DType type;
-    if (!dtype.is_none())
-      type = as_dtype(dtype);
-    else
-      type = PyBool_Check(value.ptr())    ? DType::bool_
-             : PyFloat_Check(value.ptr()) ? DType::float32
-                                          : DType::int64;
+    const Scalar::Kind kind = as_scalar(value).kind;
+    const DType type = !dtype.is_none()                ? as_dtype(dtype)
+                       : kind == Scalar::Kind::boolean ? DType::bool_
+                       : kind == Scalar::Kind::real    ? DType::float32
+                                                       : DType::int64;
     Tensor x = Tensor::empty(as_shape(shape, "full"), type, as_tensor_device(device));
     push_fill(x, as_scalar_for(value, type));
     return wrap(std::move(x));

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/tensor.h"
+#include "tensor/scribe.h"
 
 namespace weft {
 
@@ -103,7 +104,10 @@ namespace {
 // One entry of const_vars=..., as C++ sees it.
 Var* as_var(nb::handle object, const char* argument) {
   if (PyVariable* variable = as<PyVariable>(object)) return variable->var.get();
-  if (is_tensor(object)) return self_of(object.ptr()).chunk.get();
+  if (is_tensor(object)) {
+    if (scribe) scribe->awaited(self_of(object.ptr()));
+    return self_of(object.ptr()).chunk.get();
+  }
   throw nb::type_error((std::string(argument) +
                         ": expected a Variable made by new_variable(), or a Tensor, got " +
                         to_utf8(nb::type_name(object.type())))

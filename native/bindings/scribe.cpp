@@ -13,59 +13,80 @@ nb::object to_tuple(Dims dims) {
   return tuple;
 }
 
-nb::object geometry(const Tensor& x) {
-  return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
-                        to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()));
-}
-
 nb::object number(const Scalar& value) { return nb::make_tuple(to_number(value), value.origin); }
+
+// Memory that a lazy program has to keep, without being a tensor of Python's that shows it.
+struct Held {
+  Tensor tensor;
+};
 
 class PyScribe final : public Scribe {
  public:
-  explicit PyScribe(nb::object target) : target_(target.release().ptr()) {}
+  PyScribe(nb::object target, bool defers) : target_(target.release().ptr()), defers_(defers) {}
   ~PyScribe() override { release_later(target_); }
-
   nb::object target() const { return nb::borrow(target_); }
 
   template <class... Args>
-  void tell(const char* method, Args&&... args) const {
+  bool tell(const char* method, Args&&... args) const {
     const Unobserved quiet;
-    nb::handle(target_).attr(method)(std::forward<Args>(args)...);
+    return nb::handle(target_).attr(method)(std::forward<Args>(args)...).is(nb::bool_(true));
   }
 
-  void filled(const Tensor& to, Scalar value) override { tell("filled", geometry(to), number(value)); }
-  void copied(const Tensor& to, const Tensor& from) override { tell("copied", geometry(to), geometry(from)); }
-  void counted(const Tensor& to, Scalar start, Scalar step) override {
-    tell("counted", geometry(to), number(start), number(step));
+  nb::object geometry(const Tensor& x) const {
+    nb::object held = defers_ ? nb::cast(Held{x}) : nb::none();
+    return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
+                          to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), held);
   }
-  void drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) override {
+
+  bool filled(const Tensor& to, Scalar value) override {
+    return left_out(to, tell("filled", geometry(to), number(value)));
+  }
+  bool copied(const Tensor& to, const Tensor& from) override {
+    return left_out(to, tell("copied", geometry(to), geometry(from)));
+  }
+  bool counted(const Tensor& to, Scalar start, Scalar step) override {
+    return left_out(to, tell("counted", geometry(to), number(start), number(step)));
+  }
+  bool drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) override {
     static constexpr const char* names[] = {"uniform", "normal", "integers", "bits"};
-    tell("drawn", geometry(to), names[static_cast<int>(kind)], number(a), number(b));
+    return left_out(to, tell("drawn", geometry(to), names[static_cast<int>(kind)], number(a), number(b)));
   }
-  void permuted(const Tensor& to, const Tensor& from) override {
-    tell("permuted", geometry(to), geometry(from));
+  bool permuted(const Tensor& to, const Tensor& from) override {
+    return left_out(to, tell("permuted", geometry(to), geometry(from)));
   }
   void read(const Tensor& x) override { tell("read", geometry(x)); }
+  void awaited(const Tensor& x) override { tell("awaited", geometry(x)); }
+  bool defers() const noexcept override { return defers_; }
 
  private:
+  // What gradients have saved is overwritten as seen from Python, whenever it will happen.
+  static bool left_out(const Tensor& to, bool is) {
+    if (is) to.chunk->writes.fetch_add(1, std::memory_order_relaxed);
+    return is;
+  }
+
   PyObject* const target_;
+  const bool defers_;
 };
 
 const PyScribe& current() { return static_cast<const PyScribe&>(*scribe); }
 
 }  // namespace
 
-void report_met(PyObject* tensor) { current().tell("met", nb::handle(tensor), geometry(self_of(tensor))); }
+void report_met(PyObject* tensor) {
+  current().tell("met", nb::handle(tensor), current().geometry(self_of(tensor)));
+}
 
-void report_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+bool report_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                    std::span<const Tracked> results) {
   nb::list arrays, values, made;
   for (const Tracked* x : inputs) {
     if (x->tensor.chunk)
-      arrays.append(geometry(x->tensor));
+      arrays.append(current().geometry(x->tensor));
     else  // of which only the sizes are looked at
       arrays.append(nb::make_tuple(nb::none(), 0, to_tuple(x->tensor.dims()), to_tuple(x->tensor.steps()),
-                                   dtype_object(x->tensor.dtype), device_object(plan.program->device)));
+                                   dtype_object(x->tensor.dtype), device_object(plan.program->device),
+                                   nb::none()));
   }
   for (const Scalar& value : numbers) values.append(number(value));
   const Program& program = *plan.program;
@@ -74,10 +95,10 @@ void report_launch(const Plan& plan, std::span<const Tracked* const> inputs, std
     const int value = program.outputs[j].value;
     const bool alias = value < count ||
                        program.values[static_cast<size_t>(value - count)].kind == Program::Value::Kind::view;
-    made.append(alias ? nb::none() : geometry(results[j].tensor));
+    made.append(alias ? nb::none() : current().geometry(results[j].tensor));
   }
   nb::handle recipe(plan.recipe ? plan.recipe : Py_None);
-  current().tell("launched", recipe, arrays, values, made, Site::here().text());
+  return current().tell("launched", recipe, arrays, values, made, Site::here().text());
 }
 
 void bind_scribe(nb::module_& m) {
@@ -88,15 +109,23 @@ void bind_scribe(nb::module_& m) {
         nb::object before = nb::none();
         if (scribe) before = current().target();
         delete scribe;
-        scribe = target.is_none() ? nullptr : new PyScribe(target);
+        scribe = nullptr;
+        if (!target.is_none()) scribe = new PyScribe(target, nb::cast<bool>(target.attr("defers")));
         return before;
       },
       nb::arg("target").none());
+  m.def("get_scribe", [] { return scribe ? current().target() : nb::none(); });
+  nb::class_<Held>(m, "Held", "Memory of an array that lazy evaluation keeps.")
+      .def_prop_ro("alone", [](const Held& held) { return held.tensor.chunk->references() == 1; })
+      .def("tensor", [](const Held& held) { return wrap(Tensor(held.tensor)); });
   m.def("set_known_number_type",
         [](nb::handle type) { known_number_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr()); });
-  m.def("is_observed", [] { return scribe != nullptr; });
   m.def("last_serial", [] { return Chunk::last_serial(); });
-  m.def("geometry", [](nb::handle x) { return geometry(tensor_of(x, "geometry")); });
+  m.def("geometry", [](nb::handle object) {
+    const Tensor& x = tensor_of(object, "geometry");
+    return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
+                          to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), nb::none());
+  });
   // A view of the memory that x lies in: from `offset` elements behind the address of x on.
   m.def("window", [](nb::handle object, int64_t offset, nb::handle shape, nb::handle strides) {
     const Tensor& x = tensor_of(object, "window");

@@ -14,8 +14,9 @@ void report_met(PyObject* tensor);
 inline void met(PyObject* tensor) {
   if (scribe) report_met(tensor);
 }
-// After a launch.
-void report_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+// A launch, with its results: after it, or, where launches are deferred, in its place; then whether it is to
+// be left out.
+bool report_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                    std::span<const Tracked> results);
 
 // The type of numbers whose origin a trace knows; null before the first trace.

@@ -18,6 +18,7 @@ class Counted {
     }
     return count != 0;
   }
+  uint32_t references() const noexcept { return count_.load(std::memory_order_relaxed); }
   // acq_rel: the thread that deletes has seen all that the others did with the object.
   void release() const noexcept {
     if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) static_cast<const T*>(this)->dispose();

@@ -12,7 +12,7 @@
 namespace weft {
 
 // Geometry, addresses and scratch memory of an exact program.
-void Program::prepare() {
+void Program::learn() {
   auto made = std::make_unique<Prepared>(steps.size());
   Prepared& p = *made;
   std::vector<int64_t> numbers(static_cast<size_t>(registers) + 1);

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "program/loop.h"
 #include "program/run.h"
@@ -14,6 +16,33 @@ namespace {
 
 constexpr int64_t kCheapBytes = 32 << 10;  // see operations.cpp
 constexpr int64_t kWideBytes = 1 << 20;
+constexpr size_t kManyOutputs = 16;  // from here on Neighbours are worth sorting
+
+// Counts the inputs that lie where an array does, in logarithmic time: a program that writes hundreds of
+// parameters would otherwise compare each with all.
+class Neighbours {
+ public:
+  explicit Neighbours(std::span<const Tensor* const> inputs) {
+    for (const Tensor* x : inputs) {
+      if (!x) continue;
+      const auto [begin, end] = addresses_of(x->view());
+      if (begin == end) continue;
+      begins_.push_back(begin);
+      ends_.push_back(end);
+    }
+    std::sort(begins_.begin(), begins_.end());
+    std::sort(ends_.begin(), ends_.end());
+  }
+  // Those that begin before its end, but for those that end before its beginning.
+  int64_t count(const Tensor& x) const {
+    const auto [begin, end] = addresses_of(x.view());
+    return (std::lower_bound(begins_.begin(), begins_.end(), end) - begins_.begin()) -
+           (std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+  }
+
+ private:
+  std::vector<uintptr_t> begins_, ends_;
+};
 
 // Fresh memory of the shape of `like`, whose dimensions follow each other as its strides say; without gaps.
 Tensor empty_in_order(const Tensor& like, DType dtype, Device device) {
@@ -52,18 +81,6 @@ Scalar checked(Scalar number, DType dtype) {
 
 bool is_shared(const Tensor& x) noexcept {
   return x.chunk && x.chunk->shares.load(std::memory_order_relaxed) != 0;
-}
-
-// Whether no two arrays can overlap.
-bool in_memory_of_their_own(std::span<const Tensor* const> arrays) {
-  Scratch<const Chunk*, 64> chunks(arrays.size());
-  const Chunk** end = chunks.get();
-  for (const Tensor* x : arrays) {
-    if (!x || !x->chunk) return false;
-    *end++ = x->chunk.get();
-  }
-  std::sort(chunks.get(), end);
-  return std::adjacent_find(chunks.get(), end) == end;
 }
 
 bool same_elements(const Tensor& a, const Tensor& b) noexcept {
@@ -141,7 +158,6 @@ void Program::finish() {
       !randoms.empty() || arena_bytes >= 0 ||
       std::ranges::any_of(outputs, [](const Output& o) { return o.writes >= 0; }) ||
       std::ranges::any_of(values, [](const Value& v) { return v.kind != Value::Kind::output || v.like < 0; });
-  writes_many_ = std::ranges::count_if(outputs, [](const Output& o) { return o.writes >= 0; }) > 1;
   straight_ = steps.size() == 1 && arena_bytes < 0 &&
               std::ranges::all_of(
                   values, [](const Value& v) { return v.kind == Value::Kind::output; }) &&
@@ -193,7 +209,7 @@ void Program::finish() {
                 : ::weft::Scalar{.kind = ::weft::Scalar::Kind::integer,
                                  .integer = known_registers_[static_cast<size_t>(slot.index)]});
   }
-  if (exact && !straight_) prepare();
+  if (exact && !straight_) learn();
 }
 
 void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* registers_) const {
@@ -256,7 +272,7 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
 }
 
 // Whether the step that makes the output may write it to the destination: nothing is lost that is still to be
-// read.
+// read. apart: but for the input that is written, none lies where the destination does.
 bool Program::may_write(const Output& output, const Tensor& destination,
                         std::span<const Tensor* const> inputs, const int64_t* registers_, bool apart) const {
   if (output.step < 0) return false;
@@ -268,10 +284,10 @@ bool Program::may_write(const Output& output, const Tensor& destination,
           destination.strides[d] != registers_[value.strides[static_cast<size_t>(d)]])
         return false;
   }
-  for (const int k : output.read_late)
-    if (inputs[static_cast<size_t>(k)] && (!apart || k == output.writes) &&
-        may_overlap(destination.view(), inputs[static_cast<size_t>(k)]->view()))
-      return false;
+  for (const int k : output.read_late) {
+    const Tensor* x = inputs[static_cast<size_t>(k)];
+    if (apart ? k == output.writes : x && may_overlap(destination.view(), x->view())) return false;
+  }
   if (!output.in_place) return true;
   for (const int operand : steps[static_cast<size_t>(output.step)].operands) {
     if (operand >= inputs_) {  // a view of an input is not looked at closely
@@ -292,7 +308,6 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
   Scratch<int64_t, 48> computed(exact ? 0 : static_cast<size_t>(registers) + 1);
   const int64_t* const registers_ = exact ? known_registers_.data() : computed.get();
   if (!exact && (needs_registers_ || !destinations.empty())) compute_registers(inputs, computed.get());
-  const bool apart = writes_many_ && in_memory_of_their_own(inputs);
 
   int64_t bytes = 0;
   for (size_t k = 0; k < inputs.size(); ++k)
@@ -300,6 +315,7 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
   std::vector<std::pair<size_t, const Tensor*>>
       copies;          // outputs that have to be copied to their destinations
   uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
+  const Neighbours neighbours(outputs.size() >= kManyOutputs ? inputs : std::span<const Tensor* const>());
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
     if (output.value < inputs_) {
@@ -313,7 +329,9 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     if (destination) {
       check_writable(*destination, name.c_str());
       const bool fits = destination->dtype == value.dtype && shape_fits(value, *destination, registers_);
-      if (fits && may_write(output, *destination, inputs, registers_, apart && output.writes >= 0)) {
+      const bool apart =
+          outputs.size() >= kManyOutputs && neighbours.count(*destination) == (output.writes >= 0);
+      if (fits && may_write(output, *destination, inputs, registers_, apart)) {
         *results[j] = *destination;
         bytes += destination->size * static_cast<int64_t>(destination->itemsize());
         continue;
@@ -381,6 +399,30 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
   for (const auto& [j, destination] : copies) {
     push_copy(*destination, *results[j]);
     *results[j] = *destination;
+  }
+}
+
+void Program::prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
+                      Tensor* const* results) const {
+  Scratch<int64_t, 48> registers_(static_cast<size_t>(registers) + 1);
+  if (needs_registers_ || !destinations.empty()) compute_registers(inputs, registers_.get());
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    const Output& output = outputs[j];
+    if (output.value < inputs_) {
+      *results[j] = *inputs[static_cast<size_t>(output.value)];
+      continue;
+    }
+    const Tensor* destination = output.writes >= 0        ? inputs[static_cast<size_t>(output.writes)]
+                                : j < destinations.size() ? destinations[j]
+                                                          : nullptr;
+    if (destination) {
+      check_writable(*destination, name.c_str());
+      destination->chunk->writes.fetch_add(1, std::memory_order_relaxed);
+      *results[j] = *destination;
+    } else {
+      *results[j] =
+          make_output(values[static_cast<size_t>(output.value - inputs_)], inputs, registers_.get());
+    }
   }
 }
 

@@ -45,8 +45,8 @@ class Program final : public Counted<Program> {
     int like = -1;
     std::vector<int> sizes, strides;  // registers
   };
-  // What of an input is looked at.
-  enum class Use : uint8_t { nothing, geometry, data };
+  // What of an input is looked at; shown: nothing here, but an output is a view of its elements.
+  enum class Use : uint8_t { nothing, geometry, shown, data };
 
   // Parameters of kernels, 8 bytes each, in the kernel's type: a number given at the call, a register, a
   // constant.
@@ -117,6 +117,13 @@ class Program final : public Counted<Program> {
   void launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
               std::span<const Tensor* const> destinations, Tensor* const* results) const;
 
+  // The results that launch would give, with memory in which nothing happens; what is written in place counts
+  // as written.
+  void prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
+               Tensor* const* results) const;
+  // Fills `registers` of them.
+  void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
+
   static inline std::atomic<uint64_t> launches{0}, kernels{0};
 
  private:
@@ -124,7 +131,6 @@ class Program final : public Counted<Program> {
   struct KeptRun;
   struct Prepared;
   static const TaskType kRunType, kKeptType;
-  void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
@@ -134,7 +140,7 @@ class Program final : public Counted<Program> {
   void run_alone(const Run& run) const;
   void run_bound(const Run& run) const;
   void run_anywhere(const Run& run) const;
-  void prepare();
+  void learn();
   const Bound* bind(size_t t) const;
   bool lies_as_planned(const Run& run) const;
   [[noreturn]] void fail(const Step& step) const;
@@ -142,7 +148,6 @@ class Program final : public Counted<Program> {
 
   int inputs_ = 0;
   bool needs_registers_ = true;           // false: shapes are the inputs'
-  bool writes_many_ = false;              // several inputs
   std::vector<int64_t> known_registers_;  // of an exact program
   std::vector<uint64_t> known_slots_;     // with zeros where they are not known
   std::vector<size_t> unknown_slots_;

@@ -1,4 +1,4 @@
-// scribe.h: who writes down what a thread does to arrays; how traces are made.
+// scribe.h: who writes down what a thread does to arrays; how traces and lazy evaluation are made.
 //
 // Every operation that is pushed on arrays is either the launch of a plan, which the bindings report, or one
 // of operations.h, reported here before it is pushed. Views are not reported: what they alias follows from
@@ -13,13 +13,18 @@ namespace weft {
 class Scribe {
  public:
   virtual ~Scribe() = default;
-  virtual void filled(const Tensor& to, Scalar value) = 0;
-  virtual void copied(const Tensor& to, const Tensor& from) = 0;
-  virtual void counted(const Tensor& to, Scalar start, Scalar step) = 0;
-  virtual void drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) = 0;
-  virtual void permuted(const Tensor& to, const Tensor& from) = 0;
+  // Each of these: whether the operation is to be left out, because the scribe will see to it.
+  virtual bool filled(const Tensor& to, Scalar value) = 0;
+  virtual bool copied(const Tensor& to, const Tensor& from) = 0;
+  virtual bool counted(const Tensor& to, Scalar start, Scalar step) = 0;
+  virtual bool drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) = 0;
+  virtual bool permuted(const Tensor& to, const Tensor& from) = 0;
   // The host is about to look at elements, or to change them. May throw.
   virtual void read(const Tensor& x) = 0;
+  // Somebody waits for elements, or hands them to the engine.
+  virtual void awaited(const Tensor& x) = 0;
+  // Whether launches are left out, too.
+  virtual bool defers() const noexcept = 0;
 };
 
 extern thread_local Scribe* scribe;  // null: nobody

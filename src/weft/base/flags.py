@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+
+from weft.base.record import Record
+from weft.base.typing import Any
 
 __all__ = ["FLAGS", "Flag", "get", "render"]
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(Record):
     """One switch: its name, the type it is read as, the value when unset or empty, what it does in one line.
 
     choices: the accepted texts, if only some are. least: the smallest accepted number.
@@ -86,7 +86,12 @@ FLAGS: dict[str, Flag] = {
             choices=("threaded", "naive"),
         ),
         Flag("WEFT_NUM_THREADS", int, None, "compute workers per device (unset: the cores)", least=1),
-        Flag("WEFT_CHECK", bool, False, "find operations that touch variables they did not declare"),
+        Flag(
+            "WEFT_CHECK",
+            bool,
+            False,
+            "find operations that touch variables they did not declare, and verify graphs after each pass",
+        ),
         Flag(
             "WEFT_SCHEDULE_SEED",
             int,
@@ -105,7 +110,19 @@ FLAGS: dict[str, Flag] = {
             None,
             "folder for compiled kernels (unset: the user's folder for caches)",
         ),
-        Flag("WEFT_DEBUG", int, 0, "0 is silent, higher numbers show more of what weft decides", least=0),
+        Flag(
+            "WEFT_DEBUG",
+            int,
+            0,
+            "0 is silent; 1 prints graphs before and after each pass that changes them, 2 each rewrite, too",
+            least=0,
+        ),
+        Flag(
+            "WEFT_SKIP_PASSES",
+            str,
+            None,
+            "names of passes over graphs to leave out, with commas; all: every one",
+        ),
     )
 }
 

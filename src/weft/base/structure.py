@@ -18,7 +18,9 @@ class Structure:
 
     __slots__ = ("keys", "kind", "parts")
 
-    def __init__(self, kind: type | None, parts: tuple[Structure, ...] = (), keys: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, kind: type | None, parts: tuple[Structure, ...] = (), keys: tuple[Any, ...] = ()
+    ) -> None:
         self.kind, self.parts, self.keys = kind, parts, keys
 
     def build(self, leaves: Sequence[Any]) -> Any:
@@ -28,10 +30,11 @@ class Structure:
     def _build(self, leaves: Iterator[Any]) -> Any:
         if self.kind is None:
             return next(leaves)
+        kind: Any = self.kind
         made = [part._build(leaves) for part in self.parts]
-        if issubclass(self.kind, dict):
-            return self.kind(zip(self.keys, made, strict=True))
-        return self.kind(*made) if hasattr(self.kind, "_fields") else self.kind(made)
+        if kind is dict:
+            return dict(zip(self.keys, made, strict=True))
+        return kind(*made) if hasattr(kind, "_fields") else kind(made)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Structure) and (self.kind, self.parts, self.keys) == (
@@ -47,7 +50,7 @@ class Structure:
         if self.kind is None:
             return "*"
         parts = ", ".join(map(repr, self.parts))
-        if issubclass(self.kind, dict):
+        if self.kind is dict:
             parts = ", ".join(f"{key!r}: {part!r}" for key, part in zip(self.keys, self.parts, strict=True))
         return f"{self.kind.__name__}({parts})"
 

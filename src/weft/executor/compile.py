@@ -15,10 +15,11 @@ goes to the planner directly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
+from weft.graph.passes import optimize
 
 __all__ = ["compile_graph"]
 
@@ -31,4 +32,6 @@ def compile_graph(
     strides: of the arrays among its inputs, in elements, row-major where none are given; visible: how many of its
     outputs callers get. Raises what rules raise.
     """
-    return make_plan(graph, name, strides, visible=visible, exact=True, as_tuple=as_tuple)
+    plan = make_plan(optimize(graph), name, strides, visible=visible, exact=True, as_tuple=as_tuple)
+    plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
+    return plan

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
@@ -81,12 +81,12 @@ def reads_of(node: Node) -> list[Value]:
 def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
     """The nodes that outputs need, each after those it reads; of those that could come next, the first by place."""
     found: dict[int, Node] = {}
-    stack = [value.node for value in outputs if value is not None]
+    stack = [value.node for value in reversed(outputs) if value is not None]
     while stack:
         node = stack.pop()
         if id(node) not in found:
             found[id(node)] = node
-            stack.extend(v.node for v in reads_of(node))
+            stack.extend(v.node for v in reversed(reads_of(node)))
     waits: dict[int, int] = {}
     readers: dict[int, list[Node]] = {}
     for node in found.values():

@@ -27,8 +27,8 @@ __all__ = ["instantiate"]
 def instantiate(graph: Graph, inputs: Sequence[Value], where: str = "") -> list[Value | None]:
     """The outputs of `graph` computed from these inputs, by new nodes.
 
-    where: the user's line that they stand for. Types are inferred anew, so a graph for a pattern of sizes becomes one for
-    the inputs' own.
+    where: the user's line that they stand for. Types are inferred anew, so a graph for a pattern of sizes becomes one
+    for the inputs' own.
     """
     known: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
     sizes = _Sizes(inputs)
@@ -83,4 +83,3 @@ class _Sizes:
     def tells(shape: tuple[int, ...], dimension: int) -> bool:
         """Whether an input of this shape has the size in it rather than 1, which is repeated."""
         return dimension < len(shape) and shape[-1 - dimension] != 1
-

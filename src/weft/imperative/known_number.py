@@ -1,7 +1,7 @@
 """Numbers that a traced function was given, so that they stay inputs of what is written down.
 
-Arithmetic with them is computed again at each call. Where Python has to know one (a comparison, int(), math.sqrt) its value
-becomes part of what the trace was made for.
+Arithmetic with them is computed again at each call. Where Python has to know one (a comparison, int(), math.sqrt) its
+value becomes part of what the trace was made for.
 
 >>> lr = KnownNumbers([0.5]).numbers[0]
 >>> (lr * 2 + 1).value

@@ -1,7 +1,7 @@
 """Writing a program down while it runs: what a trace and lazy evaluation are made of.
 
-The native core reports every launch of a plan and every copy and fill (native/tensor/scribe.h); a Scribe turns them into
-nodes on Values. What it met that was there before is an input, by where it came from: its Source.
+The native core reports every launch of a plan and every copy and fill (native/tensor/scribe.h); a Scribe turns them
+into nodes on Values. What it met that was there before is an input, by where it came from: its Source.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any
 import weft
 from weft import _core
 from weft.executor.planner import is_dense
+from weft.graph.graph import Graph
 from weft.graph.instantiate import instantiate
 from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
 from weft.ops.node import Value, constant, input_value, make_node
-from weft.ops.random import RandomNormal, RandomUniform
+from weft.ops.random import Filling, RandomNormal, RandomUniform
 
-__all__ = ["CannotWrite", "Scribe", "Source", "users_line"]
+__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "users_line"]
 
 _WEFT = str(Path(weft.__file__).parent)
 
@@ -44,7 +45,10 @@ def users_line() -> str:
 
 
 class Source:
-    """Where an input comes from: the tensor that was met first, or a constant. window: of the tensor; None: all of it."""
+    """Where an input comes from: the tensor that was met first, or a copy of a constant.
+
+    window: the part of the tensor that it is, None: all.
+    """
 
     __slots__ = ("is_constant", "tensor", "value", "window")
 
@@ -53,28 +57,30 @@ class Source:
 
 
 class Scribe:
-    """Writes down what happens between start() and stop() on this thread.
+    """Writes down what happens in a ``with`` of it on this thread.
 
-    sources: the arrays that the program reads or writes and did not make. failed: called with a CannotWrite when something
-    cannot be written down; if it returns, nothing more is.
+    defers: what is written down is not done: whoever writes will do it. sources: the arrays that the program reads or
+    writes and did not make. failed: called with a CannotWrite when something cannot be written down; if it returns,
+    nothing more is.
     """
+
+    defers = False
 
     def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
         self.storages = Storages()
         self.sources: list[Source] = []
         self.numbers: dict[int, Value] = {}  # by origin
         self.random: list[Value] = []  # what has been drawn, in order
-        self.over = False
+        self.over = False  # nothing more is written down
         self._failed = failed
         _core.empty(0)  # so that this thread has its serials
         self._mark = _core.last_serial()
 
-    def start(self) -> None:
-        """Begin to listen."""
+    def __enter__(self) -> Scribe:
         self._before = _core.set_scribe(self)
+        return self
 
-    def stop(self) -> None:
-        """Listen no more."""
+    def __exit__(self, *_: object) -> None:
         _core.set_scribe(self._before)
 
     @contextlib.contextmanager
@@ -115,69 +121,50 @@ class Scribe:
         self.sources.append(source)
         self.storages.add(base, value, source)
 
+    # Each of these says whether what was reported is to be left out, because it will be done later.
+
     def launched(
         self, recipe: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
-    ) -> None:
+    ) -> bool:
         """A plan was launched."""
-        if self.over:
-            return
-        given, values = iter(arrays), iter(numbers)
-        inputs = []
-        for v in recipe.graph.inputs:
-            found = self.number(*next(values)) if v.type.weak else self.value(Geometry(*next(given)))
-            if found is None:
-                return
-            inputs.append(found)
-        outputs = [v for v in instantiate(recipe.graph, inputs, where) if v is not None]
-        for value, geometry in zip(outputs, results, strict=True):
-            if value.node.op is not None and value.node.op.random:
-                self.random.append(value)
-            if geometry is not None:
-                self.store(Geometry(*geometry), value)
+        if not self.over:
+            self._insert(recipe.graph, arrays, numbers, results, where)
+        return self.defers
 
-    def copied(self, to: Any, source: Any) -> None:
+    def copied(self, to: Any, source: Any) -> bool:
         """to[...] = source"""
         if not self.over and (value := self.value(Geometry(*source))) is not None:
             self.store(Geometry(*to), value)
+        return self.defers
 
-    def filled(self, to: Any, number: Any) -> None:
+    def filled(self, to: Any, number: Any) -> bool:
         """to[...] = number"""
         x = Geometry(*to)
         value, origin = number
-        if self.over:
-            return
-        if origin:
+        if not self.over and origin:
             self.store(x, F.cast(self.number(value, origin), dtype=x.dtype))
-        else:
+        elif not self.over:
             self.store(x, _make(Full(shape=x.shape, value=value, dtype=x.dtype)))
+        return self.defers
 
-    def counted(self, to: Any, start: Any, step: Any) -> None:
+    def counted(self, to: Any, start: Any, step: Any) -> bool:
         """to[...] = start, start + step, ..."""
         x = Geometry(*to)
         if not self.over:
             self.store(x, _make(Stepped(shape=x.shape, start=start[0], step=step[0], dtype=x.dtype)))
+        return self.defers
 
-    def drawn(self, to: Any, kind: str, a: Any, b: Any) -> None:
+    def drawn(self, to: Any, kind: str, a: Any, b: Any) -> bool:
         """Random numbers were written."""
-        if self.over:
-            return
-        x = Geometry(*to)
-        op = {"uniform": RandomUniform, "normal": RandomNormal}.get(kind)
-        if op is None:
-            self.fail(f"random {kind} are not operators so far")
-            return
-        first, second = (self.number(*pair) for pair in (a, b))
-        names = [attribute.name for attribute in op.attributes if attribute.runtime]
-        runtime = dict(zip(names, (first, second), strict=True))
-        made = make_node(op(shape=x.shape, dtype=x.dtype), (), runtime)
-        made.where = users_line()
-        self.random.append(made.outputs[0])
-        self.store(x, made.outputs[0])
+        if not self.over:
+            self._draw(Geometry(*to), kind, a, b)
+        return self.defers
 
-    def permuted(self, to: Any, source: Any) -> None:
+    def permuted(self, to: Any, source: Any) -> bool:
         """A random permutation was written."""
         if not self.over:
             self.fail("random permutations are not operators so far")
+        return self.defers
 
     def read(self, geometry: Any) -> None:
         """The host looks at elements."""
@@ -187,9 +174,49 @@ class Scribe:
         storage = self._find(x)
         if self.over or (storage is None and self._born(x)):
             return
-        if storage is not None and not storage.written and _is_constant(storage):
+        if storage is not None and not storage.written and is_constant(storage):
             return
         self.fail("the values of an array were looked at, and what follows may depend on them")
+
+    def awaited(self, geometry: Any) -> None:
+        """Somebody waits for an array, or hands it to the engine."""
+
+    # How it is written down.
+
+    def _insert(
+        self,
+        graph: Graph,
+        arrays: Sequence[Any],
+        numbers: Sequence[Any],
+        results: Sequence[Any],
+        where: str,
+    ) -> None:
+        given, values = iter(arrays), iter(numbers)
+        inputs = []
+        for v in graph.inputs:
+            found = self.number(*next(values)) if v.type.weak else self.value(Geometry(*next(given)))
+            if found is None:
+                return
+            inputs.append(found)
+        outputs = [v for v in instantiate(graph, inputs, where) if v is not None]
+        for value, geometry in zip(outputs, results, strict=True):
+            if value.node.op is not None and value.node.op.random:
+                self.random.append(value)
+            if geometry is not None:
+                self.store(Geometry(*geometry), value)
+
+    def _draw(self, x: Geometry, kind: str, a: Any, b: Any) -> None:
+        fillings: dict[str, type[Filling]] = {"uniform": RandomUniform, "normal": RandomNormal}
+        op = fillings.get(kind)
+        if op is None:
+            self.fail(f"random {kind} are not operators so far")
+            return
+        names = [attribute.name for attribute in op.attributes if attribute.runtime]
+        runtime = dict(zip(names, (self.number(*a), self.number(*b)), strict=True))
+        made = make_node(op(shape=x.shape, dtype=x.dtype), (), runtime)
+        made.where = users_line()
+        self.random.append(made.outputs[0])
+        self.store(x, made.outputs[0])
 
     # Content.
 
@@ -250,6 +277,11 @@ class Scribe:
         assert x.serial is not None
         return x.serial > self._mark and x.serial >> 40 == self._mark >> 40
 
+    @property
+    def whole(self) -> bool:
+        """Whether all that happened was written down."""
+        return not self.over
+
     def written_sources(self) -> Iterator[tuple[Source, Value]]:
         """Inputs that have another content now."""
         for storage in self.storages:
@@ -262,11 +294,10 @@ def _make(op: Any) -> Value:
     return make_node(op, ()).outputs[0]
 
 
-def _is_constant(storage: Storage) -> bool:
+def is_constant(storage: Storage) -> bool:
+    """Whether it holds what it held from the beginning, and always will."""
     return storage.value.is_constant or (storage.source is not None and storage.source.is_constant)
 
 
 def _is_dense(x: Geometry) -> bool:
     return is_dense(x.shape, x.strides)
-
-

@@ -1,7 +1,7 @@
 """What memory holds, as Values: while a program is written down, every array is a window of some storage.
 
-A Storage is a piece of memory and its newest content, a Value whose elements lie as `base` says. Arrays are known by their
-geometry only, so views of any making read and write the same content.
+A Storage is a piece of memory and its newest content, a Value whose elements lie as `base` says. Arrays are known by
+their geometry only, so views of any making read and write the same content.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Geometry(NamedTuple):
     strides: tuple[int, ...]  # in elements
     dtype: DType
     device: Device
+    held: Any = None  # the memory itself, where it has to be kept
 
     @property
     def size(self) -> int:
@@ -101,9 +102,7 @@ class Storage:
         if self.is_all(x):
             row = _permuted(value, _inverse(in_memory_order(x)[1]))
         else:
-            row = F.put_strided(
-                self.row(), value, shape=x.shape, strides=x.strides, offset=self._offset(x)
-            )
+            row = F.put_strided(self.row(), value, shape=x.shape, strides=x.strides, offset=self._offset(x))
         lying, axes = in_memory_order(self.base)
         self.value = _permuted(_reshaped(row, lying), axes)
 

@@ -1,7 +1,7 @@
 """What a traced function finds outside of its arguments: variables of its closure, and globals.
 
-The native core compares them at each call with what they were (native/bindings/traced.cpp): numbers and texts by value, all
-else by identity.
+The native core compares them at each call with what they were (native/bindings/traced.cpp): numbers and texts by
+value, all else by identity.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 >>> f(x, y), f(x, y), len(f.programs)
 (tensor([3., 1.], dtype=float32, device=cpu:0), tensor([3., 1.], dtype=float32, device=cpu:0), 1)
 
-The first call with arguments of some kind runs the function and writes down what it does to arrays; later calls run that as
-a program, without Python. See docs/design/graphs.md for what an argument's kind is.
+The first call with arguments of some kind runs the function and writes down what it does to arrays; later calls run
+that as a program, without Python. See docs/design/graphs.md for what an argument's kind is.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from weft.base.errors import GraphError
 from weft.base.structure import flatten
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
+from weft.imperative.lazy import LazyTrace
 from weft.imperative.scribe import CannotWrite, Scribe
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
@@ -41,9 +42,10 @@ class TraceWarning(UserWarning):
 class Trace:
     """A traced function; see trace."""
 
-    def __init__(self, function: Callable[..., Any], strict: bool, max_entries: int) -> None:
+    def __init__(self, function: Callable[..., Any], strict: bool, lazy: bool, max_entries: int) -> None:
         functools.update_wrapper(self, function)
-        self.function, self.strict, self.max_entries = function, strict, max_entries
+        self.name: str = getattr(function, "__name__", type(function).__name__)
+        self.function, self.strict, self.lazy, self.max_entries = function, strict, lazy, max_entries
         self._replays = _core.Replays()
         self._programs: list[Traced] = []
         self._made = 0
@@ -68,7 +70,9 @@ class Trace:
         done, result = self._replays.run(args, kwargs)
         if done:
             return result
-        if result or _core.is_observed():  # as Python: it cannot be written down, or is part of something greater
+        if (
+            result or _core.get_scribe() is not None
+        ):  # as Python: it cannot be written down, or is part of something greater
             return self.function(*args, **kwargs)
         with self._lock:
             return self._record(args, kwargs)
@@ -80,21 +84,19 @@ class Trace:
         numbers = iter(floats.numbers)
         inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
         before, outside = gradients(), surroundings(self.function)
-        scribe = Scribe(self._give_up)
-        scribe.start()
-        try:
+        scribe: Scribe = LazyTrace(self._give_up) if self.lazy else Scribe(self._give_up)
+        program = None
+        with scribe:
             with scribe.unobserved():
                 for x in sorted((x for x in leaves if isinstance(x, Tensor)), key=lambda x: -x.nbytes):
                     scribe.met(x, _core.geometry(x))
             result = self.function(*inner, **named)
-        finally:
-            scribe.stop()
-        program = None
-        if not scribe.over:
-            try:
-                program = write_up(self.__name__, scribe, leaves, floats, result, before, outside)
-            except CannotWrite as problem:
-                self._give_up(problem)
+            if scribe.whole:
+                try:
+                    with scribe.unobserved():
+                        program = write_up(self.name, scribe, leaves, floats, result, before, outside)
+                except CannotWrite as problem:
+                    self._give_up(problem)
         self._keep(args, kwargs, program)
         found, shape = flatten(result)
         return shape.build([x.value if isinstance(x, KnownNumber) else x for x in found])
@@ -109,14 +111,15 @@ class Trace:
             self._replays.drop(self._programs.pop(0))
             if self._made == self.max_entries + 1:
                 warnings.warn(
-                    f"{self.__name__}: traced {self._made} times, because arguments keep changing in what programs depend "
-                    f"on; from now on the oldest programs are dropped (max_entries={self.max_entries})",
+                    f"{self.name}: traced {self._made} times, because arguments keep changing in what "
+                    "programs depend on; from now on the oldest programs are dropped "
+                    f"(max_entries={self.max_entries})",
                     TraceWarning,
                     stacklevel=4,
                 )
 
     def _give_up(self, problem: CannotWrite) -> None:
-        text = f"{self.__name__}: {problem.fact}\n  at {problem.where}"
+        text = f"{self.name}: {problem.fact}\n  at {problem.where}"
         if self.strict:
             raise GraphError(text)
         hint = "the function keeps running as Python; use where, cond or while_loop, or return the array"
@@ -124,18 +127,23 @@ class Trace:
 
 
 def trace(
-    function: Callable[..., Any] | None = None, *, strict: bool = False, max_entries: int = 8
+    function: Callable[..., Any] | None = None,
+    *,
+    strict: bool = False,
+    lazy: bool = False,
+    max_entries: int = 8,
 ) -> Any:
     """function, run as Python once for each kind of arguments and as a program from then on; also a decorator.
 
-    Arguments may be nested in tuples, lists and dicts. Programs are made for their structure, for sizes, strides and dtypes of
-    tensors, and for the values of everything else but floats, which may differ from call to call. Tensors that the function
-    finds elsewhere are looked at anew by each call; other things outside of its arguments, and what the function does to
-    them, are as they were when it was traced. It may contain backward and the steps of optimizers: writes to tensors and to
-    their grad happen at each call.
+    Arguments may be nested in tuples, lists and dicts. Programs are made for their structure, for sizes, strides and
+    dtypes of tensors, and for the values of everything else but floats, which may differ from call to call. Tensors
+    that the function finds elsewhere are looked at anew by each call; other things outside of its arguments, and what
+    the function does to them, are as they were when it was traced. It may contain backward and the steps of
+    optimizers: writes to tensors and to their grad happen at each call.
 
-    strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:); else
-    such a function keeps running as Python, and a TraceWarning says so. max_entries: programs kept, the oldest are dropped.
+    strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:);
+    else such a function keeps running as Python, and a TraceWarning says so. lazy: the first call, too, computes
+    nothing before it is written down (see lazy). max_entries: programs kept, the oldest are dropped.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])
@@ -148,7 +156,5 @@ def trace(
     (tensor([-1.,  0.], dtype=float32, device=cpu:0), 1)
     """
     if function is None:
-        return functools.partial(trace, strict=strict, max_entries=max_entries)
-    return Trace(function, strict, max_entries)
-
-
+        return functools.partial(trace, strict=strict, lazy=lazy, max_entries=max_entries)
+    return Trace(function, strict, lazy, max_entries)

@@ -1,8 +1,8 @@
 """One program of a traced function: where its inputs come from, and what becomes of its outputs.
 
-A Find says where a call finds something: (kind, what, window), of kind "leaf" (a number among the call's leaves), "output" (of
-the program), "object" (itself), "python" (a function of the leaves); window: (offset, shape, strides) of an array, None: all of
-it. The native core interprets them (native/bindings/traced.cpp).
+A Find says where a call finds something: (kind, what, window), of kind "leaf" (a number among the call's leaves),
+"output" (of the program), "object" (itself), "python" (a function of the leaves); window: (offset, shape, strides) of
+an array, None: all of it. The native core interprets them (native/bindings/traced.cpp).
 """
 
 from __future__ import annotations
@@ -57,12 +57,17 @@ def write_up(
     outputs = _Outputs(scribe, inputs)
     found, structure = flatten(result)
     after = gradients()
-    changed = {k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]}
+    changed = {
+        k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]
+    }
     gone = [owner() for k, (owner, _) in gradients_before.items() if k not in after]
     outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed.values()])
     results = [outputs.find(leaf) for leaf in found]
-    effects = [(owner(), outputs.find(dx)) for owner, dx in changed.values()]
-    effects = [(inputs.gradient_owner(x), find) for x, find in effects if x is not None]
+    effects: list[tuple[Find, Find]] = []
+    for reference, dx in changed.values():
+        find = outputs.find(dx)
+        if (owner := reference()) is not None:
+            effects.append((inputs.gradient_owner(owner), find))
     effects += [(inputs.gradient_owner(x), ("object", None, None)) for x in gone if x is not None]
 
     written = list(scribe.written_sources())
@@ -158,7 +163,8 @@ class _Inputs:
         return ("python", lambda leaves: look_up(find, leaves).grad, None)
 
     def gradient_owner(self, x: Tensor) -> Find:
-        """A tensor whose grad matters: the program is for one that has one at the beginning, or for one that has none."""
+        """A tensor whose grad matters: the program is for one that has one at the beginning, or for one that has
+        none."""
         find = self.tensor(x)
         self.owned.setdefault(id(x), (find, id(x) in self.before))
         return find
@@ -242,7 +248,9 @@ class _Outputs:
         if storage is None:
             return ("object", x, None)
         source = storage.source
-        if source is not None and not source.is_constant:  # memory from outside: the array itself, or a view of it
+        if (
+            source is not None and not source.is_constant
+        ):  # memory from outside: the array itself, or a view of it
             kind, what, _ = self.inputs.tensor(source.tensor)
             if x is source.tensor:
                 return (kind, what, None)

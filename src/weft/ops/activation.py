@@ -51,8 +51,11 @@ class Relu(Activation):
     tensor([0., 2.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     result: ClassVar[str] = "same"
     takes: ClassVar[tuple[str, ...]] = ("int", "uint", "float")
+
+    post_op: ClassVar[str | None] = "relu"
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x <= 0, e.constant(0, x.dtype), x)
@@ -82,6 +85,10 @@ class Gelu(Activation):
     def check(self) -> None:
         if self.approximate not in ("none", "tanh"):
             raise ValueError(f"gelu: approximate must be 'none' or 'tanh', got {self.approximate!r}")
+
+    @property
+    def post_op(self) -> str:  # type: ignore[override]
+        return "gelu_tanh" if self.approximate == "tanh" else "gelu_erf"
 
     def scalar(self, x: Scalar) -> Scalar:
         if self.approximate == "tanh":
@@ -189,6 +196,10 @@ class HardSigmoid(Activation):
     def reference(self, x: Any) -> Any:
         return np.clip(x / 6 + 0.5, 0, 1)
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        """Written out: the gradient of PyTorch's own has 1/6 in float32."""
+        return torch.nn.functional.relu6(x + 3) / 6
+
 
 @op
 class HardSwish(Activation):
@@ -202,6 +213,8 @@ class HardSwish(Activation):
     >>> F.hard_swish(wf.tensor([-4., 0., 3.]))
     tensor([-0.,  0.,  3.], dtype=float32, device=cpu:0)
     """
+
+    post_op: ClassVar[str | None] = "hardswish"
 
     def scalar(self, x: Scalar) -> Scalar:
         return x * _between(x / 6 + 0.5, 0, 1)
@@ -295,6 +308,8 @@ class Silu(Activation):
     >>> F.silu(wf.tensor(0.)).item()
     0.0
     """
+
+    post_op: ClassVar[str | None] = "swish"
 
     def scalar(self, x: Scalar) -> Scalar:
         return x * e.call("sigmoid", x)
@@ -506,6 +521,12 @@ class Prelu(Op):
 
     family: ClassVar[str] = "activation"
     learnable: ClassVar[tuple[str, ...]] = ("weight",)
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        """One number for each channel."""
+        x = inputs[0]
+        return {} if x is None or not x.ndim else {"weight": x.like((x.shape[min(1, x.ndim - 1)],))}
 
     def infer(self, x: TensorType, weight: TensorType) -> TensorType:
         self.require_floats(x=x, weight=weight)

@@ -148,5 +148,5 @@ class PutStrided(Strided):
 
     @classmethod
     def errors(cls) -> Iterator[Any]:
-        window = {"shape": (2,), "strides": (1,)}
+        window: dict[str, Any] = {"shape": (2,), "strides": (1,)}
         yield ShapeError, "value does not fit", Sample(arrays((3,)), arrays((3,)), **window)

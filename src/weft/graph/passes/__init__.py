@@ -1,0 +1,137 @@
+"""The passes over graphs, in their order; what they do and why in that order is in docs/design/passes.md.
+
+>>> [each.name for each in PASSES]
+['batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'epilogues']
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from weft.base import flags
+from weft.graph.graph import Graph
+from weft.graph.passes.algebra import algebra
+from weft.graph.passes.batch_norm import batch_norm
+from weft.graph.passes.common import common
+from weft.graph.passes.constants import constants
+from weft.graph.passes.epilogues import epilogues
+from weft.graph.passes.expand import expand
+from weft.graph.passes.updates import updates
+from weft.graph.passes.views import views
+from weft.graph.rewrite import Rule, rewrite
+from weft.graph.verify import same_interface, verify
+
+__all__ = ["PASSES", "Pass", "optimize"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One rule, used everywhere, under its name. reason: why it is there; after: passes that must come before."""
+
+    rule: Rule
+    reason: str
+    after: tuple[str, ...] = ()
+    exact: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.rule.__name__
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass(
+        batch_norm,
+        "at inference a normalization after a convolution is a factor and a summand, which its kernel can do",
+        exact=False,
+    ),
+    Pass(
+        expand,
+        "what has no kernel is decomposed anyway; done here, the parts can be shared, simplified and fused",
+        after=("batch_norm",),  # which looks for the whole operator
+    ),
+    Pass(updates, "each parameter is updated as soon as its gradient is final, and that is freed"),
+    Pass(
+        constants,
+        "gradients begin with arrays of ones and zeros that nobody has to write or read",
+        after=("expand",),
+    ),
+    Pass(
+        algebra,
+        "recorded programs hold casts to the type that is there and products with one",
+        after=("expand", "constants"),  # it knows numbers, not arrays of them
+    ),
+    Pass(
+        views,
+        "views of views keep kernels from taking their operands as they lie",
+        after=("expand", "algebra"),  # which may bring two views together
+    ),
+    Pass(
+        common,
+        "forward and backward compute the same things",
+        after=("expand", "constants", "algebra", "views"),  # which make equal what meant the same
+    ),
+    Pass(
+        epilogues,
+        "a product that is added to, normalized and cut off is written once",
+        after=("batch_norm", "expand", "common"),  # a value that turns out to have two readers stays
+        exact=False,
+    ),
+)
+"""What compile_graph does to every graph. exact False: results may differ in their last bits."""
+
+
+def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
+    """The graph after all passes but those named in skip or in the switch WEFT_SKIP_PASSES ("all": none is done).
+
+    With WEFT_CHECK=1 it is verified before and after each pass. With WEFT_DEBUG=1 passes print what they changed to
+    stderr, before and after, with 2 every single rewrite, too.
+    Raises ValueError for a name that no pass has; GraphError if a check fails.
+
+    >>> from weft.base.dtype import float32
+    >>> from weft.graph.graph import graph_of
+    >>> from weft.ops.types import TensorType
+    >>> import weft.ops.functions as F
+    >>> g = graph_of(lambda x: F.exp(x) + F.exp(x) * 1, [TensorType((2,), float32)])
+    >>> print(optimize(g))
+    graph(x0: f32[2]@cpu:0)
+      v0 = Exp()(x0): f32[2]@cpu:0
+      v1 = Add()(v0, v0): f32[2]@cpu:0
+      return v1
+    >>> print(optimize(g, skip=["common"]))
+    graph(x0: f32[2]@cpu:0)
+      v0 = Exp()(x0): f32[2]@cpu:0
+      v1 = Exp()(x0): f32[2]@cpu:0
+      v2 = Add()(v0, v1): f32[2]@cpu:0
+      return v2
+    """
+    off = _skipped(skip)
+    check, level = flags.get("WEFT_CHECK"), flags.get("WEFT_DEBUG")
+    if check:
+        verify(graph)
+    for each in PASSES:
+        if each.name in off:
+            continue
+        before = graph
+        graph = rewrite(before, each.rule, _shown(each.name) if level > 1 else None)
+        if level and graph is not before:
+            print(f"{each.name}: before\n{before}\n{each.name}: after\n{graph}", file=sys.stderr)
+        if check and graph is not before:
+            verify(graph, each.name)
+            same_interface(before, graph, each.name)
+    return graph
+
+
+def _skipped(skip: Collection[str]) -> set[str]:
+    """The names of the passes that are off."""
+    names = {each.name for each in PASSES}
+    off = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
+    unknown = sorted(off - names - {"all"})
+    if unknown:
+        raise ValueError(f"no pass {', '.join(unknown)}; there are: {', '.join(sorted(names))}, all")
+    return names if "all" in off else off
+
+
+def _shown(name: str) -> Callable[[str], None]:
+    return lambda text: print(f"{name}: {text}", file=sys.stderr)

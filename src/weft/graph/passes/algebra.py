@@ -1,0 +1,147 @@
+"""Arithmetic that changes nothing, or that something simpler gives exactly, with NaN, infinities and signed zeros.
+
+So x + 0 stays (it makes 0 of -0), x - x (NaN), x * 0; x + -0.0, x - 0, x * 1 go. What numbers the operands are promoted
+to, and to what they broadcast, is not asked here: a rewrite that changes a type is not taken.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.graph import graph_of
+>>> from weft.graph.rewrite import rewrite
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> print(rewrite(graph_of(lambda x: F.exp(-(-x) * 1.0) ** 2, [TensorType((2,), float32)]), algebra))
+graph(x0: f32[2]@cpu:0)
+  v0 = Exp()(x0): f32[2]@cpu:0
+  v1 = Multiply()(v0, v0): f32[2]@cpu:0
+  return v1
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.base.dtype import DType
+from weft.expr import scalar as e
+from weft.graph.rewrite import Rewriting
+from weft.ops.activation import Relu
+from weft.ops.arithmetic import (
+    Abs,
+    Add,
+    Divide,
+    Maximum,
+    Minimum,
+    Multiply,
+    Negative,
+    Positive,
+    Pow,
+    Reciprocal,
+    Subtract,
+)
+from weft.ops.comparison import (
+    BitwiseAnd,
+    BitwiseInvert,
+    BitwiseLeftShift,
+    BitwiseOr,
+    BitwiseRightShift,
+    BitwiseXor,
+    LogicalNot,
+    Where,
+)
+from weft.ops.elementary import Cast, Rounding
+from weft.ops.node import Node, Value, make_node
+
+__all__ = ["algebra", "is_lossless"]
+
+
+def algebra(node: Node, graph: Rewriting) -> Value | None:
+    """What a pointwise node's value is in simpler terms."""
+    a, *rest = node.inputs or (None,)
+    b = rest[0] if rest else None
+    if a is None or not node.inputs:
+        return None
+    kept: Value | None = None
+    match node.op:
+        case Multiply() if _is(a, 1):
+            kept = b
+        case Multiply() | Divide() | Pow() if _is(b, 1):
+            kept = a
+        case Add() if _is_nothing(a, node):
+            kept = b
+        case Add() if _is_nothing(b, node):
+            kept = a
+        case Subtract() if _is(b, 0) and _is_positive(b):
+            kept = a
+        case BitwiseOr() | BitwiseXor() | BitwiseLeftShift() | BitwiseRightShift() if _is(b, 0):
+            kept = a
+        case BitwiseAnd() if _is(b, -1):
+            kept = a
+        case Maximum() | Minimum() | BitwiseAnd() | BitwiseOr() if a is b:
+            kept = a
+        case Positive():
+            kept = a
+        case Negative() | BitwiseInvert() | LogicalNot() if type(a.node.op) is type(node.op):
+            kept = a.node.inputs[0]
+        case Abs() | Relu() | Rounding() if a.node.op == node.op:
+            kept = a
+        case Where() if a.is_constant:
+            kept = node.inputs[1 if a.node.value else 2]
+        case Where() if b is node.inputs[2]:
+            kept = b
+        case Pow() if _is(b, 2):
+            return make_node(Multiply(), [graph.new(a), graph.new(a)], like=node).outputs[0]
+        case Pow() if _is(b, -1):
+            return make_node(Reciprocal(), [graph.new(a)], like=node).outputs[0]
+        case Cast():
+            return _cast(a, node.op.dtype, node, graph)
+    return None if kept is None else graph.new(kept)
+
+
+def _is(value: Value | None, number: float) -> bool:
+    """Whether a value is this number, of whatever type."""
+    return value is not None and value.is_constant and bool(value.node.value == number)
+
+
+def _is_positive(value: Value | None) -> bool:
+    return value is not None and math.copysign(1, value.node.value) > 0
+
+
+def _is_nothing(value: Value | None, node: Node) -> bool:
+    """Whether adding it changes no number: -0.0, or 0 where integers are added, which have no other zero."""
+    return _is(value, 0) and (node.outputs[0].dtype.kind != "float" or not _is_positive(value))
+
+
+def _cast(source: Value, dtype: DType, node: Node, graph: Rewriting) -> Value | None:
+    """A cast to the type that there is, or of what was cast without loss."""
+    if source.dtype is dtype:
+        return graph.new(source)
+    base = source.node.inputs[0] if isinstance(source.node.op, Cast) else None
+    if base is None or base.type.weak or not is_lossless(base.dtype, source.dtype):
+        return None
+    if dtype is base.dtype:
+        return graph.new(base)
+    # From a float to integers, what is out of range depends on the float's type.
+    if source.dtype.kind == "float" and dtype.kind not in ("float", "bool"):
+        return None
+    return make_node(Cast(dtype=dtype), [graph.new(base)], like=node).outputs[0]
+
+
+def is_lossless(a: DType, b: DType) -> bool:
+    """Whether every number of type a is one of type b.
+
+    >>> from weft.base.dtype import float16, float32, int8, int32, uint8
+    >>> is_lossless(int8, float16), is_lossless(uint8, int8), is_lossless(int32, float32)
+    (True, False, False)
+    """
+    if a is b or a.kind == "bool":
+        return True
+    match a.kind, b.kind:
+        case ("float", "float"):
+            return b.itemsize > a.itemsize
+        case ("int" | "uint", "float"):
+            return e.BITS[a.name] - (a.kind == "int") <= _DIGITS[b.name]
+        case ("uint", "int"):
+            return b.itemsize > a.itemsize
+        case (kind, other):
+            return kind == other and b.itemsize >= a.itemsize
+
+
+_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a float's numbers, in bits

@@ -1,0 +1,133 @@
+"""What is known before the program runs: arithmetic on numbers, and arrays whose elements all are one number.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.graph import graph_of
+>>> from weft.graph.rewrite import rewrite
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> g = graph_of(lambda x: x * (F.filled_like(x, value=3.0) + 1), [TensorType((2,), float32)])
+>>> print(rewrite(g, constants))
+graph(x0: f32[2]@cpu:0)
+  v0 = Multiply()(x0, 4.0): f32[2]@cpu:0
+  return v0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.device import cpu
+from weft.base.dtype import DType
+from weft.graph.rewrite import Rewriting, first_choice
+from weft.ops.creation import Full
+from weft.ops.elementary import FilledLike
+from weft.ops.evaluate import evaluate_loop
+from weft.ops.kernels import Loop, View
+from weft.ops.node import Node, Value, make_node
+from weft.ops.pointwise import Pointwise
+from weft.ops.types import TensorType, broadcast_shapes
+
+__all__ = ["constants"]
+
+Number = bool | int | float
+
+
+def constants(node: Node, graph: Rewriting) -> Value | None:
+    """A number, or an array of it, for a node whose elements are known; else numbers for the operands that are."""
+    if isinstance(node.op, Full) and node.op.shape:
+        return None
+    number = _number(node.outputs[0], graph)
+    if number is not None:
+        return _filled(node, number)
+    return _with_numbers(node, graph) if isinstance(node.op, Pointwise) else None
+
+
+def _number(value: Value | None, graph: Rewriting) -> Number | None:
+    """The number that every element of a value is, converted to its type; None if that is not known."""
+    if value is None:
+        return None
+    known: dict[int, Number | None] = graph.notes
+    if id(value) not in known:
+        known[id(value)] = _found(value, graph)
+    return known[id(value)]
+
+
+def _found(value: Value, graph: Rewriting) -> Number | None:
+    node = value.node
+    match node.op:
+        case None:
+            return node.value if value.is_constant else None
+        case Full(value=number) | FilledLike(value=number):
+            return _converted(number, value.dtype)
+        case Pointwise() if not node.runtime:
+            return _computed(node, [_number(v, graph) for v in node.inputs])
+    if isinstance(first_choice(node), View):
+        return _number(node.inputs[0], graph)
+    return None
+
+
+def _computed(node: Node, numbers: Sequence[Number | None]) -> Number | None:
+    """What a pointwise operator makes of numbers, by what its kernel does to one element."""
+    import numpy as np
+
+    loop = first_choice(node)
+    if not isinstance(loop, Loop) or any(
+        n is None and v is not None for n, v in zip(numbers, node.inputs, strict=True)
+    ):
+        return None
+    arrays = [
+        None if v is None else np.asarray(n) if v.type.weak else np.asarray(n, v.dtype.numpy)
+        for n, v in zip(numbers, node.inputs, strict=True)
+    ]
+    with np.errstate(all="ignore"):
+        (made,) = evaluate_loop(loop, arrays, [node.outputs[0].dtype.numpy])
+    return _python(made)
+
+
+def _converted(number: Number, dtype: DType) -> Number:
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        return _python(np.asarray(number).astype(dtype.numpy))
+
+
+def _python(array: Any) -> Number:
+    number: Number = array.astype("float64").item() if array.dtype.kind not in "biu" else array.item()
+    return number
+
+
+def _filled(node: Node, number: Number) -> Value | None:
+    """An array of the node's type that is this number everywhere."""
+    type = node.outputs[0].type
+    if type.device != cpu(0) or not all(isinstance(n, int) for n in type.shape):
+        return None
+    if not type.shape:
+        return _constant(number, type)
+    shape: Any = type.shape
+    return make_node(Full(shape=shape, value=number, dtype=type.dtype), [], like=node).outputs[0]
+
+
+def _constant(number: Number, type: TensorType) -> Value:
+    """One number of a type."""
+    return Node(None, (), (type.like(()),), value=number).outputs[0]
+
+
+def _with_numbers(node: Node, graph: Rewriting) -> Value | None:
+    """The node with numbers in the places of arrays that are known and do not give it its shape."""
+    numbers = [None if v is None or v.is_constant else _number(v, graph) for v in node.inputs]
+    if all(n is None for n in numbers):
+        return None
+    given = zip(node.inputs, numbers, strict=True)
+    rest: dict[str, TensorType] = {
+        str(k): v.type for k, (v, n) in enumerate(given) if v is not None and n is None
+    }
+    if broadcast_shapes(node.op.name if node.op else "", rest) != node.outputs[0].shape:
+        return None
+    inputs = [
+        _constant(n, v.type) if v is not None and n is not None else None if v is None else graph.new(v)
+        for v, n in zip(node.inputs, numbers, strict=True)
+    ]
+    runtime = {name: graph.new(v) for name, v in node.runtime.items()}
+    assert node.op is not None
+    return make_node(node.op, inputs, runtime, like=node).outputs[0]

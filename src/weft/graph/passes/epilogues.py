@@ -1,0 +1,75 @@
+"""Pointwise operators that the kernel before them can do before it writes: matrix products, convolutions, rows.
+
+No operator is named here: one takes steps if its kernel can (weft.ops.epilogue), one can be a step of a native kernel
+if it has a `post_op`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.graph.rewrite import Rewriting, first_choice
+from weft.ops.epilogue import Epilogue, Step
+from weft.ops.node import Node, Value, make_node
+from weft.ops.pointwise import Pointwise
+
+__all__ = ["epilogues"]
+
+
+def epilogues(node: Node, graph: Rewriting) -> Sequence[Value | None] | Value | None:
+    """A node and the only reader of its first output, a pointwise one, as one Epilogue.
+
+    It stands where the reader stood, since that may read what comes after the node; if other outputs of the node are
+    read, too, where the node stood.
+    """
+    if id(node) in graph.notes:
+        found: Value = graph.notes[id(node)]
+        return found
+    others = [v for v in node.outputs[1:] if graph.is_read(v)]
+    if others:
+        reader = graph.reader(node.outputs[0])
+        made = None if reader is None else _fused(node, reader, graph)
+        if reader is None or made is None:
+            return None
+        graph.notes[id(reader)] = made.outputs[0]
+        return made.outputs
+    for value in node.inputs:
+        if value is not None and graph.reader(value) is node:
+            if any(graph.is_read(v) for v in value.node.outputs[1:]):
+                continue
+            made = _fused(value.node, node, graph)
+            if made is not None:
+                return made.outputs[0]
+    return None
+
+
+def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
+    """The Epilogue of a node and its reader; None if no kernel does both, or not all that it reads is made yet."""
+    op, step, value = node.op, reader.op, node.outputs[0]
+    if op is None or op.random or any(spec.variadic and not isinstance(op, Epilogue) for spec in op.inputs):
+        return None
+    if not isinstance(step, Pointwise) or reader.runtime or reader.outputs[0].type != value.type:
+        return None
+    place = next((k for k, v in enumerate(reader.inputs) if v is value), None)
+    if place is None:  # it reads another output
+        return None
+    extras = [v for v in reader.inputs if v is not value]
+    if not all(v is None or graph.is_made(v) for v in extras):
+        return None
+    own = list(node.inputs)
+    runtime: list[Value | None] = list(node.runtime.values())
+    steps: tuple[Step, ...] = ((step, place, len(reader.inputs)),)
+    names = tuple(node.runtime)
+    if isinstance(op, Epilogue):
+        before: Any = op.steps
+        steps, names = before + steps, op.runtime
+        own, runtime = own[: len(own) - len(names)], own[len(own) - len(names) :]
+        op = op.of  # type: ignore[assignment]
+    made = make_node(
+        Epilogue(of=op, steps=steps, runtime=names),
+        [None if v is None else graph.new(v) for v in (*own, *extras, *runtime)],
+        like=reader,
+    )
+    kernel = first_choice(made)
+    return made if kernel is not None and isinstance(kernel, type(first_choice(node))) else None

@@ -1,0 +1,28 @@
+"""Operators without kernels of their own as what they decompose to, so that other passes see the parts.
+
+The planner would do the same later. What it would choose kernels for stays whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.graph.rewrite import Rewriting, first_choice
+from weft.ops.node import Node, Value
+from weft.ops.op import Op
+
+__all__ = ["expand"]
+
+
+def expand(node: Node, graph: Rewriting) -> Sequence[Value] | None:
+    """The values of a node's decomposition, if its operator offers no kernel for these operands."""
+    op = node.op
+    assert op is not None
+    if op.random or type(op).decompose is Op.decompose or first_choice(node) is not None:
+        return None
+    bound = op.with_runtime({name: graph.new(v) for name, v in node.runtime.items()})
+    made: Any = bound.decompose(*(None if v is None else graph.new(v) for v in node.inputs))
+    if made is NotImplemented:
+        return None
+    return made if isinstance(made, tuple | list) else (made,)

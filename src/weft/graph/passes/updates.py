@@ -1,0 +1,28 @@
+"""One update of many parameters as one for each, so that each can run as soon as its gradient is final."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.graph.rewrite import Rewriting
+from weft.ops.node import Node, Value, make_node
+from weft.ops.optimizer import Update
+
+__all__ = ["updates"]
+
+
+def updates(node: Node, graph: Rewriting) -> Sequence[Value] | None:
+    """The outputs of an optimizer's updates, one node for each parameter."""
+    op = node.op
+    if not isinstance(op, Update):
+        return None
+    groups = op.groups(len(node.inputs))
+    if len(groups) < 2:
+        return None
+    inputs = [None if v is None else graph.new(v) for v in node.inputs]
+    runtime = {name: graph.new(v) for name, v in node.runtime.items()}
+    found: dict[int, Value] = {}
+    for reads, makes in groups:
+        one = make_node(op, [inputs[k] for k in reads], runtime, like=node)
+        found |= dict(zip(makes, one.outputs, strict=True))
+    return [found[k] for k in sorted(found)]

@@ -1,0 +1,215 @@
+"""Rebuilding graphs: nodes are immutable, so a rewritten graph is a new one that shares what did not change.
+
+A rule looks at one node of the old graph and gives the values that replace its outputs, made of new values, or None.
+Rules are used again until none finds anything.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.graph import graph_of
+>>> from weft.ops.elementary import Cast
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> def no_casts(node, graph):
+...     match node.op:
+...         case Cast():
+...             return graph.new(node.inputs[0])
+>>> g = graph_of(lambda x: F.exp(F.cast(x, dtype="float32")), [TensorType((2,), float32)])
+>>> print(rewrite(g, no_casts))
+graph(x0: f32[2]@cpu:0)
+  v0 = Exp()(x0): f32[2]@cpu:0
+  return v0
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.graph.graph import Graph, reads_of
+from weft.ops.kernels import Loop, Native, Parts, Several
+from weft.ops.node import Node, Value
+from weft.ops.op import Op
+from weft.ops.types import TensorType
+
+__all__ = ["Rewriting", "first_choice", "rewrite"]
+
+ROUNDS = 1000  # more is a rule that undoes another one's work
+
+Made = Value | Sequence[Value | None] | None
+Rule = Callable[[Node, "Rewriting"], Made]  # None in the place of an output: that one stays
+Show = Callable[[str], None]
+
+
+def rewrite(graph: Graph, rule: Rule, show: Show | None = None) -> Graph:
+    """The graph with the rule applied wherever it gives something, over and over; the same object if nowhere.
+
+    show: is told of each rewrite. What a rule gives is taken if
+    * its types are those of the outputs that it replaces: rules need not ask what promotion and broadcasting do;
+    * the same random numbers are drawn;
+    * what a caller gets as memory of its own does not become a view of an input.
+    """
+    for _ in range(ROUNDS):
+        rewriting = Rewriting(graph)
+        made = rewriting.run(rule, show)
+        if not rewriting.count:
+            return graph
+        graph = made
+    raise AssertionError(f"{rule!r}: rewrites without an end")
+
+
+class Rewriting:
+    """One round: what a rule may ask about the old graph, and what became of it so far.
+
+    notes: a place for what a rule has to remember from node to node. count: how often the rule gave something.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.notes: dict[Any, Any] = {}
+        self.count = 0
+        self._new: dict[int, Value] = {}  # by id of the old value; the old graph keeps those alive
+        self._readers: dict[int, list[Node]] = {}
+        for node in graph.nodes:
+            for value in reads_of(node):
+                self._readers.setdefault(id(value), []).append(node)
+        self._outputs = {id(v) for v in graph.outputs if v is not None}
+        self._escaping: set[int] | None = None
+        self._drawn: dict[int, frozenset[int]] = {}  # by id of a node
+        self._settled = set(map(id, graph.nodes))
+        self._kept: list[Node] = []  # nodes known by id, so that their ids stay theirs
+
+    # For rules.
+
+    def new(self, value: Value) -> Value:
+        """What stands for an old value now."""
+        return self._new.get(id(value), value)
+
+    def reader(self, value: Value) -> Node | None:
+        """The only node that reads an old value, and only once; None if there are more, or it is an output."""
+        readers = self._readers.get(id(value), [])
+        return readers[0] if len(readers) == 1 and id(value) not in self._outputs else None
+
+    def is_read(self, value: Value) -> bool:
+        """Whether anybody wants an old value."""
+        return id(value) in self._readers or id(value) in self._outputs
+
+    def is_made(self, value: Value) -> bool:
+        """Whether what stands for an old value is there already, as this one is reached."""
+        return value.node.op is None or id(value) in self._new
+
+    # The machinery.
+
+    def run(self, rule: Rule, show: Show | None) -> Graph:
+        for node in self.graph.nodes:
+            if node.op is None:
+                continue
+            made = self._checked(node, rule(node, self))
+            if made is None:
+                outputs: Sequence[Value] = self._rebuilt(node).outputs
+            else:
+                self.count += 1
+                outputs = made
+                if show is not None:
+                    show(f"{node!r} -> {', '.join(map(repr, made))}")
+            self._new.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
+        outputs = [None if v is None else self.new(v) for v in self.graph.outputs]  # type: ignore[misc]
+        return Graph(self.graph.inputs, outputs, self.graph.writes)
+
+    def _rebuilt(self, node: Node) -> Node:
+        """The node on new values; itself if they are the old ones."""
+        inputs = [None if v is None else self.new(v) for v in node.inputs]
+        runtime = {name: self.new(v) for name, v in node.runtime.items()}
+        if all(new is old for new, old in zip(inputs, node.inputs, strict=True)) and all(
+            runtime[name] is v for name, v in node.runtime.items()
+        ):
+            return node
+        made = Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node)
+        self._settled.add(id(made))
+        self._kept.append(made)
+        return made
+
+    def _checked(self, node: Node, made: Made) -> list[Value] | None:
+        """What a rule gave, one value for each output; None if it cannot be taken."""
+        if made is None:
+            return None
+        given = [made] if isinstance(made, Value) else list(made)
+        if len(given) != len(node.outputs):
+            raise AssertionError(f"{node!r} has {len(node.outputs)} outputs, replaced by {len(given)}")
+        if any(new is None for new in given):
+            kept = self._rebuilt(node)
+            given = [kept.outputs[k] if new is None else new for k, new in enumerate(given)]
+        found = [v for v in given if v is not None]
+        if any(new.type != old.type for new, old in zip(found, node.outputs, strict=True)):
+            return None
+        if not all(self._may_leave(old, new) for old, new in zip(node.outputs, found, strict=True)):
+            return None
+        self._settle(node, found)
+        if self._draws(node) - frozenset().union(*(self._draws(v.node) for v in found)):
+            return None
+        return found
+
+    def _settle(self, node: Node, values: Sequence[Value]) -> None:
+        """Nodes that a rule just made take over the place of the one that they replace."""
+        stack = [v.node for v in values]
+        while stack:
+            made = stack.pop()
+            if id(made) in self._settled:
+                continue
+            self._settled.add(id(made))
+            self._kept.append(made)
+            made.place, made.where = node.place, node.where
+            stack.extend(v.node for v in reads_of(made))
+
+    def _draws(self, node: Node) -> frozenset[int]:
+        """The places of the random operators that a node's outputs come from."""
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            if id(top) in self._drawn:
+                stack.pop()
+                continue
+            waiting = [v.node for v in reads_of(top) if id(v.node) not in self._drawn]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            self._kept.append(top)
+            own = {top.place} if top.op is not None and top.op.random else frozenset[int]()
+            self._drawn[id(top)] = frozenset(own).union(*(self._drawn[id(v.node)] for v in reads_of(top)))
+        return self._drawn[id(node)]
+
+    def _may_leave(self, old: Value, new: Value) -> bool:
+        """Whether callers who get memory of their own still do."""
+        if self._escaping is None:
+            self._escaping = _escaping(self.graph)
+        if id(old) not in self._escaping or not _makes_memory(old.node):
+            return True
+        return _makes_memory(new.node)
+
+
+def first_choice(node: Node) -> Any:
+    """The best kernel that the operator of a node offers, without its runtime values; None if it has none."""
+    return (
+        None
+        if node.op is None
+        else _first(node.op, tuple(None if v is None else v.type for v in node.inputs))
+    )
+
+
+@functools.lru_cache(maxsize=8192)
+def _first(op: Op, types: tuple[TensorType | None, ...]) -> Any:
+    return next(iter(op.kernels(*types)), None)
+
+
+def _makes_memory(node: Node) -> bool:
+    """Whether the outputs of a node surely are no views."""
+    return isinstance(first_choice(node), Loop | Native | Parts | Several)
+
+
+def _escaping(graph: Graph) -> set[int]:
+    """The values that outputs of the graph may be views of, and those outputs."""
+    found = {id(v) for v in graph.outputs if v is not None}
+    for node in reversed(graph.nodes):
+        if node.op is not None and any(id(v) in found for v in node.outputs) and not _makes_memory(node):
+            found.update(id(v) for v in reads_of(node))
+    return found

@@ -1,0 +1,126 @@
+"""Whether a graph is one: what passes and makers of graphs must leave behind them.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.graph import Graph
+>>> from weft.ops.node import input_value
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> x, y = (input_value(TensorType((2,), float32), name) for name in "xy")
+>>> verify(Graph([x, y], [x + y]))
+>>> verify(Graph([x], [x + y]))
+Traceback (most recent call last):
+    ...
+weft.base.errors.GraphError: graph: Add() reads y, f32[2]@cpu:0, which is no input of the graph and made by no node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.base.errors import GraphError
+from weft.graph.graph import Graph, reads_of
+from weft.ops.node import Node
+from weft.ops.types import TensorType
+
+__all__ = ["same_interface", "verify"]
+
+
+def verify(graph: Graph, name: str = "graph") -> None:
+    """Raise GraphError, whose message begins with name, unless the graph is sound.
+
+    Inputs are given from outside, each once. Every node stands there once, after what it reads, which is an input, a
+    constant or made by a node of the graph. Its types are those that its operator infers, its runtime values are of
+    Runtime attributes. What is written is an input of the output's type, once each.
+    """
+    _check_inputs(graph, name)
+    known = {id(v) for v in graph.inputs}
+    seen: set[int] = set()
+    for node in graph.nodes:
+        if id(node) in seen:
+            raise GraphError(f"{name}: {node!r} is there twice")
+        seen.add(id(node))
+        if node.op is not None:
+            _check_reads(node, known, name)
+            _check_node(node, name)
+        if node.op is not None or node.value is not None:
+            known.update(map(id, node.outputs))
+    for k, value in enumerate(graph.outputs):
+        if value is not None and id(value) not in known:
+            raise GraphError(
+                f"{name}: output {k}, {value.type}, is no input of the graph and made by no node"
+            )
+    _check_writes(graph, name)
+
+
+def _check_inputs(graph: Graph, name: str) -> None:
+    for k, value in enumerate(graph.inputs):
+        if value.node.op is not None or value.node.value is not None:
+            raise GraphError(f"{name}: input {k} is not given from outside, it is {value!r}")
+        if any(value is other for other in graph.inputs[:k]):
+            raise GraphError(f"{name}: input {k}, {value!r}, is there twice")
+
+
+def _check_reads(node: Node, known: set[int], name: str) -> None:
+    for value in reads_of(node):
+        if value.index >= len(value.node.outputs) or value.node.outputs[value.index] is not value:
+            raise GraphError(f"{name}: {node!r} reads a value that is no output of its node {value.node!r}")
+        if id(value) in known or value.is_constant:
+            continue
+        if value.node.op is None:
+            fact = "which is no input of the graph and made by no node"
+        else:
+            fact = "which is made after it, or by no node of the graph"
+        raise GraphError(f"{name}: {node.op!r} reads {value!r}, {value.type}, {fact}")
+
+
+def _check_node(node: Node, name: str) -> None:
+    op = node.op
+    assert op is not None
+    runtime = {a.name for a in op.attributes if a.runtime}
+    unknown = sorted({*node.runtime} - runtime)
+    if unknown:
+        raise GraphError(f"{name}: {op!r} has no Runtime attribute {', '.join(unknown)}")
+    inferred = op.infer(*(None if v is None else v.type for v in node.inputs))
+    types = (inferred,) if isinstance(inferred, TensorType) else tuple(inferred)
+    given = tuple(v.type for v in node.outputs)
+    if types != given:
+        raise GraphError(f"{name}: {node!r} has the types {_listed(given)}, inferred are {_listed(types)}")
+
+
+def _check_writes(graph: Graph, name: str) -> None:
+    written: set[int] = set()
+    for output, into in graph.writes.items():
+        if not 0 <= output < len(graph.outputs) or not 0 <= into < len(graph.inputs):
+            raise GraphError(
+                f"{name}: output {output} is written to input {into}, but there are {len(graph.outputs)} outputs and "
+                f"{len(graph.inputs)} inputs"
+            )
+        value, target = graph.outputs[output], graph.inputs[into]
+        if value is None or value.type != target.type:
+            shown = "nothing" if value is None else str(value.type)
+            raise GraphError(f"{name}: output {output} is written to input {into}: {shown} to {target.type}")
+        if target.type.weak:
+            raise GraphError(f"{name}: input {into} is a number, which cannot be written")
+        if into in written:
+            raise GraphError(f"{name}: input {into} is written twice")
+        written.add(into)
+
+
+def same_interface(before: Graph, after: Graph, name: str = "graph") -> None:
+    """Raise GraphError unless both have the same inputs, writes, types of outputs, and draw the same random numbers."""
+    if len(before.inputs) != len(after.inputs) or any(
+        a is not b for a, b in zip(before.inputs, after.inputs, strict=True)
+    ):
+        raise GraphError(f"{name}: the inputs are others than before")
+    if before.writes != after.writes:
+        raise GraphError(f"{name}: writes {after.writes}, before {before.writes}")
+    types = [[None if v is None else v.type for v in graph.outputs] for graph in (before, after)]
+    if types[0] != types[1]:
+        raise GraphError(f"{name}: gives {_listed(types[1])}, before {_listed(types[0])}")
+    drawn = [[n.place for n in graph.nodes if n.op is not None and n.op.random] for graph in (before, after)]
+    if drawn[0] != drawn[1]:
+        raise GraphError(f"{name}: draws random numbers at the places {drawn[1]}, before {drawn[0]}")
+
+
+def _listed(types: Sequence[TensorType | None]) -> str:
+    return ", ".join(map(str, types))

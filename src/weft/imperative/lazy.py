@@ -1,0 +1,226 @@
+"""Lazy evaluation: operations are written down, and done together when somebody wants to know.
+
+>>> import weft as wf
+>>> with wf.lazy():
+...     x = wf.ones(3)
+...     y = (x * 2 + 1) * x     # nothing is computed so far
+...     total = y.sum().item()  # one program
+>>> total
+9.0
+
+Arrays have their memory from the start, so views and in-place writes need no care; it is not touched before the program
+runs, and what nobody can see any more is not computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from weft import _core
+from weft.executor.compile import compile_graph
+from weft.graph.graph import Graph, reads_of
+from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, users_line
+from weft.imperative.storages import Geometry, Storage, Storages
+from weft.ops.node import Value, input_value
+
+__all__ = ["LazyScribe", "LazyTrace", "lazy"]
+
+LAUNCHES = 10_000  # written down before they are done unasked
+PLANS = 256
+
+
+class LazyScribe(Scribe):
+    """Does in one program what it has written down, when flush() is called or an array is looked at."""
+
+    defers = True
+    _plans: dict[str, Any] = {}  # noqa: RUF012 - by the text of their graphs; shared, under the GIL
+
+    def __init__(self) -> None:
+        super().__init__(self._stop_short)
+        self._launches = 0
+        self._values: dict[int, Any] = {}  # of numbers that are inputs, by origin
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.flush()
+        finally:
+            super().__exit__()
+
+    def _stop_short(self, problem: CannotWrite) -> None:
+        """What cannot be written down is done at once, after all that is."""
+        self.over = False
+        raise problem
+
+    def launched(
+        self, recipe: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
+    ) -> bool:
+        """Whether the launch was written down."""
+        self._launches += 1
+        if self._launches > LAUNCHES:
+            self.flush()
+        return self._try(super().launched, recipe, arrays, numbers, results, where)
+
+    def copied(self, to: Any, source: Any) -> bool:
+        return self._try(super().copied, to, source)
+
+    def filled(self, to: Any, number: Any) -> bool:
+        return self._try(super().filled, to, number)
+
+    def counted(self, to: Any, start: Any, step: Any) -> bool:
+        return self._try(super().counted, to, start, step)
+
+    def drawn(self, to: Any, kind: str, a: Any, b: Any) -> bool:
+        return self._try(super().drawn, to, kind, a, b)
+
+    def permuted(self, to: Any, source: Any) -> bool:
+        return self._try(super().permuted, to, source)
+
+    def _try(self, write: Any, *arguments: Any) -> bool:
+        for _ in range(2):  # again with what is known forgotten, so that memory that overlaps is met anew
+            try:
+                write(*arguments)
+            except CannotWrite:
+                self.flush()
+            else:
+                return True
+        return False  # it is done at once
+
+    def met(self, tensor: Any, geometry: Any) -> None:
+        """Arrays are known by their memory here."""
+
+    def read(self, geometry: Any) -> None:
+        self.flush()
+
+    def awaited(self, geometry: Any) -> None:
+        self.flush()
+
+    def number(self, value: Any, origin: int) -> Value:
+        """Floats are inputs, so that a loop with other ones runs the same program."""
+        if not origin and isinstance(value, float):
+            origin = -1 - len(self._values)  # of its own
+        self._values[origin] = value
+        return super().number(value, origin)
+
+    def value(self, x: Geometry) -> Value | None:
+        if x.serial is not None and self._find(x) is None:
+            self.add_source(x.held.tensor(), x)
+        return super().value(x)
+
+    def store(self, x: Geometry, value: Value) -> None:
+        if self._find(x) is None and not self._born(x):
+            self.add_source(x.held.tensor(), x)
+        super().store(x, value)
+
+    def flush(self) -> None:
+        """Do what was written down, and forget it."""
+        with self.unobserved():
+            self._run()
+        self.storages, self.sources, self.numbers, self.random = Storages(), [], {}, []
+        self._values, self._launches = {}, 0
+        self._mark = _core.last_serial()
+
+    def _run(self) -> None:
+        wanted = list(self.written_sources())
+        for storage in self.storages:
+            made_here = storage.source is None or storage.source.is_constant
+            if made_here and storage.written and not storage.base.held.alone:
+                wanted.append((_memory_of(storage), storage.value))
+        if not wanted and not self.random:
+            return
+        results = [value for _, value in wanted]
+        alive = {id(node) for node in Graph([], results).nodes}
+        results += [v for v in self.random if id(v.node) not in alive]
+        used = {id(v) for node in Graph([], results).nodes for v in reads_of(node)} | {id(v) for v in results}
+        targets = [source for source, _ in wanted]
+        used |= {id(source.value) for source in targets}
+        sources = [s for s in self.sources if id(s.value) in used]
+        sources += [s for s in targets if s not in sources]
+        numbers = [(k, v) for k, v in self.numbers.items() if id(v) in used]
+        graph = Graph(
+            [*(s.value for s in sources), *(v for _, v in numbers)],
+            results,
+            {k: sources.index(source) for k, source in enumerate(targets)},
+        )
+        tensors = [s.tensor if s.window is None else _core.window(s.tensor, *s.window) for s in sources]
+        strides = [tuple(step // x.itemsize for step in x.strides) for x in tensors]
+        plan = self._plan(graph, strides)
+        _core.run_plan(plan, tensors, [self._values[k] for k, _ in numbers])
+
+    def _plan(self, graph: Graph, strides: list[tuple[int, ...]]) -> Any:
+        key = f"{graph}\n{strides}"
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = compile_graph(graph, "lazy", strides, 0)
+            if len(self._plans) > PLANS:
+                del self._plans[next(iter(self._plans))]
+        return found
+
+
+class LazyTrace(LazyScribe):
+    """Writes down a traced function without running it; what it looks at ends that, and the rest is merely lazy."""
+
+    def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
+        super().__init__()
+        self._given_up = failed
+        self._whole = True  # nothing was done or forgotten so far
+
+    @property
+    def whole(self) -> bool:
+        return self._whole
+
+    def met(self, tensor: Any, geometry: Any) -> None:
+        if self.whole:
+            Scribe.met(self, tensor, geometry)
+
+    def number(self, value: Any, origin: int) -> Value:
+        self._values[origin] = value
+        return Scribe.number(self, value, origin)
+
+    def read(self, geometry: Any) -> None:
+        x = Geometry(*geometry)
+        storage = self._find(x)
+        if storage is not None and (storage.written or not is_constant(storage)):
+            self._end("the values of an array were looked at, and what follows may depend on them")
+        super().read(geometry)
+
+    def awaited(self, geometry: Any) -> None:
+        self._end("an array was waited for or handed to the engine")
+        super().awaited(geometry)
+
+    def _stop_short(self, problem: CannotWrite) -> None:
+        self._end(problem.fact)
+        super()._stop_short(problem)
+
+    def _end(self, fact: str) -> None:
+        if self.whole:
+            self._whole = False
+            self._given_up(CannotWrite(fact, users_line()))
+
+
+def _memory_of(storage: Storage) -> Source:
+    """The memory of a storage as an input that is written, not read."""
+    return Source(storage.base.held.tensor(), input_value(storage.base.type, "memory"))
+
+
+@contextlib.contextmanager
+def lazy() -> Iterator[None]:
+    """Inside, operations of this thread are written down, and done as one program when an element is looked at.
+
+    Also at the end, and when somebody waits for an array or hands it to the engine. The same program is made only once.
+    Other threads must not use arrays that were computed inside before the end. Inside a trace it has no effect.
+
+    >>> import weft as wf
+    >>> x = wf.zeros(4)
+    >>> with lazy():
+    ...     x[1:3] = 5
+    ...     y = x + x
+    >>> y
+    tensor([ 0., 10., 10.,  0.], dtype=float32, device=cpu:0)
+    """
+    if _core.get_scribe() is not None:
+        yield
+        return
+    with LazyScribe():
+        yield

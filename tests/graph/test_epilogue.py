@@ -1,0 +1,137 @@
+"""Epilogues: their kernels against their decomposition, and which kernels they are."""
+
+import numpy as np
+import pytest
+
+import weft as wf
+from weft import _core
+from weft.base.dtype import as_dtype
+from weft.executor.compile import compile_graph
+from weft.executor.planner import make_plan
+from weft.graph.graph import Graph, graph_of
+from weft.graph.passes import optimize
+from weft.ops import functions as F
+from weft.ops.epilogue import Epilogue
+from weft.ops.node import constant
+from weft.ops.pointwise import Pointwise
+from weft.ops.registry import get, names
+from weft.ops.types import TensorType
+
+TOLERANCE = {"float32": 1e-5, "bfloat16": 3e-2}
+
+
+def arrays_of(shapes, dtype):
+    rng = np.random.default_rng(3)
+    return [rng.uniform(-1, 1, shape).astype(as_dtype(dtype).numpy) for shape in shapes]
+
+
+def both(function, shapes, dtype="float32", kernels=1):
+    """The outputs without passes, and with them by that many kernels."""
+    given = arrays_of(shapes, dtype)
+    graph = graph_of(function, [TensorType(shape, as_dtype(dtype)) for shape in shapes])
+    plan = compile_graph(graph, "fused")
+    steps = [step for step in plan.recipe.steps if not step.startswith("view")]
+    assert len(steps) == kernels, steps
+    plain = make_plan(graph, "plain", exact=True, as_tuple=True)
+    results = [_core.run_plan(p, [wf.tensor(a) for a in given]) for p in (plain, plan)]
+    for want, got in zip(*results, strict=True):
+        bound = TOLERANCE[dtype]
+        np.testing.assert_allclose(
+            got.astype("float32").numpy(), want.astype("float32").numpy(), rtol=bound, atol=bound
+        )
+
+
+STEPS = sorted(
+    name
+    for name in names()
+    if issubclass(get(name), Pointwise) and get(name).post_op is not None and len(get(name).inputs) == 1
+)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_of_native_kernels(name, dtype):
+    """Every operator that says what oneDNN calls it is that."""
+    both(lambda x, w: getattr(F, name)(F.linear(x, w)), [(7, 20), (30, 20)], dtype)
+    both(lambda x, w: getattr(F, name)(F.conv2d(x, w)), [(2, 4, 5, 5), (8, 4, 3, 3)], dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_bias_residual_and_relu(dtype):
+    shapes = [(2, 8, 6, 6), (8, 8, 3, 3), (8,), (2, 8, 6, 6)]
+    both(lambda x, w, b, r: F.relu(F.conv2d(x, w, b, padding=1) + r), shapes, dtype)
+    both(lambda x, w, b: F.relu(F.matmul(x, w) + b) * b, [(3, 5, 4), (4, 6), (6,)], dtype)
+
+
+def test_operands_that_lie_otherwise():
+    both(
+        lambda x, w, r: F.relu(F.conv2d(x, w, padding=1) + F.permute_dims(r, (3, 2, 1, 0))),
+        [(2, 8, 6, 6), (8, 8, 3, 3), (6, 6, 8, 2)],
+    )
+    both(lambda x, w, r: F.matmul(x, w) + F.matrix_transpose(r), [(5, 4), (4, 6), (6, 5)])
+
+
+def test_batch_norm_of_convolutions_is_one_primitive():
+    def block(x, w, mean, var, weight, bias):
+        return F.relu(F.batch_norm(F.conv2d(x, w, padding=1), mean, F.abs(var), weight, bias))
+
+    shapes = [(2, 3, 6, 6), (8, 3, 3, 3), *[(8,)] * 4]
+    graph = graph_of(block, [TensorType(shape, as_dtype("float32")) for shape in shapes])
+    steps = compile_graph(graph, "block").recipe.steps
+    assert sum(step.startswith("native") for step in steps) == 1
+    kernels = sum(not step.startswith("view") for step in steps)
+    assert kernels <= 3, "the rest is a factor and a summand for each channel"
+    both(block, shapes, kernels=kernels)
+
+
+def test_rows_are_exact():
+    """A loop with steps rounds as the loops one after the other do."""
+    for dtype in ("float32", "float64", "bfloat16"):
+        shapes = [(5, 7), (7,), (7,), (5, 7)]
+        given = arrays_of(shapes, dtype)
+        for function in (
+            lambda x, w, b, r: F.relu(F.layer_norm(x, 7, w, b)),
+            lambda x, w, b, r: F.gelu(F.rms_norm(x, 7, w) - r),
+            lambda x, w, b, r: F.pow(2.0, r * F.softmax(x, axis=0)),
+            lambda x, w, b, r: F.tanh(F.batch_norm(x, None, None, w, b, training=True)),
+        ):
+            graph = graph_of(function, [TensorType(shape, as_dtype(dtype)) for shape in shapes])
+            made = optimize(graph)
+            assert any(isinstance(n.op, Epilogue) for n in made.nodes), made
+            results = [
+                _core.run_plan(make_plan(g, "rows", exact=True, as_tuple=True), [wf.tensor(a) for a in given])
+                for g in (graph, made)
+            ]
+            for want, got in zip(*results, strict=True):
+                np.testing.assert_array_equal(got.astype("float64").numpy(), want.astype("float64").numpy())
+
+
+def test_runtime_values():
+    """An operator's runtime values are given when it runs, with steps, too."""
+    (given,) = arrays_of([(2, 3)], "float32")
+    for value in (0.5, 2.0):
+        graph = graph_of(
+            lambda x, value=value: F.relu(F.layer_norm(x, 3, eps=constant(value))),
+            [TensorType((2, 3), as_dtype("float32"))],
+        )
+        plan = compile_graph(graph, "norm")
+        assert len(plan.recipe.steps) == 1
+        (got,) = _core.run_plan(plan, [wf.tensor(given)])
+        want = F.relu(F.layer_norm(wf.tensor(given), 3, eps=value))
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+def test_gradients_are_those_of_the_graph_as_written():
+    graph = graph_of(lambda x, w: F.relu(F.matmul(x, w)), [TensorType((2, 2), as_dtype("float32"))] * 2)
+    assert compile_graph(graph, "product").recipe.graph is graph
+
+
+def test_the_decomposition():
+    x = TensorType((2, 3), as_dtype("float32"))
+    op = Epilogue(of=get("matmul")(), steps=((get("relu")(), 0, 1), (get("subtract")(), 1, 2)))
+    graph = graph_of(
+        lambda *v: op.decompose(*v)[0], [x, TensorType((3, 2), x.dtype), TensorType((2,), x.dtype)]
+    )
+    assert [n.op.name for n in graph.nodes if n.op] == ["matmul", "relu", "subtract"]
+    assert isinstance(graph, Graph)
+    assert op.infer(x, TensorType((3, 2), x.dtype), TensorType((2,), x.dtype)).shape == (2, 2)

@@ -1,0 +1,426 @@
+"""Each pass: what it makes of small graphs, as text; and what it must leave alone."""
+
+import textwrap
+
+import pytest
+
+from weft.base.dtype import as_dtype
+from weft.graph.graph import Graph, graph_of
+from weft.graph.passes import PASSES, optimize
+from weft.graph.verify import same_interface, verify
+from weft.ops import functions as F
+from weft.ops.node import constant, input_value, make_node
+from weft.ops.random import Dropout
+from weft.ops.types import TensorType
+
+NAMES = [each.name for each in PASSES]
+
+
+def t(*shape, dtype="float32"):
+    return TensorType(shape, as_dtype(dtype))
+
+
+def alone(name, graph):
+    """The graph after one pass, verified."""
+    verify(graph)
+    made = optimize(graph, [other for other in NAMES if other != name])
+    verify(made, name)
+    same_interface(graph, made, name)
+    return made
+
+
+def golden(name, function, types, text):
+    made = alone(name, graph_of(function, types))
+    body = str(made).split("\n", 1)[1]
+    assert textwrap.dedent(body).strip() == textwrap.dedent(text).strip()
+
+
+def kept(name, function, types):
+    graph = graph_of(function, types)
+    assert alone(name, graph) is graph
+
+
+# The list.
+
+
+def test_the_order():
+    assert len(set(NAMES)) == len(NAMES)
+    for k, each in enumerate(PASSES):
+        assert set(each.after) <= set(NAMES[:k]), f"{each.name} comes before one of {each.after}"
+        assert each.reason
+        assert each.rule.__doc__
+
+
+def test_the_documentation_lists_them(request):
+    text = (request.config.rootpath / "docs" / "design" / "passes.md").read_text()
+    rows = [line.split("|")[1].strip(" `") for line in text.splitlines() if line.startswith("| `")]
+    assert rows == NAMES
+
+
+def test_switches(monkeypatch, capsys):
+    graph = graph_of(lambda x: F.exp(x) + F.exp(x) * 1, [t(2)])
+    monkeypatch.setenv("WEFT_SKIP_PASSES", "algebra,common")
+    assert optimize(graph) is graph
+    monkeypatch.setenv("WEFT_SKIP_PASSES", "all")
+    assert optimize(graph) is graph
+    monkeypatch.setenv("WEFT_SKIP_PASSES", "")
+    with pytest.raises(ValueError, match=r"no pass cse; there are: algebra, batch_norm, .*, all"):
+        optimize(graph, ["cse"])
+    monkeypatch.setenv("WEFT_CHECK", "1")
+    monkeypatch.setenv("WEFT_DEBUG", "1")
+    assert capsys.readouterr().err == ""
+    optimize(graph)
+    shown = capsys.readouterr().err
+    assert "algebra: before\ngraph(x0: f32[2]@cpu:0)" in shown
+    assert "common: after\n" in shown
+    assert "views" not in shown
+    monkeypatch.setenv("WEFT_DEBUG", "2")
+    optimize(graph)
+    assert "algebra: Multiply()(f32[2]@cpu:0, i64[]@cpu:0) -> Exp()(f32[2]@cpu:0)" in capsys.readouterr().err
+
+
+# Batch normalization.
+
+
+def test_batch_norm():
+    golden(
+        "batch_norm",
+        lambda x, w, mean, var, b: F.batch_norm(F.conv2d(x, w), mean, var, None, b),
+        [t(2, 3, 4, 4), t(5, 3, 1, 1), t(5), t(5), t(5)],
+        """
+        v0 = Conv2d(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, out_channels=None, kernel_size=None)(x0, x1, None): f32[2,5,4,4]@cpu:0
+        v1 = Add()(x3, 1e-05): f32[5]@cpu:0
+        v2 = Rsqrt()(v1): f32[5]@cpu:0
+        v3 = ExpandDims(axis=(1, 2))(v2): f32[5,1,1]@cpu:0
+        v4 = Multiply()(v0, v3): f32[2,5,4,4]@cpu:0
+        v5 = Negative()(x2): f32[5]@cpu:0
+        v6 = Multiply()(v5, v2): f32[5]@cpu:0
+        v7 = Add()(x4, v6): f32[5]@cpu:0
+        v8 = ExpandDims(axis=(1, 2))(v7): f32[5,1,1]@cpu:0
+        v9 = Add()(v4, v8): f32[2,5,4,4]@cpu:0
+        return v9
+        """,  # noqa: E501
+    )
+
+
+def test_batch_norm_that_stays():
+    def norm(x, *rest, **more):
+        return F.batch_norm(x, *rest, **more)
+
+    types = [t(4, 3), t(5, 3), t(5), t(5)]
+    kept("batch_norm", lambda x, w, m, v: norm(F.exp(F.linear(x, w)), m, v), types)
+    kept("batch_norm", lambda x, w, m, v: (norm(y := F.linear(x, w), m, v), y), types)
+    kept("batch_norm", lambda x, w, m, v: norm(F.linear(x, w), m, v, training=True), types)
+    wide = [t(*x.shape, dtype="float64") for x in types]
+    kept("batch_norm", lambda x, w, m, v: norm(F.linear(x, w), m, v), wide)
+    half = [t(*x.shape, dtype="bfloat16") for x in types]
+    kept("batch_norm", lambda x, w, m, v: norm(F.linear(x, w), m, v), half)
+
+
+# Decompositions.
+
+
+def test_expand():
+    golden(
+        "expand",
+        lambda x, y: F.stack([x, y]),
+        [t(2), t(2)],
+        """
+        v0 = ExpandDims(axis=0)(x0): f32[1,2]@cpu:0
+        v1 = ExpandDims(axis=0)(x1): f32[1,2]@cpu:0
+        v2 = Concat(axis=0)(v0, v1): f32[2,2]@cpu:0
+        return v2
+        """,
+    )
+    kept("expand", lambda x, w: F.softmax(F.matmul(x, w)), [t(2, 3), t(3, 4)])
+
+
+# Updates.
+
+
+def test_updates():
+    tensors = [t(2), t(3), t(2), t(3), t(2), t(3)]
+    golden(
+        "updates",
+        lambda *x: F.sgd_update(*x, lr=0.5),
+        tensors,
+        """
+        v0, v1 = SgdUpdate(lr=0.5, momentum=0.0, dampening=0.0, weight_decay=0.0, with_momentum=True, nesterov=False)(x0, x2, x4): f32[2]@cpu:0, f32[2]@cpu:0
+        v2, v3 = SgdUpdate(lr=0.5, momentum=0.0, dampening=0.0, weight_decay=0.0, with_momentum=True, nesterov=False)(x1, x3, x5): f32[3]@cpu:0, f32[3]@cpu:0
+        return v0, v2, v1, v3
+        """,  # noqa: E501
+    )
+    kept("updates", lambda *x: F.sgd_update(*x, lr=0.5), [t(2), t(2), t(2)])
+
+
+# Numbers known before.
+
+
+def test_constants():
+    golden(
+        "constants",
+        lambda x: x * F.exp(F.filled_like(x, value=0.0) + 2 * F.cast(constant(3), dtype="float32")) / 2,
+        [t(2, 3)],
+        """
+        v0 = Multiply()(x0, 403.4288024902344): f32[2,3]@cpu:0
+        v1 = Divide()(v0, 2): f32[2,3]@cpu:0
+        return v1
+        """,
+    )
+
+
+def test_arrays_of_one_number():
+    golden(
+        "constants",
+        lambda x: F.sum(F.reshape(F.filled_like(x, value=1.5), shape=(6,))),
+        [t(2, 3)],
+        """
+        v0 = Full(value=1.5, dtype=float32, shape=(6,))(): f32[6]@cpu:0
+        v1 = Sum(dtype=None, axis=None, keepdims=False)(v0): f32[]@cpu:0
+        return v1
+        """,
+    )
+
+
+def test_arrays_that_give_the_shape_stay():
+    golden(
+        "constants",
+        lambda x, y: F.sum(x * F.filled_like(y, value=1.0)),
+        [t(3), t(2, 3)],
+        """
+        v0 = Full(value=1.0, dtype=float32, shape=(2, 3))(): f32[2,3]@cpu:0
+        v1 = Multiply()(x0, v0): f32[2,3]@cpu:0
+        v2 = Sum(dtype=None, axis=None, keepdims=False)(v1): f32[]@cpu:0
+        return v2
+        """,
+    )
+
+
+def test_constants_do_not_lose_random_numbers():
+    x = input_value(t(2))
+    dropped = make_node(Dropout(), [x]).outputs[0]
+    graph = Graph([x], [F.exp(x) * F.filled_like(dropped, value=1.0)])
+    made = alone("constants", graph)
+    assert "Dropout" in str(made)
+
+
+# Arithmetic.
+
+SAME = [
+    (lambda x: x * 1, "float32"),
+    (lambda x: 1.0 * x, "float16"),
+    (lambda x: x * True, "bool"),
+    (lambda x: x / 1, "bfloat16"),
+    (lambda x: x**1, "int32"),
+    (lambda x: x + -0.0, "float32"),
+    (lambda x: 0 + x, "int64"),
+    (lambda x: x - 0, "float32"),
+    (lambda x: x | 0, "int8"),
+    (lambda x: x & -1, "int16"),
+    (lambda x: x ^ 0, "uint8"),
+    (lambda x: x << 0, "int32"),
+    (lambda x: F.negative(-x), "float32"),
+    (lambda x: +x, "float32"),
+    (lambda x: ~~x, "uint16"),
+    (lambda x: F.logical_not(F.logical_not(x)), "bool"),
+    (lambda x: F.maximum(x, x), "float32"),
+    (lambda x: F.where(True, x, x + 1), "float32"),
+    (lambda x: F.where(0, x + 1, x), "float32"),
+    (lambda x: F.where(x, x, x), "float32"),
+    (lambda x: F.cast(x, dtype="float32"), "float32"),
+    (lambda x: F.cast(F.cast(x, dtype="float64"), dtype="float32"), "float32"),
+    (lambda x: F.cast(F.cast(x, dtype="float32"), dtype="uint8"), "uint8"),
+]
+
+
+@pytest.mark.parametrize(("function", "dtype"), SAME)
+def test_algebra_finds_what_changes_nothing(function, dtype):
+    made = alone("algebra", graph_of(lambda x: F.sum(function(x)), [t(3, dtype=dtype)]))
+    assert [n.op.name for n in made.nodes if n.op] == ["sum"]
+
+
+CHANGES = [
+    (lambda x: x + 0, "float32"),  # -0
+    (lambda x: x + 0.0, "float32"),
+    (lambda x: x - -0.0, "float32"),
+    (lambda x: x * 0, "float32"),  # NaN
+    (lambda x: x - x, "float32"),
+    (lambda x: x / x, "float32"),
+    (lambda x: F.where(F.equal(x, x), x, 0.0), "float32"),
+    (lambda x: x * 1.0, "int32"),  # a float
+    (lambda x: x * 1, "bool"),
+    (lambda x: x + F.filled_like(F.expand_dims(x, axis=0), value=0), "int32"),  # another shape
+    (lambda x: F.logical_not(F.logical_not(x)), "int32"),
+    (lambda x: F.cast(F.cast(x, dtype="float16"), dtype="float32"), "float32"),
+    (lambda x: F.cast(F.cast(x, dtype="float64"), dtype="int32"), "float32"),  # out of range
+    (lambda x: F.cast(F.cast(x, dtype="bool"), dtype="int32"), "int32"),
+    (lambda x: x**0.5, "float32"),  # of -inf
+    (lambda x: F.ceil(F.floor(x)), "float32"),
+]
+
+
+@pytest.mark.parametrize(("function", "dtype"), CHANGES)
+def test_algebra_leaves_what_changes_something(function, dtype):
+    kept("algebra", lambda x: F.sum(function(x)), [t(3, dtype=dtype)])
+
+
+def test_algebra_finds_simpler_ones():
+    golden(
+        "algebra",
+        lambda x: (
+            F.pow(x, 2.0),
+            x**-1,
+            F.cast(F.cast(F.cast(x, dtype="float64"), dtype="float64"), dtype="float16"),
+        ),
+        [t(2)],
+        """
+        v0 = Multiply()(x0, x0): f32[2]@cpu:0
+        v1 = Reciprocal()(x0): f32[2]@cpu:0
+        v2 = Cast(dtype=float16)(x0): f16[2]@cpu:0
+        return v0, v1, v2
+        """,
+    )
+    golden(
+        "algebra",
+        lambda x: F.relu(F.relu(F.abs(F.abs(F.floor(F.floor(x)))))),
+        [t(2)],
+        """
+        v0 = Floor()(x0): f32[2]@cpu:0
+        v1 = Abs()(v0): f32[2]@cpu:0
+        v2 = Relu()(v1): f32[2]@cpu:0
+        return v2
+        """,
+    )
+
+
+# Views.
+
+
+def test_views():
+    golden(
+        "views",
+        lambda x: (
+            F.permute_dims(F.swapaxes(x, 0, 2), (2, 0, 1)),
+            F.reshape(F.flatten(F.expand_dims(x, axis=0)), shape=(4, 6)),
+            F.exp(F.squeeze(F.expand_dims(x, axis=1), axis=1)),
+            F.exp(F.slice(F.flip(F.flip(x)), (0,), (9,))),
+            F.exp(F.dropout(x, training=False)),
+            F.as_strided(x, shape=(4, 2, 3), strides=(1, 12, 4)),
+            F.as_strided(x, shape=(24,), strides=(1,)),
+        ),
+        [t(2, 3, 4)],
+        """
+        v0 = PermuteDims(axes=(0, 2, 1))(x0): f32[2,4,3]@cpu:0
+        v1 = Reshape(shape=(4, 6), copy=None)(x0): f32[4,6]@cpu:0
+        v2 = Exp()(x0): f32[2,3,4]@cpu:0
+        v3 = Exp()(x0): f32[2,3,4]@cpu:0
+        v4 = Exp()(x0): f32[2,3,4]@cpu:0
+        v5 = PermuteDims(axes=(2, 0, 1))(x0): f32[4,2,3]@cpu:0
+        v6 = Reshape(shape=(24,), copy=None)(x0): f32[24]@cpu:0
+        return v0, v1, v2, v3, v4, v5, v6
+        """,
+    )
+
+
+def test_views_that_stay():
+    def two(x):
+        return (
+            F.reshape(F.permute_dims(x, (1, 0)), shape=(6,)),  # a copy
+            F.permute_dims(F.slice(x, (1,), (2,)), (1, 0)),
+            F.broadcast_to(F.expand_dims(x, axis=0), (4, 2, 3)),
+            F.reshape(F.reshape(x, shape=(6,), copy=False), shape=(3, 2), copy=False),  # must be none
+        )
+
+    kept("views", two, [t(2, 3)])
+
+
+# Common parts.
+
+
+def test_common():
+    golden(
+        "common",
+        lambda x, p: (
+            F.leaky_relu(x, negative_slope=p) + F.leaky_relu(x, negative_slope=p) * F.leaky_relu(x),
+            F.softmax(x * 2) + F.softmax(x * 2) + F.softmax(x * 2.0),
+        ),
+        [t(2), TensorType((), as_dtype("float32"), weak=True)],
+        """
+        v0 = LeakyRelu(negative_slope=0.0)(x0, negative_slope=x1): f32[2]@cpu:0
+        v1 = LeakyRelu(negative_slope=0.01)(x0): f32[2]@cpu:0
+        v2 = Multiply()(v0, v1): f32[2]@cpu:0
+        v3 = Add()(v0, v2): f32[2]@cpu:0
+        v4 = Multiply()(x0, 2): f32[2]@cpu:0
+        v5 = Softmax(axis=-1)(v4): f32[2]@cpu:0
+        v6 = Add()(v5, v5): f32[2]@cpu:0
+        v7 = Multiply()(x0, 2.0): f32[2]@cpu:0
+        v8 = Softmax(axis=-1)(v7): f32[2]@cpu:0
+        v9 = Add()(v6, v8): f32[2]@cpu:0
+        return v3, v9
+        """,
+    )
+
+
+def test_random_numbers_are_not_common():
+    kept("common", lambda x: F.dropout(x) + F.dropout(x), [t(2)])
+    kept("common", lambda p: F.bernoulli(p) + F.bernoulli(p), [t(2)])
+
+
+# Epilogues.
+
+
+def texts(function, types):
+    made = alone("epilogues", graph_of(function, types))
+    return [n.op.name if n.op.name != "epilogue" else repr(n.op) for n in made.nodes if n.op]
+
+
+def test_epilogues_of_products():
+    steps = "steps=((Add(), 0, 2), (Relu(), 0, 1), (Multiply(), 1, 2))"
+    assert texts(lambda x, w, b, y: y * F.relu(F.matmul(x, w) + b), [t(2, 3), t(3, 4), t(4), t(2, 4)]) == [
+        f"Epilogue(of=Matmul(), {steps}, runtime=())"
+    ]
+
+
+def test_epilogues_of_residuals():
+    """What is computed after the convolution may be added."""
+    found = texts(lambda x, w: F.conv2d(x, w) + F.exp(x), [t(1, 3, 2, 2), t(3, 3, 1, 1)])
+    assert found[0] == "exp"
+    assert found[1].startswith("Epilogue(of=Conv2d(")
+    assert len(found) == 2
+
+
+def test_epilogues_of_rows():
+    eps = TensorType((), as_dtype("float32"), weak=True)
+    (found,) = texts(lambda x, w, eps: F.gelu(F.layer_norm(x, 3, w, eps=eps)), [t(2, 3), t(3), eps])
+    assert found.endswith("steps=((Gelu(approximate='none'), 0, 1),), runtime=('eps',))")
+
+
+def test_epilogues_keep_other_outputs():
+    found = texts(lambda x: F.relu(F.normalize(x, axes=(0,), eps=0.5)[0]), [t(2, 3)])
+    assert len(found) == 1
+
+    def statistics(x):
+        y, mean, inverse, _ = F.normalize(x, axes=(0,), eps=0.5)
+        return F.relu(y) + mean, inverse
+
+    found = texts(statistics, [t(2, 3)])
+    assert found[0].startswith("Epilogue(of=Normalize(")
+    assert found[1:] == ["add"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: (F.relu(y := F.matmul(x, w)), y),  # two want it
+        lambda x, w: F.matmul(x, w) * F.expand_dims(x, axis=1),  # another shape
+        lambda x, w: F.cast(F.matmul(x, w), dtype="float64"),  # another type
+        lambda x, w: F.erf(F.matmul(x, w)),  # what oneDNN has not
+        lambda x, w: F.relu(F.matmul(x, F.sum(w, axis=1))),  # a vector
+        lambda x, w: F.relu(F.exp(x)),  # the planner's affair
+        lambda x, w: F.relu(F.sum(x, axis=0)),
+        lambda x, w: F.relu(F.split(x, 2)[0]),
+        lambda x, w: F.relu(F.dropout(x)),
+    ],
+)
+def test_epilogues_that_are_none(function):
+    kept("epilogues", function, [t(3, 3), t(3, 3)])

@@ -1,0 +1,129 @@
+"""Rebuilding graphs: what is kept, what is shared, and which rewrites are not taken."""
+
+import pytest
+
+from weft.base.dtype import float32, int32
+from weft.graph.graph import Graph, graph_of
+from weft.graph.rewrite import rewrite
+from weft.ops import functions as F
+from weft.ops.arithmetic import Add, Multiply, Positive
+from weft.ops.elementary import Exp, Log
+from weft.ops.node import constant, input_value, make_node
+from weft.ops.random import Dropout
+from weft.ops.types import TensorType
+
+X = TensorType((2, 3), float32)
+
+
+def first_input(node, graph):
+    """A rule that leaves out positive and add."""
+    return graph.new(node.inputs[0]) if isinstance(node.op, Positive | Add) else None
+
+
+def test_what_does_not_change_is_shared():
+    graph = graph_of(lambda x, y: (F.exp(F.positive(F.log(x))), F.exp(y)), [X, X])
+    assert rewrite(graph, lambda node, graph: None) is graph
+    made = rewrite(graph, first_input)
+    assert made.inputs == graph.inputs
+    assert made.outputs[1] is graph.outputs[1]
+    assert [type(n.op) for n in made.nodes if n.op] == [Log, Exp, Exp]
+    assert len(graph.nodes) == 6, "the old graph stays as it was"
+
+
+def test_places_and_lines_are_taken_over():
+    x = input_value(X)
+    middle = F.positive(F.exp(x))
+    last = F.log(middle)
+    for k, value in enumerate((middle.node.inputs[0], middle, last)):
+        value.node.where = f"model.py:{k}"
+
+    def two(node, graph):
+        if isinstance(node.op, Positive):
+            return graph.new(node.inputs[0]) * 2 + 1
+        return None
+
+    made = rewrite(Graph([x], [last]), two)
+    nodes = [n for n in made.nodes if n.op]
+    assert [n.where for n in nodes] == ["model.py:0", "model.py:1", "model.py:1", "model.py:2"]
+    assert [n.place for n in nodes] == [
+        middle.node.inputs[0].node.place,
+        middle.node.place,
+        middle.node.place,
+        last.node.place,
+    ]
+
+
+def test_other_types_are_not_taken():
+    for function, types in (
+        (lambda x: F.exp(x + 1.5), [TensorType((2,), int32)]),  # promotion
+        (lambda x, y: F.exp(x + y), [TensorType((3,), float32), X]),  # broadcasting
+        (lambda x: F.exp(F.add(1, x)), [X]),  # a Python number
+    ):
+        graph = graph_of(function, types)
+        assert rewrite(graph, first_input) is graph
+
+
+def test_memory_of_their_own():
+    """A result that callers may write does not become a view of what they gave."""
+    x = input_value(X)
+    for output in (F.positive(x), F.reshape(F.positive(x), shape=(6,)), F.split(F.positive(x), 2)[0]):
+        assert rewrite(Graph([x], [output]), first_input).outputs == (output,)
+    inside = Graph([x], [F.sum(F.positive(x))])
+    assert len(rewrite(inside, first_input).nodes) == 2
+    of_result = Graph([x], [F.positive(F.exp(x))])
+    assert len(rewrite(of_result, first_input).nodes) == 2
+
+
+def test_random_numbers_are_drawn():
+    def second(node, graph):
+        return graph.new(node.inputs[1]) if isinstance(node.op, Multiply) else None
+
+    x = input_value(X)
+    dropped = make_node(Dropout(), [x]).outputs[0]
+    for graph in (Graph([x], [F.exp(dropped * x)]), Graph([x], [F.exp(F.exp(dropped) * x)])):
+        assert rewrite(graph, second) is graph
+    both = Graph([x], [F.exp(dropped * x) + dropped])
+    assert rewrite(both, second) is both
+    kept = Graph([x], [F.exp(dropped * F.log(dropped))])
+    assert len(rewrite(kept, second).nodes) == 4
+
+
+def test_constants_and_runtime_values_are_replaced():
+    x, p = input_value(X), input_value(TensorType((), float32, weak=True), "p")
+    out = F.leaky_relu(F.positive(F.exp(x)), negative_slope=p)
+    made = rewrite(Graph([x, p], [out]), first_input)
+    (node,) = [n for n in made.nodes if n.op and n.runtime]
+    assert node.runtime == {"negative_slope": p}
+    assert str(made).count("Positive") == 0
+
+
+def test_readers():
+    seen = {}
+
+    def look(node, graph):
+        seen[type(node.op)] = graph.reader(node.outputs[0]), graph.is_read(node.outputs[0])
+
+    x = input_value(X)
+    a = F.exp(x)
+    b = F.log(a)
+    graph = Graph([x], [b * b, F.split(a, 1)[1]])
+    rewrite(graph, look)
+    assert seen[Exp] == (None, True)
+    assert seen[Log] == (None, True)
+    assert seen[Multiply] == (None, True)
+
+
+def test_rules_that_undo_each_other():
+    def turn(node, graph):
+        return F.add(*map(graph.new, reversed(node.inputs))) if isinstance(node.op, Add) else None
+
+    graph = graph_of(lambda x, y: F.exp(x + y), [X, X])
+    with pytest.raises(AssertionError, match="without an end"):
+        rewrite(graph, turn)
+
+
+def test_outputs_must_be_as_many():
+    graph = graph_of(lambda x: F.split(x, 2), [X])
+    with pytest.raises(AssertionError, match="1 outputs, replaced by 2"):
+        rewrite(graph_of(F.exp, [X]), lambda node, _: [constant(1.0)] * 2)
+    assert rewrite(graph, lambda node, _: None) is graph
