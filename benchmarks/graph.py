@@ -2,9 +2,9 @@
 
     ./dev bench graph [--quick] [--json FILE]
 
-Prints one table; `bar` is what the minimum of a row has to reach. Times of replay are differences between a long program
-and a short one on the same small array, divided by the number of steps; they contain what the kernels take. Memory is
-counted, for shapes alone.
+Prints one table; `bar` is what the minimum of a row has to reach. Times of replay are differences between a long
+program and a short one on the same small array, divided by the number of steps; they contain what the kernels take.
+Memory is counted, for shapes alone.
 """
 
 import argparse
