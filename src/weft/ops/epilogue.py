@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Reduction, Scan, Store
 from weft.expr.kernel import parts as parts_of
-from weft.ops.kernels import Loop, Native
+from weft.ops.kernels import Loop, Native, as_stored
 from weft.ops.node import Value, input_value, make_node
 from weft.ops.op import Op, op
 from weft.ops.pointwise import Pointwise, load_as
@@ -169,7 +169,7 @@ class Epilogue(Op):
                 if isinstance(p, int) and known[p] is None
                 else load_as(p, known[p], d.name)
                 if isinstance(p, int)
-                else e.cast(p, d.name)
+                else e.cast(as_stored(p), d.name)
                 for p, d in zip(parts, wanted, strict=True)
             ]
             made: e.Scalar = step.scalar(*loaded)
