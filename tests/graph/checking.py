@@ -64,7 +64,9 @@ def evaluated(graph, arrays):
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             if node.op is not None:
-                made = evaluated_node(node, [None if v is None else known[id(v)] for v in node.inputs])
+                runtime = {name: known[id(v)] for name, v in node.runtime.items()}
+                bound = make_node(node.op.with_runtime(runtime), node.inputs)
+                made = evaluated_node(bound, [None if v is None else known[id(v)] for v in node.inputs])
                 for name, value, array in zip(node.op.outputs * len(made), node.outputs, made, strict=False):
                     array = np.zeros(value.shape) if name in node.op.opaque else array
                     known[id(value)] = np.asarray(array).astype(value.dtype.numpy).reshape(value.shape)

@@ -38,13 +38,9 @@ OPERATORS = [
 ]
 POINTWISE = [cls for cls in OPERATORS if issubclass(cls, Pointwise) and cls.public]
 # Composed more often than others, since passes look for them.
-FAVOURITES = [
-    get(name)
-    for name in (
-        "add subtract multiply divide pow negative positive where relu abs logical_not maximum matmul linear conv2d "
-        "batch_norm layer_norm softmax sum concat split dropout full adam_update sgd_update as_strided put_strided"
-    ).split()
-]
+WORDS = """add subtract multiply divide pow negative positive where relu abs logical_not maximum matmul linear conv2d
+batch_norm layer_norm softmax sum concat split dropout full adam_update sgd_update as_strided put_strided"""
+FAVOURITES = [get(name) for name in WORDS.split()]
 NUMBERS = (0, 1, 2, -1, 0.0, -0.0, 1.0, 2.0, 0.5, True, False)
 
 
