@@ -81,7 +81,7 @@ def adam(count: int, size: int):
             for _ in range(count)
         ]
         steps = itertools.count(1)
-        return calls(lambda: update(*tensors, step=next(steps)), ready)
+        return calls(lambda: update(0.001, next(steps), *tensors), ready)
 
     return prepare
 
@@ -122,7 +122,7 @@ def mlp(update: bool):
                     h = F.linear(h if k == 0 else F.relu(h), weights[k], weights[k + 1])
                 manager.backward(F.cross_entropy(h, labels))
             if update:
-                adam_update(*weights, *(w.grad for w in weights), *state, step=next(steps))
+                adam_update(0.001, next(steps), *weights, *(w.grad for w in weights), *state)
 
         return calls(run, lambda _: wf.waitall())
 

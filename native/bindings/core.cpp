@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "bindings/python.h"
+#include "bindings/layers.h"
 
 NB_MODULE(_core, m) {
   const char* debug = std::getenv("WEFT_DEBUG");
@@ -20,6 +20,7 @@ NB_MODULE(_core, m) {
   weft::bind_exchange(m);
   weft::bind_program(m);
   weft::bind_operator(m);
+  weft::bind_layers(m);
   weft::bind_tape(m);
   weft::bind_scribe(m);
   weft::bind_traced(m);

@@ -1,6 +1,6 @@
 """Compile the commonest generated kernels while the package is built: python make_ahead.py FOLDER [LEVEL...]
 
-Writes LEVEL.o for each level and table.cpp into FOLDER; see weft.expr.ahead. Runs before there is a native module.
+Writes LEVEL.o for each level and table.cpp into FOLDER; see weft.executor.ahead. Runs before there is a native module.
 """
 
 import importlib
@@ -17,11 +17,12 @@ def main(folder: str, *levels: str) -> None:
             f"weft: cannot compile kernels, which the build does with llvmlite: {error}\n"
             "It is listed in pyproject.toml's build-system.requires: pip install llvmlite"
         )
-    # The package without its __init__, which loads oneDNN.
+    # The package without its __init__, which loads oneDNN, and with nothing in the native module that is to be built.
     package = types.ModuleType("weft")
     package.__path__ = [str(Path(__file__).resolve().parents[2] / "src" / "weft")]
     sys.modules["weft"] = package
-    importlib.import_module("weft.expr.ahead").write(Path(folder), levels)
+    package._core = sys.modules["weft._core"] = types.ModuleType("weft._core")
+    importlib.import_module("weft.executor.ahead").write(Path(folder), levels)
 
 
 if __name__ == "__main__":

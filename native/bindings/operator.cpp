@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bindings/layers.h"
+
 namespace weft {
 namespace {
 
@@ -50,6 +52,19 @@ bool same_value(PyObject* a, PyObject* b) {
 bool is_other_number(PyObject* object) noexcept {  // numpy.float32(2) and the like
   return !is_tensor(object) && PyObject_HasAttrString(object, "__array_priority__") &&
          PyObject_HasAttrString(object, "item") && !PyObject_HasAttrString(object, "__setitem__");
+}
+
+OperatorFunction& function_of(nb::handle function) {
+  nb::object self = function.attr("__self__");
+  void* found = PyCapsule_GetPointer(self.ptr(), nullptr);
+  if (!found) throw nb::python_error();
+  return *static_cast<OperatorFunction*>(found);
+}
+
+OperatorFunction& function_named(const char* name) {
+  static PyObject* const find = lasting("weft.ops.registry", "function");
+  nb::object found = nb::handle(find)(name);
+  return function_of(found.release());  // as long as the process
 }
 
 double as_double(const Scalar& number) noexcept {
@@ -454,6 +469,7 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
 
 Ref<Plan> OperatorFunction::ask_planner(Arguments& a, size_t variant, bool exact, bool records) {
   if (!planner) throw std::logic_error("no planner");
+  const BelowLayers below;
   ++planner_calls;
   nb::list operands;
   for (size_t k = 0; k < a.count; ++k) operands.append(a.inputs[k] ? nb::handle(a.inputs[k]) : nb::none());
@@ -466,16 +482,22 @@ Ref<Plan> OperatorFunction::ask_planner(Arguments& a, size_t variant, bool exact
   return nb::cast<PyPlan&>(made).plan;
 }
 
+namespace {
+
 // What x op= y must not do silently: lose the fraction, or the sign.
+void check_in_place(const std::string& name, DType made, const Tensor& into) {
+  const auto rank = [](DType t) { return t == DType::bool_ ? 0 : is_float(t) ? 2 : 1; };
+  if (rank(made) > rank(into.dtype))
+    throw DTypeError(name + ": the result, " + name_of(made) + ", cannot be written in place: x is " +
+                     describe(into));
+}
+
+}  // namespace
+
 void OperatorFunction::check_in_place(const Plan& plan, const Tensor& into) const {
   const Program& program = *plan.program;
   const int value = program.outputs[0].value - static_cast<int>(program.uses.size());
-  if (value < 0) return;
-  const DType made = program.values[static_cast<size_t>(value)].dtype;
-  const auto rank = [](DType t) { return t == DType::bool_ ? 0 : is_float(t) ? 2 : 1; };
-  if (rank(made) > rank(into.dtype))
-    throw DTypeError(name_ + ": the result, " + name_of(made) + ", cannot be written in place: x is " +
-                     describe(into));
+  if (value >= 0) weft::check_in_place(name_, program.values[static_cast<size_t>(value)].dtype, into);
 }
 
 // The argument that decides what a call means, if it is not about arrays: a value of a graph, a symbol.
@@ -500,10 +522,44 @@ PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssi
   return nullptr;
 }
 
+// The operator of a call, with all its attributes.
+nb::object OperatorFunction::operator_of(Arguments& a) {
+  nb::object made = nb::borrow(variants_[variant_of(a)].made);
+  nb::dict runtime;
+  for (size_t i = 0; i < attributes_.size(); ++i)
+    if (attributes_[i].runtime) runtime[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
+  return nb::len(runtime) ? made.attr("with_runtime")(runtime) : made;
+}
+
+// A call that goes to the thread's layers. They compute; what they give is written to the destination here,
+// below all of them.
+nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
+                                         PyObject* destination) {
+  Arguments a;
+  parse(a, arguments, count, names);
+  nb::object inputs = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(a.count)));
+  for (size_t k = 0; k < a.count; ++k)
+    PyTuple_SetItem(inputs.ptr(), static_cast<Py_ssize_t>(k),
+                    nb::borrow(a.inputs[k] ? a.inputs[k] : Py_None).release().ptr());
+  nb::object made = emit_to_layers(operator_of(a), inputs);
+  if (!destination || made.is(destination)) return made;
+  const Tensor& into = self_of(destination);
+  weft::check_in_place(name_, tensor_of(made, name_.c_str()).dtype, into);
+  static OperatorFunction& cast = function_named("cast");
+  static PyObject* const cast_names = nb::make_tuple("dtype").release().ptr();
+  nb::object dtype = dtype_object(into.dtype);
+  PyObject* const written[] = {made.ptr(), dtype.ptr()};
+  const BelowLayers below;
+  return cast.call(written, 1, cast_names, destination);
+}
+
 nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
                                   PyObject* destination) {
   const Py_ssize_t all = count + (names ? PyTuple_Size(names) : 0);
-  if (PyObject* interpreter = interpreter_among(arguments, all)) {
+  PyObject* interpreter = interpreter_among(arguments, all);
+  if (layers_active() && (!interpreter || layers_here.capture))
+    return call_layers(arguments, count, names, destination);
+  if (interpreter) {
     nb::object positional = nb::steal(PyTuple_New(count));
     for (Py_ssize_t i = 0; i < count; ++i)
       PyTuple_SetItem(positional.ptr(), i, nb::borrow(arguments[i]).release().ptr());
@@ -590,19 +646,6 @@ constexpr size_t kMethods = 512;
 OperatorFunction* method_functions[kMethods];  // null until the first call
 std::array<std::string, 2> method_texts[kMethods];
 size_t methods_made = 0;
-
-OperatorFunction& function_of(nb::handle function) {
-  nb::object self = function.attr("__self__");
-  void* found = PyCapsule_GetPointer(self.ptr(), nullptr);
-  if (!found) throw nb::python_error();
-  return *static_cast<OperatorFunction*>(found);
-}
-
-OperatorFunction& function_named(const char* name) {
-  static PyObject* const find = lasting("weft.ops.registry", "function");
-  nb::object found = nb::handle(find)(name);
-  return function_of(found.release());  // as long as the process
-}
 
 template <size_t I>
 PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {

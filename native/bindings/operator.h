@@ -82,6 +82,9 @@ class OperatorFunction {
   bool is_named(int attribute, PyObject* names) const;
   static PyObject* interpreter_among(PyObject* const* arguments, Py_ssize_t count) noexcept;
   size_t variant_of(Arguments& a);
+  nb::object call_layers(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
+                         PyObject* destination);
+  nb::object operator_of(Arguments& a);
   void check_in_place(const Plan& plan, const Tensor& into) const;
   Ref<Plan> plan_for(Arguments& a, bool recording);
   Ref<Plan> ask_planner(Arguments& a, size_t variant, bool exact, bool recording);

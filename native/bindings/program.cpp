@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/vector.h>
 
+#include "program/control.h"
 #include "program/loop.h"
 #include "storage/runtime.h"
 
@@ -104,6 +105,7 @@ Ref<const Program> make_program(const Description& spec) {
   for (nb::handle item : spec["steps"])
     p.steps.push_back(
         {nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]), nb::cast<int>(item[2])});
+  for (const Program::Step& step : p.steps) p.wide |= step.kernel->wide();
   for (nb::handle item : spec["randoms"]) {
     const auto kind = nb::cast<std::string>(item[0]);
     p.randoms.push_back({kind == "uniform"    ? Draw::uniform
@@ -158,6 +160,34 @@ void bind_program(nb::module_& m) {
         return PyPlan{plan};
       },
       nb::arg("spec"), nb::arg("visible"), nb::arg("as_tuple"), nb::arg("recipe"), nb::arg("gradients") = 0);
+  // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
+  // an output.
+  m.def(
+      "kernel_foreach",
+      [](const PyPlan& body, int sequences, int rest, int items, std::vector<bool> saved, bool reverse,
+         bool counted) {
+        const int states = static_cast<int>(saved.size());
+        return PyKernel{make_foreach(body.plan->program,
+                                     {sequences, states, rest, items, std::move(saved), reverse, counted})};
+      },
+      nb::arg("body"), nb::arg("sequences"), nb::arg("rest"), nb::arg("items"), nb::arg("saved"),
+      nb::arg("reverse"), nb::arg("counted"));
+  m.def(
+      "kernel_while",
+      [](const PyPlan& condition, const PyPlan& body, int rest, int64_t limit, bool counted,
+         std::vector<bool> saved) {
+        const int states = static_cast<int>(saved.size());
+        return PyKernel{make_while(condition.plan->program, body.plan->program,
+                                   {states, rest, limit, counted, std::move(saved)})};
+      },
+      nb::arg("condition"), nb::arg("body"), nb::arg("rest"), nb::arg("limit"), nb::arg("counted"),
+      nb::arg("saved"));
+  m.def(
+      "kernel_cond",
+      [](const PyPlan& then, const PyPlan& otherwise, int inputs) {
+        return PyKernel{make_cond(then.plan->program, otherwise.plan->program, inputs)};
+      },
+      nb::arg("then"), nb::arg("otherwise"), nb::arg("inputs"));
   m.def("set_planner", [](nb::object function) {
     Py_XDECREF(planner);
     planner = function.release().ptr();

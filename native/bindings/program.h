@@ -17,10 +17,11 @@ struct Plan : Counted<Plan> {
   int visible = 0;             // outputs that callers get; hidden ones and those that write an input follow
   bool as_tuple = false;       // callers get a tuple even of one
   PyObject* recipe = nullptr;  // the planner's own object, with the graph; for gradients
-  // The plans of its gradients, by which inputs' are wanted.
+  // The plans of its gradients, by which inputs' are wanted and which hidden outputs' come in.
   struct Backward {
     uint64_t wanted;
-    Ref<Plan> plan;  // null: all are zero
+    uint64_t hidden;  // bits of outputs; those that callers get always come in
+    Ref<Plan> plan;   // null: all are zero
   };
   std::vector<Backward> backwards;  // GIL
   uint64_t gradients = 0;           // of a plan of gradients: the inputs that it gives one for, in order

@@ -34,17 +34,20 @@ std::unordered_map<const Chunk*, std::pair<uint32_t, Site>> overwritten_at;
 
 PyObject* backward_planner = nullptr;
 
-// The plan of the gradients of `plan`'s inputs in `wanted`; null if all are zero. May throw what a rule
-// throws.
-Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted) {
+// The plan of the gradients of `plan`'s inputs in `wanted`, from those of its visible outputs and of the
+// hidden ones in `hidden`; null if all are zero. May throw what a rule throws.
+Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, uint64_t hidden) {
   for (const Plan::Backward& known : plan->backwards)
-    if (known.wanted == wanted) return known.plan;
-  nb::list flags;
+    if (known.wanted == wanted && known.hidden == hidden) return known.plan;
+  nb::list flags, given;
   for (size_t k = 0; k < plan->program->uses.size(); ++k) flags.append(nb::bool_(wanted >> k & 1));
+  for (size_t j = 0; j < plan->program->outputs.size(); ++j)
+    given.append(nb::bool_(j < static_cast<size_t>(plan->visible) || (hidden >> j & 1)));
   ++OperatorFunction::planner_calls;
-  nb::object made = nb::handle(backward_planner)(nb::handle(plan->recipe), flags);
+  const BelowLayers below;
+  nb::object made = nb::handle(backward_planner)(nb::handle(plan->recipe), flags, given);
   Ref<Plan> backward = made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
-  plan->backwards.push_back({wanted, backward});
+  plan->backwards.push_back({wanted, hidden, backward});
   return backward;
 }
 
@@ -71,7 +74,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   const bool differentiable =
       std::ranges::any_of(results, [](const Tracked& y) { return is_differentiable(y.tensor); });
   if (!wanted || !differentiable) return;
-  const Ref<Plan> backward = backward_of(plan, wanted);
+  const Ref<Plan> backward = backward_of(plan, wanted, 0);
   if (!backward) return;
 
   auto node = make_ref<TapeNode>();
@@ -86,7 +89,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   node->versions.reserve(count);
   const auto& uses = backward->program->uses;
   const auto save = [&](const Tensor& x, size_t place, uint32_t version) {
-    const bool read = uses[place] == Program::Use::data;
+    const bool read = uses[place] >= Program::Use::shown;
     if (read) x.chunk->saved.store(true, std::memory_order_relaxed);
     if (read)
       node->saved.push_back(x);
@@ -307,24 +310,50 @@ class Walk {
     x = std::move(copy);
   }
 
+  // The plan of a node's gradients: the one it saved for, or, where a gradient read hidden outputs and has
+  // been recorded, one that takes theirs, too.
+  static Ref<Plan> backward_for(const TapeNode& node, const Slopes& slopes, size_t visible) {
+    uint64_t hidden = 0, wanted = 0;
+    for (size_t j = visible; j < slopes.size(); ++j)
+      if (slopes[j]) hidden |= uint64_t{1} << j;
+    if (!hidden) return node.backward;
+    for (size_t k = 0; k < node.edges.size(); ++k)
+      if (node.edges[k].node && is_float(node.saved[k].dtype)) wanted |= uint64_t{1} << k;
+    const Ref<Plan> plan = backward_of(node.plan, wanted, hidden);
+    for (size_t k = 0; plan && k < node.saved.size(); ++k)
+      if (plan->program->uses[k] >= Program::Use::shown && !node.saved[k].chunk && node.saved[k].size) {
+        PyErr_SetString(PyExc_NotImplementedError,
+                        (node.plan->program->name + ": called at " + node.site.text() +
+                         ": the gradient of its gradient reads " + place_of(node, k) +
+                         ", which its gradient does not keep")
+                            .c_str());
+        throw nb::python_error();
+      }
+    return plan;
+  }
+
+  // "input 0, f32[2]@cpu:0": what is at place k of the saved values.
+  static std::string place_of(const TapeNode& node, size_t k) {
+    const size_t count = node.edges.size();
+    return (k < count ? "input " : "output ") + std::to_string(k < count ? k : k - count) + ", " +
+           describe(node.saved[k]);
+  }
+
   void visit_plan(const Ref<TapeNode>& node, Slopes& slopes) {
     if (node->saved.empty())
       throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
                              ": its history was freed by an earlier backward")
                                 .c_str());
     const auto visible = static_cast<size_t>(node->plan->visible);
-    if (slopes.size() > visible) {  // of an output that callers do not get, which a gradient reads
-      PyErr_SetString(PyExc_NotImplementedError,
-                      (node->plan->program->name + ": its gradient has no gradient so far").c_str());
-      throw nb::python_error();
-    }
     const size_t count = node->edges.size();
-    slopes.resize(visible);
+    const Ref<Plan> plan = backward_for(*node, slopes, visible);
+    if (!plan) return;
+    const Plan& backward = *plan;
+    slopes.resize(std::max(visible, slopes.size()));
     for (size_t j = 0; j < visible; ++j)
       if (!slopes[j]) slopes[j].emplace(zeros(node->saved[count + j]));
-    const Plan& backward = *node->backward;
     std::vector<Tracked> inputs;
-    inputs.reserve(node->saved.size() + visible);
+    inputs.reserve(node->saved.size() + slopes.size());
     for (size_t k = 0; k < node->saved.size(); ++k) {
       check_version(*node, k);
       if (k < count)
@@ -332,13 +361,14 @@ class Walk {
       else
         inputs.emplace_back(Tensor(node->saved[k]), node, static_cast<uint32_t>(k - count));
     }
-    for (auto& slope : slopes) inputs.push_back(std::move(*slope));
+    for (auto& slope : slopes)
+      if (slope) inputs.push_back(std::move(*slope));
     for (size_t k = 0; k < backward.strides.size(); ++k)
-      if (backward.program->uses[k] == Program::Use::data) lay_out(inputs[k].tensor, backward.strides[k]);
+      if (backward.program->uses[k] >= Program::Use::shown) lay_out(inputs[k].tensor, backward.strides[k]);
     std::vector<const Tracked*> pointers;
     for (const Tracked& x : inputs) pointers.push_back(&x);
     std::vector<Tracked> results(backward.program->outputs.size());
-    call_plan(node->backward, pointers, node->numbers, {}, results);
+    call_plan(plan, pointers, node->numbers, {}, results);
     size_t next = 0;
     for (size_t k = 0; k < count; ++k)
       if (backward.gradients >> k & 1)
@@ -375,14 +405,11 @@ class Walk {
     const auto found = overwritten_at.find(x.chunk.get());
     const std::string where =
         found == overwritten_at.end() ? "" : "\n  overwritten at " + found->second.second.text();
-    throw nb::value_error((node.plan->program->name + ": its gradient needs " +
-                           (k < node.edges.size() ? "input " : "output ") +
-                           std::to_string(k < node.edges.size() ? k : k - node.edges.size()) + ", " +
-                           describe_type(x) + ", which has been overwritten since" + "\n  used at " +
-                           node.site.text() + where + "\n  hint: write to a copy()")
+    throw nb::value_error((node.plan->program->name + ": its gradient needs " + place_of(node, k) +
+                           ", which has been overwritten since" + "\n  used at " + node.site.text() + where +
+                           "\n  hint: write to a copy()")
                               .c_str());
   }
-  static std::string describe_type(const Tensor& x) { return weft::describe(x); }
 
   const bool create_graph_;
   std::unordered_map<const TapeNode*, size_t> wanted_;
@@ -457,6 +484,19 @@ void bind_tape(nb::module_& m) {
     tracked.node = before.node;
     tracked.index = before.index;
   });
+  // Whether only operators may do what happens to x, because it is recorded or a layer wants to see it.
+  m.def("by_operators", [](nb::handle x) {
+    tensor_of(x, "by_operators");
+    return by_operators(x.ptr());
+  });
+  // What an answer computed from x holds for: (the number of its past, 0 while nothing is recorded; how often
+  // it was written).
+  m.def("state_of", [](nb::handle x) {
+    const Tensor& tensor = tensor_of(x, "state_of");
+    const TapeNode* node = tracked_of(x.ptr()).node.get();
+    return nb::make_tuple(node && recording() ? node->number : 0,
+                          tensor.chunk->writes.load(std::memory_order_relaxed));
+  });
   m.def("is_tracked", [](nb::handle x) {
     tensor_of(x, "is_tracked");
     return static_cast<bool>(tracked_of(x.ptr()).node);
@@ -476,6 +516,7 @@ void bind_tape(nb::module_& m) {
       "backward",
       [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph) {
         const PythonEntry entry;
+        const BelowLayers below;
         const NotRecording off(!create_graph);
         std::vector<const Tracked*> from, with;
         std::vector<nb::object> kept;

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "bindings/layers.h"
 #include "bindings/program.h"
 
 namespace weft {
@@ -42,8 +43,10 @@ class TapeNode : public Counted<TapeNode> {
 
 extern thread_local int recording_off;  // > 0: inside no_grad
 inline bool recording() noexcept { return recording_off == 0; }
-// Whether what happens to this tensor must be recorded: then only operators may do it.
+// Whether what happens to this tensor must be recorded.
 inline bool is_recorded(PyObject* tensor) noexcept { return tracked_of(tensor).node && recording(); }
+// Whether only operators may do it: somebody wants to know.
+inline bool by_operators(PyObject* tensor) noexcept { return layers_active() || is_recorded(tensor); }
 
 // Runs a plan, and records it if an input wants a gradient. `results`: one for each output of the program.
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,

@@ -262,7 +262,7 @@ PyObject* get_T(PyObject* self, void*) {
   return guarded_object([&]() -> nb::object {
     const Tensor& x = self_of(self);
     met(self);
-    if (!is_recorded(self)) return wrap(reversed(x));
+    if (!by_operators(self)) return wrap(reversed(x));
     nb::list axes;
     for (int d = x.ndim; d-- > 0;) axes.append(d);
     return call_operator("permute_dims", self, nb::tuple(axes));
@@ -271,7 +271,7 @@ PyObject* get_T(PyObject* self, void*) {
 PyObject* get_mT(PyObject* self, void*) {
   return guarded_object([&]() -> nb::object {
     met(self);
-    if (!is_recorded(self)) return wrap(transpose_last(self_of(self)));
+    if (!by_operators(self)) return wrap(transpose_last(self_of(self)));
     return call_operator("matrix_transpose", self, {});
   });
 }
@@ -336,7 +336,7 @@ PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
     resolve_shape(x, asked, shape.sizes);
     met(self);
     Tensor y;
-    if (is_recorded(self) || !reshape_view(x, shape, y))
+    if (by_operators(self) || !reshape_view(x, shape, y))
       return call_operator("reshape", self, to_tuple(shape));
     return wrap(std::move(y));
   });

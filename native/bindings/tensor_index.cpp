@@ -98,7 +98,7 @@ Tensor index_of(const Tensor& x, nb::handle key) {
 
 nb::object subscript(PyObject* self, PyObject* key) {
   met(self);
-  if (!is_recorded(self)) {
+  if (!by_operators(self)) {
     try {
       return wrap(index_of(self_of(self), key));
     } catch (const Advanced&) {
@@ -113,7 +113,7 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
     if (!value) throw nb::type_error("elements of a tensor cannot be deleted");
     met(self);
     if (is_tensor(value)) met(value);
-    if (!is_recorded(self) && !(is_tensor(value) && is_recorded(value))) {
+    if (!by_operators(self) && !(is_tensor(value) && by_operators(value))) {
       try {
         const Tensor to = index_of(self_of(self), key);
         if (is_number(value)) {

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "program/loop.h"
 #include "storage/runtime.h"
@@ -13,6 +15,7 @@ namespace {
 
 constexpr int64_t kCheapBytes = 32 << 10;  // see operations.cpp
 constexpr int64_t kWideBytes = 1 << 20;
+constexpr size_t kManyOutputs = 16;  // from here on Neighbours are worth sorting
 
 // An array that rarely needs the heap.
 template <class T, size_t kInline>
@@ -27,6 +30,32 @@ class Scratch {
   T inline_[kInline];
   std::unique_ptr<T[]> heap_;
   T* data_;
+};
+
+// Counts the inputs that lie where an array does, in logarithmic time: a program that writes hundreds of
+// parameters would otherwise compare each with all.
+class Neighbours {
+ public:
+  explicit Neighbours(std::span<const Tensor* const> inputs) {
+    for (const Tensor* x : inputs) {
+      if (!x) continue;
+      const auto [begin, end] = addresses_of(x->view());
+      if (begin == end) continue;
+      begins_.push_back(begin);
+      ends_.push_back(end);
+    }
+    std::sort(begins_.begin(), begins_.end());
+    std::sort(ends_.begin(), ends_.end());
+  }
+  // Those that begin before its end, but for those that end before its beginning.
+  int64_t count(const Tensor& x) const {
+    const auto [begin, end] = addresses_of(x.view());
+    return (std::lower_bound(begins_.begin(), begins_.end(), end) - begins_.begin()) -
+           (std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+  }
+
+ private:
+  std::vector<uintptr_t> begins_, ends_;
 };
 
 // Fresh memory of the shape of `like`, whose dimensions follow each other as its strides say; without gaps.
@@ -243,14 +272,14 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
 }
 
 // Whether the step that makes the output may write it to the destination: nothing is lost that is still to be
-// read.
+// read. apart: but for the input that is written, none lies where the destination does.
 bool Program::may_write(const Output& output, const Tensor& destination,
-                        std::span<const Tensor* const> inputs) const {
+                        std::span<const Tensor* const> inputs, bool apart) const {
   if (!output.flexible || output.step < 0) return false;
-  for (const int k : output.read_late)
-    if (inputs[static_cast<size_t>(k)] &&
-        may_overlap(destination.view(), inputs[static_cast<size_t>(k)]->view()))
-      return false;
+  for (const int k : output.read_late) {
+    const Tensor* x = inputs[static_cast<size_t>(k)];
+    if (apart ? k == output.writes : x && may_overlap(destination.view(), x->view())) return false;
+  }
   if (!output.in_place) return true;
   for (const int operand : steps[static_cast<size_t>(output.step)].operands) {
     if (operand >= inputs_) {  // a view of an input is not looked at closely
@@ -277,6 +306,7 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
   std::vector<std::pair<size_t, const Tensor*>>
       copies;          // outputs that have to be copied to their destinations
   uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
+  const Neighbours neighbours(outputs.size() >= kManyOutputs ? inputs : std::span<const Tensor* const>());
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
     if (output.value < inputs_) {
@@ -291,7 +321,9 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
       check_writable(*destination, name.c_str());
       const bool fits =
           destination->dtype == value.dtype && shape_fits(value, *destination, registers_.get());
-      if (fits && may_write(output, *destination, inputs)) {
+      const bool apart =
+          outputs.size() >= kManyOutputs && neighbours.count(*destination) == (output.writes >= 0);
+      if (fits && may_write(output, *destination, inputs, apart)) {
         *results[j] = *destination;
         bytes += destination->size * static_cast<int64_t>(destination->itemsize());
         continue;

@@ -45,8 +45,8 @@ class Program final : public Counted<Program> {
     int like = -1;
     std::vector<int> sizes, strides;  // registers
   };
-  // What of an input is looked at.
-  enum class Use : uint8_t { nothing, geometry, data };
+  // What of an input is looked at; shown: nothing here, but an output is a view of its elements.
+  enum class Use : uint8_t { nothing, geometry, shown, data };
 
   // Parameters of kernels, 8 bytes each, in the kernel's type: a number given at the call, a register, a
   // constant.
@@ -105,6 +105,8 @@ class Program final : public Counted<Program> {
   // as written.
   void prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
                Tensor* const* results) const;
+  // Fills `registers` of them.
+  void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
 
   static inline std::atomic<uint64_t> launches{0}, kernels{0};
 
@@ -112,12 +114,11 @@ class Program final : public Counted<Program> {
   struct Run;
   struct KeptRun;
   static const TaskType kRunType, kKeptType;
-  void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
-  bool may_write(const Output& output, const Tensor& destination,
-                 std::span<const Tensor* const> inputs) const;
+  bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs,
+                 bool apart) const;
   void execute(const Run& run) const;
   static void keep(Op& op);
 

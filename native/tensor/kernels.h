@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "tensor/dtype.h"
 
@@ -46,6 +47,8 @@ void store(char* element, DType dtype, Scalar value) noexcept;
 
 // False only if no element of one lies on an element of the other; may say true when unsure.
 bool may_overlap(const View& a, const View& b) noexcept;
+// Where an array's elements lie: the first byte, and behind the last; both 0 if there are none.
+std::pair<uintptr_t, uintptr_t> addresses_of(const View& view) noexcept;
 // True if two indices of the array mean the same element (a zero stride, or strides that meet); may say true
 // when unsure.
 bool may_overlap_itself(const View& view) noexcept;

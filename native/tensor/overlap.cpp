@@ -99,6 +99,12 @@ bool may_overlap(const View& a, const View& b) noexcept {
   return search.reaches(distance - x.size + 1, distance + y.size - 1);
 }
 
+std::pair<uintptr_t, uintptr_t> addresses_of(const View& view) noexcept {
+  const Extent x = extent_of(view);
+  if (x.empty) return {0, 0};
+  return {x.low, x.high + static_cast<uintptr_t>(x.size)};
+}
+
 bool may_overlap_itself(const View& view) noexcept {
   Term terms[kMaxDims];
   int count = 0;

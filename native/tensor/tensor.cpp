@@ -13,7 +13,8 @@ std::string describe(Dims shape) {
 std::string describe(const Tensor& x) {
   std::string text = short_name(x.dtype) + std::string("[");
   for (int i = 0; i < x.ndim; ++i) text += (i ? "," : "") + std::to_string(x.shape[i]);
-  return text + "]@cpu:" + std::to_string(x.device().index);
+  text += "]";
+  return x.chunk ? text + "@cpu:" + std::to_string(x.device().index) : text;  // none: only a geometry
 }
 
 int64_t checked_size(Dims shape, size_t itemsize) {

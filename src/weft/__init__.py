@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 
     _core: Any  # native; its Python faces carry the types
 
+    from weft import amp as amp
+    from weft import checkpoint as checkpoint
+    from weft import data as data
     from weft import engine as engine
     from weft import functional as functional
+    from weft import metrics as metrics
+    from weft import module as module
     from weft import operator as operator
     from weft import ops as ops
+    from weft import optimizer as optimizer
     from weft import random as random
     from weft import storage as storage
+    from weft import symbol as symbol
     from weft.base.device import Device as Device
     from weft.base.device import as_device as as_device
     from weft.base.device import cpu as cpu
@@ -55,6 +62,9 @@ if TYPE_CHECKING:
     from weft.base.errors import GraphError as GraphError
     from weft.base.errors import ShapeError as ShapeError
     from weft.functional import *  # noqa: F403 - those of the same name below come first
+    from weft.imperative.control import cond as cond
+    from weft.imperative.control import foreach as foreach
+    from weft.imperative.control import while_loop as while_loop
     from weft.imperative.creation import arange as arange
     from weft.imperative.creation import asarray as asarray
     from weft.imperative.creation import empty as empty
@@ -97,6 +107,7 @@ if TYPE_CHECKING:
     from weft.imperative.tensor import waitall as waitall
     from weft.imperative.trace import TraceWarning as TraceWarning
     from weft.imperative.trace import trace as trace
+    from weft.imperative.transformation import Transformation as Transformation
     from weft.ops.simple import simple_op as simple_op
 
     __version__: str
@@ -127,6 +138,7 @@ _MODULE_OF = {
         "GraphError",
         "ShapeError",
     ),
+    "weft.imperative.control": ("cond", "foreach", "while_loop"),
     "weft.imperative.creation": (
         "arange",
         "asarray",
@@ -173,10 +185,25 @@ _MODULE_OF = {
         "waitall",
     ),
     "weft.imperative.trace": ("TraceWarning", "trace"),
+    "weft.imperative.transformation": ("Transformation",),
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
-_SUBPACKAGES = ("engine", "functional", "operator", "ops", "random", "storage")
+_SUBPACKAGES = (
+    "amp",
+    "checkpoint",
+    "data",
+    "engine",
+    "functional",
+    "metrics",
+    "module",
+    "operator",
+    "ops",
+    "optimizer",
+    "random",
+    "storage",
+    "symbol",
+)
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])
 
@@ -192,6 +219,10 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             value = importlib.import_module(f"weft.{name}")
         elif name == "__version__":
             value = importlib.import_module("importlib.metadata").version("weft")
+        elif name.startswith(
+            "_"
+        ):  # `from weft import _core` asks for an attribute before it imports the module
+            raise AttributeError(f"module 'weft' has no attribute {name!r}")
         elif name in importlib.import_module("weft.functional").__dir__():
             value = getattr(importlib.import_module("weft.functional"), name)
             if not importlib.import_module("weft.ops.registry").is_builtin(name):

@@ -1,5 +1,6 @@
 """Kernels compiled with the package: found without LLVM, under any name, and computing what the compiler's do."""
 
+import json
 import platform
 import subprocess
 import sys
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 
 from weft import _core
+from weft.executor.ahead import kernels, write
 from weft.expr import compiler
-from weft.expr.ahead import kernels, write
 from weft.expr.compiler import compile_kernel, counters, key_of
 from weft.expr.kernel import Each, Kernel, Operand, Store
 from weft.expr.llvm import print_kernel
@@ -59,6 +60,62 @@ def test_all_of_them_are_there_and_do_the_same():
             results.append(out.astype("float64"))
         assert owner
         np.testing.assert_allclose(*results, rtol=1e-6)
+
+
+ASK = """
+import json, sys
+import weft as wf
+import weft.functional as F
+from weft.executor import ahead
+from weft.expr import compiler
+from weft.ops import registry
+
+asked, print_kernel = set(), compiler.print_kernel
+def recorded(kernel):
+    text = print_kernel(kernel)
+    asked.add(compiler.key_of(text, kernel.name))
+    return text
+compiler.print_kernel = recorded
+
+def calls(cls, dtype):
+    x, count = wf.ones((3, 5), dtype), len(cls.inputs)
+    yield [x] * count, {}
+    for other in (wf.ones((1, 1), dtype), 1.0 if x.dtype.kind == "float" else 1):
+        for k in range(count if count > 1 else 0):
+            yield [*[x] * k, other, *[x] * (count - k - 1)], {}
+    if any(a.name == "axis" for a in cls.attributes):
+        for operand, axis in ((x[0], 0), (x, 0), (x, 1)):
+            yield [operand], {"axis": axis}
+
+for cls in map(registry.get, registry.names()):
+    for dtype in cls.ahead:
+        for operands, attributes in calls(cls, dtype):
+            registry.function(cls.name)(*operands, **attributes)
+for dtype in ahead.COPIED:
+    F.reshape(wf.ones((3, 5), dtype), (15,), copy=True)
+for dtype in ahead.TURNED:
+    wf.ones((1100, 1100), dtype).T.contiguous()
+for number in ahead.NUMBERS:
+    F.pad(wf.tensor([number]), (1, 1))
+wf.waitall()
+json.dump([compiler.counters, sorted(asked)], sys.stdout)
+"""
+
+
+@needs_level
+def test_they_are_what_operators_ask_for():
+    """Calls of the operators need no compiler; and no kernel is there that none of them asks for."""
+    run = [sys.executable, "-c", ASK]
+    counted, asked = json.loads(subprocess.run(run, stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+    assert counted["compiled"] == counted["from_disk"] == 0
+    assert {key_of(print_kernel(kernel), kernel.name) for kernel in kernels()} - set(asked) == set()
+
+
+def test_what_would_not_change_is_not_written(tmp_path):
+    write(tmp_path, ())
+    before = (tmp_path / "table.cpp").stat().st_mtime_ns
+    write(tmp_path, ())
+    assert (tmp_path / "table.cpp").stat().st_mtime_ns == before
 
 
 @needs_level

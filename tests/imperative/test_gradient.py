@@ -11,6 +11,7 @@ import weft as wf
 import weft.functional as F
 from weft import _core
 from weft.base.errors import DTypeError, ShapeError
+from weft.ops.op import Op
 
 
 def near(x, want):
@@ -141,6 +142,28 @@ def test_managers_nest_to_third_order():
         x.grad = None
         third.backward(d2)
     near(x.grad, [48.0])  # 24 x
+
+
+def test_second_order_through_what_a_gradient_does_not_keep():
+    """A cube with a hidden square: the square's gradient reads x, which the cube's does not keep."""
+
+    class CubeOfTests(Op):
+        outputs, hidden = ("y", "square"), 1
+
+        def infer(self, x):
+            return x.like(), x.like()
+
+        def decompose(self, x):
+            return x * x * x, x * x
+
+        def vjp(self, x, square, dy, dsquare):
+            return dy * square * 3 if dsquare is None else dy * square * 3 + dsquare * x * 2
+
+    cube = CubeOfTests.make_function()
+    x = wf.tensor([2.0])
+    near(wf.grad(lambda x: cube(x).sum())(x), [12.0])
+    with pytest.raises(NotImplementedError, match=r"cube_of_tests: called at .* reads input 0, .*not keep"):
+        wf.grad(lambda x: wf.grad(lambda x: cube(x).sum())(x).sum())(x)
 
 
 def test_gradient_penalty():

@@ -40,6 +40,43 @@ def test_nothing_heavy(module):
         assert HEAVY & set(loaded) == set()
 
 
+FIRST_RESULT = """
+import json, sys
+before = set(sys.modules)
+import weft as wf
+a = wf.tensor([[1.0, 2.0]])
+(a + a).wait()
+json.dump(sorted(set(sys.modules) - before), sys.stdout)
+"""
+SLOW = {"dataclasses", "enum", "hashlib", "inspect", "llvmlite", "numpy", "pathlib", "re", "typing"}
+
+
+def test_a_first_result_needs_nothing_slow():
+    """Each of them would take a millisecond or more: weft.base has record.py and typing.py instead."""
+    run = [sys.executable, "-c", FIRST_RESULT]
+    loaded = set(json.loads(subprocess.run(run, stdout=subprocess.PIPE, check=True, timeout=60).stdout))
+    assert {name for name in loaded if name.split(".")[0] not in ALLOWED} == set()
+    assert SLOW & loaded == set()
+    assert "weft.graph.gradient" not in loaded
+    assert sum(name.split(".")[0] == "weft" for name in loaded) <= 50
+
+
+ALL_OPERATORS = """
+import sys
+from weft.ops import registry
+for name in registry.names():
+    registry.get(name)
+print("numpy" in sys.modules, "llvmlite" in sys.modules)
+"""
+
+
+def test_operators_need_no_numpy():
+    """Their references do, when they are read; the build imports operators where there is none."""
+    run = [sys.executable, "-c", ALL_OPERATORS]
+    done = subprocess.run(run, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["False", "False"]
+
+
 def test_every_lent_name_is_there():
     import weft
 

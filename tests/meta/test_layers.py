@@ -25,7 +25,17 @@ LAYERS = [
     ["executor"],
     ["imperative"],
     ["functional", "random", "symbol"],
-    ["module", "optimizer", "data", "kvstore", "quantization", "amp", "operator"],
+    [
+        "module",
+        "optimizer",
+        "data",
+        "metrics",
+        "checkpoint",
+        "kvstore",
+        "quantization",
+        "amp",
+        "operator",
+    ],
     ["compat", "tools", "info"],
     [""],  # weft/__init__.py: lends every name and is imported by nobody
 ]

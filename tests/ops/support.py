@@ -108,7 +108,8 @@ def made(array, dtype, rng, shape=None):
     """The NumPy array that a sample's Array stands for."""
     kind = as_dtype(array.dtype or dtype)
     if array.values is not None:
-        return np.asarray(array.values).reshape(array.shape).astype(kind.numpy)
+        values = np.asarray(array.values).reshape(array.shape)
+        return (np.abs(values) if kind.kind == "uint" else values).astype(kind.numpy)
     shape = array.shape if shape is None else shape
     size = math.prod(shape)
     low = 0 if kind.kind == "uint" else math.ceil(array.low)

@@ -215,7 +215,7 @@ def test_the_updates_loop_is_their_rule():
         cls = get(name)
         made = cls()
         count = len(made.roles())
-        arrays = [rng.uniform(0.1, 1, (5,)) for _ in range(2 * count)]
+        arrays = [rng.uniform(0.1, 1, shape) for shape in [()] * len(made.scalars) + [(5,)] * 2 * count]
         (several,) = made.kernels(*map(type_of, arrays))
         assert len(several.parts) == 2
         assert several.parts[0][0] is several.parts[1][0]  # one kernel for all tensors of a type
@@ -237,7 +237,7 @@ def test_the_updates_loop_is_their_rule():
 
 def test_adam_is_adam():
     p, g, m, v = (np.array([x]) for x in (1.0, 0.5, 0.1, 0.2))
-    made = get("adam_update")(lr=0.1, step=2, weight_decay=0.1).reference(p, g, m, v)
+    made = get("adam_update")(weight_decay=0.1).reference(0.1, 2, p, g, m, v)
     grad = g + 0.1 * p
     m1, v1 = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad**2
     want = p - 0.1 * (m1 / (1 - 0.9**2)) / (np.sqrt(v1 / (1 - 0.999**2)) + 1e-8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -108,10 +107,10 @@ device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...
         return value
     if value is None:
         return current_device()
-    match = re.fullmatch(r"(cpu|gpu)(?::([0-9]{1,5}))?", value) if isinstance(value, str) else None
-    if match is None:
+    kind, colon, index = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if kind not in KINDS or (colon and not (index.isascii() and index.isdigit() and len(index) <= 5)):
         raise DeviceError(f"device: cannot read {value!r}; {_ACCEPTED}")
-    return Device(match[1], int(match[2] or 0))
+    return Device(kind, int(index or 0))
 
 
 def current_device() -> Device:

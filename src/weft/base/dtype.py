@@ -8,9 +8,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from weft.base.errors import DTypeError
+from weft.base.typing import Any
 
 __all__ = [
     "DTYPES",

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+
+from weft.base.record import Record
+from weft.base.typing import Any
 
 __all__ = ["FLAGS", "Flag", "get", "render"]
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(Record):
     """One switch: its name, the type it is read as, the value when unset or empty, what it does in one line.
 
     choices: the accepted texts, if only some are. least: the smallest accepted number.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from weft.base import flags
+from weft.base.typing import Any
 from weft.executor.assembly import Fused
 from weft.executor.memory import Block, aligned, largest_live_bytes, lay_out
 from weft.executor.order import Task, ordered

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from weft.executor.loop_kernel import OUTPUTS, loop_kernel, with_parts
+from weft.base.typing import Any
+from weft.executor.loop_code import OUTPUTS, LoopCode, with_parts
 from weft.executor.places import Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, Origin, Step
 from weft.expr import scalar as e
@@ -75,7 +75,7 @@ class Fused(Step):
     def __init__(
         self,
         steps: Sequence[LoopStep],
-        kernel: Any,
+        code: LoopCode,
         inputs: Sequence[Place],
         outputs: Sequence[Place],
         lent: Iterable[Place],
@@ -86,7 +86,7 @@ class Fused(Step):
         where = next((step.origin.where for step in reversed(steps) if step.origin.where), "")
         text = "; ".join(step.text for step in steps)
         super().__init__(f"loop {text}", Origin(", ".join(names), where), inputs, outputs)
-        self.kernel, self.operands, self.parameters = kernel, (*inputs, *outputs), tuple(parameters)
+        self.code, self.operands, self.parameters = code, (*inputs, *outputs), tuple(parameters)
         self.lent, self.elementwise = tuple(lent), elementwise
         self.number = 0  # of its last step in the program's order
 
@@ -129,11 +129,11 @@ class _Assembly:
         rank = max((len(self.space.shape), *(p.ndim for p in self.inputs + self.outputs)))
         row_axes = sum(1 << (rank - 1 - axis) for axis in self.space.axes)
         ordered = any(step.loop.ordered for step, _ in self.members)
-        kernel = loop_kernel(
+        code = LoopCode(
             self.name,
             rank,
-            [p.type.dtype.name for p in (*self.inputs, *self.outputs)],
-            stages,
+            tuple(p.type.dtype.name for p in (*self.inputs, *self.outputs)),
+            tuple(stages),
             len(self.inputs),
             row_axes,
             ordered,
@@ -141,7 +141,7 @@ class _Assembly:
         positions = any(step.asks_positions for step, _ in self.members)
         return Fused(
             [step for step, _ in self.members],
-            kernel,
+            code,
             self.inputs,
             self.outputs,
             lent,

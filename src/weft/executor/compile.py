@@ -15,8 +15,8 @@ goes to the planner directly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
 from weft.graph.passes import optimize

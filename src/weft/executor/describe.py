@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.executor.arena import Arena
 from weft.executor.assembly import Fused
 from weft.executor.lowering import Lowering
@@ -13,7 +13,7 @@ from weft.executor.steps import NativeStep
 
 __all__ = ["describe"]
 
-NOTHING, GEOMETRY, DATA = range(3)  # Program::Use
+NOTHING, GEOMETRY, SHOWN, DATA = range(4)  # Program::Use
 
 
 def describe(
@@ -47,7 +47,8 @@ class _Description:
                 self.use(place, GEOMETRY if lent and place.key in lent else DATA)
             numbers = [self.number(place) for place in step.operands]
             origin = step.origin
-            made.append((step.kernel, numbers, first, origin.name, origin.where))
+            kernel = step.code.native() if isinstance(step, Fused) else step.kernel
+            made.append((kernel, numbers, first, origin.name, origin.where))
         given = [v for v in enumerate(lowering.graph.outputs) if v[1] is not None]
         leaving = []
         for (j, _), place in zip(given, outputs, strict=True):
@@ -56,7 +57,7 @@ class _Description:
             if target is not None:
                 into = lowering.places[id(lowering.graph.inputs[target])].buffer.number
             # A view of an input that leaves: whoever gives the input has to give it as it was planned.
-            self.use(place, GEOMETRY if place.is_whole else DATA)
+            self.use(place, SHOWN)
             leaving.append((self.number(place), into, place.buffer.flexible))
         arrays = [lowering.places[id(v)] for v in lowering.arrays]
         return {

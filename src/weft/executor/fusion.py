@@ -8,8 +8,8 @@ one that reads what it reads. When another step reads a group's results, it is c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.executor.assembly import WHOLE, Fused, Space, View, agrees, assemble, once_view
 from weft.executor.places import Buffer, Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, NativeStep, Step, written_by

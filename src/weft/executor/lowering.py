@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from weft.base.device import Device, cpu
-from weft.base.dtype import DTYPES, DType
+from weft.base.dtype import DType
+from weft.base.typing import Any
 from weft.executor.places import (
     Buffer,
     Place,
@@ -35,8 +35,10 @@ from weft.ops.types import TensorType
 
 __all__ = ["Lowering"]
 
-# For each dtype: every element as it is.
-COPY = {dtype.name: Loop(1, (Each((Store(1, e.load(0, dtype.name)),)),)) for dtype in DTYPES}
+
+def copying(dtype: DType) -> Loop:
+    """The Loop that stores every element as it is."""
+    return Loop(1, (Each((Store(1, e.load(0, dtype.name)),)),))
 
 
 class Lowering:
@@ -102,7 +104,7 @@ class Lowering:
             if not value.is_constant and id(value) not in self.numbers:
                 raise AssertionError(f"{self.name}: {value!r} was not lowered")
             holder = self.holder(TensorType((), value.dtype, self.device))
-            self.loop([value], [self.output(holder)], COPY[value.dtype.name], "fill")
+            self.loop([value], [self.output(holder)], copying(value.dtype), "fill")
             place = self.places[id(value)] = self.places[id(holder)]
         return place
 
@@ -206,7 +208,7 @@ class Lowering:
     def copy(self, place: Place, text: str) -> Place:
         """The elements again, one after the other."""
         copied = Buffer(place.type.like(), row_major(place.shape)).whole()
-        self.steps.append(LoopStep([place], [copied], COPY[place.type.dtype.name], text, self.origin))
+        self.steps.append(LoopStep([place], [copied], copying(place.type.dtype), text, self.origin))
         return copied
 
     def take_parts(self, op: Any, inputs: Sequence[Value | None], value: Value, choice: Parts) -> None:
@@ -325,7 +327,7 @@ class Lowering:
             again.strides = like_strides(place.shape, place.strides)
         again.output, again.flexible = True, True
         self.steps.append(
-            LoopStep([place], [again.whole()], COPY[place.type.dtype.name], "another output", self.origin)
+            LoopStep([place], [again.whole()], copying(place.type.dtype), "another output", self.origin)
         )
         return again.whole()
 

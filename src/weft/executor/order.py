@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from weft.base.typing import Any
 
 __all__ = ["Task", "ordered"]
 

@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.ops.types import TensorType
 
 __all__ = [

@@ -21,20 +21,23 @@ exact sizes only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft import _core
+from weft.base.typing import Any
 from weft.executor.arena import Arena, in_order
+from weft.executor.assembly import Fused
 from weft.executor.describe import describe
 from weft.executor.fusion import fuse
+from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
 from weft.executor.memory import aligned
 from weft.executor.places import Buffer, is_dense, row_major
 from weft.executor.recipe import Recipe
 from weft.executor.steps import Step, alive
 from weft.graph.graph import Graph
+from weft.ops.node import Value
 
-__all__ = ["Recipe", "is_dense", "make_plan", "row_major"]
+__all__ = ["Recipe", "copies_of", "is_dense", "loops_of", "make_plan", "row_major"]
 
 
 def make_plan(
@@ -96,3 +99,26 @@ def naive_bytes(steps: Sequence[Step], leaving: Sequence[Buffer]) -> int:
     kept = {id(buffer) for buffer in leaving}
     inside = {id(y.buffer): y.buffer for step in steps for y in step.writes if id(y.buffer) not in kept}
     return sum(aligned(buffer.size_bytes) for buffer in inside.values())
+
+
+def loops_of(graph: Graph, name: str) -> list[LoopCode]:
+    """The loops that a graph's plan runs.
+
+    >>> from weft.base.dtype import float32
+    >>> from weft.graph.graph import graph_of
+    >>> from weft.ops.types import TensorType
+    >>> import weft.ops.functions as F
+    >>> [code.dtypes for code in loops_of(graph_of(F.isnan, [TensorType((2, 3), float32)]), "example")]
+    [('float32', 'bool')]
+    """
+    lowering = Lowering(graph, name, (), exact=False)
+    leaving = [place.buffer for place in lowering.run()]
+    steps = fuse(name, alive(lowering.steps, leaving), leaving)
+    return [step.code for step in steps if isinstance(step, Fused)]
+
+
+def copies_of(value: Value) -> list[LoopCode]:
+    """The loops that plans copy a value with, be it an array or a number, to where it lies in line."""
+    lowering = Lowering(Graph([value], []), "copy", (), exact=False)
+    place = lowering.ensure(value) if value.type.weak else lowering.copy(lowering.ensure(value), "copy")
+    return [step.code for step in fuse("copy", lowering.steps, [place.buffer]) if isinstance(step, Fused)]

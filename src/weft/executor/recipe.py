@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from weft.base.typing import Any
 from weft.graph.graph import Graph
 
 __all__ = ["Lifetime", "MemoryReport", "Recipe"]

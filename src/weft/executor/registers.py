@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from weft.base.dtype import DType, as_dtype
+from weft.base.typing import Any
 from weft.ops.kernels import KEY
 from weft.ops.node import Value
 from weft.ops.sizes import Size

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from weft.base.typing import Any
 from weft.executor.places import Buffer, Place, is_one
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Reduction, Scan, Store, parts

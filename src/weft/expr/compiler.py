@@ -20,9 +20,10 @@ import os
 import stat
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from weft.base import flags
+from weft.base.record import Record
+from weft.base.typing import Any
 from weft.expr.kernel import Kernel
 from weft.expr.llvm import print_kernel
 
@@ -42,7 +43,7 @@ counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
 _lock = threading.Lock()
 
 
-class Compiled(NamedTuple):
+class Compiled(Record):
     """The address of a kernel's function (see weft.expr.llvm) and what keeps it there."""
 
     address: int

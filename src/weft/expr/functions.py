@@ -20,9 +20,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
+from weft.base.record import Record
+from weft.base.typing import Any
 from weft.expr.scalar import (
     FLOATS,
     FUNCTIONS,
@@ -44,8 +44,7 @@ __all__ = ["derive", "expand"]
 HALVES = ("float16", "bfloat16")
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(Record):
     """The bits of a float type, as the integer type of its size sees them."""
 
     integer: str

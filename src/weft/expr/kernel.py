@@ -14,8 +14,8 @@ parameters are given when it runs.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, dataclass_transform
-
+from weft.base.record import Record
+from weft.base.typing import Literal
 from weft.expr.scalar import BITS, Scalar, walk
 
 __all__ = ["Each", "Fold", "Kernel", "Once", "Operand", "Reduction", "Scan", "Stage", "Store"]
@@ -25,41 +25,7 @@ POSITIONS = ("argmax", "argmin")
 REDUCTIONS = SCANS + POSITIONS
 
 
-@dataclass_transform(frozen_default=True, eq_default=False)
-class _Record:
-    """Immutable, made from values for its annotated fields. As a dataclass is, but not by text compiled at import:
-    that took as long as finding the first ten kernels."""
-
-    _fields: ClassVar[tuple[str, ...]]
-
-    def __init_subclass__(cls) -> None:
-        cls._fields = tuple(cls.__annotations__)
-
-    def __init__(self, *values: Any, **named: Any) -> None:
-        fields = self._fields
-        given = dict(zip(fields, values, strict=False)) | named
-        if len(values) > len(fields) or len(given) != len(values) + len(named):
-            raise TypeError(f"{type(self).__name__}: takes {', '.join(fields)}, each once")
-        for name in fields:
-            if name not in given and not hasattr(type(self), name):
-                raise TypeError(f"{type(self).__name__}: {name} is missing")
-            object.__setattr__(self, name, given.pop(name) if name in given else getattr(type(self), name))
-        if given:
-            raise TypeError(f"{type(self).__name__}: has no {', '.join(given)}")
-        self.__post_init__()
-
-    def __post_init__(self) -> None:
-        pass
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is immutable: cannot set {name}")
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
-        return f"{type(self).__name__}({shown})"
-
-
-class Operand(_Record):
+class Operand(Record):
     """One array: the name of its element type, and what is known of its stride in the loop that becomes vectors.
 
     inner: "unit", one element after the other; "zero", always the same one; "any", given when the kernel runs;
@@ -73,7 +39,7 @@ class Operand(_Record):
     inner: Literal["unit", "zero", "any", "cross"] = "unit"
     gathered: int = 0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.dtype not in BITS or self.inner not in ("unit", "zero", "any", "cross"):
             raise ValueError(f"operand: {self.dtype!r} or {self.inner!r} is not known")
         if self.gathered < 0:
@@ -89,7 +55,7 @@ class Operand(_Record):
         return self.dtype, self.inner, self.gathered
 
 
-class Store(_Record):
+class Store(Record):
     """Writes value to an operand's element at the loops' position; add: adds it to what is there (bool: or)."""
 
     operand: int
@@ -97,7 +63,7 @@ class Store(_Record):
     add: bool = False
 
 
-class Reduction(_Record):
+class Reduction(Record):
     """A row's values combined by sum, prod, max or min, from start. Later stages read it as result(number).
 
     Sums of float32 are kept in float64 from block to block, so that their error does not grow with the row's length.
@@ -116,19 +82,19 @@ class Reduction(_Record):
         return "int64" if self.op in POSITIONS else self.value.dtype
 
 
-class Each(_Record):
+class Each(Record):
     """Stores at every position of the row; all values are computed before the first one is stored."""
 
     stores: tuple[Store, ...]
 
 
-class Fold(_Record):
+class Fold(Record):
     """Reduces the row, all reductions in one pass."""
 
     reductions: tuple[Reduction, ...]
 
 
-class Scan(_Record):
+class Scan(Record):
     """Stores at every position of the row, where result(number) is the row combined up to it and with it.
 
     By sum, prod, max or min, each from its start. reverse: from the row's end. Only its own stores read the results.
@@ -140,7 +106,7 @@ class Scan(_Record):
     reverse: bool = False
 
 
-class Once(_Record):
+class Once(Record):
     """Stores once after the row; loads read its first element."""
 
     stores: tuple[Store, ...]
@@ -155,7 +121,7 @@ def parts(stage: Stage) -> tuple[Reduction | Store, ...]:
     return (*reductions, *(() if isinstance(stage, Fold) else stage.stores))
 
 
-class Kernel(_Record):
+class Kernel(Record):
     """A name (letters, digits and _), its loops, operands and stages; see the module.
 
     lanes: which loop becomes vectors: the innermost one, or with lanes the last before the row, for rows whose elements
@@ -180,7 +146,7 @@ class Kernel(_Record):
         values = (part.value for stage in self.stages for part in parts(stage))
         return frozenset(node.value for node in walk(*values) if node.op == "index")
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not (self.name.isidentifier() and self.name.isascii()):
             raise ValueError(f"kernel: the name must be an identifier, got {self.name!r}")
         if not 1 <= self.row_rank <= self.rank:

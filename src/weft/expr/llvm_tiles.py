@@ -7,8 +7,8 @@ touched by whole lines; arithmetic then goes along the innermost loop. Results g
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from weft.base.record import Record
 from weft.expr.kernel import Each
 from weft.expr.llvm_function import Function, Values
 from weft.expr.llvm_rows import innermost
@@ -44,8 +44,7 @@ def _outer(f: Function, d: int, pointers: list[str], positions: list[str]) -> No
     f.loop(f.sizes[d], body)
 
 
-@dataclass(frozen=True)
-class _Extent:
+class _Extent(Record):
     """Where a tile begins in a loop, and how long it is."""
 
     begin: str
@@ -233,8 +232,7 @@ def _size(f: Function, operand: int) -> int:
     return max(8, BITS[f.kernel.operands[operand].dtype]) // 8
 
 
-@dataclass(frozen=True)
-class _Lines:
+class _Lines(Record):
     """A matrix in memory: lines that lie step bytes apart, of neighbouring elements."""
 
     pointer: str

@@ -15,8 +15,9 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
 from weakref import WeakValueDictionary
+
+from weft.base.typing import Any, ClassVar
 
 __all__ = [
     "FUNCTIONS",

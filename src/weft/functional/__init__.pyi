@@ -240,7 +240,7 @@ def greater_equal(a: Operand, b: Operand, /) -> Tensor:
 def group_norm(x: Operand, num_groups: int, weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of groups of a sample's channels."""
 
-def gru(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], bidirectional: bool=False) -> tuple[Tensor, Tensor]:
+def gru(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], bidirectional: bool=False, hidden_size: int | None=None, num_layers: int | None=None) -> tuple[Tensor, Tensor]:
     """Layers of gated recurrent units: r, z = sigmoid(W_ih x + b_ih + W_hh h + b_hh) of their rows,"""
 
 def hard_sigmoid(x: Operand, /) -> Tensor:
@@ -342,7 +342,7 @@ def logical_xor(a: Operand, b: Operand, /) -> Tensor:
 def logsumexp(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """log(sum(exp(x))) along axes; finite wherever the answer is."""
 
-def lstm(x: Operand, h0: Operand, c0: Operand, *parameters: Operand | Sequence[Operand], bidirectional: bool=False) -> tuple[Tensor, Tensor, Tensor]:
+def lstm(x: Operand, h0: Operand, c0: Operand, *parameters: Operand | Sequence[Operand], bidirectional: bool=False, hidden_size: int | None=None, num_layers: int | None=None) -> tuple[Tensor, Tensor, Tensor]:
     """Layers of long short-term memory: at every step i, f, g, o = x W_ih^T + b_ih + h W_hh^T + b_hh,"""
 
 def masked_fill(x: Operand, mask: Operand, /, value: float) -> Tensor:
@@ -450,7 +450,7 @@ def reshape(x: Operand, /, shape: int | Sequence[int], *, copy: bool | None=None
 def rms_norm(x: Operand, normalized_shape: int | Sequence[int], weight: Operand | None=None, eps: float | None=None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, with the mean of each row of the last dimensions."""
 
-def rnn(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], nonlinearity: str='tanh', bidirectional: bool=False) -> tuple[Tensor, Tensor]:
+def rnn(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], nonlinearity: str='tanh', bidirectional: bool=False, hidden_size: int | None=None, num_layers: int | None=None) -> tuple[Tensor, Tensor]:
     """Layers of plain recurrent units: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu of it."""
 
 def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | None=None) -> Tensor:

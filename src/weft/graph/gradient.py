@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.graph.graph import Graph
 from weft.ops import functions as F
 from weft.ops.node import Node, Value, input_value
-from weft.ops.op import Op
+from weft.ops.op import Op, parameters
 
-__all__ = ["backward_graph", "joint_graph"]
+__all__ = ["backward_graph", "gradients", "joint_graph"]
 
 
 def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
@@ -89,14 +88,14 @@ def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[V
         arguments |= {f"d{name}": dy for name, dy in zip(op.outputs, dys, strict=True)}
     if type(op).vjp is Op.vjp and type(op).decompose is not Op.decompose:
         return _gradient_of_decomposition(op, inputs, dys)
-    parameters = inspect.signature(op.vjp).parameters
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
+    reads = parameters(type(op).vjp)
+    if any(p.variadic for p in reads):
         found = op.vjp(*inputs, *made, *dys)
     else:
-        unknown = [name for name in parameters if name not in arguments]
+        unknown = [p.name for p in reads if p.name not in arguments]
         if unknown:
             raise TypeError(f"{op.name}: vjp names {', '.join(unknown)}; there are: {', '.join(arguments)}")
-        found = op.vjp(**{name: arguments[name] for name in parameters})
+        found = op.vjp(**{p.name: arguments[p.name] for p in reads})
     if found is NotImplemented:
         return _gradient_of_decomposition(op, inputs, dys)
     listed = [found] if found is None or isinstance(found, Value) else list(found)
@@ -144,6 +143,23 @@ def joint_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> 
     _propagate(graph, wanted, slopes, lambda value: value)
     results = [slopes.get(id(v)) for v, want in zip(graph.inputs, wanted, strict=True) if want]
     return Graph([*graph.inputs, *upstream], results)
+
+
+def gradients(
+    ys: Sequence[Value], xs: Sequence[Value], dys: Sequence[Value | None] | None = None
+) -> list[Value | None]:
+    """The gradients of values with respect to others that they were computed from; None where it is zero everywhere.
+
+    dys: the gradients of ys, None for zero; by default 1 for every element. They read the very values that ys were
+    computed from, so that a graph of both computes nothing twice.
+    """
+    given = [F.filled_like(y, value=1.0) for y in ys] if dys is None else list(dys)
+    slopes: dict[int, Value] = {}
+    for y, dy in zip(ys, given, strict=True):
+        if dy is not None:
+            _add(slopes, y, dy)
+    _propagate(Graph(xs, ys), [True] * len(xs), slopes, lambda value: value)
+    return [slopes.get(id(x)) for x in xs]
 
 
 def _propagate(

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op

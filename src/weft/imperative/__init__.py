@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft import _core
+from weft.base.typing import Any
 
 
 def _plan_call(*arguments: Any) -> Any:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from typing import Any
 
 from weft import _core
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
+from weft.base.typing import Any
 from weft.imperative.tensor import Tensor
 
 __all__ = [
@@ -84,7 +84,8 @@ def asarray(
         return made
     shared = _shared(obj, where)
     if shared is not None:
-        return _converted(shared, wanted, where, copy)
+        converted: Tensor = _core.below_layers(_converted, shared, wanted, where, copy)
+        return converted
     if copy is False:
         raise ValueError(f"asarray: copy=False, but {type(obj).__name__} has no memory that can be shared")
     return _through_numpy(obj, wanted, where)
@@ -171,7 +172,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     except TypeError:  # written before version 1.0
         capsule = x.__dlpack__()
     made = _core.from_dlpack_capsule(capsule, where)
-    return made.copy() if copy else made
+    return _core.below_layers(made.copy) if copy else made
 
 
 def empty_like(x: Tensor, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:

@@ -160,7 +160,9 @@ class GradManager:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
             before = _get_grad(x)
-            keep_gradient(x, dx if before is None else registry.function("add")(before, dx))
+            if before is not None:
+                dx = _core.below_layers(registry.function("add"), before, dx)
+            keep_gradient(x, dx)
 
 
 def _core_dtype_error(x: Tensor) -> Exception:

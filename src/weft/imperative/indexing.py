@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.base.errors import ShapeError
+from weft.base.record import Record
+from weft.ops.node import Value
 
 __all__ = ["Key", "get", "parse", "put"]
 
 
-@dataclass(frozen=True, eq=False)
-class Key:
+class Key(Record):
     """A key for arrays of one shape.
 
     items: for every dimension an int >= 0 or (start, count, step), None for a new one: the view, of shape `view`, that
@@ -292,7 +292,7 @@ def assign(x: Any, key: Any, value: Any) -> None:
     check_fits(found, given)
     if len(given) > len(found.shape):
         value = registry.function("reshape")(value, given[len(given) - len(found.shape) :])
-    recorded = _core.is_tracked(x) or (isinstance(value, _core.Tensor) and _core.is_tracked(value))
+    recorded = _core.by_operators(x) or (isinstance(value, _core.Tensor) and _core.by_operators(value))
     if found.is_basic:
         if found.whole and not recorded:
             x[...] = value
@@ -331,3 +331,24 @@ def _true_places(mask: Any) -> Sequence[Any]:
     places = _core.empty((mask.ndim, count.item()), "int64", mask.device)
     _core.run_kernel(_core.kernel_nonzero(), [mask, places.T])
     return [places[d] for d in range(mask.ndim)]
+
+
+# Of Values in graphs.
+
+
+def _subscript_value(x: Value, key: Any) -> Any:
+    """x[key] of a value in a graph."""
+    return get(x, parse(key, x.shape, _unknown_places), _as_index_of_value)
+
+
+def _unknown_places(mask: Any) -> Sequence[Any]:
+    if isinstance(mask, Value):
+        raise TypeError("index: how many elements of a mask are true is not known in a graph; use where")
+    return _true_places(mask)
+
+
+def _as_index_of_value(array: Any) -> Any:
+    return array if isinstance(array, Value) else _as_index(array)
+
+
+setattr(Value, "__getitem__", _subscript_value)  # noqa: B010 - declared there it would import upwards

@@ -6,12 +6,10 @@ of inputs whose gradients are wanted; from then on native code replays.
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft import _core
 from weft.base.errors import DeviceError
+from weft.base.typing import Any
 from weft.executor.planner import Recipe, is_dense, make_plan, row_major
-from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.op import Op
@@ -62,7 +60,8 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
         if records and not exact and any(v.dtype.kind == "float" for v in node.outputs[:visible]):
             # Its gradient must hold for all sizes, too.
             arrays = [v for v in graph.inputs if not v.type.weak]
-            plan_backward(plan.recipe, [v.dtype.kind == "float" for v in arrays])
+            shown = [k < visible for k in range(len(kept))]
+            plan_backward(plan.recipe, [v.dtype.kind == "float" for v in arrays], shown)
         return plan
     except NeedsSizes:
         if exact:
@@ -74,20 +73,21 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
         raise
 
 
-def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:
+def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
     """The plan of the gradients of a plan's arrays, or None if all are zero.
 
-    Its inputs: the plan's arrays, its outputs, and the gradients of those that callers get.
+    given: for each output whether its gradient comes in. Inputs: the plan's arrays, its outputs, and those gradients.
     """
+    from weft.graph.gradient import backward_graph  # not before the first gradient
+
     graph = recipe.graph
     flags = iter(wanted)
     wants = [False if v.type.weak else next(flags) for v in graph.inputs]
     outputs = [v for v in graph.outputs if v is not None]
-    backward = backward_graph(graph, wants, [k < recipe.visible for k in range(len(outputs))])
-    given = [want for v, want in zip(graph.inputs, wants, strict=True) if not v.type.weak]
+    backward = backward_graph(graph, wants, given)
     gradients = 0
     results = iter(backward.outputs)
-    for k, want in enumerate(given):
+    for k, want in enumerate(wanted):
         if want and next(results) is not None:
             gradients |= 1 << k
     if not gradients:
@@ -95,7 +95,9 @@ def plan_backward(recipe: Recipe, wanted: list[bool]) -> Any:
     found = [v for v in backward.outputs if v is not None]
     strides: tuple[Any, ...] = ()
     if recipe.exact:  # gradients are wanted as the outputs lie; those that come otherwise are copied before
-        shown = zip(outputs[: recipe.visible], recipe.made, strict=False)
+        shown = [
+            pair for pair, come in zip(zip(outputs, recipe.made, strict=True), given, strict=True) if come
+        ]
         slopes = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in shown)
         strides = (*recipe.strides, *recipe.made, *slopes)
     return make_plan(

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 from weft import _core
 from weft import storage as storage  # sets up the memory that tensors lie in
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
+from weft.base.typing import Any
 from weft.engine import default_engine
 
 __all__ = ["Tensor", "shares_memory", "waitall"]
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from weft.imperative.methods import Methods
 
@@ -107,7 +108,7 @@ def waitall() -> None:
 
 
 def _recorded(x: Tensor) -> bool:
-    """Whether what happens to x is recorded for gradients: then it has to be done by operators."""
+    """Whether what happens to x is recorded for gradients."""
     return bool(_core.is_tracked(x)) and bool(_core.is_recording())
 
 
@@ -127,7 +128,7 @@ def _copy(self: Tensor) -> Tensor:
     >>> wf.tensor([1, 2])[::-1].copy()
     tensor([2, 1], dtype=int64, device=cpu:0)
     """
-    if _recorded(self) or (self.nbytes >= _LARGE_BYTES and not _core.is_contiguous(self)):
+    if _core.by_operators(self) or (self.nbytes >= _LARGE_BYTES and not _core.is_contiguous(self)):
         copied: Tensor = _function("reshape")(self, self.shape, copy=True)
         return copied
     return _core.copy_of(self)
@@ -148,7 +149,7 @@ def _astype(self: Tensor, dtype: DType | str | Any, *, copy: bool = True) -> Ten
     dtype = as_dtype(dtype)
     if not copy and dtype is self.dtype:
         return self
-    return _function("cast")(self, dtype=dtype) if _recorded(self) else _core.copy_of(self, dtype)
+    return _function("cast")(self, dtype=dtype) if _core.by_operators(self) else _core.copy_of(self, dtype)
 
 
 def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Tensor:
@@ -174,7 +175,7 @@ def _repr(self: Tensor) -> str:
     import numpy as np
 
     shown = (
-        self.astype("float32") if self.dtype.name == "bfloat16" else self
+        _core.copy_of(self, as_dtype("float32")) if self.dtype.name == "bfloat16" else self
     )  # NumPy knows how to write these
     values = np.array2string(shown.numpy(), separator=", ", prefix="tensor(")
     if not self.size and self.ndim != 1:

@@ -126,46 +126,6 @@ class Trace:
         warnings.warn(f"{text}\n  {hint}", TraceWarning, stacklevel=2)
 
 
-<<<<<<< HEAD
-class Call:
-    """One call's arguments, flat; key: what of them decides which program can run."""
-
-    def __init__(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], surroundings: Callable[[], list[Any]]
-    ) -> None:
-        self.surroundings = surroundings
-        self.leaves, self.structure = flatten((args, dict(sorted(kwargs.items()))))
-        self.tensors: list[Tensor] = []
-        self.floats: list[float] = []
-        parts: list[Any] = []
-        seen: dict[int | None, tuple[int, int]] = {}
-        for number, leaf in enumerate(self.leaves):
-            kind = type(leaf)
-            if kind is Tensor:
-                x = Geometry(*_core.geometry(leaf))
-                # Where it lies counts if it shares memory with an earlier one.
-                first, address = seen.setdefault(x.serial, (number, x.address))
-                parts.append((x.dtype, x.device, x.shape, x.strides, first, x.address - address))
-                self.tensors.append(leaf)
-            elif kind is float:
-                parts.append(float)
-                self.floats.append(leaf)
-            elif kind in (int, bool, str, bytes, type(None)):
-                parts.append((kind, leaf))
-            else:
-                parts.append((kind, id(leaf)))  # the entry keeps it
-        self.key = (self.structure, tuple(parts))
-
-    def with_numbers(self, floats: KnownNumbers) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with numbers whose origin is known for floats."""
-        numbers = iter(floats.numbers)
-        made = [next(numbers) if type(leaf) is float else leaf for leaf in self.leaves]
-        args, kwargs = self.structure.build(made)
-        return args, kwargs
-
-
-def trace(function: Callable[..., Any] | None = None, *, strict: bool = False, max_entries: int = 8) -> Any:
-=======
 def trace(
     function: Callable[..., Any] | None = None,
     *,
@@ -173,7 +133,6 @@ def trace(
     lazy: bool = False,
     max_entries: int = 8,
 ) -> Any:
->>>>>>> 3c3b2cde31edd9b9b97f3bb6e839bb8668fbb856
     """function, run as Python once for each kind of arguments and as a program from then on; also a decorator.
 
     Arguments may be nested in tuples, lists and dicts. Programs are made for their structure, for sizes, strides and
@@ -197,10 +156,5 @@ def trace(
     (tensor([-1.,  0.], dtype=float32, device=cpu:0), 1)
     """
     if function is None:
-<<<<<<< HEAD
-        return functools.partial(trace, strict=strict, max_entries=max_entries)
-    return Trace(function, strict, max_entries)
-=======
         return functools.partial(trace, strict=strict, lazy=lazy, max_entries=max_entries)
     return Trace(function, strict, lazy, max_entries)
->>>>>>> 3c3b2cde31edd9b9b97f3bb6e839bb8668fbb856

@@ -51,6 +51,7 @@ class Relu(Activation):
     tensor([0., 2.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     result: ClassVar[str] = "same"
     takes: ClassVar[tuple[str, ...]] = ("int", "uint", "float")
 
@@ -194,6 +195,10 @@ class HardSigmoid(Activation):
 
     def reference(self, x: Any) -> Any:
         return np.clip(x / 6 + 0.5, 0, 1)
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        """Written out: the gradient of PyTorch's own has 1/6 in float32."""
+        return torch.nn.functional.relu6(x + 3) / 6
 
 
 @op
@@ -516,6 +521,12 @@ class Prelu(Op):
 
     family: ClassVar[str] = "activation"
     learnable: ClassVar[tuple[str, ...]] = ("weight",)
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        """One number for each channel."""
+        x = inputs[0]
+        return {} if x is None or not x.ndim else {"weight": x.like((x.shape[min(1, x.ndim - 1)],))}
 
     def infer(self, x: TensorType, weight: TensorType) -> TensorType:
         self.require_floats(x=x, weight=weight)

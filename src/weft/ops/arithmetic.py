@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
 
 from weft.base.errors import DTypeError, ShapeError
+from weft.base.typing import Any, ClassVar
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.op import op
@@ -14,6 +14,7 @@ from weft.ops.pointwise import Pointwise, unbroadcast
 from weft.ops.samples import Array, Sample, arrays
 
 Scalar = e.Scalar
+COMMON = ("float32", "float64", "int64")
 PAIRS = (((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((0, 3), (1, 1)), ((), (2,)))
 NUMBERS = ("int", "uint", "float")
 SIGNS = (-7.0, 7.0, -7.0, 7.0, 6.0, -6.0, 0.0, 2.5), (2.0, -2.0, -2.0, 2.0, 3.0, 3.0, 3.0, -0.5)
@@ -71,6 +72,7 @@ class Add(Arithmetic):
     tensor([2, 3], dtype=int64, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = COMMON
     post_op: ClassVar[str | None] = "add"
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
@@ -92,6 +94,7 @@ class Subtract(Arithmetic):
     tensor([2, 1], dtype=int64, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = COMMON
     takes: ClassVar[tuple[str, ...]] = NUMBERS
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
@@ -113,6 +116,7 @@ class Multiply(Arithmetic):
     tensor([3., 6.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = COMMON
     post_op: ClassVar[str | None] = "mul"
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
@@ -135,6 +139,7 @@ class Divide(Division):
     tensor([0.5, 1.5], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = COMMON
     result: ClassVar[str] = "float"
     takes: ClassVar[tuple[str, ...]] = ("float",)
 
@@ -604,6 +609,8 @@ class Negative(OneNumber):
     tensor([-1,  2], dtype=int64, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+
     def scalar(self, x: Scalar) -> Scalar:
         return -x
 
@@ -636,6 +643,8 @@ class Abs(OneNumber):
     >>> wf.abs(wf.tensor([1, -2]))
     tensor([1, 2], dtype=int64, device=cpu:0)
     """
+
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
 
     def scalar(self, x: Scalar) -> Scalar:
         return x if x.dtype in e.UNSIGNED else abs(x)

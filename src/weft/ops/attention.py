@@ -192,6 +192,11 @@ class ScaledDotProductAttention(Attention):
         y = np.matmul(powers / np.where(total == 0, 1, total), v)
         return y, np.broadcast_to(logs, y.shape[:-1])
 
+    def peer(self, torch: Any, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=self.is_causal, scale=self.scale
+        )
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         q, k, v = arrays((2, 2, 3, 4)), arrays((2, 2, 5, 4)), arrays((2, 2, 5, 2))

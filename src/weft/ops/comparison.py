@@ -48,6 +48,7 @@ class Pair(Pointwise):
 class Comparison(Pair):
     """Base: true or false of two numbers in their promoted type. NaN is unequal to all and not ordered."""
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32", "int64")
     result: ClassVar[str] = "bool"
 
     @classmethod
@@ -70,6 +71,9 @@ class Equal(Comparison):
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a == b
+
+    def peer(self, torch: Any, a: Any, b: Any) -> Any:
+        return torch.eq(a, b)
 
 
 @op
@@ -307,6 +311,9 @@ class BitwiseInvert(Pointwise):
 
     def reference(self, x: Any) -> Any:
         return np.invert(x)
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return torch.bitwise_not(x)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

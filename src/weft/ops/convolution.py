@@ -14,6 +14,7 @@ from weft.ops.matrix import native_float, recast
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
+from weft.ops.shapes import sizes
 from weft.ops.types import TensorType, promote
 from weft.ops.window import Windows, each, exact, window_places, windows_of, windows_reference
 
@@ -49,6 +50,15 @@ class Convolution(Convolving):
     groups: int = 1
     out_channels: int | None = None
     kernel_size: int | tuple[int, ...] | None = None
+
+    @property
+    def sizes_rule(self) -> str:  # type: ignore[override]
+        before, after, window = (sizes(prefix, self.spatial) for prefix in "iok")
+        kernel = window if self.kernel_size is None else "*kernel_size"
+        return (
+            f"x[n,groups*c,{before}], weight[out_channels,c,{kernel}], bias[out_channels]"
+            f" -> y[n,out_channels,{after}]"
+        )
 
     def check(self) -> None:
         for what in ("stride", "dilation"):
@@ -520,6 +530,15 @@ class TransposedConvolution(Convolving):
     dilation: int | tuple[int, ...] = 1
     out_channels: int | None = None
     kernel_size: int | tuple[int, ...] | None = None
+
+    @property
+    def sizes_rule(self) -> str:  # type: ignore[override]
+        before, after, window = (sizes(prefix, self.spatial) for prefix in "iok")
+        kernel = window if self.kernel_size is None else "*kernel_size"
+        return (
+            f"x[n,c,{before}], weight[c,m,{kernel}], bias[out_channels=groups*m]"
+            f" -> y[n,out_channels=groups*m,{after}]"
+        )
 
     def check(self) -> None:
         for what, least in (("stride", 1), ("dilation", 1), ("padding", 0), ("output_padding", 0)):

@@ -55,6 +55,8 @@ class Exp(Elementary):
     1.0
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+
 
 @op
 class Expm1(Elementary):
@@ -95,6 +97,7 @@ class Log(Elementary):
     0.0
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
@@ -155,6 +158,7 @@ class Sqrt(Elementary):
     tensor([2., 3.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
@@ -313,6 +317,7 @@ class Tanh(Elementary):
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     post_op: ClassVar[str | None] = "tanh"
 
 
@@ -359,10 +364,6 @@ class Atanh(Elementary):
     domain: ClassVar[tuple[float, float]] = (-0.9, 0.9)
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
-
-
 @op
 class Erf(Elementary):
     """The error function: 2 / sqrt(pi) times the integral of exp(-t * t) from 0 to x.
@@ -377,7 +378,7 @@ class Erf(Elementary):
     """
 
     def reference(self, x: Any) -> Any:
-        return _erf(x)
+        return np.vectorize(math.erf, otypes=[np.float64])(x)
 
 
 @op
@@ -394,7 +395,7 @@ class Erfc(Elementary):
     """
 
     def reference(self, x: Any) -> Any:
-        return _erfc(x)
+        return np.vectorize(math.erfc, otypes=[np.float64])(x)
 
 
 @op
@@ -410,6 +411,7 @@ class Sigmoid(Elementary):
     0.5
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     post_op: ClassVar[str | None] = "sigmoid"
 
     def reference(self, x: Any) -> Any:
@@ -617,6 +619,9 @@ class Cast(Pointwise):
 
     def reference(self, x: Any) -> Any:
         return np.asarray(x).astype(self.dtype.numpy)
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return x.to(getattr(torch, self.dtype.name))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

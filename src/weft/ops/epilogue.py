@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -121,7 +120,7 @@ class Epilogue(Op):
             return native(inputs[: self.count], outputs, post_ops=post_ops, **options)
 
         native: Any = choice.make
-        return dataclasses.replace(choice, make=make, options=("accumulate",))
+        return choice.replaced(make=make, options=("accumulate",))
 
     # Loops over rows.
 

@@ -10,8 +10,7 @@ f32[2]@cpu:0
 
 from __future__ import annotations
 
-from typing import Any
-
+from weft.base.typing import Any
 from weft.ops import registry
 
 

@@ -175,6 +175,9 @@ class BroadcastArrays(Op):
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
 
+    def count_outputs(self, count: int) -> int | None:
+        return count
+
     def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
         shape = broadcast_shapes(self.name, {f"x{k}": t for k, t in enumerate(x)}) if x else ()
         return tuple(t.like(shape) for t in x)
@@ -214,6 +217,9 @@ class Meshgrid(Op):
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
     indexing: str = "xy"
+
+    def count_outputs(self, count: int) -> int | None:
+        return count
 
     def check(self) -> None:
         if self.indexing not in ("xy", "ij"):

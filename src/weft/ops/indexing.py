@@ -101,6 +101,11 @@ class Take(Indexing):
     def reference(self, x: Any, indices: Any) -> Any:
         return np.take(x, indices, axis=self.axis)
 
+    def peer(self, torch: Any, x: Any, indices: Any) -> Any:
+        return x.movedim(self.axis or 0, 0)[indices].movedim(
+            tuple(range(indices.ndim)), tuple(range(a := (self.axis or 0) % x.ndim, a + indices.ndim))
+        )
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((4,)), indices((3,), 4))
@@ -181,6 +186,9 @@ class TakeAlongAxis(Indexing):
         axis, shape, repeated = self.shapes(TensorType(x.shape, int64), TensorType(indices.shape, int64))
         return np.take_along_axis(np.broadcast_to(x, repeated), np.broadcast_to(indices, shape), axis)
 
+    def peer(self, torch: Any, x: Any, indices: Any) -> Any:
+        return torch.take_along_dim(x, indices % x.shape[self.axis], self.axis)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((2, 4)), indices((2, 3), 4))
@@ -250,6 +258,13 @@ class PutAlongAxis(Putting):
         places = list(np.indices(indices.shape))
         places[axis] = indices
         return self.put_reference(y, tuple(places), np.broadcast_to(updates, indices.shape))
+
+    def peer(self, torch: Any, x: Any, indices: Any, updates: Any) -> Any:
+        modes = {"add": "sum", "max": "amax", "min": "amin"}
+        places = indices % x.shape[self.axis]
+        if self.mode == "set":
+            return torch.scatter(x, self.axis, places, updates.expand(places.shape))
+        return torch.scatter_reduce(x, self.axis, places, updates.expand(places.shape), modes[self.mode])
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -358,6 +373,11 @@ class IndexGet(Indexing):
         rank = places[0].ndim
         return np.moveaxis(y, range(rank), range(self.position, self.position + rank))
 
+    def peer(self, torch: Any, x: Any, *indices: Any) -> Any:
+        y = x.movedim(self.axes, tuple(range(len(self.axes))))[indices]
+        rank = torch.broadcast_tensors(*indices)[0].ndim
+        return y.movedim(tuple(range(rank)), tuple(range(self.position, self.position + rank)))
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((4, 3)), indices((5,), 4), indices((5,), 3), axes=(0, 1))
@@ -449,6 +469,17 @@ class IndexPut(Putting):
         )
         return y
 
+    def peer(self, torch: Any, x: Any, updates: Any, *indices: Any) -> Any:
+        if self.mode not in ("set", "add"):
+            return NotImplemented
+        first = tuple(range(len(self.axes)))
+        rank = torch.broadcast_tensors(*indices)[0].ndim
+        shape = x.movedim(self.axes, first)[indices].shape
+        there = range(self.position, self.position + rank)
+        full = updates.movedim(tuple(there), tuple(range(rank))) if updates.ndim else updates
+        y = torch.index_put(x.movedim(self.axes, first), indices, full.expand(shape), self.mode == "add")
+        return y.movedim(first, self.axes)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         row = arrays((3,), values=[0, 2, -1], dtype="int64")
@@ -499,6 +530,7 @@ class Embedding(Indexing):
 
     method: ClassVar[bool] = False
     learnable = ("table",)
+    sizes_rule = "indices[*b], table[num_embeddings,embedding_dim] -> y[*b,embedding_dim]"
     positional = ("padding_idx",)
     padding_idx: int | None = None
     num_embeddings: int | None = None
@@ -529,6 +561,9 @@ class Embedding(Indexing):
 
     def reference(self, indices: Any, table: Any) -> Any:
         return table[indices]
+
+    def peer(self, torch: Any, indices: Any, table: Any) -> Any:
+        return torch.nn.functional.embedding(indices % len(table), table, self.padding_idx)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

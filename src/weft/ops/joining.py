@@ -214,6 +214,9 @@ class Split(Pieces):
         if min(self.sizes, default=0) < 0 if isinstance(self.sizes, tuple) else self.sizes < 1:
             raise ValueError(f"split: sizes must be positive, got {self.sizes}")
 
+    def count_outputs(self, count: int) -> int | None:
+        return len(self.sizes) if isinstance(self.sizes, tuple) else None
+
     def sizes_of(self, size: Any) -> tuple[Any, ...]:
         size = int(size)
         if isinstance(self.sizes, int):
@@ -255,6 +258,9 @@ class Chunk(Pieces):
     def check(self) -> None:
         if self.chunks < 1:
             raise ValueError(f"chunk: chunks must be at least 1, got {self.chunks}")
+
+    def count_outputs(self, count: int) -> int | None:
+        return self.chunks  # fewer if the size is too small, which a symbol notices when it knows it
 
     def sizes_of(self, size: Any) -> tuple[Any, ...]:
         size = int(size)
@@ -308,6 +314,9 @@ class Unstack(Pieces):
 
     def reference(self, x: Any) -> Any:
         return tuple(np.moveaxis(x, self.axis, 0))
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return torch.unbind(x, self.axis)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -601,6 +610,9 @@ class Repeat(Op):
 
     def reference(self, x: Any) -> Any:
         return np.repeat(x, self.repeats, self.axis)
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return torch.repeat_interleave(x, self.repeats, self.axis)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -7,9 +7,9 @@ Native kernel is made by the native core, for exact sizes or for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
+from weft.base.record import Record
+from weft.base.typing import Any
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
 from weft.ops.sizes import Size
@@ -29,8 +29,7 @@ RESERVATION = ((KEY, "uint64"), (STREAM, "uint64"), (OFFSET, "uint64"))
 See = Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[tuple[Any, ...], tuple[Any, ...], Any] | None]
 
 
-@dataclass(frozen=True, eq=False)
-class Loop:
+class Loop(Record):
     """Stages over the positions of a space, the broadcast shape of the inputs.
 
     In the stages load(k) is input k (one that is missing is not loaded), index(d) the position in dimension d, stores
@@ -47,8 +46,7 @@ class Loop:
     ordered: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Native:
+class Native(Record):
     """A kernel of the native core. make(inputs, outputs) gives a _core.Kernel, or None if it cannot take these.
 
     It is called with (dtype name, shape, strides in elements) for every operand, with None for an input that is missing
@@ -79,8 +77,7 @@ class Native:
     optional: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Several:
+class Several(Record):
     """Choices for parts of the operands, all of which run, in any order: (choice, input numbers, output numbers) each.
 
     One program, one push. A part's operands are its inputs and outputs, counted from 0 as if there were no others.
@@ -89,8 +86,7 @@ class Several:
     parts: tuple[tuple[Loop | Native, tuple[int, ...], tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class View:
+class View(Record):
     """The output is a view of the first input: see(shape, strides) gives its shape, strides and offset in elements.
 
     None means that no view shows these elements; the planner then sees a contiguous copy.
@@ -99,8 +95,7 @@ class View:
     see: See
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
+class Parts(Record):
     """The output is put together from copies: (input number, see) copies that input into see's view of the output.
 
     Inputs have the shape of their view, or broadcast to it; they are converted to the output's type as cast does. They
@@ -131,7 +126,6 @@ def reducible(x: Scalar) -> Scalar:
     return e.cast(x, wide.get(x.dtype, x.dtype))
 
 
-@dataclass
 class Row:
     """Writes a row program: what is folded, stored at every position, stored once.
 
@@ -146,12 +140,13 @@ class Row:
     ['Fold', 'Fold', 'Each']
     """
 
-    inputs: int
-    stages: list[Any] = field(default_factory=list)
-    numbers: list[Any] = field(default_factory=list)
-    ordered: bool = False
-    _count: int = 0
-    _stage_of: dict[int, int] = field(default_factory=dict)
+    def __init__(self, inputs: int, numbers: Sequence[Any] = ()) -> None:
+        self.inputs = inputs
+        self.stages: list[Any] = []
+        self.numbers = list(numbers)
+        self.ordered = False
+        self._count = 0
+        self._stage_of: dict[int, int] = {}
 
     def reduce(self, op: str, value: Scalar, start: float | int = 0) -> Scalar:
         """The row's values combined by a reduction of weft.expr.kernel."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft.base.dtype import DType, as_dtype, int64
@@ -14,6 +14,7 @@ from weft.ops.op import Op, Runtime, op
 from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, cast_to, pointwise_gradients
 from weft.ops.samples import Array, Sample, arrays
+from weft.ops.shapes import Contradiction, Partial, merge
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
 Scalar = e.Scalar
@@ -56,6 +57,18 @@ class PointwiseLoss(Pointwise):
         if full.shape != x.shape:
             raise self.fail(ShapeError, f"weights do not fit the shape {x.shape}", x=x)
         return full if self.reduction == "none" else full.like(())
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        result: Partial = ()
+        try:
+            same = merge(inputs[0], inputs[1])
+            if self.reduction == "none":
+                same = result = merge(same, outputs[0])
+        except Contradiction as wrong:
+            raise ShapeError(f"{self.name}: x and target must have the same shape: {wrong}") from None
+        return [same, same, *inputs[2:]], [result]
 
     def averaged(self, ndim: int) -> tuple[int, ...]:
         """The axes whose sizes the sum is divided by."""
@@ -264,7 +277,7 @@ class KlDiv(PointwiseLoss):
 
     def elements(self, x: Any, target: Any) -> Any:
         if self.log_target:
-            return np.exp(target) * (target - x)
+            return np.exp(target, dtype=np.float64) * (target - x)
         return np.where(target == 0, 0, target * (np.log(target) - x))
 
 
@@ -369,6 +382,19 @@ class Classes(Op):
             raise self.fail(ShapeError, "weight needs one number for each class", x=x, weight=weight)
         self.check_target(x, target, rows)
         return x.like(rows if self.reduction == "none" else ())
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        return list(inputs), list(outputs) if self.reduction == "none" else [()]
+
+    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
+        """Targets are numbers of classes, one for each row."""
+        x, target, *rest = inputs
+        if target is None and x:
+            axis = min(1, len(x) - 1)
+            target = (*x[:axis], *x[axis + 1 :])
+        return [x, target, *rest]
 
     def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
         if target.dtype.kind not in ("int", "uint"):
@@ -791,6 +817,12 @@ class CosineSimilarity(Op):
         x1, x2 = np.broadcast_arrays(x1, x2)
         lengths = [np.maximum(np.linalg.norm(v, axis=self.axis), self.eps) for v in (x1, x2)]
         return np.sum(x1 * x2, self.axis) / (lengths[0] * lengths[1])
+
+    def peer(self, torch: Any, x1: Any, x2: Any) -> Any:
+        """With a small eps: PyTorch's gradient takes norms to be above it."""
+        if self.eps > 1e-6:
+            return NotImplemented
+        return torch.nn.functional.cosine_similarity(x1, x2, self.axis, self.eps)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -313,6 +313,7 @@ class Linear(Product):
 
     method: ClassVar[bool] = False
     learnable = ("weight", "bias")
+    sizes_rule = "x[*b,k], weight[out_features,k], bias[out_features] -> y[*b,out_features]"
     out_features: int | None = None
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
@@ -488,6 +489,9 @@ class Tensordot(Product):
         axes: Any = self.axes
         return np.tensordot(x1, x2, axes)
 
+    def peer(self, torch: Any, x1: Any, x2: Any) -> Any:
+        return torch.tensordot(x1, x2, dims=self.axes)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((2, 3, 4)), arrays((3, 4, 5)))
@@ -588,6 +592,9 @@ class Einsum(Product):
 
     def reference(self, *x: Any) -> Any:
         return np.einsum(self.equation, *x)
+
+    def peer(self, torch: Any, *x: Any) -> Any:
+        return torch.einsum(self.equation, *x)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -10,14 +10,16 @@ f32[2,3]@cpu:0
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
+from weft import _core
 from weft.base.device import cpu
 from weft.base.dtype import DType, bool_, float32, int64
+from weft.base.typing import Any
 from weft.ops import registry
-from weft.ops.op import Op
+from weft.ops.op import Input, Op
 from weft.ops.types import TensorType
 
 __all__ = ["Node", "Value", "apply", "constant", "input_value"]
@@ -83,6 +85,35 @@ class Value:
     @property
     def dtype(self) -> DType:
         return self.type.dtype
+
+    @property
+    def size(self) -> Any:
+        return self.type.size
+
+    @property
+    def T(self) -> Any:
+        return registry.function("permute_dims")(self, axes=tuple(reversed(range(self.ndim))))
+
+    @property
+    def mT(self) -> Any:
+        return registry.function("matrix_transpose")(self)
+
+    def reshape(self, *shape: Any) -> Any:
+        """As an array's."""
+        return registry.function("reshape")(
+            self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        )
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> Any:
+        """As an array's."""
+        return registry.function("cast")(self, dtype=dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        """The operators that are methods of arrays."""
+        cls = None if name.startswith("_") else registry.find(name)
+        if cls is None or not (cls.public and cls.method):
+            raise AttributeError(f"a value in a graph has no attribute {name!r}")
+        return functools.partial(registry.function(name), self)
 
     @property
     def is_constant(self) -> bool:
@@ -171,12 +202,25 @@ def constant(value: bool | int | float, dtype: DType | None = None) -> Value:
     ]
 
 
-def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _missing(cls: type[Op], spec: Input) -> Any:
+    """What stands for an input that a call does not have."""
+    if spec.optional:
+        return None
+    raise TypeError(f"{cls.name}: {spec.name} must be given")
+
+
+def bind(
+    cls: type[Op],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    missing: Callable[[type[Op], Input], Any] = _missing,
+) -> tuple[list[Any], dict[str, Any]]:
     """A call's arguments as the inputs and the attributes of an operator.
 
     Positional arguments are cls.prefix if there is one, then the inputs in order and the attributes of cls.positional,
     or just cls.positional where it names inputs, too. Inputs may be named. Any number of inputs come as a list, before
-    attributes, or one by one.
+    attributes, or one by one. missing: what stands for inputs that are not given, by default None where they are
+    optional.
     Raises TypeError where they do not fit.
     """
     inputs: list[Any] = []
@@ -204,10 +248,8 @@ def bind(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
             inputs.append(rest.pop(0))
         elif spec.name in named:
             inputs.append(named.pop(spec.name))
-        elif spec.optional:
-            inputs.append(None)
         else:
-            raise TypeError(f"{cls.name}: {spec.name} must be given")
+            inputs.append(missing(cls, spec))
     for attribute in attributes:
         if rest:
             if attribute in named:
@@ -225,6 +267,10 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
 
     Raises what the operator's checks and infer raise.
     """
+    capture = _core.capture()  # see weft.graph.subgraph
+    if capture is not None:
+        inputs = [capture.lift(value) for value in inputs]
+        attributes = {name: capture.lift(value) for name, value in attributes.items()}
     runtime = {
         a.name: attributes[a.name]
         for a in cls.attributes

@@ -92,6 +92,9 @@ class LayerNorm(LastAxes):
 
     outputs: ClassVar[tuple[str, ...]] = ("y", "mean", "inverse_std")
     hidden: ClassVar[int] = 2
+    sizes_rule: ClassVar[str] = (
+        "x[*b,*normalized_shape], weight[*normalized_shape], bias[*normalized_shape] -> y[*b,*normalized_shape]"
+    )
     learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
     positional: ClassVar[tuple[str, ...]] = ("x", "normalized_shape", "weight", "bias", "eps")
     method: ClassVar[bool] = False
@@ -245,6 +248,9 @@ class RmsNorm(LastAxes):
 
     outputs: ClassVar[tuple[str, ...]] = ("y", "inverse_rms")
     hidden: ClassVar[int] = 1
+    sizes_rule: ClassVar[str] = (
+        "x[*b,*normalized_shape], weight[*normalized_shape] -> y[*b,*normalized_shape]"
+    )
     learnable: ClassVar[tuple[str, ...]] = ("weight",)
     positional: ClassVar[tuple[str, ...]] = ("x", "normalized_shape", "weight", "eps")
     method: ClassVar[bool] = False
@@ -363,6 +369,7 @@ class BatchNorm(Op):
     family: ClassVar[str] = "normalization"
     learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
     method: ClassVar[bool] = False
+    sizes_rule: ClassVar[str] = "x[n,c,*s], running_mean[c], running_var[c], weight[c], bias[c] -> y[n,c,*s]"
     training: bool = False
     momentum: Runtime[float] = 0.1
     eps: Runtime[float] = 1e-5
@@ -407,6 +414,14 @@ class BatchNorm(Op):
         kept = x.like([n if d == 1 else 1 for d, n in enumerate(x.shape)], kind)
         new = [x.like((x.shape[1],), kind if t is None else t.dtype) for t in (running_mean, running_var)]
         return x.like(), kept, kept, *new
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        """Running statistics are kept in the type they are computed in."""
+        x = inputs[0]
+        if x is None or x.ndim < 2:
+            return {}
+        kept = x.like((x.shape[1],), statistics_dtype(x))
+        return {"running_mean": kept, "running_var": kept, "weight": kept, "bias": kept}
 
     def decompose(self, x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any) -> Any:
         scale, shift = along_channels(weight, x.ndim), along_channels(bias, x.ndim)
@@ -622,6 +637,7 @@ class Grouped(Op):
 
     family: ClassVar[str] = "normalization"
     learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    sizes_rule: ClassVar[str] = "x[n,c,*s], weight[c], bias[c] -> y[n,c,*s]"
     method: ClassVar[bool] = False
     eps: Runtime[float] = 1e-5
 

@@ -13,33 +13,40 @@ know types and other operators, never data. What a rule is called with is named 
     kernels(*inputs)              choices of weft.ops.kernels, best first; none taken: decompose
     decompose(x, w, b=None)       the meaning in other operators
     reference(x, w, b=None)       the meaning in NumPy; read by tests only, as are samples() and errors()
+    peer(torch, x, w, b=None)     the meaning in PyTorch, where its function of that name is none or another; for tests
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, dataclass_transform
+from collections.abc import Callable, Iterator, Sequence
+from types import GenericAlias
 
 from weft import _core
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
+from weft.base.typing import Any, ClassVar, dataclass_transform
+from weft.ops.shapes import Contradiction, Partial, solve
 from weft.ops.types import TensorType
 
-__all__ = ["Attribute", "Input", "Op", "Runtime", "op"]
-
-T = TypeVar("T")
-O = TypeVar("O", bound="type[Op]")  # noqa: E741
-
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Annotated, TypeVar
+
+    T = TypeVar("T")
+    O = TypeVar("O", bound="type[Op]")  # noqa: E741
     Runtime = Annotated[T, "given when it runs"]
 else:
 
-    class Runtime(Generic[T]):
+    class Runtime:
         """Marks an attribute given to the kernel when it runs, and no part of a plan's key: ``p: Runtime[float]``."""
+
+        __class_getitem__ = classmethod(GenericAlias)
+
+
+__all__ = ["Attribute", "Input", "Op", "Runtime", "op"]
+
+VARIADIC = 0x04  # inspect.CO_VARARGS, of a code object's flags
 
 
 class Input:
@@ -59,12 +66,11 @@ class Attribute:
 
     __slots__ = ("accepts", "convert", "default", "name", "runtime")
 
-    REQUIRED = inspect.Parameter.empty
+    REQUIRED: ClassVar[Any] = object()
 
     def __init__(self, name: str, annotation: str, default: Any) -> None:
-        inner = re.fullmatch(r"Runtime\[(.*)\]", annotation)
-        self.name, self.default, self.runtime = name, default, inner is not None
-        self.accepts = inner[1] if inner else annotation
+        self.name, self.default, self.runtime = name, default, annotation.startswith("Runtime[")
+        self.accepts = annotation[len("Runtime[") : -1] if self.runtime else annotation
         if self.accepts not in _CONVERTERS:
             raise TypeError(
                 f"attribute {name}: no converter for {self.accepts!r}; there are: {', '.join(_CONVERTERS)}"
@@ -78,8 +84,39 @@ class Attribute:
 
 def _written(annotation: Any) -> str:
     """An annotation as text, whether it was evaluated or not, without the modules of its names."""
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=\w)", "", text)
+    if not isinstance(annotation, str):
+        import inspect
+
+        annotation = inspect.formatannotation(annotation)
+    if "." in annotation.replace("...", ""):
+        import re
+
+        annotation = re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=\w)", "", annotation)
+    written: str = annotation
+    return written
+
+
+def _snake_case(name: str) -> str:
+    pairs = zip(f" {name}", name, strict=False)
+    return "".join(
+        f"_{c}" if c.isupper() and (before.islower() or before.isdigit()) else c for before, c in pairs
+    ).lower()
+
+
+def parameters(rule: Callable[..., Any]) -> tuple[Input, ...]:
+    """A rule's parameters behind self, as inputs; from its code, since inspect takes 3 ms to import."""
+    while hasattr(rule, "__wrapped__"):
+        rule = rule.__wrapped__
+    code, count = rule.__code__, rule.__code__.co_argcount
+    defaults = rule.__defaults__ or ()
+    required = count - len(defaults)
+    found = [
+        Input(name, k >= required and defaults[k - required] is None, False)
+        for k, name in enumerate(code.co_varnames[:count])
+    ]
+    if code.co_flags & VARIADIC:
+        found.append(Input(code.co_varnames[count + code.co_kwonlyargcount], False, True))
+    return tuple(found[1:])
 
 
 def _integer(value: Any) -> int:
@@ -161,10 +198,13 @@ class Op:
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
     prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
+    sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it. An attribute
+    called training is left open by symbols that are not told; executors know.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
     random: it draws random numbers, as draws says.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
     opaque: hidden outputs whose size and content only kernels know.
+    ahead: the dtypes of inputs for which its kernels are compiled with the package: for what nearly all programs use.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
     """
 
@@ -173,10 +213,12 @@ class Op:
     outputs: ClassVar[tuple[str, ...]] = ("y",)
     hidden: ClassVar[int] = 0
     opaque: ClassVar[tuple[str, ...]] = ()
+    ahead: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[tuple[str, ...]] = ()
     prefix: ClassVar[str | None] = None
     fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
+    sizes_rule: ClassVar[str] = ""
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}
@@ -191,24 +233,24 @@ class Op:
         super().__init_subclass__(**options)
         own = [
             Attribute(name, text, getattr(cls, name, Attribute.REQUIRED))
-            for name, annotation in inspect.get_annotations(cls).items()
+            for name, annotation in cls.__annotations__.items()
             if not (text := _written(annotation)).startswith("ClassVar")
         ]
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
         cls.attributes = (*own, *inherited)
         cls.registered = False
         if "name" not in cls.__dict__:
-            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-        signature = cls.signature_rule()
-        if signature is not None:
-            cls.inputs = tuple(
-                Input(p.name, p.default is None, p.kind is p.VAR_POSITIONAL)
-                for p in list(inspect.signature(signature).parameters.values())[1:]
-            )
+            cls.name = _snake_case(cls.__name__)
+        rule = cls.signature_rule()
+        if rule is not None and "inputs" not in cls.__dict__:
+            cls.inputs = parameters(rule)
 
     @classmethod
     def documentation(cls) -> str:
-        """The documentation of the operator's function: its signature, as Python reads it, and the class's text."""
+        """The documentation of the operator's function: its signature, as Python reads it, and the class's text.
+
+        As it is written: inspect.getdoc takes the indentation away.
+        """
         named = {a.name: a for a in cls.attributes}
 
         def shown(a: Attribute) -> str:
@@ -228,7 +270,7 @@ class Op:
         rest = [shown(a) for a in cls.attributes if a.name not in (*cls.positional, cls.prefix)]
         if rest:
             parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + rest
-        return f"{cls.name}({', '.join(parts)})\n--\n\n{inspect.cleandoc(cls.__doc__ or '')}"
+        return f"{cls.name}({', '.join(parts)})\n--\n\n{cls.__doc__ or ''}"
 
     @classmethod
     def make_function(cls) -> Any:
@@ -309,6 +351,27 @@ class Op:
             object.__setattr__(made, a.name, values.get(a.name, getattr(self, a.name)))
         return made
 
+    def __call__(self, *inputs: Any) -> Any:
+        """The operator applied to its inputs, all of them: what the call of its function gives that means it.
+
+        None stands for an input that is missing; of any number of inputs, each counts.
+
+        >>> import weft as wf
+        >>> from weft.ops.registry import get
+        >>> get("softmax")(axis=0)(wf.tensor([1., 1.]))
+        tensor([0.5, 0.5], dtype=float32, device=cpu:0)
+        """
+        from weft.ops import registry
+
+        function, attributes = registry.function(self.name), self.values()
+        names = [spec.name for spec in self.inputs]
+        if any(name in self.positional for name in names):  # the order of a call is another one
+            return function(**dict(zip(names, inputs, strict=True)), **attributes)
+        if self.inputs and self.inputs[-1].variadic:
+            before = len(names) - 1
+            return function(*inputs[:before], list(inputs[before:]), **attributes)
+        return function(*inputs, **attributes)
+
     # Rules.
 
     def infer(self, *inputs: Any) -> Any:
@@ -337,9 +400,53 @@ class Op:
         """The same in NumPy."""
         raise NotImplementedError(f"{self.name}: no reference")
 
+    def peer(self, torch: Any, *inputs: Any) -> Any:
+        """The same in PyTorch, where it has no function of this name that takes the same; read by tests only."""
+        return NotImplemented
+
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
         """Types of learnable inputs, as far as the others and the attributes say; for symbols that make them."""
         return {}
+
+    def learnable_parts(self) -> tuple[str, ...]:
+        """Names of the tensors that a learnable input of any number stands for, as far as the attributes say."""
+        return ()
+
+    def count_outputs(self, count: int) -> int | None:
+        """How many outputs callers get, given the number of inputs; None if that depends on sizes."""
+        return (
+            None if self.outputs[:1] and self.outputs[0].startswith("*") else len(self.outputs) - self.hidden
+        )
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        """What is known of all shapes, from what is known of each; None in the place of a missing input stays.
+
+        Raises ShapeError for a contradiction.
+        """
+        if not self.sizes_rule:
+            return list(inputs), list(outputs)
+        return self.solve_rule(self.sizes_rule, inputs, outputs)
+
+    def solve_rule(
+        self, rule: str, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        """For solve_shapes: what a rule says. Inputs of any number are left as they are."""
+        names = [spec.name for spec in self.inputs if not spec.variadic]
+        known = dict(zip(names, inputs, strict=False))
+        known |= dict(zip(self.outputs, outputs, strict=False))
+        try:
+            found = solve(rule, self.values(), known)
+        except Contradiction as wrong:
+            raise ShapeError(f"{self.name}: {wrong}: {rule}") from None
+        return [*(found[name] for name in names), *inputs[len(names) :]], [
+            found.get(name, known) for name, known in zip(self.outputs, outputs, strict=False)
+        ]
+
+    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
+        """Inputs' shapes that are likely where nothing says them; for symbols, which ask last."""
+        return list(inputs)
 
     def written(self, count: int) -> dict[int, int]:
         """Number of each input that is written -> number of the output with its new content; count: of inputs."""

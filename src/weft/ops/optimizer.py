@@ -25,7 +25,11 @@ def power(x: Number, y: Number) -> Number:
 
 
 class Update(Op):
-    """Base. tensors: all parameters, then all gradients, then for each further name of `roles` all of its tensors.
+    """Base. operands: the numbers of `scalars`; then all parameters, all gradients, and for each further name of
+    `roles` all of its tensors.
+
+    Scalars are Python numbers, or 0-d tensors on the parameters' device: what lies in a tensor may change without a new
+    call, so a recorded training step can be replayed with another learning rate and the next step's number.
 
     Outputs, the new content of what is written: all parameters, then for each further role but the gradients all of its
     tensors. A class gives rule(): the new values of one element. All is computed in float32, or in float64 if a tensor
@@ -35,6 +39,7 @@ class Update(Op):
     family: ClassVar[str] = "optimizer"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
+    scalars: ClassVar[tuple[str, ...]] = ("lr",)
     outputs = ("*y",)
 
     def roles(self) -> tuple[str, ...]:
@@ -42,15 +47,16 @@ class Update(Op):
         raise NotImplementedError
 
     def rule(self, numbers: dict[str, Number], *x: Number) -> Sequence[Number]:
-        """New values of all roles but the gradient, from those of all; numbers: the Runtime attributes."""
+        """New values of all roles but the gradient, from those of all; numbers: scalars and Runtime attributes."""
         raise NotImplementedError
 
     def groups(self, count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """For each parameter: the numbers of its inputs and of its outputs."""
-        parameters = count // len(self.roles())
+        first = len(self.scalars)
+        parameters = (count - first) // len(self.roles())
         return [
             (
-                tuple(role * parameters + k for role in range(len(self.roles()))),
+                tuple(first + role * parameters + k for role in range(len(self.roles()))),
                 tuple(role * parameters + k for role in range(len(self.roles()) - 1)),
             )
             for k in range(parameters)
@@ -63,33 +69,38 @@ class Update(Op):
             for i, o in zip((inputs[0], *inputs[2:]), outputs, strict=True)
         }
 
-    def infer(self, *tensors: TensorType) -> tuple[TensorType, ...]:
-        if len(tensors) % len(self.roles()):
-            roles = ", ".join(self.roles())
-            raise self.fail(ValueError, f"{len(tensors)} tensors are not as many of each: {roles}")
+    def infer(self, *operands: TensorType) -> tuple[TensorType, ...]:
+        first = len(self.scalars)
+        if len(operands) < first or (len(operands) - first) % len(self.roles()):
+            expected = f"{', '.join(self.scalars)}, then as many of each: {', '.join(self.roles())}"
+            raise self.fail(ValueError, f"{len(operands)} operands are not {expected}")
+        for name, t in zip(self.scalars, operands, strict=False):
+            if t.shape or t.dtype.kind == "bool":
+                raise self.fail(ShapeError, f"{name} must be a number or a 0-d tensor", **{name: t})
         result: dict[int, TensorType] = {}
-        for inputs, outputs in self.groups(len(tensors)):
-            named = {role: tensors[k] for role, k in zip(self.roles(), inputs, strict=True)}
-            if any(t.dtype.kind != "float" for t in named.values()):
+        for inputs, outputs in self.groups(len(operands)):
+            named = {role: operands[k] for role, k in zip(self.roles(), inputs, strict=True)}
+            if any(t.dtype.kind != "float" or t.weak for t in named.values()):
                 raise self.fail(DTypeError, "takes floating-point types", **named)
-            if any(t.shape != tensors[inputs[0]].shape for t in named.values()):
+            if any(t.shape != operands[inputs[0]].shape for t in named.values()):
                 raise self.fail(ShapeError, "shapes differ", **named)
             for k, output in zip((inputs[0], *inputs[2:]), outputs, strict=True):
-                result[output] = tensors[k].like()
+                result[output] = operands[k].like()
         return tuple(result[k] for k in sorted(result))
 
-    def kernels(self, *tensors: TensorType) -> Iterator[Several]:  # type: ignore[override]
+    def kernels(self, *operands: TensorType) -> Iterator[Several]:  # type: ignore[override]
         loops: dict[tuple[str, ...], Loop] = {}
         parts = []
-        for inputs, outputs in self.groups(len(tensors)):
-            types = [tensors[k] for k in inputs]
+        shared = tuple(range(len(self.scalars)))
+        for inputs, outputs in self.groups(len(operands)):
+            types = [operands[k] for k in inputs]
             dtypes = tuple(t.dtype.name for t in types)
             if dtypes not in loops:
-                loops[dtypes] = self.loop(types)
-            parts.append((loops[dtypes], inputs, outputs))
+                loops[dtypes] = self.loop(operands[: len(shared)], types)
+            parts.append((loops[dtypes], (*shared, *inputs), outputs))
         yield Several(tuple(parts))
 
-    def loop(self, types: Sequence[TensorType]) -> Loop:
+    def loop(self, scalars: Sequence[TensorType], types: Sequence[TensorType]) -> Loop:
         """One for all parameters of these types, whatever their shapes."""
         wide = "float64" if any(t.dtype.name == "float64" for t in types) else "float32"
         given: list[Any] = []
@@ -101,28 +112,34 @@ class Update(Op):
             elif attribute.runtime:
                 given.append(value)
                 numbers[attribute.name] = e.parameter(len(given) - 1, "float64")
-        loads = [e.cast(reducible(e.load(k, t.dtype.name)), wide) for k, t in enumerate(types)]
+        for k, (name, t) in enumerate(zip(self.scalars, scalars, strict=True)):
+            numbers[name] = e.load(k, "float64") if t.weak else e.cast(e.load(k, t.dtype.name), "float64")
+        first = len(scalars)
+        loads = [e.cast(reducible(e.load(first + k, t.dtype.name)), wide) for k, t in enumerate(types)]
         written = [t for k, t in enumerate(types) if k != 1]
         found = self.rule(_Narrowed(numbers, wide), *loads)
         results = [e.cast(value, t.dtype.name) for value, t in zip(found, written, strict=True)]
-        return pointwise_loop(types, results, given)
+        return pointwise_loop([*scalars, *types], results, given)
 
-    def reference(self, *tensors: Any) -> Any:
+    def reference(self, *operands: Any) -> Any:
         numbers = {a.name: getattr(self, a.name) for a in self.attributes if a.runtime}
+        numbers |= dict(zip(self.scalars, operands, strict=False))
         made: dict[int, Any] = {}
-        for inputs, outputs in self.groups(len(tensors)):
-            found = self.rule(_Narrowed(numbers, None), *(tensors[k] for k in inputs))
+        for inputs, outputs in self.groups(len(operands)):
+            found = self.rule(_Narrowed(numbers, None), *(operands[k] for k in inputs))
             made |= dict(zip(outputs, found, strict=True))
         return tuple(made[k] for k in sorted(made))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         shapes = ((2, 3), (4,), (0,))
-        count = len(cls().roles())
+        numbers = {"lr": 0.125, "step": 3}
         for attributes in cls.variants():
-            yield Sample(
-                *(arrays(s, low=0.1) for _ in range(count) for s in shapes), gradient=False, **attributes
-            )
+            tensors = [arrays(s, low=0.1) for _ in cls(**attributes).roles() for s in shapes]
+            given = [numbers[name] for name in cls.scalars]
+            yield Sample(*given, *tensors, gradient=False, **attributes)
+            held = [arrays((), values=x) for x in given]
+            yield Sample(*held, *tensors, gradient=False, **attributes)
 
     @classmethod
     def variants(cls) -> Iterator[dict[str, Any]]:
@@ -132,10 +149,10 @@ class Update(Op):
     @classmethod
     def errors(cls) -> Iterator[Any]:
         x = arrays((2,))
-        count = len(cls().roles())
-        yield ShapeError, "shapes differ", Sample(x, arrays((3,)), *(x,) * (count - 2))
-        if count > 1:
-            yield ValueError, "not as many of each", Sample(*(x,) * (count + 1))
+        count, numbers = len(cls().roles()), (1,) * len(cls.scalars)
+        yield ShapeError, "shapes differ", Sample(*numbers, x, arrays((3,)), *(x,) * (count - 2))
+        yield ValueError, "then as many of each", Sample(*numbers, *(x,) * (count + 1))
+        yield ShapeError, "must be a number or a 0-d tensor", Sample(*(x,) * len(numbers), *(x,) * count)
 
 
 class _Narrowed(dict[str, Any]):
@@ -153,11 +170,11 @@ class _Narrowed(dict[str, Any]):
 class SgdUpdate(Update):
     """g += weight_decay p; m = momentum m + (1 - dampening) g; p -= lr m, or with nesterov lr (g + momentum m).
 
-    tensors: parameters, gradients, and if with_momentum momenta, zeros before the first step; without them p -= lr g.
+    operands: lr, parameters, gradients, and if with_momentum momenta, zeros before the first step; without them
+    p -= lr g.
     Source: Robbins, Monro 1951; Polyak 1964; Nesterov 1983 in the form of Sutskever et al. 2013.
     """
 
-    lr: Runtime[float] = 0.01
     momentum: Runtime[float] = 0.0
     dampening: Runtime[float] = 0.0
     weight_decay: Runtime[float] = 0.0
@@ -178,27 +195,28 @@ class SgdUpdate(Update):
 
     @classmethod
     def variants(cls) -> Iterator[dict[str, Any]]:
-        yield {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
-        yield {"lr": 0.1, "momentum": 0.9, "dampening": 0.5, "nesterov": True}
+        yield {"momentum": 0.9, "weight_decay": 0.01}
+        yield {"momentum": 0.9, "dampening": 0.5, "nesterov": True}
+        yield {"with_momentum": False, "weight_decay": 0.01}
 
 
 @op
 class AdamUpdate(Update):
     """m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; p -= lr m' / (sqrt(v') + eps).
 
-    m' = m / (1 - beta1^step), v' = v / (1 - beta2^step); step: 1 at first. tensors: parameters, gradients, m, v, these
-    zeros before the first step. weight_decay: added to g times p, or if decoupled (AdamW) p is first made smaller by
-    the factor 1 - lr weight_decay.
+    m' = m / (1 - beta1^step), v' = v / (1 - beta2^step); step: 1 at first. operands: lr, step, parameters, gradients,
+    m, v, these zeros before the first step. weight_decay: added to g times p, or if decoupled (AdamW) p is first made
+    smaller by the factor 1 - lr weight_decay.
     Source: Kingma, Ba 2015, Adam; Loshchilov, Hutter 2019, Decoupled weight decay regularization.
     """
 
-    lr: Runtime[float] = 0.001
     beta1: Runtime[float] = 0.9
     beta2: Runtime[float] = 0.999
     eps: Runtime[float] = 1e-8
     weight_decay: Runtime[float] = 0.0
-    step: Runtime[float] = 1.0
     decoupled: bool = False
+
+    scalars = ("lr", "step")
 
     def roles(self) -> tuple[str, ...]:
         return "parameter", "gradient", "m", "v"
@@ -219,19 +237,18 @@ class AdamUpdate(Update):
 
     @classmethod
     def variants(cls) -> Iterator[dict[str, Any]]:
-        yield {"lr": 0.1, "weight_decay": 0.01, "step": 3}
-        yield {"lr": 0.1, "weight_decay": 0.01, "decoupled": True}
+        yield {"weight_decay": 0.01}
+        yield {"weight_decay": 0.01, "decoupled": True}
 
 
 @op
 class RmspropUpdate(Update):
     """v = alpha v + (1 - alpha) g^2; m = momentum m + g / (sqrt(v) + eps); p -= lr m. g += weight_decay p before.
 
-    tensors: parameters, gradients, v, m, these zeros before the first step.
+    operands: lr, parameters, gradients, v, m, these zeros before the first step.
     Source: Tieleman, Hinton 2012, Lecture 6.5 of Neural networks for machine learning.
     """
 
-    lr: Runtime[float] = 0.01
     alpha: Runtime[float] = 0.99
     eps: Runtime[float] = 1e-8
     momentum: Runtime[float] = 0.0
@@ -253,11 +270,10 @@ class RmspropUpdate(Update):
 class AdagradUpdate(Update):
     """v += g^2; p -= lr g / (sqrt(v) + eps). g += weight_decay p before.
 
-    tensors: parameters, gradients, v, zeros before the first step.
+    operands: lr, parameters, gradients, v, zeros before the first step.
     Source: Duchi, Hazan, Singer 2011, Adaptive subgradient methods.
     """
 
-    lr: Runtime[float] = 0.01
     eps: Runtime[float] = 1e-10
     weight_decay: Runtime[float] = 0.0
 

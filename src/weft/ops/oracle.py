@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from weft.base.typing import Any
 
 __all__ = ["np"]
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
 
 from weft.base.dtype import DType, as_dtype, bool_, float32
-from weft.base.errors import DTypeError
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.typing import Any, ClassVar
 from weft.expr import scalar as e
 from weft.expr.functions import derive
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, pointwise_loop
 from weft.ops.node import bind, constant
 from weft.ops.op import Op, op
+from weft.ops.shapes import Contradiction, Partial, broadcast
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, promote
 
@@ -71,6 +72,22 @@ class Pointwise(Op):
         given = tuple(named.values())
         device = next((t.device for t in given if not t.weak), given[0].device)
         return TensorType(shape, bool_ if self.result == "bool" else common, device)
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        if type(self).infer is not Pointwise.infer:  # another shape than the broadcast one
+            return list(inputs), list(outputs)
+        try:
+            found, output = broadcast(inputs, outputs[0])
+        except Contradiction as wrong:
+            raise ShapeError(f"{self.name}: {wrong}") from None
+        return found, [output]
+
+    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
+        """Operands of which nothing is known have the shape of the result, or of another that is more than a number."""
+        likely = next((s for s in (*outputs, *inputs) if s), None)
+        return [likely if shape is None else shape for shape in inputs]
 
     def kernels(self, *inputs: TensorType | None) -> Iterator[Loop]:
         numbers: list[Any] = []

@@ -16,6 +16,7 @@ from weft.ops.node import constant
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
+from weft.ops.shapes import sizes
 from weft.ops.types import TensorType
 from weft.ops.window import Windows, each, window_places, windows_of, windows_reference
 
@@ -55,6 +56,10 @@ class Pooling(Op):
     padding: int | tuple[int, ...] = 0
     ceil_mode: bool = False
     dilation: int | tuple[int, ...] = 1
+
+    @property
+    def sizes_rule(self) -> str:  # type: ignore[override]
+        return f"x[n,c,{sizes('i', self.spatial)}] -> y[n,c,{sizes('o', self.spatial)}]"
 
     def check(self) -> None:
         if self.stride is None:
@@ -375,6 +380,10 @@ class AveragePooling(Pooling):
         total = windows_reference(x, windows, count).sum(axis=axes)
         return total / counts_reference(self.divisor(x.shape[2:]), windows, x.shape[2:], self.padding)
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        kept = {k: v for k, v in self.values().items() if k != "dilation"}
+        return getattr(torch.nn.functional, self.name)(x, **kept)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield from super().samples()
@@ -471,6 +480,7 @@ class AdaptivePooling(Op):
     method: ClassVar[bool] = False
     positional = ("output_size",)
     output_size: int | tuple[int, ...]
+    sizes_rule: ClassVar[str] = "x[n,c,h,w] -> y[n,c,*output_size]"
 
     def check(self) -> None:
         self.set("output_size", each(self.name, "output_size", self.output_size, 2, least=1))

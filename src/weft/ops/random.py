@@ -36,6 +36,7 @@ class Dropout(Op):
 
     family: ClassVar[str] = "random"
     method: ClassVar[bool] = False
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     positional = ("p", "training")
     p: Runtime[float] = 0.5
     training: bool = True

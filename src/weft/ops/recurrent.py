@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from weft import _core
 from weft.base.dtype import as_dtype, float32, uint8
@@ -15,6 +15,7 @@ from weft.ops.node import constant
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
+from weft.ops.shapes import Partial
 from weft.ops.types import TensorType, promote
 
 Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -26,11 +27,41 @@ class Recurrent(Op):
     family: ClassVar[str] = "recurrent"
     method: ClassVar[bool] = False
     gates: ClassVar[int] = 4
+    learnable = ("parameters",)
     bidirectional: bool = False
+    hidden_size: int | None = None
+    num_layers: int | None = None
 
     @property
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        parameters = len(inputs) - sum(not spec.variadic for spec in self.inputs)
+        state = f"[{parameters // 4},n,hidden_size]"
+        rule = f"x[t,n,c], h0{state}, c0{state} -> y[t,n,{self.directions}*hidden_size], hn{state}, cn{state}"
+        return self.solve_rule(rule, inputs, outputs)
+
+    def learnable_parts(self) -> tuple[str, ...]:
+        return tuple(
+            f"l{layer}{'_reverse' * direction}_{what}"
+            for layer in range(self.num_layers or 1)
+            for direction in range(self.directions)
+            for what in ("w_ih", "w_hh", "b_ih", "b_hh")
+        )
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        x = inputs[0]
+        if x is None or self.hidden_size is None or x.ndim != 3:
+            return {}
+        h, rows = self.hidden_size, self.gates * self.hidden_size
+        found: dict[str, TensorType] = {}
+        for k, name in enumerate(self.learnable_parts()):
+            inner = x.shape[2] if k < 4 * self.directions else h * self.directions
+            found[name] = x.like(((rows, inner), (rows, h), (rows,), (rows,))[k % 4])
+        return found
 
     def layers(self, parameters: Sequence[Any]) -> int:
         return len(parameters) // (4 * self.directions)
@@ -43,11 +74,19 @@ class Recurrent(Op):
         self.require_floats(**given, **{f"parameter{k}": t for k, t in enumerate(parameters)})
         if x.ndim != 3:
             raise self.fail(ShapeError, "x needs 3 dimensions, [t, n, c]", **given)
+        if isinstance(x.shape[0], int) and x.shape[0] < 1:
+            raise self.fail(ShapeError, "x needs at least one step", **given)
         if not parameters or len(parameters) % (4 * self.directions):
             what = f"{4 * self.directions} of each layer"
             raise self.fail(ShapeError, f"{len(parameters)} parameters, not {what}", **given)
         layers = self.layers(parameters)
         hidden = parameters[1].shape[-1]
+        for what, hint, is_so in (
+            ("hidden_size", self.hidden_size, hidden),
+            ("num_layers", self.num_layers, layers),
+        ):
+            if hint is not None and hint != is_so:
+                raise self.fail(ShapeError, f"{what} is {hint}, not {is_so}", **given)
         for name, t in states.items():
             state = (layers * self.directions, x.shape[1], hidden)
             if t.shape != state:
@@ -69,6 +108,16 @@ class Recurrent(Op):
                     )
         return int(hidden)
 
+    def peer(self, torch: Any, x: Any, *given: Any) -> Any:
+        kind, states = self.name, len(self.inputs) - 2
+        if "nonlinearity" in self.values():
+            kind += f"_{self.values()['nonlinearity']}"
+        state = given[:states] if states > 1 else given[0]
+        layers = self.layers(given[states:])
+        return getattr(torch, kind)(
+            x, state, given[states:], True, layers, 0.0, False, self.bidirectional, False
+        )
+
 
 @op
 class Lstm(Recurrent):
@@ -77,7 +126,8 @@ class Lstm(Recurrent):
 
     x: float[t, n, c]; h0, c0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both
     of its directions, w_ih [4 h, inputs], w_hh [4 h, h], b_ih [4 h], b_hh [4 h], rows in the order i, f, g, o. A layer
-    above the first has the outputs below as its inputs, [h * directions]. Returns y [t, n, h * directions], and the
+    above the first has the outputs below as its inputs, [h * directions]. hidden_size, num_layers: h and how many, for
+    symbols, which make the parameters themselves. Returns y [t, n, h * directions], and the
     last hn and cn in the shape of h0.
     Raises ShapeError if shapes do not fit, DTypeError unless all are floats.
     Source: Hochreiter, Schmidhuber 1997; Gers, Schmidhuber, Cummins 2000 (f); the order of gates is PyTorch's.
@@ -126,22 +176,12 @@ class Lstm(Recurrent):
         yield Native(make, contiguous=tuple(range(1, 3 + len(parameters))), optional=(3,))
 
     def decompose(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
-        layers = self.layers(parameters)
-        first = x
-        last_h, last_c = [], []
-        for layer in range(layers):
-            made = []
-            for direction in range(self.directions):
-                k = layer * self.directions + direction
-                h, c = (_one(state, k) for state in (h0, c0))
-                outputs, h, c = _lstm_layer(x, h, c, parameters[4 * k : 4 * k + 4], direction == 1)
-                made.append(outputs)
-                last_h.append(h)
-                last_c.append(c)
-            x = F.concat(made, axis=-1) if len(made) > 1 else made[0]
-        size = self.workspace_bytes(first.type, x.type, layers)
-        workspace = F.broadcast_to(constant(0, uint8), shape=(size,))
-        return x, F.stack(last_h, axis=0), F.stack(last_c, axis=0), workspace
+        forward = _forward(self, x, h0, c0, parameters)
+        last = [steps[-1].after for _, steps in forward]
+        y = _outputs([steps for _, steps in forward[-self.directions :]])
+        hn, cn = (F.stack([state[which] for state in last], axis=0) for which in (0, 1))
+        size = self.workspace_bytes(x.type, y.type, self.layers(parameters))
+        return y, hn, cn, F.broadcast_to(constant(0, uint8), shape=(size,))
 
     def vjp(
         self,
@@ -215,6 +255,7 @@ class Lstm(Recurrent):
         w = [arrays((12, 2)), arrays((12, 3)), arrays((12,)), arrays((12,))]
         state = arrays((1, 2, 3))
         yield ShapeError, "x needs 3 dimensions", Sample(arrays((3, 2)), state, state, *w)
+        yield ShapeError, "at least one step", Sample(arrays((0, 2, 2)), state, state, *w)
         yield ShapeError, "2 parameters, not 4 of each layer", Sample(arrays((3, 2, 2)), state, state, *w[:2])
         yield (
             ShapeError,
@@ -255,27 +296,94 @@ def _one(x: Any, k: int) -> Any:
     return F.basic_index(x, items=(k, *((0, n, 1) for n in x.shape[1:])))
 
 
-def _lstm_layer(x: Any, h: Any, c: Any, parameters: Sequence[Any], reverse: bool) -> tuple[Any, Any, Any]:
+class _Step(NamedTuple):
+    """One step of one direction of an lstm's layer: its place in time, its gates, its states before and after."""
+
+    t: int
+    gates: tuple[Any, ...]  # i, f, g, o
+    before: tuple[Any, Any]  # h, c
+    after: tuple[Any, Any]
+
+
+def _lstm_steps(x: Any, h: Any, c: Any, parameters: Sequence[Any], reverse: bool) -> list[_Step]:
     """One direction of one layer: the inputs' part of all steps at once, then step by step."""
     w_ih, w_hh, b_ih, b_hh = parameters
     inputs = F.linear(x, w_ih, b_ih + b_hh)
     size = h.shape[-1]
-    made: dict[int, Any] = {}
-    steps = range(int(x.shape[0]))
-    for t in reversed(steps) if reverse else steps:
+    found: list[_Step] = []
+    times = range(int(x.shape[0]))
+    for t in reversed(times) if reverse else times:
         gates = _one(inputs, t) + F.linear(h, w_hh)
         i, f, g, o = (
             F.basic_index(gates, items=((0, gates.shape[0], 1), (k * size, size, 1))) for k in range(4)
         )
-        c = F.sigmoid(f) * c + F.sigmoid(i) * F.tanh(g)
-        h = F.sigmoid(o) * F.tanh(c)
-        made[t] = h
-    return F.stack([made[t] for t in steps], axis=0), h, c
+        i, f, g, o = F.sigmoid(i), F.sigmoid(f), F.tanh(g), F.sigmoid(o)
+        before = h, c
+        c = f * c + i * g
+        h = o * F.tanh(c)
+        found.append(_Step(t, (i, f, g, o), before, (h, c)))
+    return found
+
+
+def _forward(
+    op: Recurrent, x: Any, h0: Any, c0: Any, parameters: Sequence[Any]
+) -> list[tuple[Any, list[_Step]]]:
+    """The inputs and the steps of all layers and directions of an lstm."""
+    found: list[tuple[Any, list[_Step]]] = []
+    for layer in range(op.layers(parameters)):
+        numbers = range(layer * op.directions, (layer + 1) * op.directions)
+        for k in numbers:
+            own = parameters[4 * k : 4 * k + 4]
+            found.append((x, _lstm_steps(x, _one(h0, k), _one(c0, k), own, k > numbers[0])))
+        x = _outputs([found[k][1] for k in numbers])
+    return found
+
+
+def _outputs(directions: Sequence[Sequence[_Step]]) -> Any:
+    """A layer's y: the directions' beside each other."""
+    made = [_in_time(steps, (step.after[0] for step in steps)) for steps in directions]
+    return F.concat(made, axis=-1) if len(made) > 1 else made[0]
+
+
+def _in_time(steps: Sequence[_Step], values: Iterable[Any]) -> Any:
+    """[t, ...] of one value for each step."""
+    placed = {step.t: value for step, value in zip(steps, values, strict=True)}
+    return F.stack([placed[t] for t in range(len(steps))], axis=0)
+
+
+def _lstm_layer_gradient(
+    x: Any, steps: Sequence[_Step], parameters: Sequence[Any], dy: Any, dh: Any, dc: Any
+) -> tuple[Any, Any, Any, list[Any]]:
+    """dx, dh0, dc0 and the parameters' gradients of one direction of one layer, step by step back."""
+    w_ih, w_hh, *_ = parameters
+    slopes = []
+    for step in reversed(steps):
+        (i, f, g, o), top = step.gates, F.tanh(step.after[1])
+        dh = dh + _one(dy, step.t)
+        dc = dc + dh * o * (1 - top * top)
+        parts = (
+            dc * g * i * (1 - i),
+            dc * step.before[1] * f * (1 - f),
+            dc * i * (1 - g * g),
+            dh * top * o * (1 - o),
+        )
+        slopes.append(F.concat(parts, axis=-1))
+        dh, dc = F.matmul(slopes[-1], w_hh), dc * f
+    every = _in_time(steps, reversed(slopes))
+    rows, before = (_rows(v) for v in (every, _in_time(steps, (step.before[0] for step in steps))))
+    along = F.matrix_transpose(rows)
+    bias = F.sum(rows, axis=0)
+    return F.matmul(every, w_ih), dh, dc, [F.matmul(along, _rows(x)), F.matmul(along, before), bias, bias]
+
+
+def _rows(x: Any) -> Any:
+    """[t, n, k] as [t * n, k]."""
+    return F.reshape(x, shape=(x.shape[0] * x.shape[1], x.shape[2]))
 
 
 @op
 class LstmGradient(Recurrent):
-    """The gradients of an lstm's inputs: x, h0, c0, then the parameters. All is float32; has no gradient itself."""
+    """The gradients of an lstm's inputs: x, h0, c0, then the parameters. All is float32."""
 
     public: ClassVar[bool] = False
     outputs = ("*gradient",)
@@ -308,6 +416,39 @@ class LstmGradient(Recurrent):
         last = len(inputs)
         order = (0, 1, 2, *range(10, last), *range(3, 10), *range(last, last + 3 + parameters))
         yield Native(make, order=order, contiguous=tuple(range(last)))
+
+    def decompose(
+        self,
+        x: Any,
+        h0: Any,
+        c0: Any,
+        y: Any,
+        hn: Any,
+        cn: Any,
+        workspace: Any,
+        dy: Any,
+        dhn: Any,
+        dcn: Any,
+        *parameters: Any,
+    ) -> Any:
+        """All computed again from the inputs, so that the gradient of this goes to them."""
+        forward = _forward(self, x, h0, c0, parameters)
+        slopes: dict[int, tuple[Any, ...]] = {}
+        for layer in reversed(range(self.layers(parameters))):
+            size = h0.shape[-1]
+            total: Any = None
+            for direction in range(self.directions):
+                k = layer * self.directions + direction
+                items = (*((0, n, 1) for n in dy.shape[:2]), (direction * size, size, 1))
+                own = F.basic_index(dy, items=items) if self.bidirectional else dy
+                slopes[k] = _lstm_layer_gradient(
+                    *forward[k], parameters[4 * k : 4 * k + 4], own, _one(dhn, k), _one(dcn, k)
+                )
+                total = slopes[k][0] if total is None else total + slopes[k][0]
+            dy = total
+        each = [slopes[k] for k in range(len(slopes))]
+        dh0, dc0 = (F.stack([found[number] for found in each], axis=0) for number in (1, 2))
+        return dy, dh0, dc0, *(slope for found in each for slope in found[3])
 
 
 class _Values:
@@ -344,11 +485,11 @@ class _Arrays:
 
     linear = staticmethod(lambda x, weight, bias: x @ weight.T + bias)
     sigmoid = staticmethod(_sigmoid)
-    tanh = staticmethod(np.tanh)
+    tanh = staticmethod(lambda x: np.tanh(x))
     relu = staticmethod(lambda x: np.maximum(x, 0))
     parts = staticmethod(lambda x, count: np.split(x, count, axis=-1))
     one = staticmethod(lambda x, k: x[k])
-    stack = staticmethod(np.stack)
+    stack = staticmethod(lambda x: np.stack(x))
     concat = staticmethod(lambda x: np.concatenate(x, axis=-1))
 
 
@@ -419,7 +560,8 @@ class Gru(Simple):
 
     x: float[t, n, c]; h0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both of
     its directions, w_ih [3 h, inputs], w_hh [3 h, h], b_ih [3 h], b_hh [3 h], rows in the order r, z, n. A layer above
-    the first has the outputs below as its inputs, [h * directions]. Returns y [t, n, h * directions], and the last hn.
+    the first has the outputs below as its inputs, [h * directions]. hidden_size, num_layers: h and how many, for
+    symbols, which make the parameters themselves. Returns y [t, n, h * directions], and the last hn.
     Raises ShapeError if shapes do not fit, DTypeError unless all are floats.
     Source: Cho et al. 2014, Learning phrase representations; r after the product is PyTorch's and cuDNN's form.
 
@@ -445,7 +587,8 @@ class Rnn(Simple):
 
     x: float[t, n, c]; h0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both of
     its directions, w_ih [h, inputs], w_hh [h, h], b_ih [h], b_hh [h]; nonlinearity: "tanh" or "relu". A layer above the
-    first has the outputs below as its inputs, [h * directions]. Returns y [t, n, h * directions], and the last hn.
+    first has the outputs below as its inputs, [h * directions]. hidden_size, num_layers: h and how many, for symbols,
+    which make the parameters themselves. Returns y [t, n, h * directions], and the last hn.
     Raises ShapeError if shapes do not fit, DTypeError unless all are floats, ValueError for another nonlinearity.
     Source: Elman 1990, Finding structure in time.
 

@@ -57,6 +57,18 @@ class Reduction(Op):
             dy = F.expand_dims(dy, axis=axes)
         return F.broadcast_like(dy, x)
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        """On rows: PyTorch takes no axes to mean all of them, and some of its functions take but one."""
+        axes = normalize_axes(self.name, self.axis, x.ndim)
+        left = [d for d in range(x.ndim) if d not in axes]
+        rows = x.permute(*left, *axes).flatten(len(left)) if axes else x[..., None]
+        shape = [1 if d in axes else n for d, n in enumerate(x.shape) if self.keepdims or d not in axes]
+        return self.peer_of_rows(torch, rows).reshape(shape)
+
+    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
+        """The same along the last axis."""
+        return getattr(torch, self.name)(rows, dim=-1)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((2, 3, 4), distinct=True))
@@ -105,6 +117,7 @@ class Sum(Reduction):
     tensor([4., 6.], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     dtype: DType | None = None
 
     def result(self, x: TensorType) -> DType:
@@ -184,6 +197,8 @@ class Mean(Reduction):
     3.0
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+
     def infer(self, x: TensorType) -> TensorType:
         self.require_floats(x=x)
         return super().infer(x)
@@ -215,6 +230,9 @@ class Extreme(Reduction):
         axes = normalize_axes(self.name, self.axis, x.ndim)
         return self.spread(dy, x) * mask / F.sum(mask, axis=axes, keepdims=True)
 
+    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
+        return getattr(torch, f"a{self.name}")(rows, dim=-1)
+
 
 @op
 class Max(Extreme):
@@ -229,6 +247,8 @@ class Max(Extreme):
     >>> wf.max(wf.tensor([[1, 5], [7, 2]]), axis=1)
     tensor([5, 7], dtype=int64, device=cpu:0)
     """
+
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.max(reducible(x))
@@ -409,6 +429,9 @@ class Spread(Reduction):
         apart = x - F.mean(x, axis=axes, keepdims=True)
         return F.divide_by_count(apart, x, axis=axes, correction=self.correction)
 
+    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
+        return getattr(torch, self.name)(rows, dim=-1, correction=self.correction)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         for axis, keepdims in ((0, False), (-1, True), ((0, 2), False), (None, False)):
@@ -581,6 +604,9 @@ class VectorNorm(Reduction):
         found = np.linalg.norm(rows, self.ord, axis=-1)
         return np.expand_dims(found, axes) if self.keepdims else found
 
+    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
+        return torch.linalg.vector_norm(rows, self.ord, dim=-1)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield from super().samples()
@@ -637,7 +663,9 @@ class Softmax(Op):
     tensor([0.5, 0.5], dtype=float32, device=cpu:0)
     """
 
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
     family: ClassVar[str] = "reduction"
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     axis: int = -1
     positional = ("axis",)
 
@@ -755,6 +783,11 @@ class Cumulative(Op):
             shape = [1 if d == axis % x.ndim else n for d, n in enumerate(x.shape)]
             found = np.concatenate([np.full(shape, self.start, found.dtype), found], axis=axis)
         return np.flip(found, axis) if self.reverse else found
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        if self.reverse or self.include_initial:
+            return NotImplemented
+        return getattr(torch, f"cum{self.combine}")(x, dim=self.axis or 0)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
-from typing import Any
 
-__all__ = ["function", "get", "is_builtin", "listen", "names", "public_names", "register"]
+from weft.base.typing import Any
+
+__all__ = ["find", "function", "get", "is_builtin", "listen", "names", "public_names", "register"]
 
 _classes: dict[str, type[Any]] = {}
 _functions: dict[str, Any] = {}
@@ -56,11 +57,20 @@ def get(name: str) -> type[Any]:
         ...
     AttributeError: no operator 'no_such_operator'; weft.ops.list() has all names
     """
-    found = _classes.get(name)
+    found = find(name)
     if found is None:
-        module = _index().get(name)
-        if module is None:
-            raise AttributeError(f"no operator {name!r}; weft.ops.list() has all names")
+        raise AttributeError(f"no operator {name!r}; weft.ops.list() has all names")
+    return found
+
+
+def find(name: str) -> type[Any] | None:
+    """The operator's class, None if there is none of that name.
+
+    >>> find("no_such_operator") is None
+    True
+    """
+    found = _classes.get(name)
+    if found is None and (module := _index().get(name)) is not None:
         importlib.import_module(module)
         found = _classes[name]
     return found

@@ -7,14 +7,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from weft.base.record import Record
+from weft.base.typing import Any
 
 __all__ = ["Array", "Sample", "arrays"]
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(Record):
     """How to make one operand: its shape, values from low to high, and a dtype if not every claimed one is meant.
 
     distinct: all values differ by a margin (for maxima and sorting). positive definite and other structure: values.

@@ -108,6 +108,9 @@ class PermuteDims(Permuting):
     def reference(self, x: Any) -> Any:
         return np.transpose(x, self.axes)
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        return torch.permute(x, self.axes)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield Sample(arrays((2, 3, 4)), axes=(2, 0, 1))
@@ -150,6 +153,9 @@ class ExpandDims(Viewing):
 
     def reference(self, x: Any) -> Any:
         return np.expand_dims(x, self.axis)
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return torch.unsqueeze(x, self.axis) if isinstance(self.axis, int) else NotImplemented
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -436,6 +442,9 @@ class MatrixTranspose(Permuting):
 
     def reference(self, x: Any) -> Any:
         return np.swapaxes(x, -1, -2)
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return x.mT
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

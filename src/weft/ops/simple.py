@@ -24,7 +24,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Value, constant
-from weft.ops.op import op
+from weft.ops.op import Input, op
 from weft.ops.pointwise import Pointwise, pointwise_gradients, unbroadcast
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes, promote
@@ -310,13 +310,12 @@ def _make(
     def scalar(self: SimpleOp, *x: Scalar | None) -> Scalar:
         return SimpleOp.scalar(self, *x)
 
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    scalar.__signature__ = inspect.Signature([itself, *inputs])  # type: ignore[attr-defined]
     content = {
         "__module__": function.__module__,
         "__doc__": inspect.getdoc(function),
         "__annotations__": annotations,
         "name": name,
+        "inputs": tuple(inputs),
         "function": staticmethod(function),
         "scalar": scalar,
         "shape_rule": None if shape is None else staticmethod(shape),
@@ -336,9 +335,9 @@ def _make(
 
 def _parameters(
     name: str, function: Callable[..., Any]
-) -> tuple[list[inspect.Parameter], dict[str, str], dict[str, Any]]:
+) -> tuple[list[Input], dict[str, str], dict[str, Any]]:
     """A function's inputs, and its attributes' annotations and defaults as the class of an operator has them."""
-    inputs: list[inspect.Parameter] = []
+    inputs: list[Input] = []
     annotations: dict[str, str] = {}
     defaults: dict[str, Any] = {}
     for p in inspect.signature(function).parameters.values():
@@ -349,7 +348,7 @@ def _parameters(
                 raise TypeError(
                     f"{name}: {p.name} has a default; attributes come after *, as in f(x, *, {p})"
                 )
-            inputs.append(p.replace(annotation=p.empty))
+            inputs.append(Input(p.name, p.default is None, False))
             continue
         if hasattr(SimpleOp, p.name):
             raise TypeError(

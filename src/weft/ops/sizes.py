@@ -11,9 +11,9 @@ raises NeedsSizes without noticing, by comparing or converting one; the planner 
 
 from __future__ import annotations
 
-from typing import Any
+from weft.base.typing import Any
 
-__all__ = ["NeedsSizes", "Size", "input_size", "input_stride"]
+__all__ = ["NeedsSizes", "Size", "input_size", "input_stride", "unknown_size"]
 
 
 class NeedsSizes(Exception):  # not a failure: the planner's way to the exact sizes
@@ -25,7 +25,7 @@ class Size:
 
     __slots__ = ("args", "op")
 
-    op: str  # "dim" (from the last), "stride" (array, dimension), "add", "sub", "mul", "div" (floor)
+    op: str  # "dim" (from the last), "stride" (array, dimension), "unknown", "add", "sub", "mul", "div" (floor)
     args: tuple[Any, ...]
     _known: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
 
@@ -87,6 +87,8 @@ class Size:
             return f"n{self.args[0]}"
         if self.op == "stride":
             return f"s{self.args[0]}_{self.args[1]}"
+        if self.op == "unknown":
+            return "?"
         sign = {"add": "+", "sub": "-", "mul": "*", "div": "//"}[self.op]
         return f"({self.args[0]} {sign} {self.args[1]})"
 
@@ -102,6 +104,15 @@ def input_size(dimension: int) -> Size:
     n1
     """
     return Size("dim", dimension)
+
+
+def unknown_size(operand: int, dimension: int) -> Size:
+    """A size of which nothing is known, not even that it is not 1; for symbols.
+
+    >>> unknown_size(0, 1)
+    ?
+    """
+    return Size("unknown", operand, dimension)
 
 
 def input_stride(array: int, dimension: int) -> Size:

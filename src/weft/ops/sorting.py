@@ -90,6 +90,9 @@ class Sort(Sorting):
         order = order_reference(x, self.axis, self.descending)
         return np.take_along_axis(x, order, self.axis), order
 
+    def peer(self, torch: Any, x: Any) -> Any:
+        return torch.sort(x, dim=self.axis, descending=self.descending).values
+
 
 @op
 class Argsort(Sorting):
@@ -162,6 +165,12 @@ class Topk(Op):
             order = order_reference(x, self.axis, self.largest)
         order = np.take(order, np.arange(self.k), axis=self.axis)
         return np.take_along_axis(x, order, self.axis), order
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        """For floats, which differ in samples: PyTorch gives equal elements in any order."""
+        if not x.is_floating_point():
+            return NotImplemented
+        return torch.topk(x, self.k, self.axis, self.largest, self.sorted)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

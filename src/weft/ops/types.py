@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
+from weft.base.typing import Any
 from weft.ops.sizes import Size
 
 __all__ = ["TensorType", "broadcast_shapes", "normalize_axes", "promote"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from weft import _core
+from weft.base.record import Record
+from weft.base.typing import Any
 from weft.expr import scalar as e
 from weft.expr.functions import expand
 from weft.expr.kernel import Fold, Kernel, Once, Operand, Reduction, Scan, Store, parts
 
-__all__ = ["OUTPUTS", "loop_kernel", "with_parts"]
+__all__ = ["OUTPUTS", "LoopCode", "with_parts"]
 
 Scalar = e.Scalar
 OUTPUTS = 1000  # load(OUTPUTS + j) is output j, while it is not known how many inputs come before it
@@ -30,44 +31,72 @@ def with_parts(
 _kernels: dict[Any, Any] = {}
 
 
-def loop_kernel(
-    name: str,
-    rank: int,
-    dtypes: Sequence[str],
-    stages: Sequence[Any],
-    inputs: int,
-    row_axes: int,
-    ordered: bool,
-) -> Any:
-    """The native Loop of these stages; equal ones are one object, and share their compiled code.
+class LoopCode(Record):
+    """A loop's code, before it is known what pattern its operands lie in.
 
-    Stores in the stages count outputs from 0. row_axes: bit d is dimension d, counted from the last.
+    dtypes: of inputs, then outputs. Stores in the stages count outputs from 0. row_axes: bit d is dimension d, counted
+    from the last. rank: of the positions, which counts only where code asks for them.
     """
-    fixed = any(node.op == "index" for stage in stages for p in parts(stage) for node in e.walk(p.value))
-    key = (rank if fixed else 0, tuple(dtypes), tuple(map(_stage_key, stages)), inputs, row_axes, ordered)
-    found = _kernels.get(key)
-    if found is None:
-        prepared = [_prepared(stage, inputs, rank, row_axes if fixed else 0) for stage in stages]
-        compile_ = _Compile(name, tuple(dtypes), tuple(prepared))
-        split = None if fixed or ordered else _split(name, dtypes, stages, inputs)
-        found = _core.make_loop(len(dtypes), inputs, row_axes, fixed, ordered, compile_, split)
-        if len(_kernels) > 8192:
-            _kernels.clear()
-        _kernels[key] = found
-    return found
+
+    name: str
+    rank: int
+    dtypes: tuple[str, ...]
+    stages: tuple[Any, ...]
+    inputs: int
+    row_axes: int
+    ordered: bool
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the dimensions keep their number and order: code asks for positions."""
+        return any(
+            node.op == "index" for stage in self.stages for p in parts(stage) for node in e.walk(p.value)
+        )
+
+    def native(self) -> Any:
+        """The native Loop; equal codes have one, and so share their machine code."""
+        fixed = self.fixed
+        stages = tuple(map(_stage_key, self.stages))
+        key = (self.rank if fixed else 0, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
+        found = _kernels.get(key)
+        if found is None:
+            split = None if fixed or self.ordered else _split(self)
+            found = _core.make_loop(
+                len(self.dtypes), self.inputs, self.row_axes, fixed, self.ordered, self.compile, split
+            )
+            if len(_kernels) > 8192:
+                _kernels.clear()
+            _kernels[key] = found
+        return found
+
+    def kernel(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> Kernel:
+        """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
+        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
+        operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
+        row_axes = self.row_axes if self.fixed else 0
+        stages = tuple(_prepared(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
+        name = _identifier(self.name)
+        return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None)
+
+    def compile(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> tuple[int, Any]:
+        """The address of the code for one pattern, and its owner: what the native core asks for a new one."""
+        from weft.expr.compiler import compile_kernel
+
+        made = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner))
+        return made.address, made
 
 
 _IDENTITY = {"sum": 0, "prod": 1}
 """What must be the start of a reduction that is begun more than once; of others, any."""
 
 
-def _split(name: str, dtypes: Sequence[str], stages: Sequence[Any], inputs: int) -> Any:
+def _split(code: LoopCode) -> Any:
     """The two Loops that fold one long row in pieces, and the types of what a piece comes to; None if it cannot be.
 
     For one Fold, and results that are stored once and need nothing else of the row.
     """
-    match stages:
-        case [Fold(reductions=reductions), Once(stores=stores)]:
+    match code.stages:
+        case (Fold(reductions=reductions), Once(stores=stores)):
             pass
         case _:
             return None
@@ -87,9 +116,10 @@ def _split(name: str, dtypes: Sequence[str], stages: Sequence[Any], inputs: int)
             for j, (r, t) in enumerate(zip(reductions, found, strict=True))
         )
     )
-    part = loop_kernel(name, 1, [*dtypes[:inputs], *found], [stages[0], kept], inputs, 1, True)
-    join = loop_kernel(name, 1, [*found, *dtypes[inputs:]], [again, stages[1]], len(found), 1, True)
-    return part, join, found
+    given, made = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
+    part = LoopCode(code.name, 1, (*given, *found), (code.stages[0], kept), code.inputs, 1, True)
+    join = LoopCode(code.name, 1, (*found, *made), (again, code.stages[1]), len(found), 1, True)
+    return part.native(), join.native(), found
 
 
 def _stage_key(stage: Any) -> Any:
@@ -138,24 +168,6 @@ def _prepared(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:
         lambda r: Reduction(r.number, r.op, finished(r.value), r.start),
         lambda s: Store(inputs + s.operand, finished(s.value), s.add),
     )
-
-
-class _Compile:
-    """Makes a Loop's code for one pattern: what the native core calls when it meets a new one."""
-
-    def __init__(self, name: str, dtypes: tuple[str, ...], stages: tuple[Any, ...]) -> None:
-        self.name, self.dtypes, self.stages = name, dtypes, stages
-
-    def __call__(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> tuple[int, Any]:
-        from weft.expr.compiler import compile_kernel
-
-        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
-        operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
-        kernel = Kernel(
-            _identifier(self.name), rank, operands, self.stages, row_rank, lanes, tile if tile >= 0 else None
-        )
-        made = compile_kernel(kernel)
-        return made.address, made
 
 
 def _identifier(name: str) -> str:

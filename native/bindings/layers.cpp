@@ -1,0 +1,51 @@
+#include "bindings/layers.h"
+
+namespace weft {
+
+constinit thread_local Layers layers_here;
+
+nb::object emit_to_layers(nb::handle op, nb::handle args) {
+  const nb::object layers = nb::borrow(layers_here.first);
+  const nb::handle emit = PyTuple_GetItem(layers.ptr(), 0);
+  PyObject* below = PyTuple_GetItem(layers.ptr(), 1);
+  const WithLayers next({below == Py_None ? nullptr : below, layers_here.capture});
+  nb::object made = emit(op, args);
+  if (made.is_none())
+    throw nb::type_error(
+        (to_utf8(nb::str(emit.attr("__qualname__"))) + ": gave None for " + to_utf8(nb::repr(op))).c_str());
+  return made;
+}
+
+void bind_layers(nb::module_& m) {
+  // This thread's layers: (emit, those below), or None.
+  m.def("layers", [] { return nb::borrow(layers_here.first ? layers_here.first : Py_None); });
+  m.def(
+      "set_layers",
+      [](nb::object layers) {
+        PyObject* before = layers_here.first;
+        layers_here.first = layers.is_none() ? nullptr : layers.release().ptr();
+        Py_XDECREF(before);
+      },
+      nb::arg("layers").none());
+  // What writes down a body of control flow on this thread, or None.
+  m.def("capture", [] { return nb::borrow(layers_here.capture ? layers_here.capture : Py_None); });
+  m.def(
+      "set_capture",
+      [](nb::object capture) {
+        PyObject* before = layers_here.capture;
+        layers_here.capture = capture.is_none() ? nullptr : capture.release().ptr();
+        Py_XDECREF(before);
+      },
+      nb::arg("capture").none());
+  // function(*args) below all layers.
+  m.def(
+      "below_layers",
+      [](nb::handle function, nb::args args) {
+        const BelowLayers below;
+        return function(*args);
+      },
+      nb::sig(
+          "def below_layers(function: collections.abc.Callable[..., object], *args: object) -> typing.Any"));
+}
+
+}  // namespace weft

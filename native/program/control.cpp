@@ -1,0 +1,368 @@
+#include "program/control.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace weft {
+namespace {
+
+constexpr size_t kAlign = 64;
+size_t aligned(size_t bytes) noexcept { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+int64_t elements(const View& x) noexcept {
+  int64_t size = 1;
+  for (int d = 0; d < x.ndim; ++d) size *= x.shape[d];
+  return size;
+}
+size_t bytes_of(const View& x) noexcept { return static_cast<size_t>(elements(x)) * size_of(x.dtype); }
+bool same_geometry(const View& a, const View& b) noexcept {
+  bool same = a.dtype == b.dtype && a.ndim == b.ndim;
+  for (int d = 0; same && d < a.ndim; ++d)
+    same = a.shape[d] == b.shape[d] && (a.shape[d] == 1 || a.strides[d] == b.strides[d]);
+  return same;
+}
+View at(const View& x, char* data) noexcept { return {data, x.dtype, x.ndim, x.shape, x.strides}; }
+// x[p]
+View slice(const View& x, int64_t p) noexcept {
+  return {x.data + p * x.strides[0] * static_cast<int64_t>(size_of(x.dtype)), x.dtype, x.ndim - 1,
+          x.shape + 1, x.strides + 1};
+}
+void clear(const View& x) {
+  Scalar zero{Scalar::Kind::integer, {}};
+  zero.integer = 0;
+  fill(x, zero);
+}
+
+// A program of exact sizes, run on memory that somebody else owns.
+class Inner {
+ public:
+  explicit Inner(Ref<const Program> program);
+
+  // What a run works with; made once for many.
+  struct Frame {
+    std::vector<View> views, operands;
+  };
+
+  bool wide() const noexcept { return program_->wide; }
+  // inputs: with their geometry; data need not be there.
+  size_t scratch_bytes(const View* inputs) const;
+  // Outputs are written as their views say, whatever the program would choose. scratch: scratch_bytes().
+  void run(Frame& frame, const View* inputs, const View* outputs, char* scratch) const;
+
+ private:
+  void place(Frame& frame, const View* inputs, const View* outputs, char* scratch) const;
+  const View* gather(Frame& frame, const Program::Step& step) const;
+  bool is_memory(int value) const noexcept {
+    return value >= inputs_ &&
+           program_->values[static_cast<size_t>(value - inputs_)].kind == Program::Value::Kind::output;
+  }
+
+  Ref<const Program> program_;
+  int inputs_;
+  std::vector<uint64_t> slots_;
+  std::vector<std::vector<int64_t>> sizes_, strides_;  // of the values behind the inputs
+  std::vector<int64_t> offsets_;                       // of views in elements, else in bytes of scratch
+  size_t owned_ = 0;                                   // bytes of temporaries and outputs
+  size_t operands_ = 0;                                // of the step that has most
+};
+
+Inner::Inner(Ref<const Program> program)
+    : program_(std::move(program)), inputs_(static_cast<int>(program_->uses.size())) {
+  const Program& p = *program_;
+  if (!p.loads.empty() || !p.randoms.empty() ||
+      std::ranges::any_of(p.outputs, [](const Program::Output& o) { return o.writes >= 0; }))
+    throw std::logic_error(p.name + ": cannot run inside of another program");
+  std::vector<int64_t> registers(static_cast<size_t>(p.registers) + 1);
+  p.compute_registers({}, registers.data());
+  const auto get = [&](int reg) { return registers[static_cast<size_t>(reg)]; };
+  for (const Program::Slot& slot : p.slots) {
+    Scalar value{Scalar::Kind::integer, {}};
+    if (slot.from == Program::Slot::From::constant)
+      value = {.kind = Scalar::Kind::real, .real = slot.value};
+    else if (slot.from == Program::Slot::From::reg)
+      value.integer = get(slot.index);
+    else
+      throw std::logic_error(p.name + ": numbers of a call cannot reach a program inside of another one");
+    slots_.push_back(0);
+    store(reinterpret_cast<char*>(&slots_.back()), slot.dtype, value);
+  }
+  owned_ = p.arena_bytes < 0 ? 0 : aligned(static_cast<size_t>(get(p.arena_bytes)));
+  for (const Program::Value& value : p.values) {
+    auto& sizes = sizes_.emplace_back();
+    auto& strides = strides_.emplace_back();
+    for (const int reg : value.sizes) sizes.push_back(get(reg));
+    for (const int reg : value.strides) strides.push_back(get(reg));
+    if (strides.size() != sizes.size()) {  // as it likes
+      strides.resize(sizes.size());
+      row_major(sizes, strides.data());
+    }
+    if (value.kind == Program::Value::Kind::output) {
+      offsets_.push_back(static_cast<int64_t>(owned_));
+      owned_ += aligned(
+          bytes_of({nullptr, value.dtype, static_cast<int>(sizes.size()), sizes.data(), strides.data()}));
+    } else {
+      offsets_.push_back(get(value.offset));
+    }
+  }
+  for (const Program::Step& step : p.steps) operands_ = std::max(operands_, step.operands.size());
+}
+
+// Puts all values in their places. An output that is memory of its own is made where it is wanted, if it may
+// lie so; without outputs, nothing but geometry matters.
+void Inner::place(Frame& frame, const View* inputs, const View* outputs, char* scratch) const {
+  auto& views = frame.views;
+  views.assign(inputs, inputs + inputs_);
+  const auto& values = program_->values;
+  for (size_t i = 0; i < values.size(); ++i)
+    views.push_back({values[i].kind == Program::Value::Kind::view ? nullptr : scratch + offsets_[i],
+                     values[i].dtype, static_cast<int>(sizes_[i].size()), sizes_[i].data(),
+                     strides_[i].data()});
+  for (size_t j = 0; outputs && j < program_->outputs.size(); ++j) {
+    const int number = program_->outputs[j].value;
+    View& made = views[static_cast<size_t>(number)];
+    if (is_memory(number) && same_geometry(made, outputs[j])) made.data = outputs[j].data;
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i].kind != Program::Value::Kind::view) continue;
+    const View& base = views[static_cast<size_t>(values[i].base)];
+    views[static_cast<size_t>(inputs_) + i].data =
+        base.data + offsets_[i] * static_cast<int64_t>(size_of(base.dtype));
+  }
+}
+
+const View* Inner::gather(Frame& frame, const Program::Step& step) const {
+  frame.operands.resize(operands_);
+  for (size_t k = 0; k < step.operands.size(); ++k)
+    frame.operands[k] = frame.views[static_cast<size_t>(step.operands[k])];
+  return frame.operands.data();
+}
+
+size_t Inner::scratch_bytes(const View* inputs) const {
+  Frame frame;
+  place(frame, inputs, nullptr, nullptr);
+  size_t most = 0;
+  for (const Program::Step& step : program_->steps)
+    most = std::max(most, step.kernel->scratch_bytes(gather(frame, step)));
+  return owned_ + aligned(most);
+}
+
+void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scratch) const {
+  const Program& p = *program_;
+  place(frame, inputs, outputs, scratch);
+  for (const Program::Step& step : p.steps)
+    step.kernel->run({gather(frame, step), slots_.data() + step.first_slot, scratch + owned_});
+  for (size_t j = 0; j < p.outputs.size(); ++j) {
+    const View& made = frame.views[static_cast<size_t>(p.outputs[j].value)];
+    if (made.data != outputs[j].data) copy(outputs[j], made);
+  }
+  Program::kernels.fetch_add(p.steps.size(), std::memory_order_relaxed);
+}
+
+// Where each run of a body finds the states: slices of a stack, or two buffers in turn.
+class States {
+ public:
+  // first: geometry of one state; stacks: null data where it is not saved.
+  States(const View* first, std::vector<View> stacks, char* scratch)
+      : first_(first), stacks_(std::move(stacks)) {
+    for (size_t k = 0; k < stacks_.size(); ++k) {
+      buffers_.push_back(scratch);
+      scratch += 2 * aligned(bytes_of(first[k]));
+    }
+  }
+  static size_t bytes(const View* first, size_t count) noexcept {
+    size_t sum = 0;
+    for (size_t k = 0; k < count; ++k) sum += 2 * aligned(bytes_of(first[k]));
+    return sum;
+  }
+  // What run `t` reads, which has the place `p` in the stacks; p < 0: in no stack.
+  View in(size_t k, int64_t t, int64_t p) const noexcept {
+    if (p >= 0 && stacks_[k].data) return slice(stacks_[k], p);
+    return at(first_[k], buffers_[k] + (t % 2 ? aligned(bytes_of(first_[k])) : 0));
+  }
+
+ private:
+  const View* const first_;
+  const std::vector<View> stacks_;
+  std::vector<char*> buffers_;
+};
+
+// The geometries of row-major arrays like some others.
+class RowMajor {
+ public:
+  RowMajor(const View* like, size_t count) {
+    strides_.resize(count * kMaxDims);
+    for (size_t k = 0; k < count; ++k) {
+      int64_t* strides = strides_.data() + k * kMaxDims;
+      row_major({like[k].shape, static_cast<size_t>(like[k].ndim)}, strides);
+      views_.push_back({nullptr, like[k].dtype, like[k].ndim, like[k].shape, strides});
+    }
+  }
+  const View* get() const noexcept { return views_.data(); }
+
+ private:
+  std::vector<int64_t> strides_;
+  std::vector<View> views_;
+};
+
+// The stacks of saved states among outputs, null where a state is not saved.
+std::vector<View> stacks_of(const std::vector<bool>& saved, const View* given) {
+  std::vector<View> stacks;
+  for (const bool is : saved) stacks.push_back(is ? *given++ : View{});
+  return stacks;
+}
+
+class Foreach final : public Kernel {
+ public:
+  Foreach(Ref<const Program> body, ForeachForm form) : body_(std::move(body)), form_(std::move(form)) {}
+
+  bool wide() const override { return body_.wide(); }
+
+  size_t scratch_bytes(const View* operands) const override {
+    const RowMajor states(first_states(operands), count(form_.states));
+    std::vector<View> all;
+    gather(all, operands, 0, states.get());
+    return States::bytes(states.get(), count(form_.states)) + body_.scratch_bytes(all.data());
+  }
+
+  void run(const Call& call) const override {
+    const View* first = first_states(call.operands);
+    const View* finals = first + form_.states + form_.rest;
+    const View* items = finals + form_.states;
+    const View* stacks = items + form_.items;
+    const RowMajor shapes(first, count(form_.states));
+    const States states(shapes.get(), stacks_of(form_.saved, stacks), call.scratch);
+    char* scratch = call.scratch + States::bytes(shapes.get(), count(form_.states));
+    const int64_t length = sequences(call.operands)[0].shape[0];
+    int64_t steps = length;
+    if (form_.counted) steps = std::min(length, *reinterpret_cast<const int64_t*>(call.operands[0].data));
+    const auto place = [&](int64_t t) { return form_.reverse ? steps - 1 - t : t; };
+    for (size_t k = 0; k < count(form_.states); ++k)
+      copy(steps ? states.in(k, 0, place(0)) : finals[k], first[k]);
+    Inner::Frame frame;
+    std::vector<View> all, made(count(form_.states + form_.items)), now(count(form_.states));
+    for (int64_t t = 0; t < steps; ++t) {
+      for (size_t k = 0; k < now.size(); ++k) {
+        now[k] = states.in(k, t, place(t));
+        made[k] = t + 1 == steps ? finals[k] : states.in(k, t + 1, place(t + 1));
+      }
+      for (size_t m = 0; m < count(form_.items); ++m) made[now.size() + m] = slice(items[m], place(t));
+      gather(all, call.operands, place(t), now.data());
+      body_.run(frame, all.data(), made.data(), scratch);
+    }
+    const auto stacked = count(form_.items) + static_cast<size_t>(std::ranges::count(form_.saved, true));
+    for (int64_t p = steps; p < length; ++p)
+      for (size_t m = 0; m < stacked; ++m) clear(slice(items[m], p));
+  }
+
+ private:
+  static size_t count(int n) noexcept { return static_cast<size_t>(n); }
+  const View* sequences(const View* operands) const noexcept { return operands + form_.counted; }
+  const View* first_states(const View* operands) const noexcept {
+    return sequences(operands) + form_.sequences;
+  }
+  // What the body reads at place p.
+  void gather(std::vector<View>& all, const View* operands, int64_t p, const View* states) const {
+    all.clear();
+    for (int s = 0; s < form_.sequences; ++s) all.push_back(slice(sequences(operands)[s], p));
+    all.insert(all.end(), states, states + form_.states);
+    const View* rest = first_states(operands) + form_.states;
+    all.insert(all.end(), rest, rest + form_.rest);
+  }
+
+  const Inner body_;
+  const ForeachForm form_;
+};
+
+class While final : public Kernel {
+ public:
+  While(Ref<const Program> condition, Ref<const Program> body, WhileForm form)
+      : condition_(std::move(condition)), body_(std::move(body)), form_(std::move(form)) {}
+
+  bool wide() const override { return true; }  // nobody knows how long it takes
+
+  size_t scratch_bytes(const View* operands) const override {
+    const RowMajor states(operands, count(form_.states));
+    std::vector<View> all;
+    gather(all, operands, states.get());
+    return States::bytes(states.get(), count(form_.states)) + kAlign +
+           std::max(condition_.scratch_bytes(all.data()), body_.scratch_bytes(all.data()));
+  }
+
+  void run(const Call& call) const override {
+    const View* finals = call.operands + form_.states + form_.rest;
+    const View* stacks = finals + form_.states + form_.counted;
+    const RowMajor shapes(call.operands, count(form_.states));
+    const States states(shapes.get(), stacks_of(form_.saved, stacks), call.scratch);
+    char* flag = call.scratch + States::bytes(shapes.get(), count(form_.states));
+    char* scratch = flag + kAlign;
+    const View holds{flag, DType::bool_, 0, nullptr, nullptr};
+    const auto place = [&](int64_t t) { return t < form_.limit ? t : -1; };
+    for (size_t k = 0; k < count(form_.states); ++k) copy(states.in(k, 0, place(0)), call.operands[k]);
+    Inner::Frame holding, frame;
+    std::vector<View> all, now(count(form_.states)), made(count(form_.states));
+    int64_t t = 0;
+    for (;; ++t) {
+      for (size_t k = 0; k < now.size(); ++k) now[k] = states.in(k, t, place(t));
+      if (t == form_.limit) break;
+      gather(all, call.operands, now.data());
+      condition_.run(holding, all.data(), &holds, scratch);
+      if (!*flag) break;
+      for (size_t k = 0; k < now.size(); ++k) made[k] = states.in(k, t + 1, place(t + 1));
+      body_.run(frame, all.data(), made.data(), scratch);
+    }
+    for (size_t k = 0; k < now.size(); ++k) copy(finals[k], now[k]);
+    if (form_.counted) *reinterpret_cast<int64_t*>(finals[form_.states].data) = t;
+    const auto stacked = static_cast<size_t>(std::ranges::count(form_.saved, true));
+    for (int64_t p = t; p < form_.limit; ++p)
+      for (size_t m = 0; m < stacked; ++m) clear(slice(stacks[m], p));
+  }
+
+ private:
+  static size_t count(int n) noexcept { return static_cast<size_t>(n); }
+  void gather(std::vector<View>& all, const View* operands, const View* states) const {
+    all.assign(states, states + form_.states);
+    const View* rest = operands + form_.states;
+    all.insert(all.end(), rest, rest + form_.rest);
+  }
+
+  const Inner condition_, body_;
+  const WhileForm form_;
+};
+
+class Cond final : public Kernel {
+ public:
+  Cond(Ref<const Program> then, Ref<const Program> otherwise, int inputs)
+      : then_(std::move(then)), otherwise_(std::move(otherwise)), inputs_(inputs) {}
+
+  bool wide() const override { return then_.wide() || otherwise_.wide(); }
+
+  size_t scratch_bytes(const View* operands) const override {
+    return std::max(then_.scratch_bytes(operands + 1), otherwise_.scratch_bytes(operands + 1));
+  }
+
+  void run(const Call& call) const override {
+    const Inner& chosen = *call.operands[0].data ? then_ : otherwise_;
+    Inner::Frame frame;
+    chosen.run(frame, call.operands + 1, call.operands + 1 + inputs_, call.scratch);
+  }
+
+ private:
+  const Inner then_, otherwise_;
+  const int inputs_;
+};
+
+}  // namespace
+
+Ref<Kernel> make_foreach(Ref<const Program> body, ForeachForm form) {
+  return Ref<Kernel>(new Foreach(std::move(body), std::move(form)));
+}
+
+Ref<Kernel> make_while(Ref<const Program> condition, Ref<const Program> body, WhileForm form) {
+  return Ref<Kernel>(new While(std::move(condition), std::move(body), std::move(form)));
+}
+
+Ref<Kernel> make_cond(Ref<const Program> then, Ref<const Program> otherwise, int inputs) {
+  return Ref<Kernel>(new Cond(std::move(then), std::move(otherwise), inputs));
+}
+
+}  // namespace weft

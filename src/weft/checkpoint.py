@@ -1,0 +1,144 @@
+"""A whole training state in one file: model, optimizer, schedule, loader, random numbers, and values of one's own.
+
+The file is a safetensors file, written as weft.save does, so that whatever goes wrong the path holds a whole state.
+What is not a tensor lies in it as JSON. Nothing in a file is executed.
+
+>>> import tempfile
+>>> import weft as wf, weft.module as M, weft.optimizer as optim
+>>> net = M.Linear(2, 1)
+>>> opt = optim.Adam(net.parameters())
+>>> with tempfile.TemporaryDirectory() as folder:
+...     wf.checkpoint.save(f"{folder}/run.safetensors", {"step": 7}, model=net, optimizer=opt)
+...     wf.checkpoint.load(f"{folder}/run.safetensors", model=net, optimizer=opt)
+{'step': 7}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from weft import random
+from weft.imperative.serialization import FileFormatError, load_metadata
+from weft.imperative.serialization import load as load_tensors
+from weft.imperative.serialization import save as save_tensors
+from weft.imperative.tensor import Tensor
+
+__all__ = ["Stateful", "load", "save"]
+
+FORMAT = "weft.checkpoint"  # the key of the metadata, which holds the version
+VERSION = 1
+REFERENCE = "tensor:"  # the only key of an object that stands for a tensor; its value is the tensor's name
+
+
+class Stateful(Protocol):
+    """What can be a part of a training state; check_state_dict(state) is called before anything is loaded, if there.
+
+    State is made of tensors, None, bools, numbers and text, and of lists and dictionaries with text as keys.
+
+    >>> class Best:
+    ...     value = 0.0
+    ...     def state_dict(self):
+    ...         return {"value": self.value}
+    ...     def load_state_dict(self, state):
+    ...         self.value = state["value"]
+    """
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+    def load_state_dict(self, state: Any) -> Any: ...
+
+
+def save(path: str | os.PathLike[str], values: Mapping[str, Any] | None = None, /, **parts: Stateful) -> None:
+    """Write the states of all parts, the state of weft.random, and values, into one file, which replaces path at once.
+
+    Waits for all tensors in it. values: what else is to be found again, such as {"step": 7}, of the kinds that states
+    are made of; tuples come back as lists. Raises TypeError for anything else, and what weft.save raises.
+    """
+    states = {name: part.state_dict() for name, part in parts.items()}
+    whole = {"parts": states, "values": dict(values or {}), "random": random.get_state()}
+    tensors: dict[str, Tensor] = {}
+    seen: dict[int, str] = {}
+    text = json.dumps({key: _plain(each, key, tensors, seen) for key, each in whole.items()})
+    save_tensors(path, tensors, {FORMAT: str(VERSION), "state": text})
+
+
+def load(path: str | os.PathLike[str], /, *, random_state: bool = True, **parts: Stateful) -> dict[str, Any]:
+    """Bring parts to the states in a file, and weft.random's streams with random_state; returns the values.
+
+    The parts must be those of the file, by name. All that can be checked is checked before the first one is changed.
+    Raises ValueError if the names differ or a state does not fit its part, FileFormatError if the file is no
+    checkpoint, and what weft.load raises.
+    """
+    where = f"checkpoint: {os.fsdecode(path)!r}"
+    whole = _read(path, where)
+    states = whole["parts"]
+    if states.keys() != parts.keys():
+        raise ValueError(f"{where}: has the parts {_listed(states)}; given were {_listed(parts)}")
+    for name, part in parts.items():
+        if hasattr(part, "check_state_dict"):
+            part.check_state_dict(states[name])
+    before = random.get_state()
+    if random_state:
+        random.set_state(whole["random"])
+    try:
+        # Those that cannot be checked come first: if one raises, nothing else has changed.
+        for name, part in sorted(parts.items(), key=lambda each: hasattr(each[1], "check_state_dict")):
+            part.load_state_dict(states[name])
+    except BaseException:
+        random.set_state(before)
+        raise
+    values: dict[str, Any] = whole["values"]
+    return values
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _read(path: str | os.PathLike[str], where: str) -> dict[str, Any]:
+    metadata = load_metadata(path)
+    if metadata.get(FORMAT) != str(VERSION) or "state" not in metadata:
+        raise FileFormatError(f"{where}: is no checkpoint of version {VERSION}")
+    tensors = load_tensors(path)
+
+    def found(pairs: dict[str, Any]) -> Any:
+        if pairs.keys() != {REFERENCE}:
+            return pairs
+        name = pairs[REFERENCE]
+        if not isinstance(name, str) or name not in tensors:
+            raise FileFormatError(f"{where}: has no tensor {name!r}")
+        return tensors[name]
+
+    try:
+        whole = json.loads(metadata["state"], object_hook=found)
+    except FileFormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{where}: the state is no JSON: {error}") from None
+    if not isinstance(whole, dict) or any(
+        not isinstance(whole.get(key), dict) for key in ("parts", "values", "random")
+    ):
+        raise FileFormatError(f"{where}: the state lacks parts, values or random")
+    return whole
+
+
+def _plain(value: Any, path: str, tensors: dict[str, Tensor], seen: dict[int, str]) -> Any:
+    """A value as JSON can hold it; tensors go into tensors, each once, under their path."""
+    if isinstance(value, Tensor):
+        if id(value) not in seen:
+            seen[id(value)] = path
+            tensors[path] = value
+        return {REFERENCE: seen[id(value)]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(each, f"{path}.{k}", tensors, seen) for k, each in enumerate(value)]
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str) or key == REFERENCE:
+                raise TypeError(f"checkpoint: {path}: keys are text other than {REFERENCE!r}, got {key!r}")
+        return {key: _plain(each, f"{path}.{key}", tensors, seen) for key, each in value.items()}
+    raise TypeError(f"checkpoint: {path} is of type {type(value).__name__}, which a state cannot hold")

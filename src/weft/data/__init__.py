@@ -1,0 +1,14 @@
+"""Data for training: datasets, samplers, and a loader that makes batches of them.
+
+>>> import numpy as np
+>>> import weft.data as data
+>>> dataset = data.ArrayDataset(np.arange(10.0), np.arange(10))
+>>> loader = data.DataLoader(dataset, batch_size=4)
+>>> [y.numpy().tolist() for x, y in loader]
+[[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+"""
+
+from weft.data.collator import collate as collate
+from weft.data.dataset import *  # noqa: F403
+from weft.data.loader import DataLoader as DataLoader
+from weft.data.sampler import *  # noqa: F403

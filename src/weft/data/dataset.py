@@ -1,0 +1,143 @@
+"""Where samples come from: by number, or one after the other."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import ShapeError
+from weft.imperative.tensor import Tensor
+
+__all__ = ["ArrayDataset", "ConcatDataset", "Dataset", "StreamDataset", "Subset"]
+
+
+class Dataset:
+    """Base of datasets with numbered samples: a subclass writes __getitem__ and __len__.
+
+    A sample is anything that a collator puts together: numbers, arrays, tensors, text, and tuples and dictionaries of
+    these.
+
+    >>> class Squares(Dataset):
+    ...     def __len__(self):
+    ...         return 5
+    ...     def __getitem__(self, k):
+    ...         return k, k * k
+    >>> Squares()[3]
+    (3, 9)
+    """
+
+    def __getitem__(self, k: int) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}: has no __getitem__()")
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__}: has no __len__()")
+
+    def gather(self, numbers: Sequence[int]) -> Any:
+        """The samples of these numbers as one batch, or NotImplemented: they are then fetched one by one.
+
+        A dataset that can do this at once is faster; used where there is neither transform nor collator.
+        """
+        return NotImplemented
+
+
+class StreamDataset:
+    """Base of datasets without numbers: a subclass writes __iter__, which begins anew, in the same order, each time.
+
+    >>> class Count(StreamDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(3))
+    >>> list(Count())
+    [0, 1, 2]
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__}: has no __iter__()")
+
+
+class ArrayDataset(Dataset):
+    """Arrays or tensors of the same first size n: sample k is the k-th slice of each, of one array just that slice.
+
+    Their memory is shared, not copied. Raises ValueError without arrays, ShapeError if their first sizes differ.
+
+    >>> import weft as wf
+    >>> dataset = ArrayDataset(wf.zeros((3, 2)), [5, 6, 7])
+    >>> dataset[1]
+    (array([0., 0.], dtype=float32), np.int64(6))
+    """
+
+    def __init__(self, *arrays: Any) -> None:
+        if not arrays:
+            raise ValueError("ArrayDataset: no arrays were given")
+        self.arrays = tuple(x.numpy() if isinstance(x, Tensor) else np.asarray(x) for x in arrays)
+        shapes = [x.shape for x in self.arrays]
+        if not all(shapes) or len({shape[0] for shape in shapes}) > 1:
+            raise ShapeError(f"ArrayDataset: arrays need the same first size, got shapes {shapes}")
+
+    def _slice(self, key: Any) -> Any:
+        found = tuple(x[key] for x in self.arrays)
+        return found if len(found) > 1 else found[0]
+
+    def __getitem__(self, k: int) -> Any:
+        return self._slice(k)
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def gather(self, numbers: Sequence[int]) -> Any:
+        return self._slice(np.asarray(numbers, dtype=np.int64))
+
+
+class ConcatDataset(Dataset):
+    """Datasets one after the other. Raises ValueError without any.
+
+    >>> both = ConcatDataset([ArrayDataset([1, 2]), ArrayDataset([3])])
+    >>> len(both), int(both[2])
+    (3, 3)
+    """
+
+    def __init__(self, datasets: Sequence[Dataset]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ValueError("ConcatDataset: no datasets were given")
+        self.ends = list(itertools.accumulate(len(each) for each in self.datasets))
+
+    def __len__(self) -> int:
+        return self.ends[-1]
+
+    def __getitem__(self, k: int) -> Any:
+        number = _in_range("ConcatDataset", k, len(self))
+        which = bisect.bisect_right(self.ends, number)
+        return self.datasets[which][number - (self.ends[which - 1] if which else 0)]
+
+
+class Subset(Dataset):
+    """Some samples of a dataset, in this order. Raises IndexError for a number that it does not have.
+
+    >>> part = Subset(ArrayDataset([10, 20, 30]), [2, 0])
+    >>> [int(part[k]) for k in range(len(part))]
+    [30, 10]
+    """
+
+    def __init__(self, dataset: Dataset, numbers: Sequence[int]) -> None:
+        self.dataset = dataset
+        self.numbers = [_in_range("Subset", k, len(dataset)) for k in numbers]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, k: int) -> Any:
+        return self.dataset[self.numbers[k]]
+
+    def gather(self, numbers: Sequence[int]) -> Any:
+        return self.dataset.gather([self.numbers[k] for k in numbers])
+
+
+def _in_range(owner: str, k: int, size: int) -> int:
+    """A number from 0, of one that may count from the end."""
+    if not -size <= k < size:
+        raise IndexError(f"{owner}: number {k} is not one of {size} samples")
+    return int(k) % size

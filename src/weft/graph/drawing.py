@@ -1,0 +1,218 @@
+"""Drawings of graphs in layers: where boxes and edges go, and SVG of it. Needs nothing but the boxes.
+
+The usual steps (Sugiyama, Tagawa, Toda 1981, IEEE Trans. SMC 11(2)): every box below those it reads; edges that pass a
+layer get a place in it; places of a layer are ordered by where their neighbours are; then they are pulled towards them.
+
+>>> picture = svg([Box(("x",)), Box(("exp", "y"))], [Edge(0, 1, "[2]")])
+>>> picture.startswith("<svg"), "exp" in picture
+(True, True)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+__all__ = ["Box", "Edge", "svg"]
+
+CHARACTER, LINE = 6.6, 16.0  # pixels, of the font below
+FONT = "12px ui-monospace, monospace"
+GAP_X, GAP_Y, MARGIN = 24.0, 44.0, 16.0
+SWEEPS = 12
+
+
+@dataclass(frozen=True)
+class Box:
+    """One node: lines of text, the first one stressed; kind: a word that decides the colour; round: a variable."""
+
+    lines: tuple[str, ...]
+    kind: str = ""
+    round: bool = False
+
+    @property
+    def width(self) -> float:
+        return max(map(len, self.lines)) * CHARACTER + 20
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * LINE + 12
+
+
+@dataclass(frozen=True)
+class Edge:
+    """From one box to another, by number; the source comes first. label: a text beside it."""
+
+    source: int
+    target: int
+    label: str = ""
+
+
+@dataclass
+class _Place:
+    """A place in a layer: a box, or where an edge passes."""
+
+    layer: int
+    width: float
+    x: float = 0.0
+
+
+def svg(boxes: Sequence[Box], edges: Sequence[Edge]) -> str:
+    """A picture of the boxes and edges, whose sources come before their targets."""
+    places, paths = _places(boxes, edges)
+    layers = _ordered(places, paths)
+    _pull(places, layers, paths)
+    heights = [0.0] * len(layers)
+    for k, box in enumerate(boxes):
+        heights[places[k].layer] = max(heights[places[k].layer], box.height)
+    tops = [MARGIN]
+    for height in heights:
+        tops.append(tops[-1] + height + GAP_Y)
+    left = min((p.x - p.width / 2 for p in places), default=0.0) - MARGIN
+    width = max((p.x + p.width / 2 for p in places), default=0.0) + MARGIN - left
+    height = tops[-1] - GAP_Y + MARGIN if heights else MARGIN
+    shown = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}"'
+        f' height="{height:.0f}" style="background:#fff; font:{FONT}">',
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0L8 4L0 8z" fill="#667"/></marker></defs>',
+    ]
+    middle = [top + h / 2 for top, h in zip(tops, heights, strict=False)]
+    for edge, path in zip(edges, paths, strict=True):
+        shown.append(_curve(edge, path, places, boxes, middle, left))
+    for k, box in enumerate(boxes):
+        shown.append(_box(box, places[k].x - left, middle[places[k].layer]))
+    return "\n".join([*shown, "</svg>\n"])
+
+
+def _places(boxes: Sequence[Box], edges: Sequence[Edge]) -> tuple[list[_Place], list[list[int]]]:
+    """A place for each box, then those that edges pass; and the places along each edge."""
+    depth = [0] * len(boxes)
+    for edge in sorted(edges, key=lambda e: e.target):
+        depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)
+    readers: dict[int, int] = {}
+    for edge in edges:  # what reads nothing stands right above its first reader
+        readers[edge.source] = min(readers.get(edge.source, len(boxes)), depth[edge.target])
+    targets = {edge.target for edge in edges}
+    for k in range(len(boxes)):
+        if k not in targets and k in readers:
+            depth[k] = readers[k] - 1
+    places = [_Place(depth[k], box.width) for k, box in enumerate(boxes)]
+    paths = []
+    for edge in edges:
+        path = [edge.source]
+        for layer in range(depth[edge.source] + 1, depth[edge.target]):
+            path.append(len(places))
+            places.append(_Place(layer, 8.0))
+        paths.append([*path, edge.target])
+    return places, paths
+
+
+def _neighbours(
+    places: Sequence[_Place], paths: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Those above and below each place."""
+    above: list[list[int]] = [[] for _ in places]
+    below: list[list[int]] = [[] for _ in places]
+    for path in paths:
+        for a, b in itertools.pairwise(path):
+            above[b].append(a)
+            below[a].append(b)
+    return above, below
+
+
+def _ordered(places: Sequence[_Place], paths: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The places of each layer from left to right, so that few edges cross: by the middle of their neighbours."""
+    above, below = _neighbours(places, paths)
+    layers: list[list[int]] = [[] for _ in range(max((p.layer for p in places), default=-1) + 1)]
+    for k, place in enumerate(places):
+        layers[place.layer].append(k)
+    position = {k: float(i) for layer in layers for i, k in enumerate(layer)}
+    for sweep in range(SWEEPS):
+        down = sweep % 2 == 0
+        for layer in layers if down else reversed(layers):
+            near = above if down else below
+            middle = {
+                k: sum(position[n] for n in near[k]) / len(near[k]) if near[k] else position[k] for k in layer
+            }
+            layer.sort(key=lambda k: middle[k])
+            position.update({k: float(i) for i, k in enumerate(layer)})
+    return layers
+
+
+def _pull(places: Sequence[_Place], layers: Sequence[Sequence[int]], paths: Sequence[Sequence[int]]) -> None:
+    """Gives every place its x: near its neighbours, without touching those beside it."""
+    above, below = _neighbours(places, paths)
+    for layer in layers:
+        _spread(places, layer, dict.fromkeys(layer, 0.0))
+    for sweep in range(SWEEPS):
+        down = sweep % 2 == 0
+        for layer in layers if down else reversed(layers):
+            near = above if down else below
+            wish = {
+                k: sum(places[n].x for n in near[k]) / len(near[k]) if near[k] else places[k].x for k in layer
+            }
+            _spread(places, layer, wish)
+
+
+def _spread(places: Sequence[_Place], layer: Sequence[int], wish: dict[int, float]) -> None:
+    """Places from left to right as near to what they wish as room permits: groups that collide share their error."""
+    groups: list[tuple[float, list[float], list[int]]] = []  # left end of the first, offsets, places
+    for k in layer:
+        half = places[k].width / 2
+        start, offsets, members = wish[k] - half, [half], [k]
+        while groups:
+            before, old, others = groups[-1]
+            room = old[-1] + places[others[-1]].width / 2 + GAP_X
+            if before + room <= start:
+                break
+            groups.pop()
+            merged = [*old, *(room + o for o in offsets)]
+            members = [*others, *members]
+            offsets = merged
+            start = sum(wish[m] - o for m, o in zip(members, offsets, strict=True)) / len(members)
+        groups.append((start, offsets, members))
+    for start, offsets, members in groups:
+        for member, offset in zip(members, offsets, strict=True):
+            places[member].x = start + offset
+
+
+def _curve(
+    edge: Edge,
+    path: Sequence[int],
+    places: Sequence[_Place],
+    boxes: Sequence[Box],
+    middle: Sequence[float],
+    left: float,
+) -> str:
+    points = [(places[k].x - left, middle[places[k].layer]) for k in path]
+    (x, y), (u, v) = points[0], points[-1]
+    points[0] = (x, y + boxes[edge.source].height / 2)
+    points[-1] = (u, v - boxes[edge.target].height / 2)
+    drawn = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+    for (a, b), (c, d) in itertools.pairwise(points):
+        bend = (d - b) / 2
+        drawn += f"C{a:.1f} {b + bend:.1f} {c:.1f} {d - bend:.1f} {c:.1f} {d:.1f}"
+    made = f'<path d="{drawn}" fill="none" stroke="#889" marker-end="url(#tip)"/>'
+    if edge.label:
+        a, b = points[0]
+        made += (
+            f'<text x="{a + 5:.1f}" y="{b + 14:.1f}" fill="#667" font-size="10">{escape(edge.label)}</text>'
+        )
+    return made
+
+
+def _box(box: Box, x: float, y: float) -> str:
+    hue = sum(ord(c) * 37 for c in box.kind) % 360
+    fill = f"hsl({hue} 60% 93%)" if box.kind else "#f4f4f6"
+    radius = box.height / 2 if box.round else 5
+    parts = [
+        f'<rect x="{x - box.width / 2:.1f}" y="{y - box.height / 2:.1f}" width="{box.width:.1f}"'
+        f' height="{box.height:.1f}" rx="{radius:.0f}" fill="{fill}" stroke="#99a"/>'
+    ]
+    for k, line in enumerate(box.lines):
+        style = ' font-weight="600"' if k == 0 else ' fill="#556"'
+        at = y - box.height / 2 + 6 + (k + 0.78) * LINE
+        parts.append(f'<text x="{x:.1f}" y="{at:.1f}" text-anchor="middle"{style}>{escape(line)}</text>')
+    return "".join(parts)

@@ -1,0 +1,84 @@
+"""A graph in two: what a first program computes, and the rest, which reads what the first one kept.
+
+Training with an executor is such a pair: forward, and backward when the user asks for it. Nothing is computed twice but
+views, which cost nothing.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.gradient import gradients
+>>> from weft.ops.node import input_value
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> x, dy = (input_value(TensorType((2,), float32), name) for name in ("x", "dy"))
+>>> y = F.exp(F.sin(x))
+>>> kept, (dx,) = split([y], gradients([y], [x], [dy]))
+>>> [value.node.op.name for value in kept.values()]
+['exp']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.graph.graph import Graph, reads_of
+from weft.ops.kernels import View
+from weft.ops.node import Node, Value, input_value
+
+__all__ = ["split"]
+
+
+def split(
+    first: Sequence[Value], second: Sequence[Value | None]
+) -> tuple[dict[Value, Value], list[Value | None]]:
+    """What computes `second` once `first` was computed.
+
+    Returns the values to keep, as the inputs that stand for them -> the values of the first part; and second, computed
+    from those inputs and from the inputs of both.
+    """
+    known = {id(node) for node in Graph((), first).nodes if node.op is not None}
+    parts = _Second(known)
+    return parts.kept, [None if value is None else parts.value(value) for value in second]
+
+
+class _Second:
+    """The nodes of the second part, made again on what was kept."""
+
+    def __init__(self, known: set[int]) -> None:
+        self.known = known
+        self.kept: dict[Value, Value] = {}  # stand-in -> value
+        self.made: dict[int, Value] = {}
+
+    def value(self, wanted: Value) -> Value:
+        """`wanted` in the second part. Not recursive: graphs are deep."""
+        stack = [wanted]
+        while stack:
+            value = stack[-1]
+            if id(value) in self.made:
+                stack.pop()
+                continue
+            node = value.node
+            if node.op is None:
+                self.made[id(value)] = value
+            elif id(node) in self.known and not _is_view(node):
+                stand_in = input_value(value.type, f"kept{len(self.kept)}")
+                self.kept[stand_in] = value
+                self.made[id(value)] = stand_in
+            else:
+                missing = [v for v in reads_of(node) if id(v) not in self.made]
+                if missing:
+                    stack.extend(missing)
+                    continue
+                self.again(node)
+        return self.made[id(wanted)]
+
+    def again(self, node: Node) -> None:
+        read = {name: self.made[id(v)] for name, v in node.runtime.items()}
+        inputs = [None if v is None else self.made[id(v)] for v in node.inputs]
+        made = Node(node.op, inputs, [v.type for v in node.outputs], read, like=node)
+        for old, new in zip(node.outputs, made.outputs, strict=True):
+            self.made[id(old)] = new
+
+
+def _is_view(node: Node) -> bool:
+    """Whether a node only looks at its input in another way."""
+    choice = next(iter(node.bound().kernels(*(None if v is None else v.type for v in node.inputs))), None)
+    return isinstance(choice, View)

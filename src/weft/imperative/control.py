@@ -1,0 +1,308 @@
+"""Control flow that depends on data, with gradients: cond, while_loop, foreach.
+
+On arrays they are Python's own `if`, `while` and `for`. Where a graph is being made (a trace, lazy evaluation, a function
+called with Values) they become one operator each, whose functions are written down once (weft.executor.control).
+
+>>> import weft as wf
+>>> total, last = wf.foreach(lambda x, sum: (sum + x, sum + x), wf.tensor([1., 2., 3.]), wf.tensor(0.))
+>>> total, last.item()
+(tensor([1., 3., 6.], dtype=float32, device=cpu:0), 6.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.dtype import bool_
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.structure import Structure, flatten
+from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
+from weft.graph.subgraph import Capture, Subgraph
+from weft.imperative import indexing as indexing  # so that Values can be indexed
+from weft.imperative.creation import asarray, empty
+from weft.ops import functions as F
+from weft.ops.node import Value
+from weft.ops.types import TensorType
+
+__all__ = ["cond", "foreach", "while_loop"]
+
+Array = _core.Tensor | Value
+
+
+def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+    """then(*operands) if pred is True, else otherwise(*operands).
+
+    pred: one boolean, a tensor or Python's. Both functions take the same operands, arrays or structures of them, may use
+    arrays of their surroundings, and give arrays, or structures of them; in a graph both are written down, and have to give
+    the same structure of the same types. The gradient is that of the branch taken.
+    Raises ShapeError or DTypeError if pred is not one boolean; TypeError, ShapeError or DTypeError if branches of a graph
+    differ; NotImplementedError for branches of a graph that draw random numbers or write what they are given.
+
+    >>> import weft as wf
+    >>> halve = lambda x: wf.cond(x.sum() > 10, lambda x: x / 2, lambda x: x, x)
+    >>> halve(wf.tensor([8., 4.])), halve(wf.tensor([4., 2.]))
+    (tensor([4., 2.], dtype=float32, device=cpu:0), tensor([4., 2.], dtype=float32, device=cpu:0))
+    """
+    leaves, structure = _arrays("cond", operands)
+    if isinstance(pred, bool):
+        return (then if pred else otherwise)(*operands)
+    _check_predicate("cond", pred)
+    if not _in_graph([pred, *leaves]):
+        return (then if pred else otherwise)(*operands)
+    capture = Capture("cond")
+    values = [capture.input(_type(x)) for x in leaves]
+    outputs, shape = _written(capture, lambda: then(*structure.build(values)))
+    others, other_shape = _written(capture, lambda: otherwise(*structure.build(values)))
+    _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, others)
+    op = CondBranch(then=capture.subgraph(values, outputs), otherwise=capture.subgraph(values, others))
+    return shape.build(_run(op, [pred, *leaves, *capture.found]))
+
+
+def while_loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    *state: Any,
+    max_iterations: int | None = None,
+) -> Any:
+    """state = body(*state) as long as condition(*state) is True: the last state.
+
+    state: arrays or structures of them, at least one; body gives as many, of the same structure and types; one alone not
+    in a tuple. condition gives one boolean. max_iterations: the loop ends after so many, whatever the condition; in a graph
+    it is also what a gradient needs, because it bounds the states that are kept.
+    Raises TypeError, ShapeError or DTypeError if the state changes its structure or types, or condition does not give one
+    boolean; ValueError for a gradient in a graph without max_iterations; NotImplementedError as cond.
+
+    >>> import weft as wf
+    >>> wf.while_loop(lambda x: x < 100, lambda x: x * 2, wf.tensor(3.)).item()
+    192.0
+    """
+    if not state:
+        raise TypeError("while_loop: a state must be given")
+    if max_iterations is not None and max_iterations < 0:
+        raise ValueError(f"while_loop: max_iterations must be at least 0, got {max_iterations}")
+    leaves, structure = _arrays("while_loop", state)
+
+    def step(leaves: Sequence[Any]) -> Any:
+        made = body(*structure.build(leaves))
+        return (made,) if len(state) == 1 else made
+
+    if _in_graph(leaves):
+        leaves = _while_in_graph(condition, step, leaves, structure, max_iterations)
+    else:
+        count = 0
+        while count != max_iterations and _check_predicate("while_loop", condition(*structure.build(leaves))):
+            leaves = _next_state("while_loop", leaves, structure, step(leaves))
+            count += 1
+    found = structure.build(leaves)
+    return found[0] if len(state) == 1 else found
+
+
+def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
+    """For every slice of data along the first axis: output, state = body(slice, state); (stacked outputs, last state).
+
+    data, state, output: arrays or structures of them (data not an empty one, state may be ``()``); all of data have the
+    same length, and state keeps its structure and types. Without any slice, the outputs have the length 0 and state is
+    what it was. In a graph body is written down once, whatever the length.
+    Raises ShapeError for data without a first axis or of different lengths; TypeError, ShapeError or DTypeError if the state
+    changes its structure or types, or in later outputs; NotImplementedError as cond.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([[1., 2.], [3., 4.]])
+    >>> means, _ = wf.foreach(lambda x, _: (x.mean(), ()), x, ())
+    >>> means
+    tensor([1.5, 3.5], dtype=float32, device=cpu:0)
+    """
+    sequences, data_structure = _arrays("foreach", data)
+    states, structure = _arrays("foreach", state)
+    length = _length(sequences)
+
+    def step(slices: Sequence[Any], states: Sequence[Any]) -> tuple[Any, Any]:
+        made = body(data_structure.build(slices), structure.build(states))
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise TypeError("foreach: body must give a pair, the output and the new state")
+        return made
+
+    if _in_graph([*sequences, *states]):
+        return _foreach_in_graph(step, sequences, states, structure)
+    if not length:
+        capture = Capture("foreach")
+        outputs, output_structure, _, _ = _write_step(capture, step, sequences, states, structure)
+        made = [empty((0, *v.shape), v.dtype, v.type.device) for v in outputs]
+        return output_structure.build(made), structure.build(states)
+    given: list[list[Any]] = []  # what each run of the body gives
+    output_structure = None
+    for slices in zip(*(F.unstack(x, axis=0) for x in sequences), strict=True):
+        output, new = step(slices, states)
+        states = _next_state("foreach", states, structure, new)
+        items, found = _arrays("foreach", output)
+        if output_structure is None:
+            output_structure = found
+        _check_same(
+            "foreach", "an output was", output_structure, (given or [items])[0], "and is", found, items
+        )
+        given.append(items)
+    assert output_structure is not None
+    stacked = [F.stack(stack, axis=0) for stack in zip(*given, strict=True)]
+    return output_structure.build(stacked), structure.build(states)
+
+
+def _foreach_in_graph(
+    step: Callable[..., Any], sequences: list[Any], states: list[Any], structure: Structure
+) -> tuple[Any, Any]:
+    capture = Capture("foreach")
+    outputs, output_structure, inputs, new = _write_step(capture, step, sequences, states, structure)
+    op = ForeachLoop(
+        body=capture.subgraph(inputs, [*new, *outputs]), sequences=len(sequences), states=len(states)
+    )
+    made = _run(op, [*sequences, *states, *capture.found])
+    return output_structure.build(made[len(states) :]), structure.build(made[: len(states)])
+
+
+def _write_step(
+    capture: Capture,
+    step: Callable[..., Any],
+    sequences: Sequence[Any],
+    states: Sequence[Any],
+    structure: Structure,
+) -> tuple[list[Value], Structure, list[Value], list[Value]]:
+    """foreach's body on Values: outputs and their structure, the inputs, the new states."""
+    types = [_type(x) for x in sequences]
+    slices = [capture.input(t.like(t.shape[1:])) for t in types]
+    befores = [capture.input(_type(x)) for x in states]
+    found: list[Structure] = []
+
+    def run() -> list[Any]:
+        output, new = step(slices, befores)
+        items, shape = flatten(output)
+        leaves, new_shape = flatten(new)
+        found.extend((shape, new_shape))
+        return [*leaves, *items]
+
+    made = capture.run(run)
+    count = len(made) - _leaves(found[0])
+    _check_same("foreach", "the state was", structure, befores, "and becomes", found[1], made[:count])
+    return made[count:], found[0], [*slices, *befores], made[:count]
+
+
+def _while_in_graph(
+    condition: Callable[..., Any],
+    step: Callable[..., Any],
+    leaves: list[Any],
+    structure: Structure,
+    limit: int | None,
+) -> list[Any]:
+    capture = Capture("while_loop")
+    values = [capture.input(_type(x)) for x in leaves]
+    (holds, *_), _ = _written(capture, lambda: condition(*structure.build(values)))
+    _check_predicate("while_loop", holds)
+    made, new_structure = _written(capture, lambda: step(values))
+    _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, made)
+    op = WhileLoop(
+        condition=capture.subgraph(values, [holds]),
+        body=capture.subgraph(values, made),
+        states=len(leaves),
+        limit=limit,
+    )
+    return _run(op, [*leaves, *capture.found])
+
+
+def _in_graph(leaves: Sequence[Any]) -> bool:
+    """Whether this is written down rather than done: by a trace, as part of another function, or on Values."""
+    return _core.is_observed() or _core.capture() is not None or any(isinstance(x, Value) for x in leaves)
+
+
+def _run(op: Any, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of an operator; where nothing is found, its name is the function's own."""
+    return list(op(*inputs))
+
+
+def _arrays(name: str, given: Any) -> tuple[list[Any], Structure]:
+    """The arrays of a structure; numbers become arrays. Raises TypeError for anything else."""
+    leaves, structure = flatten(given)
+    return [_array(name, x) for x in leaves], structure
+
+
+def _array(name: str, x: Any) -> Any:
+    if isinstance(x, bool | int | float) or hasattr(x, "settle"):
+        return asarray(x.settle() if hasattr(x, "settle") else x)
+    if not isinstance(x, _core.Tensor | Value):
+        raise TypeError(f"{name}: takes arrays, numbers, and structures of them, got {type(x).__name__}")
+    return x
+
+
+def _type(x: Any) -> TensorType:
+    return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
+
+
+def _length(sequences: Sequence[Any]) -> int:
+    if not sequences:
+        raise TypeError("foreach: data holds no array")
+    for x in sequences:
+        if x.ndim == 0:
+            raise ShapeError(f"foreach: data needs a first axis: x is {_type(x)}")
+        if x.shape[0] != sequences[0].shape[0]:
+            raise ShapeError(
+                f"foreach: lengths of data differ, {sequences[0].shape[0]} != {x.shape[0]}: "
+                f"first is {_type(sequences[0])}, other is {_type(x)}"
+            )
+    return int(sequences[0].shape[0])
+
+
+def _written(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure]:
+    """What a function on Values gives, and its structure."""
+    found: list[Structure] = []
+
+    def run() -> list[Any]:
+        leaves, structure = flatten(function())
+        found.append(structure)
+        return leaves
+
+    return capture.run(run), found[0]
+
+
+def _leaves(structure: Structure) -> int:
+    return 1 if structure.kind is None else sum(map(_leaves, structure.parts))
+
+
+def _check_predicate(name: str, x: Any) -> Any:
+    """x. Raises ShapeError or DTypeError unless it is one boolean."""
+    if isinstance(x, bool):
+        return x
+    if not isinstance(x, _core.Tensor | Value):
+        raise TypeError(f"{name}: a predicate must be one boolean, got {type(x).__name__}")
+    if x.dtype is not bool_:
+        raise DTypeError(f"{name}: a predicate must be one boolean, got {_type(x)}")
+    if x.ndim:
+        raise ShapeError(f"{name}: a predicate must be one boolean, got {_type(x)}")
+    return x
+
+
+def _next_state(name: str, before: Sequence[Any], structure: Structure, new: Any) -> list[Any]:
+    leaves, found = _arrays(name, new)
+    _check_same(name, "the state was", structure, before, "and becomes", found, leaves)
+    return leaves
+
+
+def _check_same(
+    name: str,
+    this: str,
+    structure: Structure,
+    arrays: Sequence[Any],
+    that: str,
+    other: Structure,
+    others: Sequence[Any],
+) -> None:
+    """Raises unless structures and types are the same."""
+    if structure != other:
+        raise TypeError(f"{name}: {this} {structure}, {that} {other}")
+    for a, b in zip(arrays, others, strict=True):
+        mine, theirs = _type(a), _type(b)
+        if mine.dtype is not theirs.dtype:
+            raise DTypeError(f"{name}: {this} {mine}, {that} {theirs}")
+        if mine.shape != theirs.shape:
+            raise ShapeError(f"{name}: {this} {mine}, {that} {theirs}")
+
+
+__all__ += ["Subgraph"]

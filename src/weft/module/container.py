@@ -1,0 +1,115 @@
+"""Modules that hold others, and those that compute next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from weft import functional as F
+from weft.imperative.tensor import Tensor
+from weft.module.module import Module
+
+__all__ = ["Dropout", "Flatten", "Identity", "Sequential"]
+
+
+class Sequential(Module):
+    """Modules, each called with the result of the one before. Given one by one, or as a dictionary with names.
+
+    Raises TypeError for anything but modules. Without any it returns its argument.
+
+    >>> import weft as wf
+    >>> import weft.module as M
+    >>> net = M.Sequential(M.Linear(4, 3), M.ReLU(), M.Linear(3, 2))
+    >>> net(wf.zeros((1, 4))).shape, len(net), net[1]
+    ((1, 2), 3, ReLU())
+    >>> M.Sequential({"head": M.Linear(3, 2)})
+    Sequential(
+      head: Linear(in_features=3, out_features=2)
+    )
+    """
+
+    def __init__(self, *layers: Module | Mapping[str, Module]) -> None:
+        self._layers: dict[str, Module] = {}
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            named = dict(layers[0])
+        else:
+            named = {str(k): layer for k, layer in enumerate(layers)}  # type: ignore[misc]
+        for name, layer in named.items():
+            self._add(name, layer)
+
+    def _add(self, name: str, layer: Any) -> None:
+        if not isinstance(layer, Module):
+            raise TypeError(f"Sequential: takes modules, got {type(layer).__name__} as {name}")
+        self._layers[name] = layer
+
+    def append(self, layer: Module) -> Sequential:
+        """Add a module at the end; returns the whole."""
+        self._add(str(len(self._layers)), layer)
+        return self
+
+    def _attributes(self) -> Iterator[tuple[str, Any]]:
+        yield from self._layers.items()
+        yield from ((name, value) for name, value in super()._attributes() if name != "_layers")
+
+    def forward(self, x: Any) -> Any:
+        for layer in self._layers.values():
+            x = layer(x)
+        return x
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._layers.values())
+
+    def __getitem__(self, k: int) -> Module:
+        return list(self._layers.values())[k]
+
+
+class Identity(Module):
+    """Its argument: in the place of a layer that is left out.
+
+    >>> Identity()(3)
+    3
+    """
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+class Flatten(Module):
+    """Dimensions from start_axis to end_axis as one: of [n, c, h, w] by default [n, c h w].
+
+    >>> import weft as wf
+    >>> Flatten()(wf.zeros((2, 3, 4))).shape
+    (2, 12)
+    """
+
+    shown = ("start_axis", "end_axis")
+
+    def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
+        self.start_axis, self.end_axis = start_axis, end_axis
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.flatten(x, self.start_axis, self.end_axis)
+
+
+class Dropout(Module):
+    """In training zeros with probability p, else x / (1 - p); otherwise x.
+
+    Raises ValueError unless p is in 0 ... 1. See weft.functional.dropout.
+
+    >>> import weft as wf
+    >>> Dropout(0.5).eval()(wf.ones(2))
+    tensor([1., 1.], dtype=float32, device=cpu:0)
+    """
+
+    shown = ("p",)
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not 0 <= p <= 1:
+            raise ValueError(f"Dropout: p must be in 0..1, got {p}")
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.p, training=self.training)

@@ -1,0 +1,228 @@
+"""First values of parameters, written in place; random ones come from weft.random and follow its seed.
+
+>>> import weft as wf
+>>> from weft.module import init
+>>> x = wf.zeros((2, 3))
+>>> init.ones_(x)
+>>> x.sum().item()
+6.0
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft import functional as F
+from weft import random
+from weft.base.errors import ShapeError
+from weft.imperative.creation import asarray
+from weft.imperative.gradient import no_grad
+from weft.imperative.tensor import Tensor
+
+__all__ = [
+    "constant_",
+    "fans",
+    "gain",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "ones_",
+    "orthogonal_",
+    "trunc_normal_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
+
+
+def _write(x: Tensor, values: Any) -> None:
+    with no_grad():
+        x[...] = values
+
+
+def constant_(x: Tensor, value: float) -> None:
+    """Fill x with a number.
+
+    >>> import weft as wf
+    >>> x = wf.zeros(2)
+    >>> constant_(x, 0.5)
+    >>> x
+    tensor([0.5, 0.5], dtype=float32, device=cpu:0)
+    """
+    _write(x, value)
+
+
+def zeros_(x: Tensor) -> None:
+    """Fill x with 0."""
+    _write(x, 0)
+
+
+def ones_(x: Tensor) -> None:
+    """Fill x with 1."""
+    _write(x, 1)
+
+
+def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0) -> None:
+    """Numbers spread evenly over [low, high).
+
+    >>> import weft as wf
+    >>> x = wf.zeros(100)
+    >>> uniform_(x, -1, 1)
+    >>> bool(abs(x.numpy()).max() <= 1)
+    True
+    """
+    _write(x, random.uniform(low, high, x.shape, x.dtype, x.device))
+
+
+def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0) -> None:
+    """Normally distributed numbers."""
+    _write(x, random.normal(mean, std, x.shape, x.dtype, x.device))
+
+
+def trunc_normal_(
+    x: Tensor, mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0
+) -> None:
+    """Normally distributed numbers, of which only those within low ... high come; the bounds are not in units of std.
+
+    By the inverse of the distribution function, found by Newton's method in float64.
+    Raises ValueError unless low < high and std > 0.
+
+    >>> import weft as wf
+    >>> x = wf.zeros(1000)
+    >>> trunc_normal_(x, std=1.0, low=-0.5, high=2.0)
+    >>> bool(x.min() >= -0.5), bool(x.max() <= 2)
+    (True, True)
+    """
+    if not low < high or not std > 0:
+        raise ValueError(f"trunc_normal_: needs low < high and std > 0, got {low}, {high} and {std}")
+    ends = [math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (low, high)]
+    share = random.uniform(0.0, 1.0, x.shape, "float64", x.device)
+    with no_grad():
+        values = _inverse_erf(ends[0] + share * (ends[1] - ends[0])) * (std * math.sqrt(2)) + mean
+        _write(x, F.clip(values, low, high).astype(x.dtype))
+
+
+def _inverse_erf(y: Tensor) -> Tensor:
+    """The x whose error function is y: Winitzki's approximation, then four steps of Newton's method."""
+    y = F.clip(y, -1 + 2.0**-52, 1 - 2.0**-52)
+    a = 0.147
+    log = F.log1p(-y * y)
+    half = 2 / (math.pi * a) + log / 2
+    x = F.sign(y) * F.sqrt(F.sqrt(half * half - log / a) - half)
+    for _ in range(4):
+        x = x - (F.erf(x) - y) * (math.sqrt(math.pi) / 2) * F.exp(x * x)
+    return x
+
+
+def fans(x: Tensor) -> tuple[int, int]:
+    """How many inputs an output of this weight has, and how many outputs an input: (fan_in, fan_out).
+
+    x: a weight [out, in, ...]; the sizes behind are those of a convolution's kernel. Raises ShapeError for fewer than
+    2 dimensions.
+
+    >>> import weft as wf
+    >>> fans(wf.zeros((8, 4, 3, 3)))
+    (36, 72)
+    """
+    if x.ndim < 2:
+        raise ShapeError(f"fans: needs a weight of at least 2 dimensions, got shape {x.shape}")
+    kernel = math.prod(x.shape[2:])
+    return x.shape[1] * kernel, x.shape[0] * kernel
+
+
+_GAINS = {
+    "linear": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5 / 3,
+    "relu": math.sqrt(2),
+    "selu": 3 / 4,
+}
+
+
+def gain(nonlinearity: str, slope: float = 0.01) -> float:
+    """By what a layer's weights are to be larger for what follows: linear, sigmoid, tanh, relu, selu, leaky_relu.
+
+    slope: leaky_relu's. Raises ValueError for another name.
+
+    >>> gain("leaky_relu", slope=1.0)
+    1.0
+    """
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + slope * slope))
+    if nonlinearity not in _GAINS:
+        raise ValueError(
+            f"gain: no nonlinearity {nonlinearity!r}; there are: leaky_relu, {', '.join(_GAINS)}"
+        )
+    return _GAINS[nonlinearity]
+
+
+def xavier_uniform_(x: Tensor, gain: float = 1.0) -> None:
+    """Evenly spread with the standard deviation gain sqrt(2 / (fan_in + fan_out)).
+
+    Source: Glorot, Bengio 2010, Understanding the difficulty of training deep feedforward neural networks.
+    """
+    bound = gain * math.sqrt(6 / max(sum(fans(x)), 1))
+    uniform_(x, -bound, bound)
+
+
+def xavier_normal_(x: Tensor, gain: float = 1.0) -> None:
+    """Normally distributed with the standard deviation gain sqrt(2 / (fan_in + fan_out)); source: xavier_uniform_'s."""
+    normal_(x, 0.0, gain * math.sqrt(2 / max(sum(fans(x)), 1)))
+
+
+def _kaiming_std(x: Tensor, slope: float, mode: str, nonlinearity: str) -> float:
+    fan = dict(zip(("fan_in", "fan_out"), fans(x), strict=True))
+    if mode not in fan:
+        raise ValueError(f"kaiming: mode must be fan_in or fan_out, got {mode!r}")
+    return gain(nonlinearity, slope) / math.sqrt(max(fan[mode], 1))
+
+
+def kaiming_uniform_(
+    x: Tensor, slope: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> None:
+    """Evenly spread with the standard deviation gain(nonlinearity, slope) / sqrt(fan).
+
+    mode: which fan, "fan_in" keeps the size of values, "fan_out" of gradients.
+    Source: He, Zhang, Ren, Sun 2015, Delving deep into rectifiers (MSRA).
+
+    >>> import weft as wf
+    >>> x = wf.zeros((4, 6))
+    >>> kaiming_uniform_(x)
+    >>> bool(abs(x.numpy()).max() <= 1)
+    True
+    """
+    bound = math.sqrt(3) * _kaiming_std(x, slope, mode, nonlinearity)
+    uniform_(x, -bound, bound)
+
+
+def kaiming_normal_(
+    x: Tensor, slope: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> None:
+    """Normally distributed with the standard deviation gain(nonlinearity, slope) / sqrt(fan); see kaiming_uniform_."""
+    normal_(x, 0.0, _kaiming_std(x, slope, mode, nonlinearity))
+
+
+def orthogonal_(x: Tensor, gain: float = 1.0) -> None:
+    """A random matrix with orthonormal rows, or columns if there are more rows, times gain; [n, ...] is seen as [n, m].
+
+    Waits for the random numbers and decomposes them in NumPy. Raises ShapeError for fewer than 2 dimensions.
+    Source: Saxe, McClelland, Ganguli 2014, Exact solutions to the nonlinear dynamics of learning.
+
+    >>> import numpy as np, weft as wf
+    >>> x = wf.zeros((3, 5))
+    >>> orthogonal_(x)
+    >>> np.allclose(x.numpy() @ x.numpy().T, np.eye(3), atol=1e-6)
+    True
+    """
+    import numpy as np
+
+    if x.ndim < 2:
+        raise ShapeError(f"orthogonal_: needs at least 2 dimensions, got shape {x.shape}")
+    rows, columns = x.shape[0], math.prod(x.shape[1:])
+    flat = random.normal(shape=(max(rows, columns), min(rows, columns)), dtype="float64").numpy()
+    q, r = np.linalg.qr(flat)
+    q = q * np.sign(np.diag(r))  # without it the signs would not be evenly spread
+    values = (q if rows >= columns else q.T).reshape(x.shape) * gain
+    _write(x, asarray(np.ascontiguousarray(values)).astype(x.dtype).to_device(x.device))

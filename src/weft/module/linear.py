@@ -1,0 +1,105 @@
+"""Linear layers and tables."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft import functional as F
+from weft.base.device import Device
+from weft.base.dtype import DType
+from weft.imperative.creation import empty
+from weft.imperative.tensor import Tensor
+from weft.module import init
+from weft.module.module import Module, Parameter
+
+__all__ = ["Embedding", "Linear", "parameter", "spread"]
+
+
+def parameter(shape: Any, dtype: DType | str, device: Device | str | None) -> Tensor:
+    """A Parameter whose elements reset() will write."""
+    return Parameter(empty(shape, dtype=dtype, device=device))
+
+
+def spread(fan_in: int, *parameters: Tensor | None) -> None:
+    """Evenly within 1 / sqrt(fan_in) of 0: the default of layers that are linear in their inputs.
+
+    Source: LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, with a third of its variance, as is usual today.
+    """
+    bound = 1 / math.sqrt(max(fan_in, 1))
+    for x in parameters:
+        if x is not None:
+            init.uniform_(x, -bound, bound)
+
+
+class Linear(Module):
+    """x weight^T + bias, for x [..., in_features]; weight: [out_features, in_features], bias: [out_features] or None.
+
+    Both begin evenly spread within 1 / sqrt(in_features). See weft.functional.linear.
+
+    >>> import weft as wf
+    >>> layer = Linear(4, 3)
+    >>> layer(wf.zeros((2, 5, 4))).shape, layer.weight.shape
+    ((2, 5, 3), (3, 4))
+    """
+
+    shown = ("in_features", "out_features")
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        dtype: DType | str = "float32",
+        device: Device | str | None = None,
+    ) -> None:
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = parameter((out_features, in_features), dtype, device)
+        self.bias = parameter(out_features, dtype, device) if bias else None
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew: other first values."""
+        spread(self.in_features, self.weight, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Embedding(Module):
+    """Rows of weight [num_embeddings, embedding_dim] at integers [...]; they begin normally distributed.
+
+    padding_idx: a row that begins with zeros and whose gradient is zero. See weft.functional.embedding.
+
+    >>> import weft as wf
+    >>> Embedding(10, 4, padding_idx=0)(wf.tensor([[0, 9]]))[0, 0]
+    tensor([0., 0., 0., 0.], dtype=float32, device=cpu:0)
+    """
+
+    shown = ("num_embeddings", "embedding_dim", "padding_idx")
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        dtype: DType | str = "float32",
+        device: Device | str | None = None,
+    ) -> None:
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise IndexError(f"Embedding: padding_idx {padding_idx} is not one of {num_embeddings} rows")
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = padding_idx
+        self.weight = parameter((num_embeddings, embedding_dim), dtype, device)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew: other first values."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            init.zeros_(self.weight[self.padding_idx])
+
+    def forward(self, indices: Tensor) -> Tensor:
+        return F.embedding(indices, self.weight, self.padding_idx)

@@ -1,0 +1,408 @@
+"""Module: a tree of layers that finds its own parameters, buffers and submodules."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from weft.base.device import Device
+from weft.base.dtype import DType, as_dtype
+from weft.base.errors import DTypeError
+from weft.imperative.creation import asarray
+from weft.imperative.gradient import no_grad
+from weft.imperative.tensor import Tensor
+from weft.module.state import Difference, compare, write
+
+__all__ = ["Handle", "Module", "Parameter"]
+
+Self = TypeVar("Self", bound="Module")
+
+PARAMETER, BUFFER, UNSAVED_BUFFER = "parameter", "buffer", "unsaved buffer"
+
+if TYPE_CHECKING:
+
+    def Parameter(x: Any) -> Tensor:
+        """What a checker sees: a module gives the tensor itself back."""
+
+else:
+
+    class Parameter:
+        """Says that a tensor is to be trained, to the module that it is assigned to: self.weight = Parameter(x).
+
+        The module then has the tensor itself as that attribute, and lists it. x: a Tensor, which stays the same object,
+        so that two modules can share one; or what weft.asarray takes. Raises DTypeError unless it is of a
+        floating-point type.
+
+        >>> import weft as wf
+        >>> layer = Module()
+        >>> layer.weight = Parameter(wf.zeros(2))
+        >>> layer.weight
+        tensor([0., 0.], dtype=float32, device=cpu:0)
+        >>> [name for name, _ in layer.named_parameters()]
+        ['weight']
+        """
+
+        __slots__ = ("tensor",)
+
+        def __init__(self, x: Any) -> None:
+            self.tensor = x.tensor if isinstance(x, Parameter) else asarray(x)
+            if self.tensor.dtype.kind != "float":
+                raise DTypeError(
+                    f"Parameter: is of a floating-point type, got {self.tensor.dtype}; "
+                    "what is not trained is a buffer: register_buffer"
+                )
+
+        def __repr__(self) -> str:
+            return f"Parameter({self.tensor!r})"
+
+
+class Handle:
+    """A registered hook, to be removed again; also usable in a with statement.
+
+    >>> handle = Module().register_forward_hook(lambda module, args, y: None)
+    >>> handle.remove()
+    """
+
+    def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
+        self._hooks, self._number = hooks, next(_numbers)
+        hooks[self._number] = hook
+
+    def remove(self) -> None:
+        """Do not call the hook any more; nothing happens the second time."""
+        self._hooks.pop(self._number, None)
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+_numbers = itertools.count()
+
+
+class Module:
+    """Base of layers and models: assign parameters and other modules to attributes, and write forward().
+
+    An attribute is a parameter if a Parameter was assigned to it, a buffer after register_buffer. Submodules are found
+    in attributes, and in lists, tuples and dictionaries there, however deep; their names are paths, such as
+    "blocks.0.weight". What appears twice, a shared weight or a shared module, is listed once, under its first name.
+    training: what train() and eval() set, for layers that differ; true at first.
+
+    >>> import weft as wf
+    >>> import weft.module as M
+    >>> class Net(M.Module):
+    ...     def __init__(self):
+    ...         self.layers = [M.Linear(4, 3), M.Linear(3, 2)]
+    ...         self.scale = M.Parameter(wf.ones(()))
+    ...     def forward(self, x):
+    ...         for layer in self.layers:
+    ...             x = layer(x)
+    ...         return x * self.scale
+    >>> net = Net()
+    >>> net(wf.zeros((5, 4))).shape
+    (5, 2)
+    >>> [name for name, _ in net.named_parameters()]
+    ['scale', 'layers.0.weight', 'layers.0.bias', 'layers.1.weight', 'layers.1.bias']
+    """
+
+    # Slots, so that vars() has nothing but what users assigned.
+    __slots__ = ("__dict__", "__weakref__", "_hooks", "_pre_hooks", "_roles")
+
+    training: bool = True
+    shown: ClassVar[tuple[str, ...]] = ()  # attributes that repr shows
+
+    _roles: dict[str, str]
+    _hooks: dict[int, Callable[..., Any]]
+    _pre_hooks: dict[int, Callable[..., Any]]
+
+    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
+        made = super().__new__(cls)  # here, so that a forgotten super().__init__() does no harm
+        for name in ("_roles", "_hooks", "_pre_hooks"):
+            object.__setattr__(made, name, {})
+        return made
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What a call computes; written by subclasses."""
+        raise NotImplementedError(f"{type(self).__name__}: has no forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for hook in tuple(self._pre_hooks.values()):
+            replaced = hook(self, args)
+            if replaced is not None:
+                args = replaced if isinstance(replaced, tuple) else (replaced,)
+        y = self.forward(*args, **kwargs)
+        for hook in tuple(self._hooks.values()):
+            replaced = hook(self, args, y)
+            y = y if replaced is None else replaced
+        return y
+
+    # Attributes.
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not TYPE_CHECKING and isinstance(value, Parameter):
+            self._register(name, value.tensor, PARAMETER)
+            return
+        role = self._roles.get(name)
+        if role is not None and value is None:
+            del self._roles[name]
+        elif role is PARAMETER:
+            raise TypeError(
+                f"{type(self).__name__}.{name} is a parameter and takes a Parameter or None, "
+                f"got {type(value).__name__}; its elements are written by {name}[...] = x"
+            )
+        elif role is not None and not isinstance(value, Tensor):
+            raise TypeError(
+                f"{type(self).__name__}.{name} is a buffer and takes a Tensor or None, "
+                f"got {type(value).__name__}"
+            )
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self._roles.pop(name, None)
+
+    def register_buffer(self, name: str, x: Tensor, persistent: bool = True) -> None:
+        """Make a tensor an attribute that is no parameter but moves, and if persistent is saved, with the module.
+
+        Raises TypeError unless x is a Tensor, ValueError for a name that cannot be one of an attribute.
+
+        >>> import weft as wf
+        >>> layer = Module()
+        >>> layer.register_buffer("mean", wf.zeros(2))
+        >>> list(layer.state_dict())
+        ['mean']
+        """
+        if not isinstance(x, Tensor):
+            raise TypeError(f"register_buffer: {name} must be a Tensor, got {type(x).__name__}")
+        self._register(name, x, BUFFER if persistent else UNSAVED_BUFFER)
+
+    def _register(self, name: str, x: Tensor, role: str) -> None:
+        if not name.isidentifier() or (hasattr(type(self), name) and getattr(type(self), name) is not None):
+            why = "hides what the class has" if name.isidentifier() else "is no name of an attribute"
+            raise ValueError(f"{type(self).__name__}: the {role} {name!r} {why}")
+        self._roles[name] = role
+        object.__setattr__(self, name, x)
+
+    # The tree.
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Modules in attributes, and in lists, tuples and dictionaries there, each with its path.
+
+        Raises TypeError for a Parameter in such a container: parameters are attributes.
+
+        >>> import weft.module as M
+        >>> [name for name, _ in M.Sequential(M.ReLU(), M.Identity()).named_children()]
+        ['0', '1']
+        """
+        seen: set[int] = set()
+        for name, value in self._attributes():
+            for path, module in _modules_in(name, value):
+                if id(module) not in seen:
+                    seen.add(id(module))
+                    yield path, module
+
+    def _attributes(self) -> Iterator[tuple[str, Any]]:
+        """Where children are looked for."""
+        return ((name, value) for name, value in tuple(vars(self).items()) if name not in self._roles)
+
+    def children(self) -> Iterator[Module]:
+        """The modules that belong to this one directly."""
+        return (module for _, module in self.named_children())
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each once, with paths; its own is prefix.
+
+        >>> import weft.module as M
+        >>> [name for name, _ in M.Sequential(M.Sequential(M.ReLU())).named_modules()]
+        ['', '0', '0.0']
+        """
+        return self._walk(prefix, set())
+
+    def _walk(self, path: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
+        seen.add(id(self))
+        yield path, self
+        for name, module in self.named_children():
+            if id(module) not in seen:
+                yield from module._walk(f"{path}.{name}" if path else name, seen)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def _named(self, prefix: str, *roles: str) -> Iterator[tuple[str, Tensor]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix):
+            for name, role in module._roles.items():
+                x = vars(module)[name]
+                if role in roles and id(x) not in seen:
+                    seen.add(id(x))
+                    yield (f"{path}.{name}" if path else name), x
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """All parameters with their paths, each once: a module's own ones before those of its children."""
+        return self._named(prefix, PARAMETER)
+
+    def parameters(self) -> Iterator[Tensor]:
+        """All parameters, each once: what GradManager.attach and optimizers take.
+
+        >>> import weft.module as M
+        >>> [p.shape for p in M.Linear(3, 2).parameters()]
+        [(2, 3), (2,)]
+        """
+        return (x for _, x in self.named_parameters())
+
+    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """All buffers with their paths, each once."""
+        return self._named(prefix, BUFFER, UNSAVED_BUFFER)
+
+    def buffers(self) -> Iterator[Tensor]:
+        """All buffers, each once."""
+        return (x for _, x in self.named_buffers())
+
+    # Modes and changes of the whole tree.
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Set `training` here and below; returns the module.
+
+        >>> import weft.module as M
+        >>> M.Sequential(M.Dropout(0.5)).train(False).training
+        False
+        """
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self: Self) -> Self:
+        """train(False): for use, no longer for training."""
+        return self.train(False)
+
+    def apply(self: Self, f: Callable[[Module], Any]) -> Self:
+        """Call f with every module below, children first, and with this one; returns the module.
+
+        >>> import weft.module as M
+        >>> def zero(module):
+        ...     if isinstance(module, M.Linear):
+        ...         M.init.zeros_(module.weight)
+        >>> net = M.Sequential(M.Linear(2, 2)).apply(zero)
+        """
+        for module in reversed(list(self.modules())):
+            f(module)
+        return self
+
+    def to_device(self: Self, device: Device | str) -> Self:
+        """Bring parameters and buffers to a device; returns the module.
+
+        Those that move are other tensors afterwards: attach them, and make the optimizer, after moving.
+        """
+        return self._change(lambda x: x.to_device(device))
+
+    def astype(self: Self, dtype: DType | str) -> Self:
+        """Convert parameters and buffers of floating-point types; returns the module.
+
+        Those that change are other tensors afterwards, as with to_device. Raises DTypeError unless dtype is a float.
+
+        >>> import weft.module as M
+        >>> M.Linear(2, 2).astype("bfloat16").weight.dtype
+        bfloat16
+        """
+        kind = as_dtype(dtype)
+        if kind.kind != "float":
+            raise DTypeError(f"astype: a module takes floating-point types, got {kind}")
+        return self._change(lambda x: x.astype(kind, copy=False) if x.dtype.kind == "float" else x)
+
+    def _change(self: Self, change: Callable[[Tensor], Tensor]) -> Self:
+        done: dict[int, tuple[Tensor, Tensor]] = {}  # what is shared stays shared
+        with no_grad():
+            for module in self.modules():
+                for name in module._roles:
+                    x = vars(module)[name]
+                    if id(x) not in done:
+                        done[id(x)] = (x, change(x))
+                    vars(module)[name] = done[id(x)][1]
+        return self
+
+    # State.
+
+    def state_dict(self, prefix: str = "") -> dict[str, Tensor]:
+        """Parameters and persistent buffers by path: the tensors themselves, which training goes on changing.
+
+        >>> import weft.module as M
+        >>> list(M.BatchNorm2d(3).state_dict())
+        ['weight', 'bias', 'running_mean', 'running_var']
+        """
+        return dict(self._named(prefix, PARAMETER, BUFFER))
+
+    def check_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Raise what load_state_dict would raise, and change nothing."""
+        compare(type(self).__name__, self.state_dict(), state, strict)
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Difference:
+        """Write these values, tensors or NumPy arrays, into the parameters and buffers of the same names.
+
+        All is checked before anything is written. strict: the names must be exactly those of state_dict(); else those
+        that are missing keep their values and those that are unexpected are left out. Returns both kinds.
+        Floats may be of another floating-point type, and are converted.
+        Raises ValueError that lists all names that are missing, unexpected, of another shape or of another kind.
+
+        >>> import weft.module as M
+        >>> a, b = M.Linear(2, 3), M.Linear(2, 3)
+        >>> b.load_state_dict(a.state_dict())
+        Difference(missing=(), unexpected=())
+        >>> M.Linear(2, 4).load_state_dict({"weight": a.weight})
+        Traceback (most recent call last):
+            ...
+        ValueError: load_state_dict: Linear: nothing was loaded:
+          missing: bias
+          of another shape: weight is f32[3,2]@cpu:0, here f32[4,2]@cpu:0
+        """
+        found, difference = compare(type(self).__name__, self.state_dict(), state, strict)
+        write(found)
+        return difference
+
+    # Hooks and text.
+
+    def register_forward_hook(self, hook: Callable[[Module, tuple[Any, ...], Any], Any]) -> Handle:
+        """Call hook(module, args, y) after forward; what it returns, unless None, takes the place of y.
+
+        >>> import weft as wf
+        >>> import weft.module as M
+        >>> layer, seen = M.ReLU(), []
+        >>> with layer.register_forward_hook(lambda module, args, y: seen.append(y.shape)):
+        ...     y = layer(wf.ones(3))
+        >>> seen
+        [(3,)]
+        """
+        return Handle(self._hooks, hook)
+
+    def register_forward_pre_hook(self, hook: Callable[[Module, tuple[Any, ...]], Any]) -> Handle:
+        """Call hook(module, args) before forward; what it returns, unless None, takes the place of args."""
+        return Handle(self._pre_hooks, hook)
+
+    def extra_repr(self) -> str:
+        """What repr shows between the parentheses: the attributes of `shown`; to be overridden."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
+
+    @recursive_repr("...")  # a module may refer to those above it
+    def __repr__(self) -> str:
+        lines = [f"{name}: {module!r}".replace("\n", "\n  ") for name, module in self.named_children()]
+        extra = self.extra_repr()
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        return "\n  ".join([f"{type(self).__name__}({extra}", *lines]) + "\n)"
+
+
+def _modules_in(path: str, value: Any) -> Iterator[tuple[str, Module]]:
+    """The modules that a value is or holds."""
+    if isinstance(value, Module):
+        yield path, value
+    elif isinstance(value, list | tuple):
+        for k, item in enumerate(value):
+            yield from _modules_in(f"{path}.{k}", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _modules_in(f"{path}.{key}", item)
+    elif not TYPE_CHECKING and isinstance(value, Parameter):
+        raise TypeError(f"{path}: a Parameter in a list or dictionary; assign each one to an attribute")

@@ -1,0 +1,154 @@
+"""Recurrent layers over sequences."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from weft import _core
+from weft import functional as F
+from weft.base.device import Device
+from weft.base.dtype import DType
+from weft.base.errors import ShapeError
+from weft.imperative.creation import zeros
+from weft.imperative.tensor import Tensor
+from weft.module.linear import parameter, spread
+from weft.module.module import Module
+
+__all__ = ["GRU", "LSTM", "RNN"]
+
+
+class _Recurrent(Module):
+    """Base: for every layer and direction weight_ih, weight_hh, bias_ih and bias_hh, named as PyTorch does."""
+
+    gates: ClassVar[int]
+    states: ClassVar[int] = 1
+    shown = ("input_size", "hidden_size", "num_layers", "bidirectional")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        dtype: DType | str = "float32",
+        device: Device | str | None = None,
+    ) -> None:
+        if num_layers < 1 or not 0 <= dropout <= 1:
+            raise ValueError(
+                f"{type(self).__name__}: needs at least 1 layer and dropout in 0..1, got {num_layers} and {dropout}"
+            )
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
+        rows = self.gates * hidden_size
+        for layer in range(num_layers):
+            inputs = input_size if layer == 0 else hidden_size * self._directions
+            shapes = ((rows, inputs), (rows, hidden_size), (rows,), (rows,))
+            for names in self._names(layer):
+                for name, shape in zip(names, shapes, strict=True):
+                    setattr(self, name, parameter(shape, dtype, device))
+        self.reset()
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _names(self, layer: int) -> list[list[str]]:
+        """The names of a layer's parameters, by direction."""
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        return [[f"{kind}_l{layer}{end}" for kind in kinds] for end in ("", "_reverse")[: self._directions]]
+
+    def _parameters_of(self, *layers: int) -> list[Tensor]:
+        return [getattr(self, n) for layer in layers for names in self._names(layer) for n in names]
+
+    def reset(self) -> None:
+        """Begin anew: evenly spread within 1 / sqrt(hidden_size)."""
+        spread(self.hidden_size, *self._parameters_of(*range(self.num_layers)))
+
+    def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+    def _first_states(self, x: Tensor) -> list[Tensor]:
+        shape = (self.num_layers * self._directions, x.shape[1], self.hidden_size)
+        return [zeros(shape, dtype=x.dtype, device=x.device) for _ in range(self.states)]
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        if x.ndim != 3:
+            raise ShapeError(f"{type(self).__name__}: needs 3 dimensions: x is {_core.describe(x)}")
+        if self.batch_first:
+            x = F.swapaxes(x, 0, 1)
+        given = [state] if isinstance(state, Tensor) else list(state or ())
+        states = given or self._first_states(x)
+        if self.dropout and self.training and self.num_layers > 1:
+            y, last = self._layer_by_layer(x, states)
+        else:
+            y, *last = self._run(x, states, self._parameters_of(*range(self.num_layers)))
+        if self.batch_first:
+            y = F.swapaxes(y, 0, 1)
+        return y, (tuple(last) if self.states > 1 else last[0])
+
+    def _layer_by_layer(self, x: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """With zeros drawn between the layers."""
+        step, found = self._directions, []
+        for layer in range(self.num_layers):
+            if layer:
+                x = F.dropout(x, self.dropout)
+            own = [s[layer * step : (layer + 1) * step] for s in states]
+            x, *last = self._run(x, own, self._parameters_of(layer))
+            found.append(last)
+        return x, [F.concat(list(each), axis=0) for each in zip(*found, strict=True)]
+
+
+class LSTM(_Recurrent):
+    """Layers of long short-term memory: x [t, n, input_size] -> y [t, n, hidden_size], (h, c).
+
+    forward(x, (h0, c0)): states [layers * directions, n, hidden_size], zeros by default; it returns the last ones.
+    batch_first: x and y are [n, t, ...]. dropout: the share of zeros between layers, in training. bidirectional: y has
+    both directions, [..., 2 hidden_size]. Parameters of layer k: weight_ih_l{k} [4 hidden_size, inputs], weight_hh_l{k}
+    [4 hidden_size, hidden_size], bias_ih_l{k}, bias_hh_l{k} [4 hidden_size], gates in the order i, f, g, o; those of
+    the other direction end with _reverse. See weft.functional.lstm.
+
+    >>> import weft as wf
+    >>> y, (h, c) = LSTM(3, 4, num_layers=2, batch_first=True)(wf.zeros((5, 7, 3)))
+    >>> y.shape, h.shape, c.shape
+    ((5, 7, 4), (2, 5, 4), (2, 5, 4))
+    """
+
+    gates = 4
+    states = 2
+
+    def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
+        return F.lstm(x, *states, *parameters, bidirectional=self.bidirectional)
+
+
+class GRU(_Recurrent):
+    """Layers of gated recurrent units: x [t, n, input_size] -> y [t, n, hidden_size], h. See LSTM.
+
+    Parameters have 3 hidden_size rows, gates in the order of weft.functional.gru.
+
+    >>> import weft as wf
+    >>> y, h = GRU(3, 4, bidirectional=True)(wf.zeros((7, 5, 3)))
+    >>> y.shape, h.shape
+    ((7, 5, 8), (2, 5, 4))
+    """
+
+    gates = 3
+
+    def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
+        return F.gru(x, *states, *parameters, bidirectional=self.bidirectional)
+
+
+class RNN(_Recurrent):
+    """Layers of plain recurrent units with tanh: x [t, n, input_size] -> y [t, n, hidden_size], h. See LSTM.
+
+    >>> import weft as wf
+    >>> RNN(3, 4)(wf.zeros((7, 5, 3)))[0].shape
+    (7, 5, 4)
+    """
+
+    gates = 1
+
+    def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
+        return F.rnn(x, *states, *parameters, bidirectional=self.bidirectional)

@@ -1,0 +1,78 @@
+"""Gradients brought within bounds before a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from weft import functional as F
+from weft.imperative.creation import zeros
+from weft.imperative.gradient import no_grad
+from weft.imperative.tensor import Tensor
+
+__all__ = ["clip_grad_norm", "clip_grad_value"]
+
+
+def _with_gradients(params: Tensor | Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    listed = [params] if isinstance(params, Tensor) else list(params)
+    return [(p, g) for p in listed if (g := p.grad) is not None]
+
+
+def clip_grad_norm(params: Tensor | Iterable[Tensor], max_norm: float, ord: float = 2.0) -> Tensor:
+    """Make all gradients smaller by one factor if their common norm is above max_norm; returns the norm before, 0-d.
+
+    ord: which norm, math.inf is the greatest magnitude. Parameters without a gradient do not count. Nothing is waited
+    for. With a norm that is infinite or NaN the gradients become 0 or NaN. Raises ValueError unless max_norm and ord
+    are positive.
+    Source: Pascanu, Mikolov, Bengio 2013, On the difficulty of training recurrent neural networks.
+
+    >>> import weft as wf
+    >>> w = wf.zeros(2)
+    >>> w.grad = wf.tensor([3., 4.])
+    >>> clip_grad_norm([w], 1.0).item()
+    5.0
+    >>> w.grad
+    tensor([0.6, 0.8], dtype=float32, device=cpu:0)
+    """
+    if not max_norm > 0 or not ord > 0:
+        raise ValueError(f"clip_grad_norm: max_norm and ord must be positive, got {max_norm} and {ord}")
+    found = _with_gradients(params)
+    if not found:
+        return zeros(())
+    home = found[0][1].device
+    with no_grad():
+        norms = [_norm(g, ord).to_device(home) for _, g in found]
+        total = _norm(F.stack(norms), ord)
+        factor = F.minimum(max_norm / total, 1.0)
+        for p, g in found:  # not in place: gradients of two parameters can be the same memory
+            p.grad = g * factor.to_device(g.device).astype(g.dtype)
+    return total
+
+
+def _norm(x: Tensor, ord: float) -> Tensor:
+    """In float32 for 16-bit floats, whose squares overflow."""
+    x = F.abs(x.astype("float32") if x.itemsize < 4 else x)
+    if not x.size:
+        return F.sum(x)
+    if ord == math.inf:
+        return F.max(x)
+    return F.sqrt(F.sum(x * x)) if ord == 2 else F.pow(F.sum(F.pow(x, ord)), 1 / ord)
+
+
+def clip_grad_value(params: Tensor | Iterable[Tensor], max_value: float) -> None:
+    """Bring every element of the gradients within -max_value ... max_value.
+
+    Raises ValueError unless max_value is positive.
+
+    >>> import weft as wf
+    >>> w = wf.zeros(2)
+    >>> w.grad = wf.tensor([3., -0.5])
+    >>> clip_grad_value([w], 1.0)
+    >>> w.grad
+    tensor([ 1. , -0.5], dtype=float32, device=cpu:0)
+    """
+    if not max_value > 0:
+        raise ValueError(f"clip_grad_value: max_value must be positive, got {max_value}")
+    with no_grad():
+        for p, g in _with_gradients(params):
+            p.grad = F.clip(g, -max_value, max_value)

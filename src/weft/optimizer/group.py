@@ -1,0 +1,143 @@
+"""Groups of parameters with options of their own, and what an optimizer keeps of each parameter.
+
+Two kinds of numbers belong to a step. Those that change from one step to the next, the learning rate and the number of
+the step, live in 0-d tensors that kernels read, so that a recorded step can be replayed. The others are Python numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from weft.base.device import Device
+from weft.imperative.creation import tensor, zeros, zeros_like
+from weft.imperative.tensor import Tensor
+
+__all__ = ["Cohort", "Option", "ParameterGroup"]
+
+
+class Option:
+    """One option of an optimizer: its default, and the range it must lie in; of a bool just the default.
+
+    >>> Option(0.9, 0, 1).checked("SGD", "momentum", 2)
+    Traceback (most recent call last):
+        ...
+    ValueError: SGD: momentum must be at least 0 and at most 1, got 2
+    """
+
+    def __init__(self, default: Any, low: float = 0.0, high: float = math.inf) -> None:
+        self.default, self.low, self.high = default, low, high
+
+    def checked(self, owner: str, name: str, value: Any) -> Any:
+        """The value, if it is one for this option; else raises TypeError or ValueError."""
+        if isinstance(self.default, bool):
+            if not isinstance(value, bool):
+                raise TypeError(f"{owner}: {name} must be a bool, got {value!r}")
+            return value
+        if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+            raise TypeError(f"{owner}: {name} must be a number, got {value!r}")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not self.low <= number <= self.high or number == math.inf:
+            bounds = "finite" if self.high == math.inf else f"at most {self.high}"
+            raise ValueError(f"{owner}: {name} must be at least {self.low} and {bounds}, got {value!r}")
+        return number
+
+
+class Cohort:
+    """Parameters of a group, on one device, that have been updated equally often, and what is kept of them.
+
+    They are updated by one call. state: for each role of the update but parameter and gradient, a tensor for each
+    parameter. step: how often they have been updated, an int64 in a 0-d tensor.
+    """
+
+    def __init__(self, parameters: list[Tensor], state: dict[str, list[Tensor]], step: Tensor) -> None:
+        self.parameters, self.state, self.step = parameters, state, step
+
+    @classmethod
+    def new(cls, parameters: list[Tensor], roles: Sequence[str]) -> Cohort:
+        """Before the first step. State of 16-bit parameters is float32: sums of small numbers would stand still."""
+        state = {
+            role: [zeros_like(p, dtype="float32") if p.itemsize < 4 else zeros_like(p) for p in parameters]
+            for role in roles
+        }
+        return cls(parameters, state, zeros((), dtype="int64", device=parameters[0].device))
+
+    def take(self, chosen: Sequence[bool]) -> Cohort:
+        """The chosen parameters as a cohort of their own, with a step counter of its own; the others stay."""
+
+        def part(of: list[Tensor], want: bool) -> list[Tensor]:
+            return [x for x, choice in zip(of, chosen, strict=True) if choice is want]
+
+        taken = Cohort(
+            part(self.parameters, True),
+            {role: part(of, True) for role, of in self.state.items()},
+            self.step.copy(),
+        )
+        self.parameters = part(self.parameters, False)
+        self.state = {role: part(of, False) for role, of in self.state.items()}
+        return taken
+
+
+class ParameterGroup(MutableMapping[str, Any]):
+    """Parameters that are updated with the same options: group["lr"] = 0.1 changes one, at any time.
+
+    params: the parameters, in the order they were given. Made by optimizers. Raises KeyError for an option that the
+    optimizer does not have, ValueError for a value out of its range; options cannot be deleted.
+
+    >>> import weft as wf
+    >>> import weft.optimizer as optim
+    >>> opt = optim.SGD([wf.zeros(2)], lr=0.1)
+    >>> group = opt.param_groups[0]
+    >>> group["lr"] = 0.01
+    >>> dict(group)["lr"], len(group.params)
+    (0.01, 1)
+    """
+
+    def __init__(self, owner: str, params: list[Tensor], options: Mapping[str, Option]) -> None:
+        self.params = params
+        self.initial_lr: float | None = None  # what schedules begin from, once there is one
+        self._owner, self._options = owner, options
+        self._values: dict[str, Any] = {}
+        self._rates: dict[Device, Tensor] = {}
+        self.cohorts: list[Cohort] = []
+
+    def begin(self, roles: Sequence[str]) -> None:
+        """Make what is kept of the parameters; done by optimizers, once the options are there."""
+        by_device: dict[Device, list[Tensor]] = {}
+        for p in self.params:
+            by_device.setdefault(p.device, []).append(p)
+        self.cohorts = [Cohort.new(of, roles) for of in by_device.values()]
+        # Now, not at the first step: a trace of that would take it for a constant.
+        self._rates = {d: tensor(self._values["lr"], dtype="float64", device=d) for d in by_device}
+
+    def rate(self, device: Device) -> Tensor:
+        """The learning rate as a 0-d tensor, which changes with group["lr"]; device: one of a parameter."""
+        return self._rates[device]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self._options:
+            raise KeyError(f"{self._owner}: no option {name!r}; there are: {', '.join(self._options)}")
+        self._values[name] = self._options[name].checked(self._owner, name, value)
+        if name == "lr":
+            for rate in self._rates.values():
+                rate[...] = self._values["lr"]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"{self._owner}: the option {name!r} cannot be deleted")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._values.items())
+        return f"{len(self.params)} parameters: {shown}"

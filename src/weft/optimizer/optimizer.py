@@ -1,0 +1,183 @@
+"""The base of all optimizers: groups, the step, and the state that training goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from weft import _core
+from weft.base.errors import DTypeError
+from weft.imperative.gradient import no_grad
+from weft.imperative.tensor import Tensor
+from weft.optimizer.group import Cohort, Option, ParameterGroup
+from weft.optimizer.state import check, saved, write
+
+__all__ = ["Optimizer"]
+
+Self = TypeVar("Self", bound="Optimizer")
+
+
+class Optimizer:
+    """Base of optimizers. A subclass names its options and the roles of its state, and writes update().
+
+    params: parameters, or dictionaries {"params": parameters, option: value, ...}, whose other options are the
+    defaults given to the optimizer. A step reads p.grad of every parameter that has one, and writes the parameters and
+    the state in place; it waits for nothing. Parameters without a gradient stay behind, and are counted for themselves.
+    options: name -> Option; "lr" is one of them. roles: names of the tensors kept of each parameter, zeros at first.
+
+    Raises TypeError for anything but tensors, or an option that is not there; DTypeError for tensors of integers;
+    ValueError for none at all, for the same parameter twice, or for an option out of its range.
+
+    >>> import weft as wf
+    >>> class Signs(Optimizer):
+    ...     options = {"lr": Option(0.1)}
+    ...     def update(self, group, cohort, gradients):
+    ...         for p, g in zip(cohort.parameters, gradients):
+    ...             p -= group.rate(p.device).astype(p.dtype) * wf.sign(g)
+    >>> w = wf.tensor([1., 1.])
+    >>> w.grad = wf.tensor([5., -7.])
+    >>> _ = Signs([w]).step()
+    >>> w
+    tensor([0.9, 1.1], dtype=float32, device=cpu:0)
+    """
+
+    options: ClassVar[Mapping[str, Option]]
+    roles: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, params: Iterable[Tensor] | Iterable[Mapping[str, Any]], **defaults: Any) -> None:
+        self._defaults = {name: option.default for name, option in self.options.items()}
+        self._defaults |= self._known(defaults)
+        self.param_groups: list[ParameterGroup] = []
+        given = self._listed(params)
+        if not given:
+            raise ValueError(f"{self._name}: no parameters were given")
+        if any(isinstance(each, Mapping) for each in given):
+            for each in given:
+                self.add_param_group(each)
+        else:
+            self.add_param_group({"params": given})
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _known(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name in options:
+            if name not in self.options:
+                raise TypeError(f"{self._name}: no option {name!r}; there are: {', '.join(self.options)}")
+        return options
+
+    def _listed(self, params: Any) -> list[Any]:
+        if isinstance(params, Tensor | Mapping) or not isinstance(params, Iterable):
+            what = type(params).__name__
+            raise TypeError(f"{self._name}: takes several parameters, as net.parameters() gives, got {what}")
+        return list(params)
+
+    def add_param_group(self, group: Mapping[str, Any]) -> None:
+        """Train these parameters, too: {"params": parameters, option: value, ...}.
+
+        >>> import weft as wf
+        >>> import weft.optimizer as optim
+        >>> opt = optim.SGD([wf.zeros(2)], lr=0.1)
+        >>> opt.add_param_group({"params": [wf.zeros(3)], "lr": 0.5})
+        >>> [group["lr"] for group in opt.param_groups]
+        [0.1, 0.5]
+        """
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise TypeError(f"{self._name}: a group is a dictionary with the key 'params'")
+        params = self._listed(group["params"])
+        own = self._known({name: value for name, value in group.items() if name != "params"})
+        self._check_parameters(params)
+        made = ParameterGroup(self._name, params, self.options)
+        for name, value in {**self._defaults, **own}.items():
+            made[name] = value
+        self.check_options(made)
+        made.begin(self.roles_of(made))
+        self.param_groups.append(made)
+
+    def _check_parameters(self, params: list[Any]) -> None:
+        if not params:
+            raise ValueError(f"{self._name}: a group has no parameters")
+        seen = {id(p) for group in self.param_groups for p in group.params}
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"{self._name}: parameters are tensors, got {type(p).__name__}")
+            if p.dtype.kind != "float":
+                raise DTypeError(
+                    f"{self._name}: only floating-point tensors can be trained: {_core.describe(p)}"
+                )
+            if id(p) in seen:
+                raise ValueError(f"{self._name}: the parameter {_core.describe(p)} was given twice")
+            seen.add(id(p))
+
+    def check_options(self, group: ParameterGroup) -> None:
+        """Raise ValueError for options that do not go together; the default accepts all."""
+
+    def roles_of(self, group: ParameterGroup) -> Sequence[str]:
+        """The roles that a group with these options needs; the default gives all."""
+        return self.roles
+
+    def update(self, group: ParameterGroup, cohort: Cohort, gradients: list[Tensor]) -> None:
+        """Write cohort.parameters and cohort.state in place, by operators; gradients: one for each parameter.
+
+        cohort.step is the number of this update, from 1.
+        """
+        raise NotImplementedError(f"{self._name}: has no update()")
+
+    def step(self: Self) -> Self:
+        """Update every parameter that has a gradient; returns the optimizer.
+
+        Raises what the update raises, such as ShapeError for a gradient of another shape.
+        """
+        with no_grad():
+            for group in self.param_groups:
+                for cohort in tuple(group.cohorts):
+                    self._step(group, cohort)
+        return self
+
+    def _step(self, group: ParameterGroup, cohort: Cohort) -> None:
+        found = [p.grad for p in cohort.parameters]
+        gradients = [g for g in found if g is not None]
+        if not gradients:
+            return
+        if len(gradients) < len(found):
+            rest = cohort.take([g is None for g in found])
+            group.cohorts.append(rest)
+        cohort.step += 1
+        self.update(group, cohort, gradients)
+
+    def clear_grad(self: Self) -> Self:
+        """Set the gradients of all parameters to None; returns the optimizer."""
+        for group in self.param_groups:
+            for p in group.params:
+                p.grad = None
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """What training goes on from, exactly: {"optimizer": name, "groups": [...], "state": {...}}.
+
+        groups: the options of each, and how many parameters it has. state: tensors by "number of the parameter.role",
+        and the number of updates as "number.step": the tensors themselves, which steps go on changing.
+
+        >>> import weft as wf
+        >>> import weft.optimizer as optim
+        >>> state = optim.SGD([wf.zeros(2)], lr=0.1, momentum=0.9).state_dict()
+        >>> state["groups"][0]["momentum"], list(state["state"])
+        (0.9, ['0.momentum', '0.step'])
+        """
+        return {"optimizer": self._name, **saved(self.param_groups)}
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raise what load_state_dict would raise, and change nothing."""
+        check(self._name, self.param_groups, self.options, state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that an optimizer of this kind gave, with parameters of the same shapes in the same order.
+
+        All is checked before anything is changed. Raises ValueError that lists what does not fit.
+        """
+        self.check_state_dict(state)
+        write(self.param_groups, state)
+
+    def __repr__(self) -> str:
+        return f"{self._name}({'; '.join(map(repr, self.param_groups))})"

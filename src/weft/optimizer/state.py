@@ -1,0 +1,131 @@
+"""The state of an optimizer as a dictionary, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from weft import _core
+from weft.imperative.gradient import no_grad
+from weft.imperative.tensor import Tensor
+from weft.optimizer.group import Cohort, Option, ParameterGroup
+
+__all__ = ["check", "saved", "write"]
+
+STEP, PARAMETERS, INITIAL_LR = "step", "parameters", "initial_lr"
+
+
+def entries(groups: Sequence[ParameterGroup]) -> Iterator[tuple[str, Tensor, Cohort]]:
+    """(key, tensor, its cohort) for all that is kept; parameters are numbered through all groups."""
+    numbers: dict[int, int] = {}
+    for group in groups:
+        for p in group.params:
+            numbers[id(p)] = len(numbers)
+    found = []
+    for group in groups:
+        for cohort in group.cohorts:
+            for k, p in enumerate(cohort.parameters):
+                kept = {role: tensors[k] for role, tensors in cohort.state.items()} | {STEP: cohort.step}
+                found.append((numbers[id(p)], kept, cohort))
+    found.sort(key=lambda each: each[0])
+    for number, kept, cohort in found:
+        for role, x in kept.items():
+            yield f"{number}.{role}", x, cohort
+
+
+def saved(groups: Sequence[ParameterGroup]) -> dict[str, Any]:
+    """The options of groups, and all tensors."""
+    described = [{**group, PARAMETERS: len(group.params), INITIAL_LR: group.initial_lr} for group in groups]
+    return {"groups": described, "state": {key: x for key, x, _ in entries(groups)}}
+
+
+def check(owner: str, groups: Sequence[ParameterGroup], options: Mapping[str, Option], state: Any) -> None:
+    """Raises ValueError that lists everything in a state that does not fit; TypeError unless it is a mapping."""
+    if not isinstance(state, Mapping) or not {"optimizer", "groups", "state"} <= state.keys():
+        raise TypeError(f"load_state_dict: {owner}: takes what state_dict() gave")
+    faults = []
+    if state["optimizer"] != owner:
+        faults.append(f"the state is of the optimizer {state['optimizer']!r}")
+    faults += _faults_of_groups(owner, groups, options, state["groups"])
+    faults += _faults_of_tensors(groups, state["state"])
+    if faults:
+        lines = "".join(f"\n  {fault}" for fault in faults)
+        raise ValueError(f"load_state_dict: {owner}: nothing was loaded:{lines}")
+
+
+def _faults_of_groups(
+    owner: str, groups: Sequence[ParameterGroup], options: Mapping[str, Option], given: Any
+) -> Iterator[str]:
+    if not isinstance(given, list | tuple) or len(given) != len(groups):
+        count = len(given) if isinstance(given, list | tuple) else type(given).__name__
+        yield f"groups: {count}, here {len(groups)}"
+        return
+    for k, (group, values) in enumerate(zip(groups, given, strict=True)):
+        wanted = {*group, PARAMETERS, INITIAL_LR}
+        if not isinstance(values, Mapping) or set(values) != wanted:
+            yield f"group {k}: needs exactly the options {', '.join(sorted(wanted))}"
+            continue
+        if values[PARAMETERS] != len(group.params):
+            yield f"group {k}: {values[PARAMETERS]} parameters, here {len(group.params)}"
+        initial = values[INITIAL_LR]
+        try:
+            for name in group:
+                options[name].checked(owner, name, values[name])
+            if initial is not None:
+                options["lr"].checked(owner, INITIAL_LR, initial)
+        except (TypeError, ValueError) as error:
+            yield f"group {k}: {error}"
+
+
+def _faults_of_tensors(groups: Sequence[ParameterGroup], given: Any) -> Iterator[str]:
+    if not isinstance(given, Mapping):
+        yield f"state is of type {type(given).__name__}"
+        return
+    own = {key: x for key, x, _ in entries(groups)}
+    if missing := [key for key in own if key not in given]:
+        yield f"missing: {', '.join(missing)}"
+    if unexpected := [str(key) for key in given if key not in own]:
+        yield f"unexpected: {', '.join(unexpected)}"
+    for key, x in own.items():
+        value = given.get(key, x)
+        if not isinstance(value, Tensor):
+            yield f"{key} is of type {type(value).__name__}"
+        elif (value.shape, value.dtype) != (x.shape, x.dtype):
+            yield f"{key} is {_core.describe(value)}, here {_core.describe(x)}"
+        elif key.endswith(f".{STEP}") and int(value) < 0:
+            yield f"{key} is {int(value)}, which is no number of steps"
+
+
+def write(groups: Sequence[ParameterGroup], state: Mapping[str, Any]) -> None:
+    """A checked state into groups. Waits for the numbers of steps in it."""
+    tensors = state["state"]
+    own = list(entries(groups))
+    with no_grad():
+        for key, x, _ in own:
+            if not key.endswith(f".{STEP}"):
+                x[...] = tensors[key].to_device(x.device)
+        _set_steps(groups, own, {key: int(x) for key, x in tensors.items() if key.endswith(f".{STEP}")})
+    for group, values in zip(groups, state["groups"], strict=True):
+        for name in group:
+            group[name] = values[name]
+        group.initial_lr = values[INITIAL_LR]
+
+
+def _set_steps(
+    groups: Sequence[ParameterGroup], own: Sequence[tuple[str, Tensor, Cohort]], steps: Mapping[str, int]
+) -> None:
+    """Count the parameters of a cohort apart if they have been updated differently often."""
+    of_cohort: dict[int, list[int]] = {}
+    for key, _, cohort in own:
+        if key in steps:
+            of_cohort.setdefault(id(cohort), []).append(steps[key])
+    for group in groups:
+        for cohort in tuple(group.cohorts):
+            counts = of_cohort[id(cohort)]
+            first, *others = dict.fromkeys(counts)
+            for other in others:
+                part = cohort.take([count == other for count in counts])
+                counts = [count for count in counts if count != other]
+                part.step[...] = other
+                group.cohorts.append(part)
+            cohort.step[...] = first

@@ -1,0 +1,52 @@
+"""Symbols: programs composed before anything is known of their arrays, and the executors that run them.
+
+>>> import weft.symbol as sym
+>>> import weft.functional as F
+>>> y = F.softmax(F.linear(sym.var("data"), out_features=10, name="fc"))
+>>> exe = y.simple_bind(data=(2, 4))
+>>> exe.forward()[0].shape
+(2, 10)
+
+Every operator can also be called as ``sym.relu(...)``; so can those that have no array among their arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import imperative as _imperative  # noqa: F401 - so that functions can be planned
+from weft.ops import registry as _registry
+from weft.symbol.compose import compose as _compose
+from weft.symbol.executor import Executor
+from weft.symbol.names import AttrScope, NameScope
+from weft.symbol.symbol import Symbol, from_json, full, group, load, ones, var, zeros
+
+__all__ = [
+    "AttrScope",
+    "Executor",
+    "NameScope",
+    "Symbol",
+    "from_json",
+    "full",
+    "group",
+    "load",
+    "ones",
+    "var",
+    "zeros",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or name not in _registry.public_names():
+        raise AttributeError(f"module 'weft.symbol' has no attribute {name!r}")
+
+    def function(*args: Any, **kwargs: Any) -> Symbol:
+        return Symbol(_compose(_registry.get(name), args, kwargs))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The symbol of weft.functional.{name}; name= and attr= are its own."
+    return function
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_registry.public_names()})

@@ -1,0 +1,125 @@
+"""Symbols as text, in Graphviz's language, and as boxes for weft.graph.drawing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.graph.drawing import Box, Edge, svg
+from weft.ops.op import Op
+from weft.ops.shapes import shown
+from weft.symbol.node import Entry, Operand, SymbolNode, ordered
+
+__all__ = ["listing", "to_dot", "to_svg"]
+
+
+def listing(entries: Sequence[Entry]) -> str:
+    """One line for each operator: ``fc1 = linear(data, fc1_weight, fc1_bias, out_features=10)``."""
+    nodes = ordered(entries)
+
+    def written(x: Operand) -> str:
+        if not isinstance(x, tuple):
+            return repr(x)
+        return x[0].name if x[0].count == 1 else f"{x[0].name}[{x[1]}]"
+
+    def inputs(node: SymbolNode) -> list[str]:
+        given = max((k for k, x in enumerate(node.inputs) if x is not None), default=-1)
+        return [written(x) for x in node.inputs[: given + 1]]
+
+    lines = [
+        f"{node.name} = {node.op.name}({', '.join([*inputs(node), *_attributes(node)])})"
+        for node in nodes
+        if node.op is not None
+    ]
+    return "\n".join([*lines, f"return {', '.join(map(written, entries))}"])
+
+
+def _attributes(node: SymbolNode) -> list[str]:
+    """Those without which the operator would be another."""
+    assert node.op is not None
+    values = node.op.values()
+    return [f"{name}={value!r}" for name, value in values.items() if not _is_default(node.op, name)]
+
+
+def _is_default(op: Op, name: str) -> bool:
+    try:
+        return type(op)(**{key: value for key, value in op.values().items() if key != name}) == op
+    except (TypeError, ValueError):  # it must be given, or the others need it
+        return False
+
+
+class _Picture:
+    """What is drawn: variables that belong to one operator stand in its box."""
+
+    def __init__(self, entries: Sequence[Entry], shape_of: Callable[[Entry], Any] | None) -> None:
+        self.shape_of = shape_of
+        nodes = ordered(entries)
+        readers: dict[int, list[SymbolNode]] = {}
+        for node in nodes:
+            for source, _ in node.entries:
+                readers.setdefault(id(source), []).append(node)
+        self.own: dict[int, list[SymbolNode]] = {}
+        hidden = set()
+        for node in nodes:
+            mine = readers.get(id(node), [])
+            if node.op is None and len(mine) == 1 and node.name.startswith(f"{mine[0].name}_"):
+                self.own.setdefault(id(mine[0]), []).append(node)
+                hidden.add(id(node))
+        self.nodes = [node for node in nodes if id(node) not in hidden]
+        self.number = {id(node): k for k, node in enumerate(self.nodes)}
+
+    def size(self, entry: Entry) -> str:
+        return "" if self.shape_of is None else shown(self.shape_of(entry))
+
+    def lines(self, node: SymbolNode) -> tuple[str, ...]:
+        if node.op is None:
+            return (node.name,)
+        own = [
+            f"{v.name.removeprefix(node.name + '_')} {self.size((v, 0))}".strip()
+            for v in self.own.get(id(node), [])
+        ]
+        parts = [node.name if node.name.startswith(node.op.name) else f"{node.name}: {node.op.name}"]
+        for texts in (_attributes(node), own):
+            parts += _folded(texts)
+        return tuple(parts)
+
+    def edges(self) -> list[Edge]:
+        return [
+            Edge(self.number[id(source)], k, self.size((source, output)))
+            for k, node in enumerate(self.nodes)
+            for source, output in node.entries
+            if id(source) in self.number
+        ]
+
+
+def _folded(texts: Sequence[str], width: int = 36) -> list[str]:
+    """Texts with commas between them, in lines of about this width."""
+    lines: list[str] = []
+    for text in texts:
+        if lines and len(lines[-1]) + len(text) + 2 <= width:
+            lines[-1] += f", {text}"
+        else:
+            lines.append(text)
+    return lines
+
+
+def to_svg(entries: Sequence[Entry], shape_of: Callable[[Entry], Any] | None = None) -> str:
+    """A drawing. shape_of: what to write beside the edges."""
+    picture = _Picture(entries, shape_of)
+    boxes = [
+        Box(picture.lines(node), "" if node.op is None else node.op.family or node.op.name, node.op is None)
+        for node in picture.nodes
+    ]
+    return svg(boxes, picture.edges())
+
+
+def to_dot(entries: Sequence[Entry]) -> str:
+    """A drawing in Graphviz's language."""
+    picture = _Picture(entries, None)
+    lines = ["digraph symbol {", '  node [shape=box, style=rounded, fontname="monospace"];']
+    for k, node in enumerate(picture.nodes):
+        shape = ", shape=oval" if node.op is None else ""
+        lines.append(f"  n{k} [label={json.dumps(chr(10).join(picture.lines(node)))}{shape}];")
+    lines += [f"  n{edge.source} -> n{edge.target};" for edge in picture.edges()]
+    return "\n".join([*lines, "}\n"])

@@ -1,0 +1,442 @@
+"""Executors: symbols bound to arrays, run forward and backward.
+
+>>> import weft as wf, weft.functional as F, weft.symbol as sym
+>>> net = F.linear(sym.var("x"), out_features=1, name="fc")
+>>> exe = net.simple_bind(x=(2, 3))
+>>> exe.arg_dict["fc_weight"][...] = 1
+>>> exe.forward(is_train=True, x=wf.ones((2, 3)))[0].shape
+(2, 1)
+>>> exe.backward()
+>>> exe.grad_dict["fc_weight"]
+tensor([[2., 2., 2.]], dtype=float32, device=cpu:0)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.device import Device, as_device
+from weft.base.dtype import DType
+from weft.base.errors import DeviceError, DTypeError, GraphError, ShapeError
+from weft.imperative.creation import asarray, ones, zeros
+from weft.imperative.gradient import no_grad
+from weft.imperative.tensor import Tensor
+from weft.ops.shapes import Partial, shown
+from weft.ops.types import TensorType
+from weft.symbol.assumptions import inferred
+from weft.symbol.inference import Inference
+from weft.symbol.plans import Plans, Signature
+
+__all__ = ["Executor", "bind_arrays", "bind_shapes"]
+
+REQUESTS = ("write", "add", "null")
+Callback = Callable[[str, Tensor], object]
+
+
+class Executor:
+    """A symbol on arrays; made by Symbol.bind and simple_bind.
+
+    arg_arrays, grad_arrays, aux_arrays: the arrays, in the order of the symbol's lists; None where there is no gradient
+    to compute. outputs: what the last forward gave. Between forward and backward the arrays must stay as they are.
+
+    An executor does one thing at a time: calls from several threads follow each other. Threads that work side by side
+    bind the symbol once each, with as many shared arrays as they like: plans are shared, inner memory comes from pools.
+    """
+
+    def __init__(
+        self,
+        plans: Plans,
+        device: Device,
+        arrays: Sequence[Tensor],
+        gradients: Sequence[Tensor | None],
+        requests: Sequence[str],
+        states: Sequence[Tensor],
+    ) -> None:
+        self._plans, self.device = plans, device
+        self.arg_arrays, self.grad_arrays, self.aux_arrays = list(arrays), list(gradients), list(states)
+        self.grad_req = dict(zip(plans.arguments, requests, strict=True))
+        self.outputs: list[Tensor] = []
+        self._signature = Signature(
+            tuple(TensorType(x.shape, x.dtype, device) for x in (*arrays, *states)),
+            tuple(_strides(x) for x in (*arrays, *states)),
+            tuple(requests),
+            tuple(None if g is None else _strides(g) for g in gradients),
+            device,
+        )
+        self._kept: list[Tensor] | None = None
+        self._kept_monitored = False
+        self._callback: Callback | None = None
+        self._monitor_all = False
+        self._lock = threading.RLock()
+        self._ones: dict[int, Tensor] = {}
+
+    # Running.
+
+    def forward(self, is_train: bool = False, **arrays: Any) -> list[Tensor]:
+        """Compute the outputs; arrays (or what weft.asarray takes) are copied into the arguments of these names first.
+
+        is_train: for operators that were not told whether they are training; auxiliary states are updated, and backward
+        may follow. Raises GraphError for names that are not there, ShapeError for other shapes.
+        """
+        with self._lock, no_grad():
+            for name, value in arrays.items():
+                self._put(name, value)
+            if self._kept is not None:
+                self._kept = None  # its memory may serve the next run
+            monitored = self._callback is not None
+            made = self._plans.forward(self._signature, is_train, monitored)
+            results = _core.run_plan(made.plan, [*self.arg_arrays, *self.aux_arrays])
+            self.outputs = [results[k] for k in made.outputs]
+            if is_train:
+                self._kept, self._kept_monitored = [results[k] for k in made.kept], monitored
+            if self._callback is not None:
+                self._report(self._callback, [(name, results[k]) for name, k in made.named])
+            return self.outputs
+
+    def backward(self, out_grads: Tensor | Sequence[Tensor | None] | None = None) -> None:
+        """Compute the gradients of the arguments, and write them or add them to grad_arrays.
+
+        out_grads: the gradients of the outputs, None for ones, as for losses. Nothing that forward computed is computed
+        again. Raises RuntimeError unless forward(is_train=True) came before, ShapeError for other shapes.
+        """
+        with self._lock, no_grad():
+            if self._kept is None:
+                raise RuntimeError("backward: forward(is_train=True) must come first")
+            strides = [_strides(x) for x in self._kept]
+            plan = self._plans.backward(self._signature, self._kept_monitored, strides)
+            if plan is None:
+                return
+            gradients = [g for g in self.grad_arrays if g is not None]
+            _core.run_plan(
+                plan,
+                [*self.arg_arrays, *self.aux_arrays, *self._kept, *self._slopes(out_grads), *gradients],
+            )
+
+    def _put(self, name: str, value: Any) -> None:
+        known = self.arg_dict
+        if name not in known:
+            raise GraphError(f"forward: no argument {name!r}; there are: {', '.join(known)}")
+        array = known[name]
+        given = asarray(value, device=self.device)
+        if given.shape != array.shape:
+            raise ShapeError(
+                f"forward: {name} has the shape {array.shape}, got {given.shape}; reshape() makes another executor"
+            )
+        array[...] = given.astype(array.dtype)
+
+    def _slopes(self, given: Tensor | Sequence[Tensor | None] | None) -> list[Tensor]:
+        listed = [given] if isinstance(given, Tensor) else list(given or [None] * len(self.outputs))
+        if len(listed) != len(self.outputs):
+            raise ShapeError(f"backward: {len(listed)} gradients for {len(self.outputs)} outputs")
+        found = []
+        for k, (slope, y, name) in enumerate(zip(listed, self.outputs, self._plans.outputs, strict=True)):
+            if y.dtype.kind != "float":
+                continue
+            if slope is None:
+                if k not in self._ones:
+                    self._ones[k] = ones(y.shape, y.dtype, self.device)
+                slope = self._ones[k]
+            if not isinstance(slope, Tensor):
+                slope = asarray(slope, y.dtype, self.device)
+            if slope.shape != y.shape or slope.dtype is not y.dtype or slope.device is not y.device:
+                raise ShapeError(
+                    f"backward: the gradient of {name} must be like it, {_core.describe(y)}: it is"
+                    f" {_core.describe(slope)}"
+                )
+            found.append(slope.contiguous())
+        return found
+
+    # Looking at it.
+
+    @property
+    def arg_dict(self) -> dict[str, Tensor]:
+        """The arguments by name."""
+        return dict(zip(self._plans.arguments, self.arg_arrays, strict=True))
+
+    @property
+    def grad_dict(self) -> dict[str, Tensor | None]:
+        """The arguments' gradients by name, None where none is computed."""
+        return dict(zip(self._plans.arguments, self.grad_arrays, strict=True))
+
+    @property
+    def aux_dict(self) -> dict[str, Tensor]:
+        """The auxiliary states by name."""
+        return dict(zip(self._plans.states, self.aux_arrays, strict=True))
+
+    @property
+    def output_dict(self) -> dict[str, Tensor]:
+        """The outputs of the last forward by name."""
+        return dict(zip(self._plans.outputs, self.outputs, strict=False))
+
+    def set_monitor_callback(self, callback: Callback | None, monitor_all: bool = False) -> None:
+        """Call this with the name and value of every operator's output, in order, after each forward.
+
+        monitor_all: also of arguments and auxiliary states, first. None: no longer. The results are the same, but
+        nothing is fused over what is looked at.
+        """
+        with self._lock:
+            self._callback, self._monitor_all = callback, monitor_all
+
+    def _report(self, callback: Callback, named: Sequence[tuple[str, Tensor]]) -> None:
+        if self._monitor_all:
+            for name, array in (*self.arg_dict.items(), *self.aux_dict.items()):
+                callback(name, array)
+        for name, array in named:
+            callback(name, array)
+
+    def memory_report(self) -> dict[str, int]:
+        """Bytes by purpose: the bound arrays, outputs, and what is kept for backward."""
+        with self._lock:
+            training = any(g is not None for g in self.grad_arrays)
+            made = self._plans.forward(self._signature, training, False)
+            graph = made.plan.recipe.graph
+            kept = set(made.kept) - set(made.outputs)
+            return {
+                "arguments": sum(x.nbytes for x in self.arg_arrays),
+                "gradients": sum(g.nbytes for g in self.grad_arrays if g is not None),
+                "auxiliary states": sum(x.nbytes for x in self.aux_arrays),
+                "outputs": sum(_bytes(graph.outputs[k].type) for k in set(made.outputs)),
+                "kept for backward": sum(_bytes(graph.outputs[k].type) for k in kept),
+            }
+
+    def debug_str(self) -> str:
+        """What it runs: graphs, kernels and memory, for people."""
+        training = any(g is not None for g in self.grad_arrays)
+        made = self._plans.forward(self._signature, training, False)
+        plans = [made.plan]
+        if training:
+            plans.append(
+                self._plans.backward(self._signature, False, [made.plan.recipe.made[k] for k in made.kept])
+            )
+        lines = []
+        for plan in plans:
+            lines += [f"{plan.name}:", str(plan.recipe.graph), "steps:"]
+            lines += [f"  {step}" for step in plan.recipe.steps]
+        return "\n".join([*lines, *(f"{what}: {size} bytes" for what, size in self.memory_report().items())])
+
+    # Others from it.
+
+    def copy_params_from(
+        self,
+        arg_params: Mapping[str, Any],
+        aux_params: Mapping[str, Any] | None = None,
+        allow_extra_params: bool = False,
+    ) -> None:
+        """Copy these arrays into the arguments and auxiliary states of the same names.
+
+        Raises GraphError for other names unless they are allowed, ShapeError for other shapes.
+        """
+        with self._lock, no_grad():
+            for known, given in ((self.arg_dict, arg_params), (self.aux_dict, aux_params or {})):
+                for name, value in given.items():
+                    if name not in known:
+                        if not allow_extra_params:
+                            raise GraphError(
+                                f"copy_params_from: no {name!r}; there are: {', '.join(known) or 'none'}"
+                            )
+                        continue
+                    array, source = known[name], asarray(value, device=self.device)
+                    if source.shape != array.shape:
+                        raise ShapeError(
+                            f"copy_params_from: {name} has the shape {array.shape}, got {source.shape}"
+                        )
+                    array[...] = source.astype(array.dtype)
+
+    def reshape(self, **shapes: Partial) -> Executor:
+        """An executor for other shapes of some arguments, which shares memory with this one.
+
+        Arrays whose shape stays are the same; those that become smaller are parts of the old memory, those that become
+        larger are new. Raises what simple_bind raises.
+
+        >>> import weft.symbol as sym
+        >>> exe = (sym.var("x") * sym.var("w")).simple_bind(x=(4, 3), w=(3,))
+        >>> small = exe.reshape(x=(2, 3))
+        >>> small.arg_dict["w"] is exe.arg_dict["w"], small.forward()[0].shape
+        (True, (2, 3))
+        """
+        plans = self._plans
+        arrays = {**self.arg_dict, **self.aux_dict}
+        dtypes = {name: x.dtype for name, x in arrays.items()}
+        known = Inference(plans.entries, shapes, dtypes, self.device).run()
+        kept = dict(shapes)
+        for node in known.nodes:  # what the new shapes leave open stays as it was, if it may
+            if node.op is None and known.type_of((node, 0)) is None:
+                more = {**kept, node.name: arrays[node.name].shape}
+                with contextlib.suppress(ShapeError):
+                    Inference(plans.entries, more, dtypes, self.device).run()
+                    kept = more
+        types = _types(inferred(plans.entries, kept, dtypes, self.device), plans, "reshape")
+        args = [_resized(x, types[n]) for n, x in self.arg_dict.items()]
+        states = [_resized(x, types[n]) for n, x in self.aux_dict.items()]
+        grads = [None if g is None else _resized(g, types[n]) for n, g in self.grad_dict.items()]
+        return Executor(plans, self.device, args, grads, list(self.grad_req.values()), states)
+
+
+def _strides(x: Tensor) -> tuple[int, ...]:
+    return tuple(s // x.itemsize for s in x.strides)
+
+
+def _bytes(t: TensorType) -> int:
+    return int(t.size) * t.dtype.itemsize
+
+
+def _resized(x: Tensor, t: TensorType) -> Tensor:
+    """x itself, a part of its memory in another shape, or new zeros."""
+    if x.shape == t.shape:
+        return x
+    size = int(t.size)
+    if size <= x.size and x.contiguous() is x:
+        return x.reshape(-1)[:size].reshape([int(n) for n in t.shape])
+    return zeros(t.shape, x.dtype, x.device)
+
+
+def _types(known: Inference, plans: Plans, what: str) -> dict[str, TensorType]:
+    """The types of all variables. Raises GraphError if some are not known."""
+    found: dict[str, TensorType] = {}
+    for node in known.nodes:
+        if node.op is None:
+            t = known.type_of((node, 0))
+            if t is None:
+                raise GraphError(
+                    f"{what}: the shape of {node.name} is not known, only {shown(known.shape_of((node, 0)))}:"
+                    " give it, or more of the others"
+                )
+            found[node.name] = t
+    return found
+
+
+def _requests(plans: Plans, grad_req: str | Mapping[str, str] | Sequence[str]) -> list[str]:
+    """What is wanted of each argument's gradient. Raises GraphError."""
+    names = plans.arguments
+    if isinstance(grad_req, str):
+        found = [grad_req] * len(names)
+    elif isinstance(grad_req, Mapping):
+        _check_names("grad_req", grad_req, names)
+        found = [grad_req.get(name, "null") for name in names]
+    else:
+        found = list(grad_req)
+        if len(found) != len(names):
+            raise GraphError(f"bind: grad_req has {len(found)} words for {len(names)} arguments")
+    for word in found:
+        if word not in REQUESTS:
+            raise GraphError(f"bind: grad_req must be one of {', '.join(REQUESTS)}, got {word!r}")
+    return found
+
+
+def _check_names(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise GraphError(f"bind: {what} has no {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
+
+
+def bind_shapes(
+    plans: Plans,
+    device: Device | str | None,
+    grad_req: str | Mapping[str, str] | Sequence[str],
+    dtypes: Mapping[str, DType],
+    shapes: Mapping[str, Partial],
+) -> Executor:
+    """An executor on new arrays of zeros. See Symbol.simple_bind."""
+    where = as_device(device)
+    known = inferred(plans.entries, shapes, dtypes, where)
+    types = _types(known, plans, "simple_bind")
+
+    def new(name: str) -> Tensor:
+        t = types[name]
+        return zeros(t.shape, t.dtype, where)
+
+    requests = [
+        "null" if types[name].dtype.kind != "float" else request
+        for name, request in zip(plans.arguments, _requests(plans, grad_req), strict=True)
+    ]
+    arrays = [new(name) for name in plans.arguments]
+    grads = [None if r == "null" else new(n) for n, r in zip(plans.arguments, requests, strict=True)]
+    return Executor(plans, where, arrays, grads, requests, [new(name) for name in plans.states])
+
+
+def bind_arrays(
+    plans: Plans,
+    device: Device | str | None,
+    args: Mapping[str, Any] | Sequence[Any],
+    args_grad: Mapping[str, Any] | Sequence[Any] | None,
+    grad_req: str | Mapping[str, str] | Sequence[str],
+    aux_states: Mapping[str, Any] | Sequence[Any] | None,
+    convert: bool = False,
+) -> Executor:
+    """An executor on arrays. See Symbol.bind; convert: arrays are what asarray takes, and come in one mapping."""
+    where = as_device(device)
+    if convert and isinstance(args, Mapping):
+        _check_names("eval", args, [*plans.arguments, *plans.states])
+        given = {name: asarray(value, device=where) for name, value in args.items()}
+        args = {name: x for name, x in given.items() if name in plans.arguments}
+        aux_states = {name: x for name, x in given.items() if name in plans.states}
+    arrays = _by_name("argument", plans.arguments, args, where)
+    states = _by_name("auxiliary state", plans.states, aux_states or {}, where)
+    grads = _gradients(plans, args_grad, where)
+    requests = [
+        "null" if name not in grads else request
+        for name, request in zip(plans.arguments, _requests(plans, grad_req), strict=True)
+    ]
+    bound = {**arrays, **states}
+    Inference(
+        plans.entries,
+        {name: x.shape for name, x in bound.items()},
+        {name: x.dtype for name, x in bound.items()},
+        where,
+    ).run()
+    for name, grad in grads.items():
+        if (grad.shape, grad.dtype) != (arrays[name].shape, arrays[name].dtype) or grad.dtype.kind != "float":
+            raise DTypeError(
+                f"bind: the gradient of {name} must be like it, a floating-point array: {name} is"
+                f" {_core.describe(arrays[name])}, its gradient {_core.describe(grad)}"
+            )
+    found = [
+        None if request == "null" else grads[name]
+        for name, request in zip(plans.arguments, requests, strict=True)
+    ]
+    return Executor(plans, where, list(arrays.values()), found, requests, list(states.values()))
+
+
+def _by_name(
+    what: str, names: Sequence[str], given: Mapping[str, Any] | Sequence[Any], device: Device
+) -> dict[str, Tensor]:
+    """Arrays in the order of names. Raises GraphError, TypeError, DeviceError."""
+    if not isinstance(given, Mapping):
+        if len(given) != len(names):
+            raise GraphError(f"bind: {len(given)} arrays for {len(names)} {what}s: {', '.join(names)}")
+        given = dict(zip(names, given, strict=True))
+    _check_names(f"the symbol's {what}s", given, names)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise GraphError(f"bind: {what} {', '.join(missing)} must be given")
+    for name, x in given.items():
+        _check_array(name, x, device)
+    return {name: given[name] for name in names}
+
+
+def _check_array(name: str, x: Any, device: Device) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"bind: {name} must be a Tensor, got {type(x).__name__}")
+    if x.device is not device:
+        raise DeviceError(f"bind: {name} is on {x.device}, the executor on {device}")
+
+
+def _gradients(
+    plans: Plans, given: Mapping[str, Any] | Sequence[Any] | None, device: Device
+) -> dict[str, Tensor]:
+    """The arrays for gradients, by the argument's name."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        if len(given) != len(plans.arguments):
+            raise GraphError(f"bind: args_grad has {len(given)} arrays for {len(plans.arguments)} arguments")
+        given = dict(zip(plans.arguments, given, strict=True))
+    _check_names("args_grad", given, plans.arguments)
+    found = {name: x for name, x in given.items() if x is not None}
+    for name, x in found.items():
+        _check_array(f"the gradient of {name}", x, device)
+    return found

@@ -1,0 +1,77 @@
+"""From symbols, with the types of their variables, to the values of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.base.errors import GraphError
+from weft.graph.gradient import gradients
+from weft.ops import functions as F
+from weft.ops.node import Value, constant, input_value, make_node
+from weft.ops.types import TensorType
+from weft.symbol.gradient import SymbolGradient
+from weft.symbol.node import Entry, Operand, SymbolNode, ordered
+
+__all__ = ["Lowered", "lower"]
+
+
+class Lowered:
+    """The values of symbols: inputs by name, values by entry, and the new content of variables that were written."""
+
+    def __init__(self, nodes: Sequence[SymbolNode]) -> None:
+        self.nodes = nodes
+        self.inputs: dict[str, Value] = {}
+        self.written: dict[str, Value] = {}
+        self._values: dict[tuple[int, int], Value] = {}
+
+    def __getitem__(self, entry: Entry) -> Value:
+        return self._values[id(entry[0]), entry[1]]
+
+    def __setitem__(self, entry: Entry, value: Value) -> None:
+        self._values[id(entry[0]), entry[1]] = value
+
+    def operand(self, operand: Operand) -> Value | None:
+        if operand is None:
+            return None
+        return self[operand] if isinstance(operand, tuple) else constant(operand)
+
+
+def lower(entries: Sequence[Entry], types: Mapping[str, TensorType], training: bool) -> Lowered:
+    """The values of entries and of all they need.
+
+    types: of the variables; training: for operators that were not told. Raises what operators' rules raise.
+    """
+    made = Lowered(ordered(entries))
+    for node in made.nodes:
+        if node.op is None:
+            made.inputs[node.name] = made[node, 0] = input_value(types[node.name], node.name)
+        elif isinstance(node.op, SymbolGradient):
+            _differentiate(made, node, node.op)
+        else:
+            _apply(made, node, training)
+    return made
+
+
+def _apply(made: Lowered, node: SymbolNode, training: bool) -> None:
+    op = node.resolved(training)
+    result = make_node(op, [made.operand(x) for x in node.inputs])
+    result.where = node.where
+    if len(result.outputs) - op.hidden != node.count:
+        raise GraphError(
+            f"{op.name}: makes {len(result.outputs) - op.hidden} outputs, not the {node.count} of {node.name}"
+        )
+    for k, value in enumerate(result.outputs[: node.count]):
+        made[node, k] = value
+    for number, output in op.written(len(node.inputs)).items():
+        operand = node.inputs[number]
+        if isinstance(operand, tuple):  # who reads it from now on gets the new content
+            made[operand] = made.written[operand[0].name] = result.outputs[output]
+
+
+def _differentiate(made: Lowered, node: SymbolNode, op: SymbolGradient) -> None:
+    values = [made[x] for x in node.entries]
+    count = len(values) - len(op.names)
+    ys = [y for y in values[:count] if y.dtype.kind == "float"]
+    found = gradients(ys, values[count:])
+    for k, (x, dx) in enumerate(zip(values[count:], found, strict=True)):
+        made[node, k] = F.filled_like(x) if dx is None else dx

@@ -1,0 +1,204 @@
+"""The plans of a symbol on arrays of certain types: forward, forward for training, backward.
+
+Training is one graph of values in two plans: forward also gives what backward reads, so that nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.device import Device
+from weft.base.errors import GraphError
+from weft.executor.compile import compile_graph
+from weft.graph.gradient import gradients
+from weft.graph.graph import Graph
+from weft.graph.split import split
+from weft.ops import functions as F
+from weft.ops.node import Value, input_value
+from weft.ops.types import TensorType
+from weft.symbol.lower import Lowered, lower
+from weft.symbol.node import Entry
+
+__all__ = ["Forward", "PlanTable", "Plans", "Signature"]
+
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What plans depend on: of arguments, then auxiliary states, types and strides; and what is wanted of gradients."""
+
+    types: tuple[TensorType, ...]
+    strides: tuple[Strides, ...]
+    requests: tuple[str, ...]  # of arguments
+    gradient_strides: tuple[Strides | None, ...]
+    device: Device
+
+
+class PlanTable:
+    """Plans that executors of one symbol share, the latest of them. Threads ask at will; one makes, others wait."""
+
+    MOST = 64
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = make()
+                while len(self._known) > self.MOST:
+                    self._known.popitem(last=False)
+            self._known.move_to_end(key)
+            return self._known[key]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A forward plan. Of what it gives: where each output is, what is kept for backward, and values by name."""
+
+    plan: Any
+    outputs: tuple[int, ...]
+    kept: tuple[int, ...]
+    named: tuple[tuple[str, int], ...]
+
+
+class Plans:
+    """A symbol as executors see it: what it needs by name, and its plans."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        arguments: Sequence[str],
+        states: Sequence[str],
+        outputs: Sequence[str],
+        table: PlanTable,
+    ) -> None:
+        self.entries, self.arguments, self.states = tuple(entries), list(arguments), list(states)
+        self.outputs, self.table = list(outputs), table
+
+    @property
+    def name(self) -> str:
+        """For error messages and timelines."""
+        return self.entries[-1][0].name
+
+    def forward(self, signature: Signature, training: bool, monitored: bool) -> Forward:
+        """The plan of the outputs; monitored: and of everything inside, by name."""
+        key = ("forward", signature, training, monitored)
+        found: Forward = self.table.get(key, lambda: self._make_forward(signature, training, monitored))
+        return found
+
+    def backward(self, signature: Signature, monitored: bool, kept: Sequence[Strides]) -> Any:
+        """The plan of the gradients: of arguments and states, what was kept, outputs' gradients, gradient arrays.
+
+        kept: the strides of what forward kept. None if nothing has a gradient.
+        """
+        key = ("backward", signature, monitored, tuple(kept))
+        return self.table.get(key, lambda: self._make_backward(signature, monitored, kept))
+
+    # Making them.
+
+    def _lowered(self, signature: Signature, training: bool) -> Lowered:
+        names = [*self.arguments, *self.states]
+        return lower(self.entries, dict(zip(names, signature.types, strict=True)), training)
+
+    def _inputs(self, lowered: Lowered) -> list[Value]:
+        return [lowered.inputs[name] for name in (*self.arguments, *self.states)]
+
+    def _training(self, signature: Signature, monitored: bool) -> _Training:
+        found: _Training = self.table.get(
+            ("training", signature, monitored), lambda: _Training(self, signature, monitored)
+        )
+        return found
+
+    def _make_forward(self, signature: Signature, training: bool, monitored: bool) -> Forward:
+        if training:
+            made = self._training(signature, monitored)
+            lowered, kept = made.lowered, list(made.kept.values())
+        else:
+            lowered, kept = self._lowered(signature, False), []
+        outputs = [lowered[entry] for entry in self.entries]
+        named = self._named(lowered) if monitored else []
+        results = list({id(v): v for v in (*outputs, *kept, *(v for _, v in named))}.values())
+        place = {id(v): k for k, v in enumerate(results)}
+        names = [*self.arguments, *self.states]
+        writes = {len(results) + k: names.index(name) for k, name in enumerate(lowered.written)}
+        graph = Graph(self._inputs(lowered), [*results, *lowered.written.values()], writes)
+        plan = compile_graph(graph, self.name, signature.strides, visible=len(results))
+        return Forward(
+            plan,
+            tuple(place[id(v)] for v in outputs),
+            tuple(place[id(v)] for v in kept),
+            tuple((name, place[id(v)]) for name, v in named),
+        )
+
+    def _named(self, lowered: Lowered) -> list[tuple[str, Value]]:
+        return [
+            (name, lowered[node, k])
+            for node in lowered.nodes
+            if node.op is not None
+            for k, name in enumerate(node.output_names())
+        ]
+
+    def _make_backward(self, signature: Signature, monitored: bool, kept: Sequence[Strides]) -> Any:
+        made = self._training(signature, monitored)
+        inputs = [*self._inputs(made.lowered), *made.kept, *made.slopes]
+        outputs: list[Value] = []
+        writes: dict[int, int] = {}
+        strides = [*signature.strides, *kept, *(_row_major(v.shape) for v in made.slopes)]
+        for name, found, request, lie in zip(
+            self.arguments, made.found, signature.requests, signature.gradient_strides, strict=True
+        ):
+            if lie is None:
+                continue
+            variable = made.lowered.inputs[name]
+            slope = F.filled_like(variable) if found is None else found
+            array = input_value(variable.type, f"{name}_grad")
+            if request == "add":
+                slope = F.add(array, slope)
+            writes[len(outputs)] = len(inputs)
+            outputs.append(slope)
+            inputs.append(array)
+            strides.append(lie)
+        if not outputs:
+            return None
+        return compile_graph(Graph(inputs, outputs, writes), f"{self.name} gradient", strides, visible=0)
+
+
+class _Training:
+    """The values of training: forward ones, those kept for backward, and the gradients computed from them."""
+
+    def __init__(self, plans: Plans, signature: Signature, monitored: bool) -> None:
+        self.lowered = plans._lowered(signature, True)
+        outputs = [self.lowered[entry] for entry in plans.entries]
+        floats = [v for v in outputs if v.dtype.kind == "float"]
+        self.slopes = [input_value(v.type, f"d{k}") for k, v in enumerate(floats)]
+        self.places = [k for k, v in enumerate(outputs) if v.dtype.kind == "float"]
+        arguments = [self.lowered.inputs[name] for name in plans.arguments]
+        wanted = [v for v, lie in zip(arguments, signature.gradient_strides, strict=True) if lie is not None]
+        slopes = dict(zip(map(id, wanted), gradients(floats, wanted, self.slopes), strict=True))
+        first = [*outputs, *self.lowered.written.values()]
+        if monitored:
+            first += [value for _, value in plans._named(self.lowered)]
+        self.kept, self.found = split(first, [slopes.get(id(v)) for v in arguments])
+        old = {id(self.lowered.inputs[name]): name for name in self.lowered.written}
+        for value in Graph((), self.found).nodes:
+            if id(value.outputs[0]) in old:
+                name = old[id(value.outputs[0])]
+                raise GraphError(
+                    f"bind: the gradient reads the former content of {name}, which is overwritten"
+                )
+
+
+def _row_major(shape: Sequence[Any]) -> Strides:
+    strides: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(int(n), 1)
+    return tuple(reversed(strides))

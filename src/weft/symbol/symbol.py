@@ -1,0 +1,540 @@
+"""Symbol: outputs of operators on other symbols and variables, to be inferred, differentiated, saved and bound.
+
+>>> import weft.functional as F
+>>> x = var("data")
+>>> y = F.relu(F.linear(x, out_features=128, name="fc1"), name="act")
+>>> y.list_arguments(), y.list_outputs()
+(['data', 'fc1_weight', 'fc1_bias'], ['act_output'])
+>>> y.infer_shape(data=(32, 784))
+([(32, 784), (128, 784), (128,)], [(32, 128)], [])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from weft.base.device import Device
+from weft.base.dtype import DType, as_dtype
+from weft.base.errors import GraphError
+from weft.ops import registry
+from weft.ops.node import BINARY_METHODS, COMPARISON_METHODS, UNARY_METHODS
+from weft.ops.op import Op
+from weft.ops.shapes import Partial
+from weft.symbol import drawing, text
+from weft.symbol.assumptions import inferred
+from weft.symbol.compose import Outputs, compose, single
+from weft.symbol.executor import Executor, bind_arrays, bind_shapes
+from weft.symbol.gradient import gradient
+from weft.symbol.inference import Inference
+from weft.symbol.names import attributes
+from weft.symbol.node import Entry, SymbolNode, check_names, check_written, ordered, user_line
+from weft.symbol.plans import Plans, PlanTable
+
+__all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros"]
+
+DTypeLike = DType | str | Any
+
+
+class Symbol(Outputs):
+    """One output of an operator or several, before anything is known of sizes. Immutable; equal only to itself.
+
+    Functions of operators take symbols as they take arrays, and beside their own arguments name= and attr=. Arithmetic,
+    comparisons (== and != too, element by element) and methods are those of arrays. len, iteration and [...] are about
+    outputs: by number, or by name as list_outputs has them.
+
+    >>> x = var("x")
+    >>> y = (x * 2 + 1).sum(axis=0)
+    >>> y.list_arguments(), len(y)
+    (['x'], 1)
+    """
+
+    __slots__ = ("_plans",)
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        super().__init__(entries)
+        self._plans = PlanTable()
+
+    def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
+        """What a function does that is called with a symbol."""
+        return Symbol(compose(op, args, kwargs))
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        """The name of the operator or variable; of several, those of all outputs. See list_outputs."""
+        if len({id(node) for node, _ in self.entries}) == 1:
+            return self.entries[0][0].name
+        return f"group({', '.join(self.list_outputs())})"
+
+    def _nodes(self) -> list[SymbolNode]:
+        nodes = ordered(self.entries)
+        check_names(nodes)
+        return nodes
+
+    def _states(self, nodes: Sequence[SymbolNode]) -> set[int]:
+        """The variables that an operator writes."""
+        return {
+            id(operand[0])
+            for node in nodes
+            for number in node.states()
+            if isinstance(operand := node.inputs[number], tuple)
+        }
+
+    def list_arguments(self) -> list[str]:
+        """The names of the variables that are not auxiliary states, in the order in which they are needed.
+
+        Raises GraphError if two variables have one name.
+        """
+        nodes = self._nodes()
+        states = self._states(nodes)
+        return [node.name for node in nodes if node.op is None and id(node) not in states]
+
+    def list_auxiliary_states(self) -> list[str]:
+        """The names of the variables that operators write, such as running statistics.
+
+        >>> import weft.functional as F
+        >>> F.batch_norm(var("x"), name="bn").list_auxiliary_states()
+        ['bn_running_mean', 'bn_running_var']
+        """
+        nodes = self._nodes()
+        states = self._states(nodes)
+        return [node.name for node in nodes if id(node) in states]
+
+    def list_outputs(self) -> list[str]:
+        """The names of the outputs."""
+        return [node.output_names()[k] for node, k in self.entries]
+
+    def get_internals(self) -> Symbol:
+        """All outputs of all operators and variables that this one needs, and its own.
+
+        >>> import weft.functional as F
+        >>> y = F.exp(F.linear(var("x"), out_features=2, name="fc"), name="y")
+        >>> y.get_internals().list_outputs()
+        ['x', 'fc_weight', 'fc_bias', 'fc_output', 'y_output']
+        >>> y.get_internals()["fc_output"].name
+        'fc'
+        """
+        return Symbol([(node, k) for node in self._nodes() for k in range(node.count)])
+
+    def get_children(self) -> Symbol | None:
+        """What its operators read, None for variables."""
+        found: list[Entry] = []
+        for node in dict.fromkeys(node for node, _ in self.entries):
+            found.extend(node.entries)
+        return Symbol(found) if found else None
+
+    def attr(self, key: str) -> str | None:
+        """The attribute of that name, given by attr= or an AttrScope; None if there is none."""
+        return self._one("attr").attrs.get(key)
+
+    def list_attr(self) -> dict[str, str]:
+        """Its attributes."""
+        return dict(self._one("list_attr").attrs)
+
+    def attr_dict(self) -> dict[str, dict[str, str]]:
+        """The attributes of everything it needs that has any, by name."""
+        return {node.name: dict(node.attrs) for node in self._nodes() if node.attrs}
+
+    def _one(self, what: str) -> SymbolNode:
+        nodes = {id(node): node for node, _ in self.entries}
+        if len(nodes) != 1:
+            raise GraphError(f"{what}: a group of {len(nodes)} has no attributes of its own: choose by [...]")
+        return next(iter(nodes.values()))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return (Symbol([entry]) for entry in self.entries)
+
+    def __getitem__(self, key: int | str) -> Symbol:
+        """One of the outputs. Raises IndexError, GraphError for a name that is not there or there twice."""
+        if isinstance(key, str):
+            found = [k for k, name in enumerate(self.list_outputs()) if name == key]
+            if len(found) != 1:
+                count = "no output" if not found else f"{len(found)} outputs"
+                raise GraphError(f"symbol: {count} {key!r}; there are: {', '.join(self.list_outputs())}")
+            return Symbol([self.entries[found[0]]])
+        if isinstance(key, bool) or not isinstance(key, int):
+            raise TypeError(
+                f"symbol: [...] chooses outputs by int or name, got {key!r}; weft.functional.slice cuts arrays"
+            )
+        if not -len(self) <= key < len(self):
+            raise IndexError(f"symbol: output {key} of {len(self)}")
+        return Symbol([self.entries[key]])
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            try:
+                cls = registry.get(name)
+            except AttributeError:
+                cls = None
+            if cls is not None and cls.public and cls.method:
+                return lambda *args, **kwargs: registry.function(name)(self, *args, **kwargs)
+        raise AttributeError(f"a Symbol has no attribute {name!r}, and no operator of that name is a method")
+
+    def __repr__(self) -> str:
+        return f"<Symbol {self.name}>"
+
+    def __str__(self) -> str:
+        """All operators, one for each line."""
+        return drawing.listing(self.entries)
+
+    def __bool__(self) -> bool:
+        raise TypeError("the truth of a symbol is not known before it is computed; use where or cond")
+
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> Any:
+        return from_json, (self.to_json(),)
+
+    def __copy__(self) -> Symbol:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Symbol:
+        return self
+
+    # Other symbols from it.
+
+    def __call__(self, *, name: str | None = None, **variables: Symbol) -> Symbol:
+        """The same operators on other symbols in the places of variables.
+
+        name: the new name of the operator whose output this is. Raises GraphError for variables that are not there.
+
+        >>> import weft.functional as F
+        >>> head = F.linear(var("h"), out_features=3, name="head")
+        >>> head(h=F.relu(var("x"))).list_arguments()
+        ['x', 'head_weight', 'head_bias']
+        """
+        nodes = self._nodes()
+        places = {node.name: node for node in nodes if node.op is None}
+        made: dict[int, Entry | SymbolNode] = {}
+        for each, symbol in variables.items():
+            if each not in places:
+                raise GraphError(f"symbol: no variable {each!r}; there are: {', '.join(places)}")
+            if not isinstance(symbol, Symbol):
+                raise TypeError(f"symbol: {each} must be a Symbol, got {type(symbol).__name__}")
+            made[id(places[each])] = single("symbol", symbol)
+
+        def entry(source: SymbolNode, k: int) -> Entry:
+            found = made.get(id(source), source)
+            return found if isinstance(found, tuple) else (found, k)
+
+        last = self.entries[-1][0]
+        for node in nodes:
+            inputs = [entry(*x) if isinstance(x, tuple) else x for x in node.inputs]
+            is_last = node is last and name is not None
+            if id(node) not in made and (is_last or list(node.inputs) != inputs):
+                made[id(node)] = again = node.replaced(inputs, name if is_last else None)
+                check_written(again)
+        return Symbol([entry(*each) for each in self.entries])
+
+    def grad(self, names: Sequence[str] | str, name: str | None = None) -> Symbol:
+        """The gradients of the sum of all elements of the outputs with respect to these variables, in their order.
+
+        They can be differentiated again. Raises GraphError for names that are not there.
+
+        >>> x = var("x")
+        >>> dx = (x * x * x).grad(["x"])
+        >>> dx.eval(x=[2.0])[0], dx.grad("x").eval(x=[2.0])[0]
+        (tensor([12.], dtype=float32, device=cpu:0), tensor([12.], dtype=float32, device=cpu:0))
+        """
+        return Symbol(gradient(self.entries, [names] if isinstance(names, str) else list(names), name))
+
+    # What it will be.
+
+    def infer_shape(self, *args: Partial, **shapes: Partial) -> tuple[Any, Any, Any]:
+        """The shapes of arguments, outputs and auxiliary states from those given, by order or by name.
+
+        Sizes that are not known are None, within a shape or in its place. What is known goes both ways; at last, likely
+        things are assumed (weft.symbol.assumptions says which). (None, None, None) if that is not enough.
+        Raises ShapeError for a contradiction, GraphError for names that are not there.
+
+        >>> import weft.functional as F
+        >>> F.linear(var("x"), var("w", shape=(3, 4))).infer_shape(x=(None, None))
+        (None, None, None)
+        """
+        found = self.infer_shape_partial(*args, **shapes)
+        complete = all(shape is not None and None not in shape for part in found for shape in part)
+        return found if complete else (None, None, None)
+
+    def infer_shape_partial(self, *args: Partial, **shapes: Partial) -> tuple[Any, Any, Any]:
+        """As infer_shape, as far as it is known.
+
+        >>> import weft.functional as F
+        >>> F.linear(var("x"), var("w", shape=(3, 4))).infer_shape_partial(x=(None, None))
+        ([(None, 4), (3, 4), (3,)], [(None, 3)], [])
+        """
+        known = self._infer(args, shapes, {})
+        return self._listed(known.shape_of)
+
+    def infer_type(self, *args: DTypeLike, **dtypes: DTypeLike) -> tuple[Any, Any, Any]:
+        """The element types of arguments, outputs and auxiliary states from those given; otherwise as infer_shape.
+
+        >>> import weft.functional as F
+        >>> F.linear(var("x"), out_features=2).infer_type(x="float16")
+        ([float16, float16, float16], [float16], [])
+        """
+        found = self.infer_type_partial(*args, **dtypes)
+        return found if all(dtype for part in found for dtype in part) else (None, None, None)
+
+    def infer_type_partial(self, *args: DTypeLike, **dtypes: DTypeLike) -> tuple[Any, Any, Any]:
+        """As infer_type, with None for what is not known."""
+        named = self._by_name("infer_type", args, dtypes)
+        known = self._infer((), {}, {name: None if d is None else as_dtype(d) for name, d in named.items()})
+        return self._listed(known.dtype_of)
+
+    def _by_name(self, what: str, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        names = self.list_arguments()
+        if len(args) > len(names):
+            raise GraphError(f"{what}: {len(args)} given for the {len(names)} arguments {', '.join(names)}")
+        twice = [name for name in names[: len(args)] if name in named]
+        if twice:
+            raise GraphError(f"{what}: {twice[0]} is given twice")
+        return dict(zip(names, args, strict=False)) | dict(named)
+
+    def _infer(
+        self, args: Sequence[Any], shapes: Mapping[str, Any], dtypes: Mapping[str, DType | None]
+    ) -> Inference:
+        given = self._by_name("infer_shape", args, shapes)
+        return inferred(self.entries, {k: checked_shape(k, v) for k, v in given.items()}, dtypes)
+
+    def _listed(self, fact: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        nodes = self._nodes()
+        states = self._states(nodes)
+        arguments = [fact((n, 0)) for n in nodes if n.op is None and id(n) not in states]
+        return arguments, [fact(e) for e in self.entries], [fact((n, 0)) for n in nodes if id(n) in states]
+
+    # Running it.
+
+    def bind(
+        self,
+        device: Device | str | None = None,
+        args: Mapping[str, Any] | Sequence[Any] = (),
+        args_grad: Mapping[str, Any] | Sequence[Any] | None = None,
+        grad_req: str | Mapping[str, str] | Sequence[str] = "write",
+        aux_states: Mapping[str, Any] | Sequence[Any] | None = None,
+    ) -> Executor:
+        """An executor on these arrays, by name or in the order of list_arguments and list_auxiliary_states.
+
+        args_grad: where gradients are written; none are computed for arguments that it does not have. grad_req:
+        "write", "add" or "null", for all or for each.
+        Raises GraphError if arrays are missing or not known, ShapeError, DTypeError, DeviceError if they do not fit.
+
+        >>> import weft as wf
+        >>> x = wf.tensor([1., 2.])
+        >>> exe = (var("x") * 3).bind(args={"x": x}, args_grad={"x": wf.zeros(2)})
+        >>> exe.forward(is_train=True)
+        [tensor([3., 6.], dtype=float32, device=cpu:0)]
+        >>> exe.backward()
+        >>> exe.grad_dict["x"]
+        tensor([3., 3.], dtype=float32, device=cpu:0)
+        """
+        return bind_arrays(self._unit(), device, args, args_grad, grad_req, aux_states)
+
+    def simple_bind(
+        self,
+        device: Device | str | None = None,
+        grad_req: str | Mapping[str, str] | Sequence[str] = "write",
+        dtypes: Mapping[str, DTypeLike] | None = None,
+        **shapes: Partial,
+    ) -> Executor:
+        """An executor on new arrays of zeros, whose shapes are inferred from those given.
+
+        Raises GraphError if they are not enough; else as bind.
+
+        >>> import weft.functional as F
+        >>> exe = F.linear(var("x"), out_features=2, name="fc").simple_bind(x=(4, 3))
+        >>> {name: array.shape for name, array in exe.arg_dict.items()}
+        {'x': (4, 3), 'fc_weight': (2, 3), 'fc_bias': (2,)}
+        """
+        given = {k: as_dtype(v) for k, v in (dtypes or {}).items()}
+        return bind_shapes(
+            self._unit(), device, grad_req, given, {k: checked_shape(k, v) for k, v in shapes.items()}
+        )
+
+    def eval(self, device: Device | str | None = None, **arrays: Any) -> list[Any]:
+        """The outputs for these arrays (or what weft.asarray takes), without training.
+
+        >>> (var("x") + 1).eval(x=[1.0])
+        [tensor([2.], dtype=float32, device=cpu:0)]
+        """
+        return bind_arrays(self._unit(), device, arrays, None, "null", arrays, convert=True).forward()
+
+    def _unit(self) -> Plans:
+        nodes = self._nodes()
+        states = self._states(nodes)
+        return Plans(
+            self.entries,
+            [n.name for n in nodes if n.op is None and id(n) not in states],
+            [n.name for n in nodes if id(n) in states],
+            self.list_outputs(),
+            self._plans,
+        )
+
+    # Text and pictures.
+
+    def to_json(self) -> str:
+        """The text form, which sym.from_json reads."""
+        return text.to_json(self.entries)
+
+    def save(self, path: Any) -> None:
+        """Write to_json() to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.to_json())
+
+    def to_dot(self) -> str:
+        """A drawing in Graphviz's language."""
+        return drawing.to_dot(self.entries)
+
+    def to_svg(self, **shapes: Partial) -> str:
+        """A drawing as SVG. shapes: as infer_shape's; then sizes stand beside the edges."""
+        known = inferred(self.entries, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
+        return drawing.to_svg(self.entries, known.shape_of if shapes else None)
+
+    def draw(self, path: Any, **shapes: Partial) -> None:
+        """Write a drawing to a file: SVG, or Graphviz's language if its name ends in .dot or .gv."""
+        made = self.to_dot() if str(path).endswith((".dot", ".gv")) else self.to_svg(**shapes)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(made)
+
+
+def _add_methods() -> None:
+    def unary(name: str) -> Any:
+        return lambda self: registry.function(name)(self)
+
+    def binary(name: str) -> Any:
+        def apply(self: Symbol, other: Any) -> Any:
+            if not isinstance(other, Symbol | bool | int | float):
+                return NotImplemented
+            return registry.function(name)(self, other)
+
+        return apply
+
+    def reflected(name: str) -> Any:
+        def apply(self: Symbol, other: Any) -> Any:
+            if not isinstance(other, Symbol | bool | int | float):
+                return NotImplemented
+            return registry.function(name)(other, self)
+
+        return apply
+
+    for method, name in UNARY_METHODS.items():
+        setattr(Symbol, method, unary(name))
+    for method, name in BINARY_METHODS.items():
+        setattr(Symbol, f"__{method}__", binary(name))
+        setattr(Symbol, f"__r{method}__", reflected(name))
+    for method, name in {**COMPARISON_METHODS, "__eq__": "equal", "__ne__": "not_equal"}.items():
+        setattr(Symbol, method, binary(name))
+
+
+_add_methods()
+
+
+def checked_shape(name: str, shape: Any) -> Partial:
+    """A shape as inference takes it. Raises TypeError unless it is one."""
+    if shape is None:
+        return None
+    given = (shape,) if isinstance(shape, int) else tuple(shape)
+    for n in given:
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 0):
+            raise TypeError(f"symbol: the shape of {name} must be of sizes and None, got {shape!r}")
+    return given
+
+
+def var(
+    name: str,
+    shape: Partial | int = None,
+    dtype: DTypeLike | None = None,
+    init: str | None = None,
+    attr: Mapping[str, str] | None = None,
+    **attrs: str,
+) -> Symbol:
+    """A variable: an array that is given when the symbol is bound.
+
+    shape, dtype: as far as known already; init: a text for whoever gives it its first value; attr and other keywords:
+    texts for everybody's own use. Raises TypeError for what is not of these kinds.
+
+    >>> var("w", shape=(None, 3), lr_mult="0.1").attr("lr_mult")
+    '0.1'
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"var: a name is a text that is not empty, got {name!r}")
+    if init is not None and not isinstance(init, str):
+        raise TypeError(f"var: init is a text, got {init!r}")
+    node = SymbolNode(
+        None,
+        (),
+        name,
+        attributes({**(attr or {}), **attrs}),
+        shape=checked_shape(name, shape),
+        dtype=None if dtype is None else as_dtype(dtype),
+        init=init,
+        where=user_line(),
+    )
+    return Symbol([(node, 0)])
+
+
+def group(symbols: Sequence[Symbol]) -> Symbol:
+    """Several symbols as one with all their outputs.
+
+    Raises GraphError for none, or if two variables have one name, TypeError for anything but symbols.
+
+    >>> group([var("a"), var("b")]).list_outputs()
+    ['a', 'b']
+    """
+    for symbol in symbols:
+        if not isinstance(symbol, Symbol):
+            raise TypeError(f"group: expected symbols, got {type(symbol).__name__}")
+    entries = [entry for symbol in symbols for entry in symbol.entries]
+    if not entries:
+        raise GraphError("group: needs at least one symbol")
+    check_names(ordered(entries))
+    return Symbol(entries)
+
+
+def full(shape: Sequence[int], value: bool | int | float, dtype: DTypeLike = "float32") -> Symbol:
+    """One number everywhere.
+
+    >>> full((2,), 3.0).eval()
+    [tensor([3., 3.], dtype=float32, device=cpu:0)]
+    """
+    number = Symbol(compose(registry.get("cast"), (value,), {"dtype": as_dtype(dtype)}))
+    return Symbol(compose(registry.get("broadcast_to"), (number,), {"shape": tuple(shape)}))
+
+
+def zeros(shape: Sequence[int], dtype: DTypeLike = "float32") -> Symbol:
+    """Zeros.
+
+    >>> zeros((2,)).infer_shape()
+    ([], [(2,)], [])
+    """
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Sequence[int], dtype: DTypeLike = "float32") -> Symbol:
+    """Ones.
+
+    >>> ones((2,), "int32").infer_type()
+    ([], [int32], [])
+    """
+    return full(shape, 1, dtype)
+
+
+def from_json(source: str) -> Symbol:
+    """The symbol of a text that to_json made. Nothing in it is run.
+
+    Raises GraphError, which says where, for texts that are none.
+
+    >>> from_json((var("x") + 1).to_json()).list_arguments()
+    ['x']
+    """
+    return Symbol(text.from_json(source))
+
+
+def load(path: Any) -> Symbol:
+    """The symbol in a file that save wrote. Raises GraphError for a file that holds none, OSError."""
+    with open(path, "rb") as file:
+        return Symbol(text.from_json(file.read()))

@@ -1,0 +1,93 @@
+"""Layers with the same parameters compute what PyTorch's do, where it is installed; names are the same, too."""
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.module as M
+
+torch = pytest.importorskip("torch")
+
+PAIRS = {
+    "Linear": ((4, 3), {}, (5, 4)),
+    "Conv1d": ((4, 6, 3, 2, 1), {}, (2, 4, 9)),
+    "Conv2d": ((4, 6, 3, 2, 1, 2, 2), {}, (2, 4, 9, 9)),
+    "ConvTranspose2d": ((4, 6, 3, 2, 1, 1, 2), {}, (2, 4, 5, 5)),
+    "BatchNorm1d": ((4,), {}, (5, 4)),
+    "BatchNorm2d": ((4,), {"momentum": 0.3}, (5, 4, 3, 3)),
+    "LayerNorm": ((4,), {}, (5, 3, 4)),
+    "GroupNorm": ((2, 4), {}, (5, 4, 3)),
+    "RMSNorm": ((4,), {}, (5, 4)),
+    "LSTM": ((3, 4, 2), {"bidirectional": True}, (5, 2, 3)),
+    "GRU": ((3, 4, 2), {"batch_first": True}, (5, 2, 3)),
+    "RNN": ((3, 4), {}, (5, 2, 3)),
+    "PReLU": ((4,), {}, (5, 4)),
+}
+
+
+def first(y):
+    return y[0] if isinstance(y, tuple) else y
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_same_result_and_gradients(name):
+    args, attributes, shape = PAIRS[name]
+    rng = np.random.default_rng(0)
+    other = getattr(torch.nn, name)(*args, **attributes)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.copy_(torch.from_numpy(rng.uniform(-1, 1, tuple(p.shape)).astype("float32")))
+    own = getattr(M, name)(*args, **attributes)
+    state = {key: x.numpy() for key, x in other.state_dict().items() if key != "num_batches_tracked"}
+    own.load_state_dict(state)
+    x = rng.standard_normal(shape, dtype="float32")
+    gm = wf.GradManager().attach(own.parameters())
+    with gm:
+        y = first(own(wf.tensor(x)))
+        dy = rng.standard_normal(y.shape, dtype="float32")
+        gm.backward(y, wf.tensor(dy))
+    want = first(other(torch.from_numpy(x)))
+    want.backward(torch.from_numpy(dy))
+    np.testing.assert_allclose(y.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for (key, p), q in zip(own.named_parameters(), other.parameters(), strict=True):
+        np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-3, atol=1e-4, err_msg=key)
+    for key, b in own.named_buffers():
+        np.testing.assert_allclose(b.numpy(), other.state_dict()[key].numpy(), rtol=1e-5, err_msg=key)
+
+
+def test_attention():
+    other = torch.nn.MultiheadAttention(6, 2, batch_first=True)
+    own = M.MultiheadAttention(6, 2)
+    own.load_state_dict({key: x.numpy() for key, x in other.state_dict().items()})
+    q, k = (np.random.default_rng(n).standard_normal((3, 4 + n, 6), dtype="float32") for n in (0, 1))
+    tq, tk = torch.from_numpy(q), torch.from_numpy(k)
+    for keys, theirs in ((wf.tensor(k), tk), (None, tq)):
+        gm = wf.GradManager().attach(own.parameters())
+        with gm:
+            y = own(wf.tensor(q), keys)
+            gm.backward((y * y).sum())
+        want = other(tq, theirs, theirs, need_weights=False)[0]
+        (want * want).sum().backward()
+        np.testing.assert_allclose(y.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+        for (name, p), p2 in zip(own.named_parameters(), other.parameters(), strict=True):
+            np.testing.assert_allclose(p.grad.numpy(), p2.grad.numpy(), rtol=1e-3, atol=1e-4, err_msg=name)
+            p.grad = p2.grad = None
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("kaiming_uniform_", {}),
+        ("kaiming_normal_", {"mode": "fan_out"}),
+        ("xavier_uniform_", {"gain": 2.0}),
+        ("xavier_normal_", {}),
+        ("trunc_normal_", {}),
+        ("orthogonal_", {}),
+    ],
+)
+def test_first_values_have_the_same_spread(name, attributes):
+    own, other = wf.zeros((200, 30, 3, 3)), torch.zeros((200, 30, 3, 3))
+    getattr(M.init, name)(own, **attributes)
+    getattr(torch.nn.init, name)(other, **attributes)
+    np.testing.assert_allclose(own.numpy().std(), other.numpy().std(), rtol=0.02)
+    np.testing.assert_allclose(np.abs(own.numpy()).max(), other.abs().max().item(), rtol=0.35)

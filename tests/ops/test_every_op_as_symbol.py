@@ -1,0 +1,110 @@
+"""Every public operator composed as a symbol: inferred, saved and loaded, run by an executor like the eager call."""
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.symbol as sym
+from weft.base.errors import GraphError
+from weft.symbol.inference import Inference
+
+from .support import OPERATORS, called, cases
+
+
+def symbol_of(case):
+    """The symbol of a sample's call on variables a0, a1, ...; None where it is another call, or cannot be one."""
+    variables = [sym.var(f"a{k}") for k in range(len(case.arrays))]
+    try:
+        symbol = called(case.cls, case.sample, variables)
+    except GraphError as error:
+        assert "depends on sizes" in str(error)  # noqa: PT017 - how many outputs it has
+        return None
+    if any(len(case.types()) != n.count for n, _ in symbol.entries):
+        return None  # chunk makes fewer pieces of what is too small: GraphError at bind
+    more = {*symbol.list_arguments(), *symbol.list_auxiliary_states()} - given(case).keys()
+    return None if more else symbol  # not what makes parameters that this sample does without
+
+
+def first_cases(cls):
+    """One for each sample, of float32 where the operator takes it."""
+    with np.errstate(all="ignore"):
+        found = [case for case in cases(cls, ("float32", "int32", "bool")) if case.arrays]
+    return list({repr(case.sample): case for case in reversed(found)}.values())
+
+
+def given(case):
+    return {f"a{k}": wf.tensor(a) for k, a in enumerate(case.arrays)}
+
+
+@pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
+def test_symbol_is_the_eager_function(cls):
+    for case in first_cases(cls):
+        symbol = symbol_of(case)
+        if symbol is None or case.random:
+            continue
+        shapes = {name: x.shape for name, x in given(case).items()}
+        dtypes = {name: x.dtype for name, x in given(case).items()}
+        known = Inference(symbol.entries, shapes, dtypes).run()
+        types = [known.type_of(e) for e in symbol.entries]
+        assert [str(t) for t in types] == [str(t) for t in case.types()], case
+        again = sym.from_json(symbol.to_json())
+        assert str(again) == str(symbol)
+        want = case.call(list(given(case).values()))
+        for result in (symbol.eval(**given(case)), again.eval(**given(case))):
+            for y, expected in zip(result, want, strict=True):
+                np.testing.assert_allclose(
+                    y.numpy().astype("float64"),
+                    expected.numpy().astype("float64"),
+                    rtol=1e-6,
+                    err_msg=repr(case),
+                )
+
+
+@pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
+def test_partial_inference_is_true(cls):
+    """What is inferred from less is what is there."""
+    rng = np.random.default_rng(0)
+    for case in first_cases(cls):
+        symbol = symbol_of(case)
+        if symbol is None:
+            continue
+        truth = {name: x.shape for name, x in given(case).items()}
+        dtypes = {name: x.dtype for name, x in given(case).items()}
+        outputs = [tuple(t.shape) for t in case.types()]
+        for _ in range(4):
+            less = {
+                name: None if rng.random() < 0.3 else tuple(n if rng.random() < 0.6 else None for n in shape)
+                for name, shape in truth.items()
+            }
+            known = Inference(symbol.entries, less, dtypes).run()
+            found = {n.name: known.shape_of((n, 0)) for n in known.nodes if n.op is None}
+            pairs = [(found[name], truth[name]) for name in truth]
+            pairs += [(known.shape_of(e), shape) for e, shape in zip(symbol.entries, outputs, strict=True)]
+            for part, whole in pairs:
+                assert part is None or len(part) == len(whole), (case, less, part, whole)
+                assert part is None or all(a in (None, b) for a, b in zip(part, whole, strict=True)), (
+                    case,
+                    less,
+                    part,
+                    whole,
+                )
+
+
+@pytest.mark.parametrize("cls", [cls for cls in OPERATORS if cls.sizes_rule], ids=lambda cls: cls.name)
+def test_rules_of_sizes_say_what_infer_says(cls):
+    for case in first_cases(cls):
+        op = case.node.op
+        inputs = [None if v is None else v.shape for v in case.node.inputs]
+        outputs = [t.shape for t in case.types()]
+        found = op.solve_shapes(inputs, outputs)
+        assert [s for s, v in zip(found[0], case.node.inputs, strict=True) if v is not None] == [
+            s for s in inputs if s is not None
+        ]
+        assert found[1] == outputs
+        for k, shape in enumerate(outputs):  # a wrong rank is noticed where the rule names the output
+            wrong = list(outputs)
+            wrong[k] = (*shape, 1, 1)
+            if op.solve_shapes(inputs, [None] * len(outputs))[1][k] is None:
+                continue
+            with pytest.raises(wf.ShapeError, match=op.name):
+                op.solve_shapes(inputs, wrong)
