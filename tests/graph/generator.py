@@ -167,7 +167,7 @@ class Generator:
         if wanted is None or (not isinstance(wanted, Array) and not isinstance(wanted, bool | int | float)):
             return wanted
         if not isinstance(wanted, Array):
-            return self.pick(NUMBERS) if self.chance(0.5) else wanted
+            return self.pick(NUMBERS) if self.loose and self.chance(0.5) else wanted
         kind = as_dtype(wanted.dtype or dtype)
         if wanted.values is not None or self.chance(0.1):
             array = np.asarray(wanted.values if wanted.values is not None else np.ones(wanted.shape))

@@ -168,7 +168,7 @@ class Epilogue(Op):
             types = [None if part is None else part[1] for part in parts]
             wanted = step.operand_dtypes(*types)
             scalars = [
-                None if part is None else _as(*part, dtype.name)
+                None if part is None else _as(part[0], part[1], dtype.name)
                 for part, dtype in zip(parts, wanted, strict=True)
             ]
             return step.scalar(*scalars), step.infer(*types)
