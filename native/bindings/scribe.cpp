@@ -3,6 +3,7 @@
 namespace weft {
 
 PyTypeObject* known_number_type = nullptr;
+uint64_t changes = 0;
 
 namespace {
 
@@ -33,6 +34,8 @@ class PyScribe final : public Scribe {
   }
 
   nb::object geometry(const Tensor& x) const {
+    // Who writes down wants to know which arrays made meanwhile are kept.
+    if (!defers_ && x.chunk->serial > mark_ && x.chunk->serial >> 40 == mark_ >> 40) x.chunk->watch();
     nb::object held = defers_ ? nb::cast(Held{x}) : nb::none();
     return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
                           to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), held);
@@ -67,6 +70,7 @@ class PyScribe final : public Scribe {
 
   PyObject* const target_;
   const bool defers_;
+  const uint64_t mark_ = Chunk::last_serial();
 };
 
 const PyScribe& current() { return static_cast<const PyScribe&>(*scribe); }
@@ -120,6 +124,8 @@ void bind_scribe(nb::module_& m) {
       .def("tensor", [](const Held& held) { return wrap(Tensor(held.tensor)); });
   m.def("set_known_number_type",
         [](nb::handle type) { known_number_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr()); });
+  m.def("note_change", [] { ++changes; });
+  m.def("is_alive", [](uint64_t serial) { return Chunk::is_alive(serial); });
   m.def("last_serial", [] { return Chunk::last_serial(); });
   m.def("geometry", [](nb::handle object) {
     const Tensor& x = tensor_of(object, "geometry");

@@ -19,6 +19,9 @@ inline void met(PyObject* tensor) {
 bool report_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                    std::span<const Tracked> results);
 
+// How often something was changed that programs may depend on besides arrays: a module's attributes. GIL.
+extern uint64_t changes;
+
 // The type of numbers whose origin a trace knows; null before the first trace.
 extern PyTypeObject* known_number_type;
 

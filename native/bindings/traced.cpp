@@ -174,17 +174,23 @@ struct Replay {
     nb::object value;
   };
   std::vector<Outside> surroundings;  // what the function found outside of its arguments
-  nb::object guard;                   // of the leaves, None: nothing else has to hold
-  nb::object build;                   // of the list of results, None: the one result is all
-  nb::object effect;                  // of leaves and outputs, None: there are none
-  nb::object elsewhere;               // set of serials of memory that arguments may not share
+  nb::object watched;         // whether things that `changes` counts are as they were; None: there are none
+  uint64_t seen_changes = 0;  // so often have they been looked at
+  nb::object guard;           // of the leaves, None: nothing else has to hold
+  nb::object build;           // of the list of results, None: the one result is all
+  nb::object effect;          // of leaves and outputs, None: there are none
+  nb::object elsewhere;       // set of serials of memory that arguments may not share
 
-  bool fits(const Arguments& a, nb::object& leaves) const {
+  bool fits(const Arguments& a, nb::object& leaves) {
     if (PyAnySet_Check(elsewhere.ptr()) && PySet_Size(elsewhere.ptr()))
       for (PyObject* x : a.tensors)
         if (PySet_Contains(elsewhere.ptr(), nb::int_(self_of(x).chunk->serial).ptr()) == 1) return false;
     for (const Outside& outside : surroundings)
       if (!outside_is_same(outside)) return false;
+    if (!watched.is_none() && seen_changes != changes) {
+      if (!nb::cast<bool>(watched())) return false;
+      seen_changes = changes;
+    }
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
   }
 
@@ -299,6 +305,8 @@ class Replays {
       replay->results = as_finds(spec["results"]);
       for (nb::handle outside : spec["surroundings"])
         replay->surroundings.push_back({outside[0], outside[1], outside[2]});
+      replay->watched = spec["watched"];
+      replay->seen_changes = changes;
       replay->guard = spec["guard"];
       replay->build = spec["build"];
       replay->effect = spec["effect"];

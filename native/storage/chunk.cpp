@@ -1,6 +1,8 @@
 #include "storage/chunk.h"
 
 #include <cstdlib>
+#include <mutex>
+#include <unordered_set>
 
 #include "storage/runtime.h"
 
@@ -54,6 +56,32 @@ uint64_t next_serial() noexcept {
 
 uint64_t Chunk::last_serial() noexcept { return serial_of_thread; }
 
+namespace {
+
+struct Watched {
+  std::mutex mutex;
+  std::unordered_set<uint64_t> alive;
+};
+Watched& watched_chunks() {
+  static auto* const all = new Watched;  // chunks may end after static variables
+  return *all;
+}
+
+}  // namespace
+
+void Chunk::watch() {
+  if (watched_.exchange(true, std::memory_order_relaxed)) return;
+  Watched& all = watched_chunks();
+  const std::lock_guard lock(all.mutex);
+  all.alive.insert(serial);
+}
+
+bool Chunk::is_alive(uint64_t serial) {
+  Watched& all = watched_chunks();
+  const std::lock_guard lock(all.mutex);
+  return all.alive.contains(serial);
+}
+
 Chunk::Chunk(Engine* engine, Device where, char* memory, size_t size, bool write_protected)
     : Var(engine, end),
       data(memory),
@@ -90,6 +118,11 @@ Ref<Chunk> Chunk::adopt(Device device, const Foreign& foreign) {
 
 void Chunk::end(const Var* var) noexcept {
   auto* chunk = const_cast<Chunk*>(static_cast<const Chunk*>(var));
+  if (chunk->watched_.load(std::memory_order_relaxed)) {
+    Watched& all = watched_chunks();
+    const std::lock_guard lock(all.mutex);
+    all.alive.erase(chunk->serial);
+  }
   if (chunk->pool_)
     chunk->pool_->release(chunk->data);
   else if (chunk->drop_)

@@ -36,6 +36,9 @@ class Chunk : public Var {
   const uint64_t serial;
   // The latest one given on this thread.
   static uint64_t last_serial() noexcept;
+  // From watch() on, is_alive(serial) says whether the chunk is still there.
+  void watch();
+  static bool is_alive(uint64_t serial);
 
   // How many others use the memory without asking the engine: NumPy arrays, DLPack capsules. While there are
   // any, whoever pushes an operation on the chunk waits for it, so that the others never see half of it.
@@ -49,6 +52,7 @@ class Chunk : public Var {
  private:
   Chunk(Engine* engine, Device where, char* memory, size_t size, bool write_protected);
   static void end(const Var* var) noexcept;
+  std::atomic<bool> watched_{false};
 
   Pool* pool_ = nullptr;
   void (*drop_)(void*) noexcept = nullptr;

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import weft
 from weft import _core
 from weft.executor.planner import is_dense
 from weft.graph.graph import Graph
@@ -25,7 +24,7 @@ from weft.ops.random import Filling, RandomNormal, RandomUniform
 
 __all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "users_line"]
 
-_WEFT = str(Path(weft.__file__).parent)
+_WEFT = str(Path(__file__).parents[1])
 
 
 class CannotWrite(Exception):
@@ -71,6 +70,7 @@ class Scribe:
         self.sources: list[Source] = []
         self.numbers: dict[int, Value] = {}  # by origin
         self.random: list[Value] = []  # what has been drawn, in order
+        self.dependences: dict[int, Any] = {}  # objects that were used, by id
         self.over = False  # nothing more is written down
         self._failed = failed
         _core.empty(0)  # so that this thread has its serials
@@ -91,6 +91,15 @@ class Scribe:
             yield
         finally:
             _core.set_scribe(self)
+
+    def depends_on(self, thing: Any) -> None:
+        """An object with ``__weft_state__`` was used."""
+        self.dependences[id(thing)] = thing
+
+    def kept(self, shown: set[int]) -> bool:
+        """Whether somebody keeps an array that was made meanwhile, other than those of shown, by serial."""
+        made = {s.base.serial for s in self.storages if self._born(s.base)} - shown
+        return any(serial is not None and _core.is_alive(serial) for serial in made)
 
     def fail(self, fact: str) -> None:
         """Give up."""

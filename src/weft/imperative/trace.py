@@ -14,11 +14,13 @@ that as a program, without Python. See docs/design/graphs.md for what an argumen
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import threading
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import _core
@@ -27,12 +29,15 @@ from weft.base.structure import flatten
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import LazyTrace
-from weft.imperative.scribe import CannotWrite, Scribe
+from weft.imperative.scribe import CannotWrite, Scribe, users_line
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, write_up
 
 __all__ = ["Trace", "TraceWarning", "trace"]
+
+
+ATTEMPTS = 3  # to write down a function that leaves arrays behind
 
 
 class TraceWarning(UserWarning):
@@ -48,7 +53,7 @@ class Trace:
         self.function, self.strict, self.lazy, self.max_entries = function, strict, lazy, max_entries
         self._replays = _core.Replays()
         self._programs: list[Traced] = []
-        self._made = 0
+        self._made = self._attempts = 0
         self._lock = threading.RLock()
 
     @property
@@ -70,9 +75,8 @@ class Trace:
         done, result = self._replays.run(args, kwargs)
         if done:
             return result
-        if (
-            result or _core.get_scribe() is not None
-        ):  # as Python: it cannot be written down, or is part of something greater
+        # As Python: it cannot be written down, or is part of something greater.
+        if result or _core.get_scribe() is not None:
             return self.function(*args, **kwargs)
         with self._lock:
             return self._record(args, kwargs)
@@ -97,9 +101,32 @@ class Trace:
                         program = write_up(self.name, scribe, leaves, floats, result, before, outside)
                 except CannotWrite as problem:
                     self._give_up(problem)
-        self._keep(args, kwargs, program)
+            again = False
+            if program is not None and self._made_state(scribe, program, result):
+                program, again = None, self._attempts < ATTEMPTS
+        if not again:
+            self._keep(args, kwargs, program)
         found, shape = flatten(result)
         return shape.build([x.value if isinstance(x, KnownNumber) else x for x in found])
+
+    def _made_state(self, scribe: Scribe, program: Traced, result: Any) -> bool:
+        """Whether the call left arrays behind that later calls will find, so that only they show what is repeated.
+
+        Such as states that are made when they are first needed. A function that does so each time stays Python.
+        """
+        tensors = [x for x in flatten(result)[0] if isinstance(x, Tensor)]
+        if any(x.requires_grad for x in tensors):  # what their history keeps alive cannot be told from that
+            return False
+        if not scribe.kept(program.shown):
+            return False
+        with scribe.unobserved():
+            settle([*tensors, *(source.tensor for source, _ in scribe.written_sources())])
+        if not scribe.kept(program.shown):
+            return False
+        self._attempts += 1
+        if self._attempts == ATTEMPTS:
+            self._give_up(CannotWrite("each call makes arrays that are kept elsewhere", users_line()))
+        return True
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays.add(args, kwargs, program, program.spec if program else {})
@@ -124,6 +151,14 @@ class Trace:
             raise GraphError(text)
         hint = "the function keeps running as Python; use where, cond or while_loop, or return the array"
         warnings.warn(f"{text}\n  {hint}", TraceWarning, stacklevel=2)
+
+
+def settle(tensors: Sequence[Tensor]) -> None:
+    """Wait until what was pushed on these is over, and nothing but references keeps memory."""
+    for x in tensors:
+        with contextlib.suppress(Exception):  # raised again where the array is read
+            x.wait()
+    gc.collect()
 
 
 def trace(

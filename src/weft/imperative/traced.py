@@ -7,7 +7,7 @@ an array, None: all of it. The native core interprets them (native/bindings/trac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft import _core
@@ -34,6 +34,7 @@ class Traced:
     def __init__(self, graph: Graph, plan: Any, spec: dict[str, Any], kept: list[Any]) -> None:
         self.graph, self.plan, self.spec = graph, plan, spec
         self._kept = kept  # objects that the key knows by their identity
+        self.shown: set[int] = set()  # memory that the first call gave to the caller, by serial
 
     def memory_report(self) -> Any:
         """Bytes of the memory plan by kind."""
@@ -80,12 +81,21 @@ def write_up(
         "numbers": [inputs.number(origin) for origin in origins],
         "results": results,
         "surroundings": surroundings,
+        "watched": _watched(scribe.dependences.values()),
         "guard": inputs.guard(),
         "build": None if plain else structure.build,
         "effect": _effect(effects) if effects else None,
         "elsewhere": inputs.elsewhere(sources) if written else set(),
     }
-    return Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
+    made = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
+    made.shown = outputs.shown
+    return made
+
+
+def _watched(things: Iterable[Any]) -> Callable[[], bool] | None:
+    """Whether the things that a program depends on are as they are now."""
+    states = [(thing, thing.__weft_state__()) for thing in things]
+    return (lambda: all(thing.__weft_state__() == state for thing, state in states)) if states else None
 
 
 def _graph(
@@ -214,6 +224,7 @@ class _Outputs:
         self._shared: set[int] = set()  # storages of which several arrays are shown
         self._whole: dict[int, int] = {}  # the output that has all of such a storage
         self._found: dict[int, Find] = {}
+        self.shown: set[int] = set()  # memory of results, by serial
 
     def share(self, shown: Sequence[Tensor]) -> None:
         """Note which arrays lie in the same memory: they will lie in one output, too."""
@@ -245,6 +256,7 @@ class _Outputs:
     def array(self, x: Tensor) -> Find:
         geometry = Geometry(*_core.geometry(x))
         storage = self.storage(x)
+        self.shown.add(geometry.serial or 0)
         if storage is None:
             return ("object", x, None)
         source = storage.source

@@ -11,6 +11,7 @@ from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError
 from weft.imperative.creation import asarray
+from weft.imperative.dependence import changed, depends_on, state_of
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
 from weft.module.state import Difference, compare, write
@@ -129,6 +130,7 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__}: has no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        depends_on(self)
         for hook in tuple(self._pre_hooks.values()):
             replaced = hook(self, args)
             if replaced is not None:
@@ -159,9 +161,15 @@ class Module:
                 f"got {type(value).__name__}"
             )
         object.__setattr__(self, name, value)
+        changed()
+
+    def __weft_state__(self) -> Any:
+        """What programs depend on: the attributes, and the hooks."""
+        return state_of((vars(self), self._hooks, self._pre_hooks))
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
+        changed()
         self._roles.pop(name, None)
 
     def register_buffer(self, name: str, x: Tensor, persistent: bool = True) -> None:
@@ -185,6 +193,7 @@ class Module:
             raise ValueError(f"{type(self).__name__}: the {role} {name!r} {why}")
         self._roles[name] = role
         object.__setattr__(self, name, x)
+        changed()
 
     # The tree.
 
@@ -322,6 +331,7 @@ class Module:
                     if id(x) not in done:
                         done[id(x)] = (x, change(x))
                     vars(module)[name] = done[id(x)][1]
+        changed()
         return self
 
     # State.

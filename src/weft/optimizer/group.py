@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.base.device import Device
 from weft.imperative.creation import tensor, zeros, zeros_like
+from weft.imperative.dependence import changed, state_of
 from weft.imperative.tensor import Tensor
 
 __all__ = ["Cohort", "Option", "ParameterGroup"]
@@ -125,6 +126,13 @@ class ParameterGroup(MutableMapping[str, Any]):
         if name == "lr":
             for rate in self._rates.values():
                 rate[...] = self._values["lr"]
+        else:
+            changed()
+
+    def __weft_state__(self) -> Any:
+        """What programs depend on: the options but the learning rate, which they read, and how parameters are updated."""
+        options = {name: value for name, value in self._values.items() if name != "lr"}
+        return state_of((options, [cohort.parameters for cohort in self.cohorts]))
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from weft import _core
 from weft.base.errors import DTypeError
+from weft.imperative.dependence import changed, depends_on
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
 from weft.optimizer.group import Cohort, Option, ParameterGroup
@@ -94,6 +95,7 @@ class Optimizer:
         self.check_options(made)
         made.begin(self.roles_of(made))
         self.param_groups.append(made)
+        changed()
 
     def _check_parameters(self, params: list[Any]) -> None:
         if not params:
@@ -129,6 +131,7 @@ class Optimizer:
 
         Raises what the update raises, such as ShapeError for a gradient of another shape.
         """
+        depends_on(self)
         with no_grad():
             for group in self.param_groups:
                 for cohort in tuple(group.cohorts):
@@ -145,6 +148,10 @@ class Optimizer:
             group.cohorts.append(rest)
         cohort.step += 1
         self.update(group, cohort, gradients)
+
+    def __weft_state__(self) -> Any:
+        """What programs depend on: that of the groups."""
+        return [group.__weft_state__() for group in self.param_groups]
 
     def clear_grad(self: Self) -> Self:
         """Set the gradients of all parameters to None; returns the optimizer."""
