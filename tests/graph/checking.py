@@ -83,6 +83,7 @@ def evaluated_node(node, arrays):
             graph_of(node.op.decompose, [None if v is None else v.type for v in node.inputs]),
             [a for a in arrays if a is not None],
         )
+    arrays = [None if a is None else np.asarray(a) for a in arrays]
     wide = [
         a.astype("float64") if isinstance(a, np.ndarray) and as_dtype(a.dtype).kind == "float" else a
         for a in arrays
