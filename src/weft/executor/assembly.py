@@ -7,14 +7,15 @@ where it computes numbers of rows, with a size of 1 in the axes of rows (kept) o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from weft.base.record import Record
 from weft.base.typing import Any
 from weft.executor.loop_code import OUTPUTS, LoopCode, with_parts
 from weft.executor.places import Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, Origin, Step
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store
+from weft.ops.kernels import as_stored
 from weft.ops.node import Value
 
 __all__ = ["DROPPED", "KEPT", "WHOLE", "Fused", "Space", "View", "assemble", "laid"]
@@ -23,8 +24,7 @@ Scalar = e.Scalar
 WHOLE, KEPT, DROPPED = "whole", "kept", "dropped"
 
 
-@dataclass(frozen=True)
-class Space:
+class Space(Record):
     """What a loop runs over; axes: those that make up a row."""
 
     shape: tuple[Any, ...]
@@ -173,7 +173,7 @@ class _Assembly:
             return self.parameter(source, dtype)
         assert source is not None
         made = self.made.get(id(source.buffer))
-        return e.load(self.operand(source, view), dtype) if made is None else made
+        return e.load(self.operand(source, view), dtype) if made is None else as_stored(made)
 
     def operand(self, place: Place, view: View) -> int:
         seen = self.space.spread(place) if view == DROPPED else place

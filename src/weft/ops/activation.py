@@ -60,6 +60,10 @@ class Relu(Activation):
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x <= 0, e.constant(0, x.dtype), x)
 
+    def vjp(self, y: Any, dy: Any) -> Any:
+        """By the result, which is below or at 0 where x is, and is there anyway: so nobody has to keep x."""
+        return F.where(F.less_equal(y, 0), 0, dy) if dy.dtype.kind == "float" else None
+
     def reference(self, x: Any) -> Any:
         return np.where(x <= 0, 0, x)
 
@@ -92,8 +96,8 @@ class Gelu(Activation):
 
     def scalar(self, x: Scalar) -> Scalar:
         if self.approximate == "tanh":
-            inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-            return 0.5 * x * (1 + e.call("tanh", inner))
+            twice = 2 * math.sqrt(2 / math.pi)
+            return x * e.call("sigmoid", x * e.fma(x * x, twice * 0.044715, twice))  # (1 + tanh(u)) / 2
         return 0.5 * x * (1 + e.call("erf", x * math.sqrt(0.5)))
 
     def reference(self, x: Any) -> Any:
