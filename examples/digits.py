@@ -297,10 +297,9 @@ def draw_predictions(record, path, rows=6, columns=12):
     figure = Figure(figsize=(columns, 1.25 * rows), layout="constrained")
     for k, ax in zip(order, figure.subplots(rows, columns).flat, strict=False):
         right = found[k] == truth[k]
+        text = f"{found[k]}" if right else f"{found[k]}, is {truth[k]}"
         ax.imshow(images[k, 0], cmap="gray_r")
-        ax.set_title(
-            f"{found[k]}" if right else f"{found[k]}, is {truth[k]}", color="black" if right else "red"
-        )
+        ax.set_title(text, color="black" if right else "red")
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_color("lightgray" if right else "red")
     wrong = int((found != truth).sum())
@@ -331,10 +330,7 @@ def train(name, epochs, paths, stop_after):
     """Train one way until its record is written; if stopped before, the end of the process."""
     unfinished, finished = paths
     run, stop = Run(WAYS[name], epochs, unfinished), Stop(stop_after)
-    if run.epochs != run.record["epochs"]:
-        sys.exit(
-            f"{unfinished} is of --epochs {run.record['epochs']}: go on with that, or begin with --fresh"
-        )
+    check_epochs(run.record, epochs, unfinished)
     bars = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
     with Progress(*bars, TimeElapsedColumn()) as progress:
         done, steps = len(run.record["losses"]), epochs * len(run.loader)
@@ -349,13 +345,12 @@ def train(name, epochs, paths, stop_after):
 
 def train_all(arguments):
     """The records of all ways. Each has a process of its own, so that its memory can be told."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C also reaches the process that trains, which knows better
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the process that trains: it decides
     paths = {name: (arguments.out / f"{name}.unfinished", arguments.out / f"{name}.json") for name in WAYS}
     if arguments.fresh or all(finished.exists() for _, finished in paths.values()):
         for path in itertools.chain(*paths.values()):
             path.unlink(missing_ok=True)
+    records = {}
     for name, (unfinished, finished) in paths.items():
         if not finished.exists():
             given = (name, arguments.epochs, (unfinished, finished), arguments.stop_after)
@@ -364,7 +359,14 @@ def train_all(arguments):
             process.join()
             if process.exitcode:
                 sys.exit(process.exitcode)
-    return {name: json.loads(finished.read_text()) for name, (_, finished) in paths.items()}
+        records[name] = json.loads(finished.read_text())
+        check_epochs(records[name], arguments.epochs, finished)
+    return records
+
+
+def check_epochs(record, epochs, path):
+    if record["epochs"] != epochs:
+        sys.exit(f"{path} is of --epochs {record['epochs']}: go on with that, or begin with --fresh")
 
 
 def positive(text):
@@ -374,15 +376,11 @@ def positive(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description="train a network on digits: eagerly, traced, and as a symbol"
-    )
-    parser.add_argument(
-        "--epochs", type=positive, default=12, help="how often each image is seen (default: 12)"
-    )
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for the results (default: build/demo)")
+    parser = argparse.ArgumentParser(description="train a network: eagerly, traced, and as a symbol")
+    parser.add_argument("--epochs", type=positive, default=12, help="how often images are seen (default: 12)")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for results (default: build/demo)")
     parser.add_argument("--fresh", action="store_true", help="do not go on with what was stopped")
-    parser.add_argument("--stop-after", type=positive, metavar="STEPS", help="stop by itself, as by Ctrl-C")
+    parser.add_argument("--stop-after", type=positive, metavar="STEPS", help="stop as if by Ctrl-C")
     arguments = parser.parse_args()
 
     arguments.out.mkdir(parents=True, exist_ok=True)
