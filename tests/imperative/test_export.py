@@ -37,7 +37,8 @@ def test_structures_numbers_and_kinds(tmp_path):
     _, loaded = stored(tmp_path, f, ({"x": x}, 0.5), ({"x": x}, 0.5, "mean"), ({"x": y[::2]}, 2.0))
     made = loaded({"x": x}, 3.0, "mean")
     assert made["y"][0].numpy().tolist() == [[3.0, 6.0]]
-    assert made["y"][1][1] == "mean" and made["n"] == 3
+    assert made["y"][1][1] == "mean"
+    assert made["n"] == 3
     assert wf.shares_memory(made["y"][1][0], x)
     assert loaded({"x": y[::2]}, 2.0)["y"][0].numpy().tolist() == [2.0, 6.0]
     with pytest.raises(TypeError, match=r"no program for the arguments .*f32\[3\]@cpu:0"):
@@ -98,11 +99,10 @@ def test_hostile_files(tmp_path):
     f = wf.trace(lambda x: x * w)
     path, _ = stored(tmp_path, f, (wf.ones(3),))
     document = json.loads(load_metadata(path)["program"])
-    for k, (changed, words) in enumerate(corruptions(document)):
+    for changed, words in corruptions(document):
         wf.save(path, {"tensor0": w}, {"program": json.dumps(changed)})
         with pytest.raises(wf.GraphError, match=words):
             wf.load_program(path)
-            pytest.fail(f"corruption {k} was accepted")
     wf.save(path, {"tensor0": w})
     with pytest.raises(wf.GraphError, match="no program"):
         wf.load_program(path)
