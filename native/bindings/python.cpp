@@ -255,30 +255,33 @@ nb::object to_engine_error(const std::vector<Ref<Error>>& causes) {
 namespace {
 
 // Whether code is of the package itself: the file that it is from lies in the package's folder.
-bool lies_in_package(PyObject* code) {
+bool lies_in_package(PyObject* file) {
   static const std::string folder = [] {
-    nb::object file = nb::module_::import_("weft").attr("__file__");
-    const std::string path = to_utf8(file);
+    nb::object own = nb::module_::import_("weft").attr("__file__");
+    const std::string path = to_utf8(own);
     return path.substr(0, path.rfind('/') + 1);
   }();
-  try {
-    return to_utf8(nb::handle(code).attr("co_filename")).starts_with(folder);
-  } catch (const nb::python_error&) {
-    return false;
-  }
+  return to_utf8(file).starts_with(folder);
 }
 
-// The same, remembered: a Site keeps its code for ever, so that an address means one code.
+// The same, remembered for each text, which all code of a file shares; so no code is kept alive.
 bool is_ours(PyObject* code) {
+  static PyObject* const name = PyUnicode_InternFromString("co_filename");
+  const nb::object file = nb::steal(PyObject_GetAttr(code, name));
+  if (!file.is_valid()) {
+    PyErr_Clear();
+    return false;
+  }
   struct Known {
-    PyObject* code = nullptr;
+    nb::object* file = nullptr;
     bool ours = false;
   };
   static Known known[64];
-  Known& entry = known[reinterpret_cast<uintptr_t>(code) / 64 % 64];
-  if (entry.code != code) {
-    Py_INCREF(code);
-    entry = {code, lies_in_package(code)};
+  Known& entry = known[reinterpret_cast<uintptr_t>(file.ptr()) / 64 % 64];
+  if (!entry.file) entry.file = new nb::object;  // never destroyed: the interpreter ends before
+  if (!entry.file->is(file)) {
+    *entry.file = file;
+    entry.ours = lies_in_package(file.ptr());
   }
   return entry.ours;
 }
