@@ -89,11 +89,13 @@ PyObject* full(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject
       push_copy(x, from);
       return wrap(std::move(x));
     }
-    const Scalar::Kind kind = as_scalar(value).kind;
-    const DType type = !dtype.is_none()                ? as_dtype(dtype)
-                       : kind == Scalar::Kind::boolean ? DType::bool_
-                       : kind == Scalar::Kind::real    ? DType::float32
-                                                       : DType::int64;
+    const auto own_type = [&] {
+      const Scalar::Kind kind = as_scalar(value).kind;
+      return kind == Scalar::Kind::boolean ? DType::bool_
+             : kind == Scalar::Kind::real  ? DType::float32
+                                           : DType::int64;
+    };
+    const DType type = dtype.is_none() ? own_type() : as_dtype(dtype);
     Tensor x = Tensor::empty(as_shape(shape, "full"), type, as_tensor_device(device));
     push_fill(x, as_scalar_for(value, type));
     return wrap(std::move(x));

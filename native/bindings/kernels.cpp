@@ -78,6 +78,15 @@ void bind_kernels(nb::module_& m) {
       "kernel_dropout", [](bool mask) { return PyKernel{make_dropout(mask)}; }, nb::arg("mask") = false,
       "x -> y, [mask]. Parameters: key, stream, offset, p (float64).");
   m.def(
+      "kernel_random_uniform", [] { return PyKernel{make_random_fill(Draw::uniform)}; },
+      "-> y. Parameters: key, stream, offset, low, high (float64).");
+  m.def(
+      "kernel_random_normal", [] { return PyKernel{make_random_fill(Draw::normal)}; },
+      "-> y. Parameters: key, stream, offset, mean, std (float64).");
+  m.def(
+      "kernel_random_integers", [] { return PyKernel{make_random_fill(Draw::integers)}; },
+      "-> y. Parameters: key, stream, offset, low, high (int64).");
+  m.def(
       "kernel_bernoulli", [] { return PyKernel{make_bernoulli()}; },
       "p -> y. Parameters: key, stream, offset.");
   m.def(
@@ -87,6 +96,10 @@ void bind_kernels(nb::module_& m) {
   m.def(
       "kernel_masked_assign", [] { return PyKernel{make_masked_assign()}; },
       "x, mask, values[number] -> y (may be x).");
+  m.def(
+      "kernel_check_labels",
+      [](std::string function) { return PyKernel{make_check_labels(std::move(function))}; },
+      nb::arg("function"), "integers -> int64. Parameters: classes, ignored.");
   m.def(
       "kernel_searchsorted", [](bool right) { return PyKernel{make_searchsorted(right)}; },
       nb::arg("right") = false, "sorted[.., n], values[.., m] -> int64[.., m].");

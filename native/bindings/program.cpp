@@ -1,6 +1,7 @@
 // program.cpp: kernels, loops and programs for Python.
 #include "bindings/program.h"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include "program/control.h"
@@ -103,8 +104,8 @@ Ref<const Program> make_program(const Description& spec) {
     p.slots.push_back(slot);
   }
   for (nb::handle item : spec["steps"])
-    p.steps.push_back(
-        {nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]), nb::cast<int>(item[2])});
+    p.steps.push_back({nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]),
+                       nb::cast<int>(item[2]), nb::cast<std::vector<std::pair<int, int>>>(item[5])});
   for (const Program::Step& step : p.steps) p.wide |= step.kernel->wide();
   for (nb::handle item : spec["randoms"]) {
     const auto kind = nb::cast<std::string>(item[0]);
@@ -121,6 +122,17 @@ Ref<const Program> make_program(const Description& spec) {
 }  // namespace
 
 void bind_program(nb::module_& m) {
+  Program::host = {[]() noexcept {
+                     if (python_is_ending()) return Program::Site{};
+                     const WithGil gil;
+                     const Site site = Site::here();
+                     return Program::Site{site.code, site.instruction};
+                   },
+                   [](const Program::Site& site) noexcept {
+                     if (python_is_ending()) return std::string();
+                     const WithGil gil;
+                     return Site{static_cast<PyObject*>(site.place), site.detail}.text();
+                   }};
   nb::class_<PyKernel>(m, "Kernel", "A computation on memory that native code runs.");
   nb::class_<PyPlan>(m, "Plan", "A program, and what it was made from.")
       .def_prop_ro(

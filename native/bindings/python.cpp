@@ -215,28 +215,98 @@ std::string describe(const Error& error) {
   return text;
 }
 
+namespace {
+
+void raise(const std::exception_ptr& thrown);
+
+// What a native kernel threw, as the exception that a call raises for it; none if Python has no word for it.
+nb::object native_cause(const std::exception_ptr& thrown) {
+  if (!thrown) return nb::none();
+  try {
+    raise(thrown);
+    nb::python_error raised;
+    return nb::borrow(raised.value());
+  } catch (...) {
+    return nb::none();
+  }
+}
+
+}  // namespace
+
 nb::object to_engine_error(const std::vector<Ref<Error>>& causes) {
   nb::object errors = nb::module_::import_("weft.base.errors");
   nb::list list;
   for (const Ref<Error>& cause : causes) {
-    nb::object error = errors.attr("EngineError")(from_utf8(describe(*cause)),
-                                                  nb::arg("operation") = from_utf8(cause->operation),
-                                                  nb::arg("where") = from_utf8(cause->where));
-    if (const auto* python = dynamic_cast<const PythonError*>(cause.get()); python && python->exception)
-      PyException_SetCause(error.ptr(), nb::borrow(python->exception).release().ptr());
+    const auto* python = dynamic_cast<const PythonError*>(cause.get());
+    nb::object from = python && python->exception ? nb::borrow(python->exception)
+                      : python                    ? nb::none()
+                                                  : native_cause(cause->cause);
+    nb::object type = errors.attr("EngineError");
+    if (!python && !from.is_none()) type = errors.attr("failure_class")(from.type());
+    nb::object error = type(from_utf8(describe(*cause)), nb::arg("operation") = from_utf8(cause->operation),
+                            nb::arg("where") = from_utf8(cause->where));
+    if (!from.is_none()) PyException_SetCause(error.ptr(), from.release().ptr());
     list.append(error);
   }
   if (causes.size() == 1) return list[0];
   return errors.attr("EngineErrorGroup")(std::to_string(causes.size()) + " operations failed", list);
 }
 
+namespace {
+
+// Whether code is of the package itself: the file that it is from lies in the package's folder.
+bool lies_in_package(PyObject* code) {
+  static const std::string folder = [] {
+    nb::object file = nb::module_::import_("weft").attr("__file__");
+    const std::string path = to_utf8(file);
+    return path.substr(0, path.rfind('/') + 1);
+  }();
+  try {
+    return to_utf8(nb::handle(code).attr("co_filename")).starts_with(folder);
+  } catch (const nb::python_error&) {
+    return false;
+  }
+}
+
+// The same, remembered: a Site keeps its code for ever, so that an address means one code.
+bool is_ours(PyObject* code) {
+  struct Known {
+    PyObject* code = nullptr;
+    bool ours = false;
+  };
+  static Known known[64];
+  Known& entry = known[reinterpret_cast<uintptr_t>(code) / 64 % 64];
+  if (entry.code != code) {
+    Py_INCREF(code);
+    entry = {code, lies_in_package(code)};
+  }
+  return entry.ours;
+}
+
+// The innermost frame that is not the package's own; if all are, the innermost. Null without Python frames.
+nb::object frame_of_user() {
+  static PyObject* const back = PyUnicode_InternFromString("f_back");
+  nb::object innermost = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  nb::object frame = innermost;
+  while (frame.is_valid() && !frame.is_none()) {
+    const nb::object code = nb::steal(
+        reinterpret_cast<PyObject*>(PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame.ptr()))));
+    if (!is_ours(code.ptr())) return frame;
+    frame = nb::steal(PyObject_GetAttr(frame.ptr(), back));
+  }
+  PyErr_Clear();
+  return innermost;
+}
+
+}  // namespace
+
 Site Site::here() {
-  PyFrameObject* frame = PyEval_GetFrame();
-  if (!frame) return {};
+  const nb::object frame = frame_of_user();
+  if (!frame.is_valid()) return {};
   static PyObject* const lasti = PyUnicode_InternFromString("f_lasti");
   Site site;
-  site.code = reinterpret_cast<PyObject*>(PyFrame_GetCode(frame));
-  if (PyObject* value = PyObject_GetAttr(reinterpret_cast<PyObject*>(frame), lasti)) {
+  site.code = reinterpret_cast<PyObject*>(PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame.ptr())));
+  if (PyObject* value = PyObject_GetAttr(frame.ptr(), lasti)) {
     site.instruction = static_cast<int>(PyLong_AsLong(value));
     Py_DECREF(value);
   }

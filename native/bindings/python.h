@@ -89,7 +89,7 @@ struct Site {
   PyObject* code = nullptr;
   int instruction = 0;
 
-  static Site here();                 // of the innermost Python frame; GIL held
+  static Site here();                 // of the innermost Python frame outside of weft; GIL held
   std::string text() const noexcept;  // "file.py:41"; GIL held
 };
 

@@ -251,7 +251,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool can_take(Queue& queue);
   bool start_thread(Queue& queue);
   void worker_main(Worker& worker);
-  bool look_on(Queue& queue, Session& s);
+  bool look_on(Queue& queue, bool worked, Session& s);
   bool park(Worker& worker, Deadline deadline, Session& s);
   void consider_standby(Worker& worker, std::chrono::nanoseconds tiny, Session& s);
   void stand_by(Worker& worker, Session& s);
@@ -260,7 +260,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Waiting (wait.cpp)
   void submit_marker(OpKind kind, Var& var, Mode mode, Waiter* waiter, Session& s);
   enum class Waited { done, timed_out, interrupted };
-  Waited wait(Waiter& waiter, Deadline deadline);
+  Waited wait(Waiter& waiter, Deadline deadline, bool lend = false);
+  bool wide_work();
   Ref<Waiter> wait_all_marker(Session& s);
   void settle_inbox(Session& s);
   void throttle(uint64_t size_bytes);

@@ -13,6 +13,7 @@ std::string type_name(const std::type_info& type) {
   char* name = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
   std::string result = status == 0 ? name : type.name();
   std::free(name);
+  if (result.starts_with("weft::")) result.erase(0, 6);
   return result;
 }
 

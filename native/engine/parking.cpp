@@ -5,10 +5,37 @@
 #include <ctime>
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 namespace weft {
+namespace {
+
+constexpr auto kLate = std::chrono::microseconds(30);  // longer than an interrupt takes
+constexpr auto kCrowded = std::chrono::milliseconds(50);
+std::atomic<Clock::rep> crowded_until{0};
+std::atomic<bool> always{false};
+
+}  // namespace
+
+bool spinning_pays(Clock::time_point now) noexcept {
+  return now.time_since_epoch().count() >= crowded_until.load(std::memory_order_relaxed) ||
+         always.load(std::memory_order_relaxed);
+}
+
+void spin_always(bool on) noexcept { always.store(on, std::memory_order_relaxed); }
+
+void machine_is_crowded() noexcept {
+  crowded_until.store((Clock::now() + kCrowded).time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+Clock::time_point give_way(Clock::time_point before) noexcept {
+  sched_yield();
+  const auto now = Clock::now();
+  if (now - before > kLate) machine_is_crowded();
+  return now;
+}
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "a futex is a plain 32-bit word");
 

@@ -28,6 +28,16 @@ inline void cpu_relax() noexcept {
 #endif
 }
 
+// Spinning is of use only on a core that nobody else wants. Threads that spin give way again and again; if
+// one gets its core back late, or loses it otherwise, the machine is crowded. Then for a while all of them
+// sleep instead, which earns a thread its turn sooner.
+bool spinning_pays(Clock::time_point now) noexcept;
+void machine_is_crowded() noexcept;
+void spin_always(bool on) noexcept;  // crowded or not; for tests
+// Lets other threads have this core. before: when the caller last looked at the clock; returns what it says
+// now.
+Clock::time_point give_way(Clock::time_point before) noexcept;
+
 // Fetches memory that another core wrote and this one is about to write. prefetchw is a no-op where it is
 // unknown.
 inline void prefetch_for_writing(const void* memory, size_t bytes) noexcept {

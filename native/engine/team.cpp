@@ -1,27 +1,29 @@
 #include "engine/team.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "engine/parking.h"
 
 namespace weft {
 namespace {
 
-// A helper that has just worked looks for the next region for so long before it sleeps
-// (docs/design/threads.md).
+// How long threads look for the next region before they sleep: a helper that has just worked, and one that
+// waits for a result of wide work, which itself has to be woken first (docs/design/threads.md).
 constexpr auto kSpin = std::chrono::microseconds(20);
+constexpr auto kLent = std::chrono::microseconds(50);
+constexpr int kMostThreads = 256;
 
-// The region in progress. `joined` counts helpers that may look at it: a helper joins first and then checks
-// that the region is still open; the caller closes it first and then waits until nobody is joined. Both are
-// sequentially consistent, so a helper that comes too late touches nothing.
+// The region in progress. `joined` counts threads that may look at it: one joins first and then checks that
+// the region is still open; the caller closes it first and then waits until nobody is joined. Both are
+// sequentially consistent, so a thread that comes too late touches nothing.
 struct Region {
   const detail::TeamBody body;
   void* const state;
@@ -33,20 +35,31 @@ struct Region {
   Region(detail::TeamBody run, void* of, int64_t size, int64_t piece)
       : body(run), state(of), count(size), grain(piece) {}
 
+  // False: none is left.
+  bool take_piece() noexcept {
+    const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+    if (begin >= count) return false;
+    try {
+      body(state, begin, std::min(begin + grain, count));
+    } catch (...) {
+      next.store(count, std::memory_order_relaxed);
+      const std::lock_guard guard(error_mutex);
+      if (!error) error = std::current_exception();
+    }
+    return true;
+  }
   void work() noexcept {
-    for (;;) {
-      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-      if (begin >= count) return;
-      try {
-        body(state, begin, std::min(begin + grain, count));
-      } catch (...) {
-        next.store(count, std::memory_order_relaxed);
-        const std::lock_guard guard(error_mutex);
-        if (!error) error = std::current_exception();
-      }
+    while (take_piece()) {
     }
   }
 };
+
+// How often the system has taken the core from this thread.
+long forced_switches() noexcept {
+  rusage used{};
+  getrusage(RUSAGE_THREAD, &used);
+  return used.ru_nivcsw;
+}
 
 class Team {
  public:
@@ -59,10 +72,28 @@ class Team {
     return *team;
   }
 
+  // See lend_to_team.
+  void lend(const std::atomic<bool>& until, Deadline deadline) {
+    if (inside_ || size() == 1) return;
+    const auto stop = [&] { return until.load(std::memory_order_acquire) || Clock::now() >= deadline; };
+    if (!spinning_pays(Clock::now())) return;
+    const long switches = forced_switches();
+    inside_ = true;
+    do {
+      if (lent_.fetch_add(1, std::memory_order_seq_cst) < size() - 1) look_for_work(stop);
+      lent_.fetch_sub(1, std::memory_order_seq_cst);
+      // A region that has just been opened either does not count on this thread, or is seen here.
+    } while (open_to_more() && !stop());
+    inside_ = false;
+    if (forced_switches() != switches)
+      machine_is_crowded();  // perhaps with a piece in hand, which all wait for
+    if (open_to_more()) wake_helpers(1);
+  }
+
   int size() const noexcept { return size_.load(std::memory_order_relaxed); }
   void set_size(int threads) {
     const std::lock_guard guard(busy_);
-    size_.store(std::clamp(threads, 1, 256), std::memory_order_relaxed);
+    size_.store(std::clamp(threads, 1, kMostThreads), std::memory_order_relaxed);
   }
 
   void run(Region& region) {
@@ -86,14 +117,47 @@ class Team {
   };
 
   void open(Region& region) {
-    const auto wanted = static_cast<size_t>(std::min<int64_t>(size() - 1, (region.count - 1) / region.grain));
-    while (helpers_.size() < wanted) {
-      helpers_.push_back(std::make_unique<Helper>());
-      std::thread([this, helper = helpers_.back().get()] { help(*helper); }).detach();
+    const auto others = static_cast<int>(std::min<int64_t>(size() - 1, (region.count - 1) / region.grain));
+    for (int n = started_.load(std::memory_order_relaxed); n < others; started_.store(++n)) {
+      helpers_[n] = new Helper;
+      std::thread([this, helper = helpers_[n]] { help(*helper); }).detach();
     }
     region_.store(&region, std::memory_order_seq_cst);
-    for (size_t i = 0; i < wanted; ++i)
+    wake_helpers(others - lent_elsewhere());
+  }
+
+  // Lent threads that can run beside this one. Two that share a core take turns; on a busy machine the system
+  // often puts the waiting thread and the one it waits for on the same core, and only a helper can find
+  // another.
+  int lent_elsewhere() const noexcept {
+    const int lent = lent_.load(std::memory_order_seq_cst);
+    return lent - (lent > 0 && lent_core_.load(std::memory_order_relaxed) == sched_getcpu());
+  }
+
+  void wake_helpers(int count) {
+    for (int i = 0, n = std::min(count, started_.load()); i < n; ++i)
       if (helpers_[i]->asleep.load(std::memory_order_seq_cst)) helpers_[i]->parker.unpark();
+  }
+
+  // Whether there is a region with pieces left, and fewer threads in it than the team has. A hint.
+  bool open_to_more() const noexcept {
+    return region_.load(std::memory_order_seq_cst) && joined_.load(std::memory_order_relaxed) < size() - 1;
+  }
+
+  // Takes pieces of the open region, until none is left or stop(). False: it had no room, or nothing to do.
+  template <class Stop>
+  bool join(Stop&& stop) {
+    bool worked = false;
+    if (joined_.fetch_add(1, std::memory_order_seq_cst) < size() - 1) {
+      if (Region* region = region_.load(std::memory_order_seq_cst)) {
+        bool more = true;
+        while (more && !stop()) worked |= more = region->take_piece();
+        // Nobody need look at it again. While this thread is joined, no other region has its address.
+        if (!more) region_.compare_exchange_strong(region, nullptr, std::memory_order_seq_cst);
+      }
+    }
+    joined_.fetch_sub(1, std::memory_order_seq_cst);
+    return worked;
   }
 
   void close() {
@@ -107,40 +171,53 @@ class Team {
     }
   }
 
+  template <class Stop>
+  void look_for_work(Stop&& stop) {
+    auto now = Clock::now();
+    for (auto end = now + kLent; !stop() && now < end && spinning_pays(now);) {
+      lent_core_.store(sched_getcpu(), std::memory_order_relaxed);
+      for (int i = 0; i < 32 && !open_to_more(); ++i) cpu_relax();
+      if (open_to_more() && join(stop)) {
+        now = Clock::now();
+        end = now + kLent;
+      } else {
+        now = give_way(now);
+      }
+    }
+  }
+
   void help(Helper& self) {
     inside_ = true;
     auto until = Clock::now() + kSpin;
     for (;;) {
-      if (region_.load(std::memory_order_relaxed)) {
-        joined_.fetch_add(1, std::memory_order_seq_cst);
-        if (Region* region = region_.load(std::memory_order_seq_cst)) region->work();
-        joined_.fetch_sub(1, std::memory_order_seq_cst);
-        while (region_.load(std::memory_order_relaxed) && Clock::now() < until) cpu_relax();
+      for (int i = 0; i < 32 && !open_to_more(); ++i) cpu_relax();
+      if (open_to_more() && join([] { return false; })) {
         until = Clock::now() + kSpin;
-        continue;
+      } else if (Clock::now() >= until) {
+        self.asleep.store(true, std::memory_order_seq_cst);
+        if (!open_to_more()) self.parker.park();
+        self.asleep.store(false, std::memory_order_seq_cst);
+        until = Clock::now() + kSpin;
       }
-      for (int i = 0; i < 32 && !region_.load(std::memory_order_relaxed); ++i) cpu_relax();
-      if (Clock::now() < until) continue;
-      self.asleep.store(true, std::memory_order_seq_cst);
-      if (!region_.load(std::memory_order_seq_cst)) self.parker.park();
-      self.asleep.store(false, std::memory_order_seq_cst);
-      until = Clock::now() + kSpin;
     }
   }
 
   void reset_in_child() {
     new (&busy_) std::mutex;
-    for (auto& helper : helpers_) static_cast<void>(helper.release());
-    helpers_.clear();
+    started_.store(0);  // the helpers' memory is left to threads that are not there
     region_.store(nullptr);
     joined_.store(0);
+    lent_.store(0);
   }
 
   std::mutex busy_;
   std::atomic<int> size_{std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
-  std::vector<std::unique_ptr<Helper>> helpers_;
+  Helper* helpers_[kMostThreads] = {};
+  std::atomic<int> started_{0};  // helpers; raised under `busy_`
   alignas(64) std::atomic<Region*> region_{nullptr};
   alignas(64) std::atomic<int> joined_{0};
+  std::atomic<int> lent_{0};        // threads that look for work while they wait
+  std::atomic<int> lent_core_{-1};  // where the latest of them was seen
   static thread_local bool inside_;
 };
 thread_local bool Team::inside_ = false;
@@ -149,6 +226,8 @@ thread_local bool Team::inside_ = false;
 
 int team_size() noexcept { return Team::get().size(); }
 void set_team_size(int threads) { Team::get().set_size(threads); }
+
+void lend_to_team(const std::atomic<bool>& until, Deadline deadline) { Team::get().lend(until, deadline); }
 
 void detail::run_on_team(int64_t count, int64_t grain, TeamBody body, void* state) {
   if (count <= 0) return;

@@ -6,14 +6,21 @@
 // docs/design/threads.md has the numbers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <type_traits>
+
+#include "engine/parking.h"
 
 namespace weft {
 
 // Cores that a parallel region may use: set_team_size, else the number of cores.
 int team_size() noexcept;
 void set_team_size(int threads);
+
+// Lends the calling thread, which has to wait until `until` is set, to the team: it takes pieces of regions
+// like a helper. Returns when `until` is set, at the deadline, or when no region has been open for a while.
+void lend_to_team(const std::atomic<bool>& until, Deadline deadline = kNever);
 
 namespace detail {
 using TeamBody = void (*)(void* state, int64_t begin, int64_t end);

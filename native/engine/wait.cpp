@@ -1,5 +1,6 @@
 // wait.cpp: threads that wait for the engine, and those it holds back.
 #include "engine/session.h"
+#include "engine/team.h"
 
 namespace weft {
 namespace {
@@ -12,7 +13,8 @@ constexpr auto kPatience = std::chrono::seconds(1);
 
 }  // namespace
 
-Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline) {
+// lend: wide work is under way, which this thread can take part in meanwhile.
+Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
   Blocking blocking;
   while (!waiter.done.load(std::memory_order_acquire)) {
     auto slice = Clock::now() + kSlice;
@@ -20,6 +22,7 @@ Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline) {
       drive(&waiter);
       slice = Clock::now() + std::chrono::milliseconds(1);  // only functions of other threads are left
     }
+    if (lend) lend_to_team(waiter.done, std::min(slice, deadline));
     if (waiter.parker.park_once(std::min(slice, deadline))) continue;
     retry_refused_threads();
     if (waiter.done.load(std::memory_order_acquire)) break;
@@ -27,6 +30,15 @@ Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline) {
     if (Clock::now() >= deadline) return Waited::timed_out;
   }
   return Waited::done;
+}
+
+// Whether wide work runs or could.
+bool Engine::wide_work() {
+  bool found = false;
+  each_queue([&](Queue& queue) {
+    found |= queue.kind == QueueKind::wide && (queue.device->wide_running || !queue.ready.empty());
+  });
+  return found && options_.kind == EngineKind::threaded;
 }
 
 void Engine::retry_refused_threads() {
@@ -90,8 +102,9 @@ void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
     if (var.deleted.load()) throw EngineMisuse("the variable has been deleted");
     auto waiter = make_ref<Waiter>();
     submit_marker(OpKind::wait, var, writes_only ? Mode::read : Mode::write, waiter.get(), s);
+    const bool lend = wide_work();
     s.finish();
-    switch (wait(*waiter, deadline)) {
+    switch (wait(*waiter, deadline, lend)) {
       case Waited::done:
         break;
       case Waited::timed_out:
@@ -124,9 +137,10 @@ void Engine::wait_until_idle(Deadline deadline) {
   flush_bulk();
   Session s(*this);
   const Ref<Waiter> waiter = wait_all_marker(s);
+  const bool lend = wide_work();
   s.finish();
   if (!waiter) return;
-  switch (wait(*waiter, deadline)) {
+  switch (wait(*waiter, deadline, lend)) {
     case Waited::done:
       break;
     case Waited::timed_out:

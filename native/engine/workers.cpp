@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "engine/session.h"
+#include "engine/team.h"
 
 namespace weft {
 
@@ -15,6 +16,9 @@ namespace {
 
 // A worker that runs out of work looks on for this long before it sleeps (docs/design/engine.md, "Spinning").
 constexpr auto kSpin = std::chrono::microseconds(3);
+// The wide worker, if it has just worked: as long as a program takes to read a result and push what comes
+// next.
+constexpr auto kSpinWide = std::chrono::microseconds(20);
 // Wide work waits this long for narrow functions that run, then goes beside them.
 constexpr auto kWideGrace = std::chrono::milliseconds(1);
 constexpr int kDrainAtOnce = 64;
@@ -164,21 +168,24 @@ void Engine::left(Queue& queue, Worker& worker, Session& s) {
   }
 }
 
-// Looks on for a while without counting as idle. True if there may be work.
-bool Engine::look_on(Queue& queue, Session& s) {
+// Looks on for a while without counting as idle. True if there may be work. worked: since it looked on last.
+bool Engine::look_on(Queue& queue, bool worked, Session& s) {
   DeviceState& device = *queue.device;
+  const bool wide = queue.kind == QueueKind::wide && worked && team_size() > 1 && spinning_pays(Clock::now());
   const bool quiet = !device.wide_running && device.queue(QueueKind::wide).ready.empty();
-  if (queue.kind != QueueKind::compute || !quiet || queue.spinning || stopping_) return false;
+  if (!(wide || queue.kind == QueueKind::compute) || !quiet || queue.spinning || stopping_) return false;
   queue.spinning = true;
   s.finish();
-  const auto until = Clock::now() + kSpin;
+  auto now = Clock::now();
+  const auto until = now + (wide ? kSpinWide : kSpin);
   bool found = false;
   do {
     for (int i = 0; i < 16 && !found; ++i) {
       cpu_relax();
       found = queue.has_ready.load(std::memory_order_relaxed) || !inbox_.empty();
     }
-  } while (!found && Clock::now() < until);
+    now = wide && !found ? give_way(now) : Clock::now();
+  } while (!found && now < until && !(wide && !spinning_pays(now)));
   s.relock();
   queue.spinning = false;
   return found;
@@ -261,7 +268,7 @@ void Engine::worker_main(Worker& worker) {
       stand_by(worker, s);
     else
       queue.waking = false;
-    bool force = false;
+    bool force = false, worked = false;
     int streak = 0;
     auto streak_began = Clock::now();
     for (;;) {
@@ -279,7 +286,7 @@ void Engine::worker_main(Worker& worker) {
         }
         s.will_take_nothing();
         if (queue.kind == QueueKind::compute || queue.kind == QueueKind::wide) kick(*queue.device, s);
-        if (look_on(queue, s)) continue;
+        if (look_on(queue, std::exchange(worked, false), s)) continue;
         Deadline deadline = kNever;
         if (queue.kind == QueueKind::wide && !queue.ready.empty())
           deadline = std::max(Clock::now(), queue.device->narrow_until) + kWideGrace;
@@ -292,6 +299,7 @@ void Engine::worker_main(Worker& worker) {
       s.relock();
       s.will_take_from(queue);
       left(queue, worker, s);
+      worked = true;
       if (ended) {
         finish_op(op, s);
       } else {

@@ -5,9 +5,11 @@
 // (indices) are checked here, before anything is written.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "program/kernel.h"
+#include "storage/random.h"
 
 namespace weft {
 
@@ -52,6 +54,9 @@ Ref<Kernel> make_dropout(bool mask);
 // p (float, broadcast) -> y of any type: 1 with probability p, else 0. Parameters: key, stream, offset of as
 // many positions.
 Ref<Kernel> make_bernoulli();
+// -> y: random numbers, as storage/random.h defines them. Parameters: key, stream, offset, and the limits or
+// mean and deviation: float64, of integers int64.
+Ref<Kernel> make_random_fill(Draw kind);
 
 // Masks are of any type: true is what is not 0. Where a size depends on the mask, the caller has counted, and
 // ValueError says that the numbers differ.
@@ -65,6 +70,9 @@ Ref<Kernel> make_masked_select();
 // may be the same memory as x; a stride of 0 puts one value everywhere. One type for x, values and y.
 Ref<Kernel> make_masked_assign();
 
+// labels -> int64 y of their shape. Parameters: classes, ignored (int64). IndexError for a label that is
+// neither in 0..classes-1 nor `ignored`; `function` is whose it is.
+Ref<Kernel> make_check_labels(std::string function);
 // sorted[.., n], values[.., m] -> int64[.., m]: where each value would be inserted along the last axis,
 // before (or behind, if `right`) its equals. One type; sorted ascending, NaN last. One line for all values:
 // strides 0.

@@ -104,6 +104,9 @@ bool same_elements(const Tensor& a, const Tensor& b) noexcept {
 
 }  // namespace
 
+Program::Host Program::host{[]() noexcept { return Site{}; },
+                            [](const Site&) noexcept { return std::string(); }};
+
 // A launch that has not been queued: it reads the caller's arrays.
 struct Program::Run {
   const Program* program;
@@ -120,6 +123,7 @@ struct Program::KeptRun {
   std::vector<const Tensor*> pointers;  // to them
   std::vector<uint64_t> slots;
   std::vector<int64_t> registers;
+  Site site;
 
   // The one that the state of an operation points to.
   static KeptRun* in(const void* state) noexcept { return *static_cast<KeptRun* const*>(state); }
@@ -133,7 +137,7 @@ const TaskType Program::kRunType{
     [](void*) noexcept {},
     nullptr,
     [](const void* state) noexcept { return static_cast<const Run*>(state)->program->name; },
-    [](const void*) noexcept { return std::string(); },
+    [](const void*) noexcept { return host.text(host.here()); },  // on the thread that launches, still there
     nullptr,
     keep};
 
@@ -147,7 +151,7 @@ const TaskType Program::kKeptType{
     [](void* state) noexcept { delete KeptRun::in(state); },
     nullptr,
     [](const void* state) noexcept { return KeptRun::in(state)->program->name; },
-    [](const void*) noexcept { return std::string(); },
+    [](const void* state) noexcept { return host.text(KeptRun::in(state)->site); },
     nullptr};
 
 void Program::keep(Op& op) {
@@ -155,6 +159,7 @@ void Program::keep(Op& op) {
   const Program& program = *run.program;
   auto kept = std::make_unique<KeptRun>();
   kept->program = Ref<const Program>(&program);
+  kept->site = host.here();
   const auto count = static_cast<size_t>(program.inputs_);
   kept->tensors.reserve(count + program.outputs.size());
   for (size_t k = 0; k < count; ++k) kept->tensors.push_back(run.inputs[k] ? *run.inputs[k] : Tensor());
@@ -207,6 +212,12 @@ void Program::finish() {
     output.in_place = loop && loop->form().row_axes == 0 && !loop->form().fixed;
     for (size_t t = step + (output.in_place ? 1 : 0); t < steps.size(); ++t)
       output.read_late.insert(output.read_late.end(), reads[t].begin(), reads[t].end());
+    for (const auto& [from, to] : steps[step].in_place)
+      if (to == output.value && from < inputs_) {  // that one mention of the input does not count
+        output.in_place = true;
+        if (const auto mention = std::ranges::find(output.read_late, from); mention != output.read_late.end())
+          output.read_late.erase(mention);
+      }
     std::ranges::sort(output.read_late);
     output.read_late.erase(std::ranges::unique(output.read_late).begin(), output.read_late.end());
   }

@@ -48,6 +48,17 @@ class Program final : public Counted<Program> {
   // What of an input is looked at; shown: nothing here, but an output is a view of its elements.
   enum class Use : uint8_t { nothing, geometry, shown, data };
 
+  // The line of the host language that launches, for messages; what its binding sets, once.
+  struct Site {
+    void* place = nullptr;
+    int detail = 0;
+  };
+  struct Host {
+    Site (*here)() noexcept;
+    std::string (*text)(const Site& site) noexcept;
+  };
+  static Host host;
+
   // Parameters of kernels, 8 bytes each, in the kernel's type: a number given at the call, a register, a
   // constant.
   struct Slot {
@@ -60,6 +71,7 @@ class Program final : public Counted<Program> {
     Ref<Kernel> kernel;
     std::vector<int> operands;  // values
     int first_slot = 0;
+    std::vector<std::pair<int, int>> in_place{};  // values it reads and writes that may be the same memory
   };
   struct Output {
     int value;
@@ -67,8 +79,8 @@ class Program final : public Counted<Program> {
     bool flexible = false;  // may be written with any strides
 
     int step = -1;               // the last one that writes it; filled by finish
-    bool in_place = false;       // that step reads an element only to write that of the same position
-    std::vector<int> read_late;  // inputs that later steps read, or, if not in_place, that one
+    bool in_place = false;       // that step may read the very elements that it writes
+    std::vector<int> read_late;  // inputs that later steps read, or that one, unless in_place covers them
   };
   // Positions of random numbers that a run takes, written to three slots: key, stream, offset.
   struct Random {

@@ -595,6 +595,15 @@ def kernel_attention_backward(causal: bool, mask: bool, portable: bool = False) 
 def kernel_dropout(mask: bool = False) -> Kernel:
     """x -> y, [mask]. Parameters: key, stream, offset, p (float64)."""
 
+def kernel_random_uniform() -> Kernel:
+    """-> y. Parameters: key, stream, offset, low, high (float64)."""
+
+def kernel_random_normal() -> Kernel:
+    """-> y. Parameters: key, stream, offset, mean, std (float64)."""
+
+def kernel_random_integers() -> Kernel:
+    """-> y. Parameters: key, stream, offset, low, high (int64)."""
+
 def kernel_bernoulli() -> Kernel:
     """p -> y. Parameters: key, stream, offset."""
 
@@ -609,6 +618,9 @@ def kernel_masked_select() -> Kernel:
 
 def kernel_masked_assign() -> Kernel:
     """x, mask, values[number] -> y (may be x)."""
+
+def kernel_check_labels(function: str) -> Kernel:
+    """integers -> int64. Parameters: classes, ignored."""
 
 def kernel_searchsorted(right: bool = False) -> Kernel:
     """sorted[.., n], values[.., m] -> int64[.., m]."""

@@ -61,4 +61,5 @@ def test_nothing_changes_one():
 def test_two_are_never_equal_but_copies_can_be_made():
     assert Span(1) != Span(1)
     assert len({Span(1), Span(1)}) == 2
+    assert repr(Span(1, 2).replaced(step=3)) == "Span(start=1, step=3)"
     assert repr(pickle.loads(pickle.dumps(Span(1, 2)))) == "Span(start=1, step=2)"

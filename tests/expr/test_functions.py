@@ -56,7 +56,7 @@ ACCURACY = {
     "log2": (np.log2, 1.0, 1.0),
     "log10": (np.log10, 1.0, 1.0),
     "tanh": (np.tanh, 1.9, 1.9),
-    "sigmoid": (sigmoid, 1.5, 1.5),
+    "sigmoid": (sigmoid, 1.9, 1.9),
     "sin": (np.sin, 1.6, 0.8),
     "cos": (np.cos, 1.6, 0.8),
     "tan": (np.tan, 0.51, 2.5),

@@ -5,6 +5,7 @@ A message reads ``operation: the fact with its numbers: every operand in short f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 __all__ = ["DTypeError", "DeviceError", "EngineError", "EngineErrorGroup", "GraphError", "ShapeError"]
@@ -77,6 +78,24 @@ class EngineError(RuntimeError):
         super().__init__(message)
         self.operation = operation
         self.where = where
+
+
+@functools.cache
+def failure_class(kind: type[BaseException]) -> type[EngineError]:
+    """The class of EngineErrors for kernels that fail with this kind of error: it can be caught as both.
+
+    >>> late = failure_class(IndexError)
+    >>> late.__name__, issubclass(late, EngineError), issubclass(late, IndexError)
+    ('LateIndexError', True, True)
+    """
+    if not issubclass(kind, Exception) or issubclass(EngineError, kind):
+        return EngineError
+    try:
+        return type(
+            f"Late{kind.__name__}", (EngineError, kind), {"__doc__": f"An EngineError and {kind.__name__}."}
+        )
+    except TypeError:  # classes with memory of their own, as OSError's
+        return EngineError
 
 
 class EngineErrorGroup(EngineError, ExceptionGroup[Exception]):

@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+
+from weft.base.typing import Any
 
 __all__ = ["Structure", "flatten"]
 

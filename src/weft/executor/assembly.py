@@ -7,8 +7,8 @@ where it computes numbers of rows, with a size of 1 in the axes of rows (kept) o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from weft.base.record import Record
 from weft.base.typing import Any
 from weft.executor.loop_code import OUTPUTS, LoopCode, with_parts
 from weft.executor.places import Place, is_one, same, same_shape
@@ -23,8 +23,7 @@ Scalar = e.Scalar
 WHOLE, KEPT, DROPPED = "whole", "kept", "dropped"
 
 
-@dataclass(frozen=True)
-class Space:
+class Space(Record):
     """What a loop runs over; axes: those that make up a row."""
 
     shape: tuple[Any, ...]

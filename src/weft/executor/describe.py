@@ -48,7 +48,9 @@ class _Description:
             numbers = [self.number(place) for place in step.operands]
             origin = step.origin
             kernel = step.code.native() if isinstance(step, Fused) else step.kernel
-            made.append((kernel, numbers, first, origin.name, origin.where))
+            shared = () if isinstance(step, Fused) else step.in_place
+            pairs = [(self.number(x), self.number(y)) for x, y in shared]
+            made.append((kernel, numbers, first, origin.name, origin.where, pairs))
         given = [v for v in enumerate(lowering.graph.outputs) if v[1] is not None]
         leaving = []
         for (j, _), place in zip(given, outputs, strict=True):

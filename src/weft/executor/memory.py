@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+
+from weft.base.record import Record
 
 __all__ = ["ALIGNMENT", "Block", "MemoryPlan", "largest_live_bytes", "lay_out"]
 
@@ -17,8 +18,7 @@ ALIGNMENT = 64
 CLOSE_ENOUGH = 1.01  # times the largest live set: no other order of blocks is tried
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Record):
     """Memory that is written in step `first` at the earliest, and read in step `last` at the latest."""
 
     key: Hashable
@@ -26,15 +26,14 @@ class Block:
     first: int
     last: int
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.size_bytes < 0 or self.last < self.first:
             raise ValueError(
                 f"block {self.key}: {self.size_bytes} bytes in steps {self.first} to {self.last}"
             )
 
 
-@dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(Record):
     """offsets: of each block, by key, in bytes, multiples of ALIGNMENT."""
 
     offsets: dict[Hashable, int]

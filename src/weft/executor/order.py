@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
+from weft.base.record import Record
 from weft.base.typing import Any
 
 __all__ = ["Task", "ordered"]
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Record):
     """One step. after: numbers of steps that must have run; number: its place in the program's order.
 
     reads, makes: temporary memory by key. An array that several tasks make is theirs from the first one on.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
+from weft.base.record import Record
 from weft.base.typing import Any
 from weft.graph.graph import Graph
 
 __all__ = ["Lifetime", "MemoryReport", "Recipe"]
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(Record):
     """A block of the arena: what made it, how large it is, where it lies, between which steps it is alive."""
 
     text: str
@@ -21,8 +21,7 @@ class Lifetime:
     last: int
 
 
-@dataclass(frozen=True)
-class MemoryReport:
+class MemoryReport(Record):
     """Internal memory of a program: without what comes in and what leaves.
 
     naive_bytes: every result of an operator in memory of its own; merged_bytes: without those that loops keep in
@@ -48,18 +47,25 @@ class MemoryReport:
         return "\n".join(f"{what:26} {size / 2**20:10.2f} MiB" for what, size in rows)
 
 
-@dataclass
 class Recipe:
-    """What a plan was made from, and what it does; kept by the plan for gradients and for people."""
+    """What a plan was made from, and what it does; kept by the plan for gradients and for people.
 
-    name: str
-    graph: Graph
-    strides: tuple[Any, ...]  # of the arrays given
-    made: tuple[Any, ...]  # strides of the outputs
-    visible: int
-    steps: list[str] = field(default_factory=list)
-    exact: bool = False
-    memory: MemoryReport | None = None  # None where sizes are not known
+    strides: of the arrays given; made: those of the outputs. memory: None where sizes are not known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        strides: tuple[Any, ...],
+        made: tuple[Any, ...],
+        visible: int,
+        steps: Sequence[str] = (),
+        exact: bool = False,
+        memory: MemoryReport | None = None,
+    ) -> None:
+        self.name, self.graph, self.strides, self.made = name, graph, strides, made
+        self.visible, self.steps, self.exact, self.memory = visible, list(steps), exact, memory
 
     def memory_report(self) -> MemoryReport:
         """The plan's internal memory.

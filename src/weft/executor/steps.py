@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from weft.base.record import Record
 from weft.base.typing import Any
 from weft.executor.places import Buffer, Place, is_one
 from weft.expr import scalar as e
@@ -19,8 +19,7 @@ Scalar = e.Scalar
 CALL_WEIGHT = 12  # of exp and the like, in basic operations
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(Record):
     """Whose work a step is: the operator that the program called, the user's line ("file:line" or empty)."""
 
     name: str

@@ -182,10 +182,20 @@ def _power_of_two(n: Scalar, dtype: str) -> Scalar:
     return bitcast((n + layout.bias) << layout.fraction, dtype)
 
 
-def _scaled(y: Scalar, n: Scalar) -> Scalar:
-    """y 2^n for y near 1, rounded once: in two steps, as 2^n may not be a number of the type."""
-    half = n >> 1
-    return y * _power_of_two(half, y.dtype) * _power_of_two(n - half, y.dtype)
+def _factors(n: Scalar, below: Scalar | bool, dtype: str) -> tuple[Scalar, Scalar]:
+    """Two numbers of the type whose product is 2^n, which may be none; below: n <= 0, else n >= 0.
+
+    The first is one of two constants, so (1 + p) times it is a number near 1 with another exponent: exact.
+    """
+    layout = LAYOUTS[dtype]
+    up = layout.fraction + 2
+    if isinstance(below, bool):
+        below = constant(below, "bool")
+    first = where(below, constant(2.0**-up, dtype), 2.0)
+    bias = where(
+        below, constant((layout.bias + up) << layout.fraction, n.dtype), (layout.bias - 1) << layout.fraction
+    )
+    return first, bitcast((n << layout.fraction) + bias, dtype)
 
 
 def _quotient(a: Scalar, b: Scalar, b_low: Scalar) -> Scalar:
@@ -259,15 +269,16 @@ def _exp_parts(x: Scalar) -> tuple[Scalar, Scalar]:
     return fma(r * r, _polynomial(r, EXP[x.dtype]), r), n
 
 
-def _exp_of(x: Scalar, *, more: int = 0) -> Scalar:
-    """e^x 2^more for x within EXP_LEAST and EXP_MOST."""
+def _exp_of(x: Scalar, below: Scalar | bool, *, more: int = 0) -> Scalar:
+    """e^x 2^more for x within EXP_LEAST and EXP_MOST; below: x < 0, else x >= 0."""
     p, n = _exp_parts(x)
-    return _scaled(1 + p, n + more if more else n)
+    first, second = _factors(n + more if more else n, below, x.dtype)
+    return fma(p, first, first) * second
 
 
 def _exp(x: Scalar) -> Scalar:
     """e^x = 2^n e^r, |r| <= log(2) / 2, by a polynomial of degree 6 (12). At most 1.1 ulp."""
-    return _exp_of(_at_most(_at_least(x, EXP_LEAST[x.dtype]), EXP_MOST[x.dtype]))
+    return _exp_of(_at_most(_at_least(x, EXP_LEAST[x.dtype]), EXP_MOST[x.dtype]), x < 0)
 
 
 def _expm1(x: Scalar) -> Scalar:
@@ -288,7 +299,8 @@ def _exp2(x: Scalar) -> Scalar:
     k, shifted = _nearest(x, 1.0)
     r = x - k
     n = shifted - LAYOUTS[x.dtype].bits(LAYOUTS[x.dtype].magic)
-    return _scaled(fma(r, _polynomial(r, EXP2[x.dtype]), 1), n)
+    first, second = _factors(n, x < 0, x.dtype)
+    return fma(r * first, _polynomial(r, EXP2[x.dtype]), first) * second
 
 
 def _tanh(x: Scalar) -> Scalar:
@@ -301,10 +313,16 @@ def _tanh(x: Scalar) -> Scalar:
 
 
 def _sigmoid(x: Scalar) -> Scalar:
-    """1 / (1 + e^-x) for x >= 0, else e^x / (1 + e^x): e^-|x| in both, which cannot overflow. At most 1.5 ulp."""
-    e = _exp_of(_at_least(-abs(x), EXP_LEAST[x.dtype]))
-    d = 1 + e
-    return _quotient(where(x >= 0, 1, e), d, e - (d - 1))
+    """c / (c + c e^-x), with c so small that c e^-x is finite wherever the result is not 0. At most 1.9 ulp.
+
+    c e^-x = s + p s is not rounded before c is added: s + c first, which is exact but where 2^n is about as large as
+    c has bits. 1.75 is what keeps the error least there; with 1 it is 2.4 ulp.
+    """
+    layout = LAYOUTS[x.dtype]
+    c = 1.75 * 2.0**-64
+    p, n = _exp_parts(_at_most(_at_least(-x, -40.0), -EXP_LEAST[x.dtype]))
+    s = bitcast((n << layout.fraction) + layout.bits(c), x.dtype)  # c 2^n
+    return c / fma(p, s, s + c)
 
 
 # (sinh(x) / x - 1) / x^2 in x^2 for |x| <= 1.
@@ -324,7 +342,7 @@ SINH = {
 
 def _half_exp(a: Scalar) -> Scalar:
     """e^a / 2 for a >= 0, finite wherever it is."""
-    return _exp_of(_at_most(a, {"float32": 90.0, "float64": 711.0}[a.dtype]), more=-1)
+    return _exp_of(_at_most(a, {"float32": 90.0, "float64": 711.0}[a.dtype]), False, more=-1)
 
 
 def _sinh(x: Scalar) -> Scalar:
@@ -586,11 +604,12 @@ def _pow_float64(a: Scalar, y: Scalar) -> Scalar:
     t = y * log2
     t_low = fma(y, log2, -t) + y * log2_low
     t_low = where(abs(t) < 1080, t_low, 0)
-    t = _at_most(_at_least(t, -1080.0), 1080.0)
+    t = _at_most(_at_least(t, -1076.0), 1025.0)
     k, shifted = _nearest(t, 1.0)
     r = (t - k) + t_low
     n = shifted - LAYOUTS["float64"].bits(LAYOUTS["float64"].magic)
-    return _scaled(fma(r, _polynomial(r, EXP2["float64"]), 1), n)
+    first, second = _factors(n, t < 0, "float64")
+    return fma(r * first, _polynomial(r, EXP2["float64"]), first) * second
 
 
 def _rsqrt(x: Scalar) -> Scalar:
@@ -716,7 +735,7 @@ def _erfc_positive(a: Scalar) -> Scalar:
     """
     h = a * a
     low = fma(a, a, -h)
-    e = _exp_of(_at_least(-h, EXP_LEAST["float64"]))
+    e = _exp_of(_at_least(-h, EXP_LEAST["float64"]), True)
     p = _polynomial((a - 4) / (a + 4), ERFCX) / fma(a, 2, 1)
     return e * fma(-low, p, p)
 

@@ -126,6 +126,10 @@ class Accumulator:
         op = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[self.op]
         if op in ("add", "mul") and dtype in FLOATS:
             return self.function.emit(f"f{op} reassoc nsz {llvm_type(dtype)} {a}, {b}")
+        if (
+            dtype in FLOATS
+        ):  # of zeros with different signs either: ordering them takes three instructions more
+            return self.function.intrinsic(op, dtype, [a, b], flags="nsz ")
         return binary(self.function, op, dtype, a, b)
 
     def join(self, total: str, part: str) -> str:

@@ -52,12 +52,12 @@ class Writer:
     def load_word(self, pointer: str, number: int) -> str:
         return self.emit(f"load i64, ptr {self.offset(pointer, 8 * number)}")
 
-    def intrinsic(self, name: str, dtype: str, arguments: list[str]) -> str:
+    def intrinsic(self, name: str, dtype: str, arguments: list[str], flags: str = "") -> str:
         kind = llvm_type(dtype)
         suffix = {"float": "f32", "double": "f64"}.get(kind, kind)
         full = f"llvm.{name}.{suffix}"
         self.declared[full] = f"declare {kind} @{full}({', '.join([kind] * len(arguments))})"
-        return self.emit(f"call {kind} @{full}({', '.join(f'{kind} {a}' for a in arguments)})")
+        return self.emit(f"call {flags}{kind} @{full}({', '.join(f'{kind} {a}' for a in arguments)})")
 
     def mark(self, text: str) -> str:
         name = f"!{len(self.marks)}"

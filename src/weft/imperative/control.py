@@ -210,7 +210,7 @@ def _while_in_graph(
 
 def _in_graph(leaves: Sequence[Any]) -> bool:
     """Whether this is written down rather than done: by a trace, as part of another function, or on Values."""
-    return _core.is_observed() or _core.capture() is not None or any(isinstance(x, Value) for x in leaves)
+    return _core.get_scribe() is not None or _core.capture() is not None or any(isinstance(x, Value) for x in leaves)
 
 
 def _run(op: Any, inputs: Sequence[Any]) -> list[Any]:

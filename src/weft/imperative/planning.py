@@ -30,7 +30,7 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
     numbers = {name: constant_like(x) for name, x in runtime.items() if x is not None}
     missing = {name: None for name, x in runtime.items() if x is None}
     try:
-        bound = op.with_runtime({**numbers, **missing})
+        bound = op.with_runtime({**numbers, **missing}) if runtime else op
         types = bound.infer(*(None if v is None else v.type for v in values))
         node = Node(
             op.with_runtime(missing) if missing else op,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import weft
 from weft import _core
 from weft.executor.planner import is_dense
 from weft.graph.graph import Graph
@@ -25,7 +24,7 @@ from weft.ops.random import Filling, RandomNormal, RandomUniform
 
 __all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "users_line"]
 
-_WEFT = str(Path(weft.__file__).parent)
+_WEFT = str(Path(__file__).parents[1])
 
 
 class CannotWrite(Exception):

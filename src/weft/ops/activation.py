@@ -92,8 +92,8 @@ class Gelu(Activation):
 
     def scalar(self, x: Scalar) -> Scalar:
         if self.approximate == "tanh":
-            inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-            return 0.5 * x * (1 + e.call("tanh", inner))
+            twice = 2 * math.sqrt(2 / math.pi)
+            return x * e.call("sigmoid", x * e.fma(x * x, twice * 0.044715, twice))  # (1 + tanh(u)) / 2
         return 0.5 * x * (1 + e.call("erf", x * math.sqrt(0.5)))
 
     def reference(self, x: Any) -> Any:

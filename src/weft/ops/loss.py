@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from weft import _core
 from weft.base.dtype import DType, as_dtype, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, pointwise_loop, reducible
+from weft.ops.kernels import Loop, Native, Row, pointwise_loop, reducible
 from weft.ops.op import Op, Runtime, op
 from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, cast_to, pointwise_gradients
@@ -405,7 +406,9 @@ class Classes(Op):
     def aligned(self, x: Any, target: Any, weight: Any) -> tuple[Any, Any, int]:
         """target and weight so that they broadcast to x, and the axis of classes."""
         axis = min(1, x.ndim - 1)
-        target = cast_to(F.expand_dims(target, axis=axis), int64) if target.ndim < x.ndim else target
+        if target.ndim < x.ndim:
+            checked = F.check_labels(target, x, of=self.name, axis=axis, ignore_index=self.ignore_index)
+            target = F.expand_dims(checked, axis=axis)
         if weight is not None and x.ndim > 2:
             weight = F.expand_dims(weight, axis=tuple(range(1, x.ndim - 1)))
         return target, weight, axis
@@ -416,6 +419,37 @@ class Classes(Op):
             return F.squeeze(losses, axis=axis)
         total = F.sum(losses)
         return total if self.reduction == "sum" else total / F.sum(shares)
+
+
+@op
+class CheckLabels(Op):
+    """target as int64; raises IndexError for what is neither a class of x, along axis, nor ignore_index.
+
+    of: whose target it is.
+    """
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    of: str
+    axis: int
+    ignore_index: int
+
+    def infer(self, target: TensorType, x: TensorType) -> TensorType:
+        return target.like(dtype=int64)
+
+    def kernels(self, target: TensorType, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        yield Native(
+            lambda _, __: _core.kernel_check_labels(self.of),
+            exact=False,
+            order=(0, 2),
+            numbers=((x.shape[self.axis], "int64"), (self.ignore_index, "int64")),
+        )
+
+    def vjp(self, target: Any) -> Any:
+        return None, None
+
+    def reference(self, target: Any, x: Any) -> Any:
+        return np.asarray(target, np.int64)
 
 
 class ClassRow(Op):
@@ -538,11 +572,12 @@ class CrossEntropy(Classes):
     """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x))).
 
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
-    ignore_index count nothing, others outside of 0..c-1 give NaN; or probabilities of x's shape; weight: float[c], or
+    ignore_index count nothing; or probabilities of x's shape; weight: float[c], or
     None, without a gradient; label_smoothing: this share of the target is spread over all classes; reduction: "sum" of
     all rows, "mean" (the sum divided by the sum of weight[t], or by the number of rows for probabilities), or "none".
     Returns x's dtype, 0-d or target's shape. Raises ShapeError if shapes do not fit, DTypeError for other types,
-    ValueError for another word or a label_smoothing outside of 0..1.
+    ValueError for another word or a label_smoothing outside of 0..1; when computed, IndexError for another target
+    outside of 0..c-1.
     Source: Szegedy et al. 2016, Rethinking the inception architecture (label smoothing); PyTorch's cross_entropy.
 
     >>> import weft as wf
@@ -724,9 +759,10 @@ class NllLoss(Classes):
     """-weight[t] x[t]: the loss of predicting class t by logarithms of probabilities x.
 
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
-    ignore_index count nothing, others outside of 0..c-1 as 0; weight: float[c], or None; reduction: "sum" of all rows,
+    ignore_index count nothing; weight: float[c], or None; reduction: "sum" of all rows,
     "mean" (the sum divided by the sum of weight[t]), or "none". Returns x's dtype, 0-d or target's shape. Raises
-    ShapeError if shapes do not fit, DTypeError for other types, ValueError for another word.
+    ShapeError if shapes do not fit, DTypeError for other types, ValueError for another word; when computed, IndexError
+    for another target outside of 0..c-1.
     Source: PyTorch's nll_loss.
 
     >>> import weft as wf

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
-from weft.base.dtype import DType, bool_, float32, uint32
+from weft.base.dtype import DType, bool_, float32, int64, uint32
 from weft.base.errors import DTypeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -182,8 +182,11 @@ class Filling(Random):
     dtype: DType = float32
 
     def check(self) -> None:
-        if self.dtype.kind != "float":
-            raise DTypeError(f"{self.name}: dtype must be a float, got {self.dtype}")
+        kinds, wanted = (
+            (("int", "uint"), "an integer") if self.kind == "integers" else (("float",), "a float")
+        )
+        if self.dtype.kind not in kinds:
+            raise DTypeError(f"{self.name}: dtype must be {wanted}, got {self.dtype}")
 
     def infer(self) -> TensorType:
         return TensorType(self.shape, self.dtype)
@@ -228,4 +231,23 @@ class RandomUniform(Filling):
         return np.random.default_rng(0).uniform(low, high, self.shape)
 
 
-__all__ = ["Bernoulli", "Dropout", "RandomNormal", "RandomUniform"]
+@op
+class RandomIntegers(Filling):
+    """Integers in [low, high), equally likely. What weft.random.randint is in graphs."""
+
+    kind = "integers"
+    dtype: DType = int64
+    low: Runtime[int] = 0
+    high: Runtime[int]
+
+    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
+        numbers = (*RESERVATION, (self.low, "int64"), (self.high, "int64"))
+        yield Native(lambda _, __: _core.kernel_random_integers(), exact=False, numbers=numbers)
+
+    def reference(self) -> Any:
+        low: Any = self.low
+        high: Any = self.high
+        return np.random.default_rng(0).integers(low, high, self.shape)
+
+
+__all__ = ["Bernoulli", "Dropout", "RandomIntegers", "RandomNormal", "RandomUniform"]

@@ -17,9 +17,9 @@ does not name, and dimensions of operands whose rank nobody knows, are left as t
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+from weft.base.typing import Any
 
 __all__ = ["Contradiction", "Partial", "broadcast", "merge", "shown", "sizes", "solve"]
 
@@ -71,6 +71,8 @@ Dimension = str | tuple[Product, ...]  # "*name", or equal products
 @functools.lru_cache(maxsize=512)
 def _parsed(rule: str) -> tuple[tuple[str, tuple[Dimension, ...]], ...]:
     """The operands of a rule, inputs and outputs alike, with their dimensions."""
+    import re  # not before the first symbol
+
     found = re.findall(r"(\w+)\[([^\]]*)\]", rule)
     rest = re.sub(r"(\w+)\[([^\]]*)\]|->|,|\s", "", rule)
     if rest or not found:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from weft.base import flags
+from weft.base.record import Record
 from weft.graph.graph import Graph
 from weft.graph.passes.algebra import algebra
 from weft.graph.passes.batch_norm import batch_norm
@@ -26,8 +26,7 @@ from weft.graph.verify import same_interface, verify
 __all__ = ["PASSES", "Pass", "optimize"]
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(Record):
     """One rule, used everywhere, under its name. reason: why it is there; after: passes that must come before."""
 
     rule: Rule
