@@ -2,9 +2,9 @@
 //
 // A Replays belongs to one traced function. Its key says all that a program depends on of the arguments: how
 // they are nested; dtype, sizes, strides, device of arrays and which of them share memory; values of
-// integers, flags, texts; the identity of other objects, which programs keep alive. Floats are inputs. What
-// else has to hold is a guard. All of it is guarded by the GIL; running a program gives it up where launching
-// one does.
+// integers, flags, texts, slices; the identity of other objects, which programs keep alive. Floats are
+// inputs. What else has to hold is a guard. All of it is guarded by the GIL; running a program gives it up
+// where launching one does.
 #include <unordered_map>
 
 #include "bindings/operator.h"
@@ -21,7 +21,20 @@ struct Arguments {
   std::vector<double> floats;
 };
 
-enum class Tag : uint64_t { tensor = 1, real, integer, boolean, none, text, object, tuple, list, dict, end };
+enum class Tag : uint64_t {
+  tensor = 1,
+  real,
+  integer,
+  boolean,
+  none,
+  text,
+  object,
+  slice,
+  tuple,
+  list,
+  dict,
+  end
+};
 
 uint64_t word(Tag tag, uint64_t rest = 0) noexcept { return static_cast<uint64_t>(tag) | rest << 4; }
 
@@ -74,9 +87,26 @@ class Reader {
       to_.key.push_back(static_cast<uint64_t>(value));
     } else if (PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
       add_identity(Tag::text, canonical(object));
+    } else if (PySlice_Check(object)) {
+      add_slice(object);
     } else {
       add_identity(Tag::object, object);
     }
+  }
+
+  // By its three parts where they are integers or missing.
+  void add_slice(PyObject* object) {
+    std::vector<uint64_t> parts{word(Tag::slice)};
+    for (const char* name : {"start", "stop", "step"}) {
+      const nb::object part = nb::handle(object).attr(name);
+      int overflow = 0;
+      if (!part.is_none() && !PyLong_CheckExact(part.ptr())) return add_identity(Tag::object, object);
+      const long long value = part.is_none() ? 0 : PyLong_AsLongLongAndOverflow(part.ptr(), &overflow);
+      if (overflow) return add_identity(Tag::object, object);
+      parts.push_back(part.is_none());
+      parts.push_back(static_cast<uint64_t>(value));
+    }
+    to_.key.insert(to_.key.end(), parts.begin(), parts.end());
   }
 
   void add_tensor(PyObject* object) {

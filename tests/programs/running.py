@@ -16,7 +16,7 @@ TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "bfloat16": 2e-2, "float16": 2e-3
 
 @contextlib.contextmanager
 def executions(code):
-    """Counts calls of a function of Python, by its code."""
+    """Counts the calls of a function of Python inside, by its code."""
     count = [0]
 
     def note(frame, event, _):
@@ -42,7 +42,9 @@ class Run:
         self.number += 1
         wf.random.seed(self.number)
         self.call = called(self.case.arguments(size))
-        self.result = self.function(*self.call.args, **self.call.kwargs)
+        with executions(self.case.code) as count:
+            self.result = self.function(*self.call.args, **self.call.kwargs)
+        self.executions = count[0]
         self.random_state = wf.random.get_state()
         return self.result
 

@@ -7,7 +7,7 @@ import pytest
 import weft as wf
 
 from .programs import PROGRAMS
-from .running import OTHER_SIZE, SIZE, Run, call_both, executions
+from .running import OTHER_SIZE, SIZE, Run, call_both
 
 
 def test_there_are_a_hundred():
@@ -29,16 +29,15 @@ TRACES = {"trace": wf.trace(strict=True), "lazy trace": wf.trace(strict=True, la
 @pytest.mark.parametrize("way", TRACES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_traced(name, way):
-    """From the call on for which there is a program, no Python of the function runs."""
+    """Values, side effects, sharing and random state; once there is a program, no Python of the function runs."""
     run, eager = Run(name, TRACES[way]), Run(name, lambda function: function)
-    case, traced = run.case, run.function
-    with executions(case.code) as python:
-        for size in (SIZE, SIZE, SIZE, OTHER_SIZE, OTHER_SIZE, OTHER_SIZE, SIZE):
-            before = python[0]
+    case = run.case
+    for size, new in ((SIZE, case.executions), (OTHER_SIZE, case.executions_for_others), (SIZE, 0)):
+        executions = []
+        for _ in range(new + 2):
             call_both(run, eager, size)
-        python_runs = python[0]
-    assert before
-    assert python_runs
+            executions.append(run.executions)
+        assert executions == [1] * new + [0, 0]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -92,7 +92,9 @@ class Trace:
         program = None
         with scribe:
             with scribe.unobserved():
-                for x in sorted((x for x in leaves if isinstance(x, Tensor)), key=lambda x: -x.nbytes):
+                # Large ones first, so that views of them are found in them.
+                known = [x for x in (*leaves, *(value for _, _, value in outside)) if isinstance(x, Tensor)]
+                for x in sorted(known, key=lambda x: -x.nbytes):
                     scribe.met(x, _core.geometry(x))
             result = self.function(*inner, **named)
             if scribe.whole:

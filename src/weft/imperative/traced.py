@@ -54,7 +54,7 @@ def write_up(
     surroundings: list[Any],
 ) -> Traced:
     """The program of what a scribe saw. Raises CannotWrite."""
-    inputs = _Inputs(scribe, leaves, floats, gradients_before)
+    inputs = _Inputs(scribe, leaves, floats, gradients_before, surroundings)
     outputs = _Outputs(scribe, inputs)
     found, structure = flatten(result)
     after = gradients()
@@ -154,9 +154,12 @@ class _Inputs:
         leaves: list[Any],
         floats: KnownNumbers,
         before: dict[int, tuple[Any, Tensor]],
+        surroundings: Sequence[Any],
     ) -> None:
         self.scribe, self.leaves, self.floats, self.before = scribe, leaves, floats, before
         self.arguments = {id(leaf): k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
+        # Tensors that were there before the call, so that as results they are themselves.
+        self.given = {*self.arguments, *(id(x) for _, _, x in surroundings if isinstance(x, Tensor))}
         self.float_leaves = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
         self.owners = {id(dx): owner() for owner, dx in before.values()}
         self.owned: dict[int, tuple[Find, bool]] = {}
@@ -257,6 +260,8 @@ class _Outputs:
         geometry = Geometry(*_core.geometry(x))
         storage = self.storage(x)
         self.shown.add(geometry.serial or 0)
+        if id(x) in self.inputs.given:
+            return self.inputs.tensor(x)
         if storage is None:
             return ("object", x, None)
         source = storage.source
@@ -267,7 +272,7 @@ class _Outputs:
             if x is source.tensor:
                 return (kind, what, None)
             return (kind, what, self.window(geometry, _core.geometry(source.tensor)[1]))
-        if id(storage) not in self._shared:
+        if id(storage) not in self._shared and not geometry.repeats:
             self.values.append(storage.read(geometry))
             return ("output", len(self.values) - 1, None)
         number = self._whole.get(id(storage))

@@ -12,7 +12,7 @@ def condition(x):
 
 @program(vector)
 def condition_with_structures(x):
-    return wf.cond(x[0] > x[1], lambda d: {"y": d["x"], "n": d["x"] + 1}, lambda d: {"y": -d["x"], "n": d["x"]}, {"x": x})
+    return wf.cond(x[0] > x[1], lambda d: {"y": d["x"] * 4, "n": d["x"] + 1}, lambda d: {"y": -d["x"], "n": d["x"] * 3}, {"x": x})
 
 
 @program(matrix)
@@ -60,4 +60,4 @@ def gradient_of_a_loop(x):
 
 @program(vector)
 def loop_in_a_condition(x):
-    return wf.cond(x.sum() > 0, lambda x: wf.while_loop(lambda t: t.sum() < 9, lambda t: t * 2, x), lambda x: x, x)
+    return wf.cond(x.sum() > 0, lambda x: wf.while_loop(lambda t: t.sum() < 9, lambda t: t * 2, x * 1), lambda x: -x, x)

@@ -32,7 +32,7 @@ def value_and_gradients(x, w, b):
     return wf.value_and_grad(lambda w, b: (F.tanh(x @ w + b) ** 2).mean(), argnums=(0, 1))(w, b)
 
 
-@program(vector, executions=2, executions_for_others=2)
+@program(vector)
 def gradient_is_set(x):
     gm = wf.GradManager().attach([x])
     with gm:
