@@ -54,7 +54,7 @@ def broadcasting(a, b, c):
 
 @expression(matrix)
 def split_and_joined(x):
-    a, b = F.split(x, 2, axis=1)
+    a, b = F.split(x, (2, 2), axis=1)
     return F.concat([b, a * 2, b], axis=1)
 
 
