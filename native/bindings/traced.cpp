@@ -18,7 +18,6 @@ struct Arguments {
   std::vector<uint64_t> key;
   std::vector<PyObject*> leaves;
   std::vector<PyObject*> tensors;
-  std::vector<double> floats;
 };
 
 enum class Tag : uint64_t {
@@ -74,7 +73,6 @@ class Reader {
     to_.leaves.push_back(object);
     if (PyFloat_CheckExact(object)) {
       to_.key.push_back(word(Tag::real));
-      to_.floats.push_back(PyFloat_AsDouble(object));
     } else if (object == Py_None) {
       to_.key.push_back(word(Tag::none));
     } else if (PyBool_Check(object)) {

@@ -152,7 +152,8 @@ class Trace:
         if self.strict:
             raise GraphError(text)
         hint = "the function keeps running as Python; use where, cond or while_loop, or return the array"
-        warnings.warn(f"{text}\n  {hint}", TraceWarning, stacklevel=2)
+        file, _, line = problem.where.rpartition(":")
+        warnings.warn_explicit(f"{text}\n  {hint}", TraceWarning, file, int(line))
 
 
 def settle(tensors: Sequence[Tensor]) -> None:
