@@ -105,7 +105,16 @@ Ref<const Program> make_program(const Description& spec) {
   }
   for (nb::handle item : spec["steps"])
     p.steps.push_back({nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]),
-                       nb::cast<int>(item[2]), nb::cast<std::vector<std::pair<int, int>>>(item[5])});
+                       nb::cast<int>(item[2]), nb::cast<std::string>(item[3]), nb::cast<std::string>(item[4]),
+                       nb::cast<std::vector<std::pair<int, int>>>(item[5])});
+  for (nb::handle item : spec["spans"])
+    p.spans.push_back({nb::cast<int>(item[0]), nb::cast<int>(item[1]), nb::cast<int64_t>(item[2]),
+                       nb::cast<int64_t>(item[3])});
+  p.exact = spec.get<bool>("exact");
+  p.check = spec.get<bool>("check");
+  for (nb::handle item : spec["inputs"])
+    p.planned_inputs.push_back({dtype_at(item[0]), nb::cast<std::vector<int64_t>>(item[1]),
+                                nb::cast<std::vector<int64_t>>(item[2])});
   for (const Program::Step& step : p.steps) p.wide |= step.kernel->wide();
   for (nb::handle item : spec["randoms"]) {
     const auto kind = nb::cast<std::string>(item[0]);

@@ -6,6 +6,8 @@
 // before.
 #pragma once
 
+#include <memory>
+
 #include "engine/ref.h"
 #include "tensor/kernels.h"
 
@@ -20,10 +22,24 @@ struct Call {
   char* scratch;   // scratch_bytes() of them, aligned to 64; undefined content
 };
 
+// A kernel on operands of known geometry: what `run` finds out anew at each call has been found out once.
+// Immutable; called like the kernel, which must outlive it.
+class Bound {
+ public:
+  virtual ~Bound() = default;
+  // data: of the operands.
+  virtual void run(char* const* data, const uint64_t* parameters) const = 0;
+};
+
 class Kernel : public Counted<Kernel> {
  public:
   virtual ~Kernel() = default;
   virtual void run(const Call& call) const = 0;
+  // For operands that lie as these do, whose data is not looked at; null: there is nothing to be found out.
+  virtual std::unique_ptr<Bound> bind(const View* operands) const {
+    static_cast<void>(operands);
+    return nullptr;
+  }
   virtual size_t scratch_bytes(const View* operands) const {
     static_cast<void>(operands);
     return 0;

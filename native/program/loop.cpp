@@ -28,6 +28,7 @@ struct Loop::Space {
   int operands = 0;
   int64_t sizes[kMaxDims + 1];
   int64_t strides[LoopPattern::kOperands][kMaxDims + 1];
+  DType dtypes[LoopPattern::kOperands];
   LoopPattern pattern;
 
   void swap(int a, int b) noexcept {
@@ -96,6 +97,7 @@ struct Loop::Space {
 bool Loop::arrange(const View* views, Space& space) const {
   const int operands = form_.operands;
   space.operands = operands;
+  for (int k = 0; k < operands; ++k) space.dtypes[k] = views[k].dtype;
   int ndim = 0;
   for (int k = 0; k < operands; ++k) ndim = std::max(ndim, views[k].ndim);
 
@@ -251,9 +253,21 @@ void Loop::run_in_line(const Call& call, int64_t size) const {
   });
 }
 
+// What is done with the code: called once, for pieces of a loop, or for pieces of a row. Points into a Space.
+struct Loop::Work {
+  enum class Kind : uint8_t { once, pieces, parts } kind = Kind::once;
+  Code code = nullptr;
+  int rank = 0, operands = 0;
+  const int64_t* sizes = nullptr;
+  const int64_t* strides = nullptr;  // of operand k in loop d: k * rank + d
+  const DType* dtypes = nullptr;
+  int loop = -1;      // that is split
+  int64_t grain = 1;  // of its pieces
+};
+
 // One row, whose elements are evenly spaced.
-void Loop::run_in_parts(const Call& call, const Space& space) const {
-  const int64_t size = space.sizes[0], count = (size + kFoldElements - 1) / kFoldElements;
+void Loop::run_in_parts(char* const* data, const uint64_t* parameters, const Work& work) const {
+  const int64_t size = work.sizes[0], count = (size + kFoldElements - 1) / kFoldElements;
   const int inputs = form_.inputs, reductions = static_cast<int>(split_.dtypes.size());
   std::vector<int64_t> found(static_cast<size_t>(count * reductions));  // eight bytes for each
   static constexpr int64_t kOne = 1;
@@ -263,16 +277,16 @@ void Loop::run_in_parts(const Call& call, const Space& space) const {
       int64_t strides[LoopPattern::kOperands];
       View views[LoopPattern::kOperands];
       for (int k = 0; k < inputs; ++k) {
-        const View& x = call.operands[k];
-        strides[k] = space.strides[k][0] / static_cast<int64_t>(size_of(x.dtype));
-        views[k] = {x.data + piece * kFoldElements * space.strides[k][0], x.dtype, 1, &length, strides + k};
+        strides[k] = work.strides[k] / static_cast<int64_t>(size_of(work.dtypes[k]));
+        views[k] = {data[k] + piece * kFoldElements * work.strides[k], work.dtypes[k], 1, &length,
+                    strides + k};
       }
       for (int r = 0; r < reductions; ++r) {
         const DType dtype = split_.dtypes[static_cast<size_t>(r)];
         char* const to = reinterpret_cast<char*>(found.data() + r * count);
         views[inputs + r] = {to + piece * static_cast<int64_t>(size_of(dtype)), dtype, 1, &kOne, &kOne};
       }
-      split_.part->run({views, call.parameters, nullptr});
+      split_.part->run({views, parameters, nullptr});
     }
   });
   View views[2 * LoopPattern::kOperands];
@@ -280,8 +294,64 @@ void Loop::run_in_parts(const Call& call, const Space& space) const {
     views[r] = {reinterpret_cast<char*>(found.data() + r * count), split_.dtypes[static_cast<size_t>(r)], 1,
                 &count, &kOne};
   for (int k = inputs; k < form_.operands; ++k)
-    views[reductions + k - inputs] = {call.operands[k].data, call.operands[k].dtype, 1, &kOne, &kOne};
-  split_.join->run({views, call.parameters, nullptr});
+    views[reductions + k - inputs] = {data[k], work.dtypes[k], 1, &kOne, &kOne};
+  split_.join->run({views, parameters, nullptr});
+}
+
+// How the work is split up. Fills everything but the strides.
+Loop::Work Loop::split(const Space& space, Code code) const {
+  const int rank = space.rank, operands = space.operands;
+  Work work{.code = code, .rank = rank, .operands = operands, .sizes = space.sizes, .dtypes = space.dtypes};
+  if (split_.part && rank == 1 && space.sizes[0] > kFoldElements) {
+    work.kind = Work::Kind::parts;
+    return work;
+  }
+  int64_t bytes = 0, elements = 1;
+  for (int d = 0; d < rank; ++d) elements *= space.sizes[d];
+  for (int k = 0; k < operands; ++k)
+    bytes = std::max(bytes, elements * static_cast<int64_t>(size_of(space.dtypes[k])));
+
+  // Pieces of the longest loop that is not part of a row.
+  const int loops = form_.row_axes ? rank - space.rows : rank;
+  int split = -1;
+  if (bytes >= kSplitBytes && !form_.fixed) {
+    for (int d = 0; d < loops; ++d)
+      if (split < 0 || (space.sizes[split] < 4 * team_size() && space.sizes[d] > space.sizes[split]))
+        split = d;
+  }
+  if (split < 0 || space.sizes[split] < 2) return work;
+  const int64_t size = space.sizes[split];
+  int64_t grain = std::max<int64_t>(1, kPieceBytes * size / std::max<int64_t>(bytes, 1));
+  if (split == loops - 1) grain = (grain + 63) / 64 * 64;  // pieces begin at cache lines
+  if (space.pattern.tile >= 0 && (split == space.pattern.tile || split == rank - 1)) {
+    const int64_t fair = size / (2 * team_size()) / kTile * kTile;  // for every thread to have some
+    grain = std::max(grain, std::clamp<int64_t>(fair, kTile, kBlock));
+  }
+  work.kind = Work::Kind::pieces;
+  work.loop = split;
+  work.grain = grain;
+  return work;
+}
+
+void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& work) const {
+  switch (work.kind) {
+    case Work::Kind::once:
+      work.code(data, work.sizes, work.strides, parameters);
+      return;
+    case Work::Kind::parts:
+      run_in_parts(data, parameters, work);
+      return;
+    case Work::Kind::pieces:
+      parallel_for(work.sizes[work.loop], work.grain, [&](int64_t begin, int64_t end) {
+        char* moved[LoopPattern::kOperands];
+        for (int k = 0; k < work.operands; ++k)
+          moved[k] = data[k] + begin * work.strides[k * work.rank + work.loop];
+        int64_t sizes[kMaxDims + 1];
+        std::copy_n(work.sizes, work.rank, sizes);
+        sizes[work.loop] = end - begin;
+        work.code(moved, sizes, work.strides, parameters);
+      });
+  }
 }
 
 void Loop::run(const Call& call) const {
@@ -293,50 +363,51 @@ void Loop::run(const Call& call) const {
   }
   Space space;
   if (!arrange(call.operands, space)) return;
-  const Code code = find(space.pattern);
-  const int rank = space.rank, operands = space.operands;
+  Work work = split(space, find(space.pattern));
   char* data[LoopPattern::kOperands];
   int64_t strides[LoopPattern::kOperands * (kMaxDims + 1)];
-  int64_t bytes = 0, elements = 1;
-  for (int d = 0; d < rank; ++d) elements *= space.sizes[d];
-  for (int k = 0; k < operands; ++k) {
+  for (int k = 0; k < space.operands; ++k) {
     data[k] = call.operands[k].data;
-    std::copy_n(space.strides[k], rank, strides + k * rank);
-    bytes = std::max(bytes, elements * static_cast<int64_t>(size_of(call.operands[k].dtype)));
+    std::copy_n(space.strides[k], space.rank, strides + k * space.rank);
+  }
+  work.strides = strides;
+  run_work(data, call.parameters, work);
+}
+
+class Loop::BoundLoop final : public Bound {
+ public:
+  explicit BoundLoop(const Loop& loop) : loop_(loop) {}  // does nothing
+  BoundLoop(const Loop& loop, const Space& space, Code code)
+      : loop_(loop),
+        runs_(true),
+        sizes_(space.sizes, space.sizes + space.rank),
+        dtypes_(space.dtypes, space.dtypes + space.operands),
+        work_(loop.split(space, code)) {
+    for (int k = 0; k < space.operands; ++k)
+      strides_.insert(strides_.end(), space.strides[k], space.strides[k] + space.rank);
+    work_.sizes = sizes_.data();
+    work_.strides = strides_.data();
+    work_.dtypes = dtypes_.data();
+  }
+  BoundLoop(const BoundLoop&) = delete;
+
+  void run(char* const* data, const uint64_t* parameters) const override {
+    if (runs_) loop_.run_work(data, parameters, work_);
   }
 
-  if (split_.part && rank == 1 && space.sizes[0] > kFoldElements) {
-    run_in_parts(call, space);
-    return;
-  }
+ private:
+  const Loop& loop_;
+  const bool runs_ = false;
+  const std::vector<int64_t> sizes_;
+  const std::vector<DType> dtypes_;
+  std::vector<int64_t> strides_;
+  Work work_;
+};
 
-  // Pieces of the longest loop that is not part of a row.
-  const int loops = form_.row_axes ? rank - space.rows : rank;
-  int split = -1;
-  if (bytes >= kSplitBytes && !form_.fixed) {
-    for (int d = 0; d < loops; ++d)
-      if (split < 0 || (space.sizes[split] < 4 * team_size() && space.sizes[d] > space.sizes[split]))
-        split = d;
-  }
-  if (split < 0 || space.sizes[split] < 2) {
-    code(data, space.sizes, strides, call.parameters);
-    return;
-  }
-  const int64_t size = space.sizes[split];
-  int64_t grain = std::max<int64_t>(1, kPieceBytes * size / std::max<int64_t>(bytes, 1));
-  if (split == loops - 1) grain = (grain + 63) / 64 * 64;  // pieces begin at cache lines
-  if (space.pattern.tile >= 0 && (split == space.pattern.tile || split == rank - 1)) {
-    const int64_t fair = size / (2 * team_size()) / kTile * kTile;  // for every thread to have some
-    grain = std::max(grain, std::clamp<int64_t>(fair, kTile, kBlock));
-  }
-  parallel_for(size, grain, [&](int64_t begin, int64_t end) {
-    char* moved[LoopPattern::kOperands];
-    for (int k = 0; k < operands; ++k) moved[k] = data[k] + begin * space.strides[k][split];
-    int64_t sizes[kMaxDims + 1];
-    std::copy_n(space.sizes, rank, sizes);
-    sizes[split] = end - begin;
-    code(moved, sizes, strides, call.parameters);
-  });
+std::unique_ptr<Bound> Loop::bind(const View* operands) const {
+  Space space;
+  if (!arrange(operands, space)) return std::make_unique<BoundLoop>(*this);
+  return std::make_unique<BoundLoop>(*this, space, find(space.pattern));
 }
 
 }  // namespace weft

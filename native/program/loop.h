@@ -56,6 +56,7 @@ class Loop final : public Kernel {
       : form_(form), compile_(std::move(compile)), split_(std::move(split)) {}
 
   void run(const Call& call) const override;
+  std::unique_ptr<Bound> bind(const View* operands) const override;
   const Form& form() const noexcept { return form_; }
 
   // How often code was asked for that was not there, over all loops.
@@ -63,9 +64,13 @@ class Loop final : public Kernel {
 
  private:
   struct Space;
+  struct Work;
+  class BoundLoop;
   bool arrange(const View* operands, Space& space) const;
+  Work split(const Space& space, Code code) const;
   void run_in_line(const Call& call, int64_t size) const;
-  void run_in_parts(const Call& call, const Space& space) const;
+  void run_in_parts(char* const* data, const uint64_t* parameters, const Work& work) const;
+  void run_work(char* const* data, const uint64_t* parameters, const Work& work) const;
   Code find(const LoopPattern& pattern) const;
 
   struct Entry {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "program/loop.h"
+#include "program/run.h"
 #include "storage/runtime.h"
 
 namespace weft {
@@ -16,21 +17,6 @@ namespace {
 constexpr int64_t kCheapBytes = 32 << 10;  // see operations.cpp
 constexpr int64_t kWideBytes = 1 << 20;
 constexpr size_t kManyOutputs = 16;  // from here on Neighbours are worth sorting
-
-// An array that rarely needs the heap.
-template <class T, size_t kInline>
-class Scratch {
- public:
-  explicit Scratch(size_t size)
-      : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
-  T* get() noexcept { return data_; }
-  T& operator[](size_t i) noexcept { return data_[i]; }
-
- private:
-  T inline_[kInline];
-  std::unique_ptr<T[]> heap_;
-  T* data_;
-};
 
 // Counts the inputs that lie where an array does, in logarithmic time: a program that writes hundreds of
 // parameters would otherwise compare each with all.
@@ -107,15 +93,6 @@ bool same_elements(const Tensor& a, const Tensor& b) noexcept {
 Program::Host Program::host{[]() noexcept { return Site{}; },
                             [](const Site&) noexcept { return std::string(); }};
 
-// A launch that has not been queued: it reads the caller's arrays.
-struct Program::Run {
-  const Program* program;
-  const Tensor* const* inputs;
-  const Tensor* const* outputs;
-  const uint64_t* slots;
-  const int64_t* registers;
-};
-
 // The same with arrays of its own.
 struct Program::KeptRun {
   Ref<const Program> program;
@@ -144,9 +121,10 @@ const TaskType Program::kRunType{
 const TaskType Program::kKeptType{
     [](void* state, RunContext&) {
       const KeptRun& kept = *KeptRun::in(state);
-      kept.program->execute({kept.program.get(), kept.pointers.data(),
-                             kept.pointers.data() + kept.program->inputs_, kept.slots.data(),
-                             kept.registers.data()});
+      kept.program->execute(
+          {kept.program.get(), kept.pointers.data(), kept.pointers.data() + kept.program->inputs_,
+           kept.slots.data(),
+           kept.program->exact ? kept.program->known_registers_.data() : kept.registers.data()});
     },
     [](void* state) noexcept { delete KeptRun::in(state); },
     nullptr,
@@ -166,13 +144,17 @@ void Program::keep(Op& op) {
   for (size_t j = 0; j < program.outputs.size(); ++j) kept->tensors.push_back(*run.outputs[j]);
   for (const Tensor& tensor : kept->tensors) kept->pointers.push_back(&tensor);
   kept->slots.assign(run.slots, run.slots + program.slots.size());
-  if (program.needs_registers_) kept->registers.assign(run.registers, run.registers + program.registers);
+  if (program.needs_registers_ && !program.exact)
+    kept->registers.assign(run.registers, run.registers + program.registers);
   op.retain_variables();
   // In the operation's own storage: the engine drops only what lies there.
   op.state = op.storage;
   *reinterpret_cast<KeptRun**>(op.storage) = kept.release();
   op.type = &kKeptType;
 }
+
+Program::Program() = default;
+Program::~Program() = default;
 
 void Program::finish() {
   inputs_ = static_cast<int>(uses.size());
@@ -189,38 +171,57 @@ void Program::finish() {
     straight_ = steps[0].operands[k] == static_cast<int>(k);
   for (size_t j = 0; straight_ && j < outputs.size(); ++j)
     straight_ = outputs[j].value == static_cast<int>(uses.size() + j);
-  // The inputs that each step reads, directly or through views.
-  std::vector<std::vector<int>> reads(steps.size());
+  // The steps that touch each value, directly or through views.
   const auto root = [&](int value) {
     while (value >= inputs_ && values[static_cast<size_t>(value - inputs_)].kind == Value::Kind::view)
       value = values[static_cast<size_t>(value - inputs_)].base;
     return value;
   };
+  std::vector<std::vector<size_t>> touches(static_cast<size_t>(inputs_) + values.size());
   for (size_t t = 0; t < steps.size(); ++t)
-    for (const int operand : steps[t].operands)
-      if (root(operand) < inputs_) reads[t].push_back(root(operand));
+    for (const int operand : steps[t].operands) {
+      auto& known = touches[static_cast<size_t>(root(operand))];
+      if (known.empty() || known.back() != t) known.push_back(t);
+    }
   for (Output& output : outputs) {
-    for (size_t t = 0; t < steps.size(); ++t)
-      for (const int operand : steps[t].operands)
-        if (root(operand) == output.value) {
-          if (output.step >= 0) output.flexible = false;  // several steps have a part in it
-          output.step = static_cast<int>(t);
-        }
-    if (output.step < 0) continue;
-    const auto step = static_cast<size_t>(output.step);
-    const auto* loop = dynamic_cast<const Loop*>(steps[step].kernel.get());
+    // Whoever touches an output first makes it, alone or together with others that come later.
+    const auto& steps_of = touches[static_cast<size_t>(output.value)];
+    if (output.value < inputs_ || steps_of.empty()) continue;
+    const size_t first = steps_of.front();
+    output.step = static_cast<int>(first);
+    const auto* loop = dynamic_cast<const Loop*>(steps[first].kernel.get());
     output.in_place = loop && loop->form().row_axes == 0 && !loop->form().fixed;
-    for (size_t t = step + (output.in_place ? 1 : 0); t < steps.size(); ++t)
-      output.read_late.insert(output.read_late.end(), reads[t].begin(), reads[t].end());
-    for (const auto& [from, to] : steps[step].in_place)
-      if (to == output.value && from < inputs_) {  // that one mention of the input does not count
-        output.in_place = true;
-        if (const auto mention = std::ranges::find(output.read_late, from); mention != output.read_late.end())
-          output.read_late.erase(mention);
-      }
-    std::ranges::sort(output.read_late);
-    output.read_late.erase(std::ranges::unique(output.read_late).begin(), output.read_late.end());
+    int in_place_of = -1;
+    for (const auto& [from, to] : steps[first].in_place)
+      if (to == output.value && from < inputs_ &&
+          std::ranges::count_if(
+              steps[first].operands, [&](int operand) { return root(operand) == from; }) == 1)
+        in_place_of = from;
+    for (int k = 0; k < inputs_; ++k) {
+      const auto& readers = touches[static_cast<size_t>(k)];
+      const bool harmless = output.in_place || k == in_place_of;
+      if (!readers.empty() && readers.back() >= first + (harmless ? 1 : 0)) output.read_late.push_back(k);
+    }
+    output.in_place |= in_place_of >= 0;
   }
+  if (exact) {
+    known_registers_.resize(static_cast<size_t>(registers) + 1);
+    compute_registers({}, known_registers_.data());
+  }
+  known_slots_.resize(slots.size() + 1);
+  for (size_t s = 0; s < slots.size(); ++s) {
+    const Slot& slot = slots[s];
+    const bool known = slot.from == Slot::From::constant || (exact && slot.from == Slot::From::reg);
+    if (!known)
+      unknown_slots_.push_back(s);
+    else
+      store(reinterpret_cast<char*>(&known_slots_[s]), slot.dtype,
+            slot.from == Slot::From::constant
+                ? ::weft::Scalar{.kind = ::weft::Scalar::Kind::real, .real = slot.value}
+                : ::weft::Scalar{.kind = ::weft::Scalar::Kind::integer,
+                                 .integer = known_registers_[static_cast<size_t>(slot.index)]});
+  }
+  if (exact && !straight_) learn();
 }
 
 void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* registers_) const {
@@ -285,8 +286,16 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
 // Whether the step that makes the output may write it to the destination: nothing is lost that is still to be
 // read. apart: but for the input that is written, none lies where the destination does.
 bool Program::may_write(const Output& output, const Tensor& destination,
-                        std::span<const Tensor* const> inputs, bool apart) const {
-  if (!output.flexible || output.step < 0) return false;
+                        std::span<const Tensor* const> inputs, const int64_t* registers_, bool apart) const {
+  if (output.step < 0) return false;
+  if (!output.flexible) {
+    const Value& value = values[static_cast<size_t>(output.value - inputs_)];
+    if (!exact) return false;
+    for (int d = 0; d < destination.ndim; ++d)
+      if (destination.shape[d] > 1 &&
+          destination.strides[d] != registers_[value.strides[static_cast<size_t>(d)]])
+        return false;
+  }
   for (const int k : output.read_late) {
     const Tensor* x = inputs[static_cast<size_t>(k)];
     if (apart ? k == output.writes : x && may_overlap(destination.view(), x->view())) return false;
@@ -308,8 +317,9 @@ bool Program::may_write(const Output& output, const Tensor& destination,
 void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                      std::span<const Tensor* const> destinations, Tensor* const* results) const {
   launches.fetch_add(1, std::memory_order_relaxed);
-  Scratch<int64_t, 48> registers_(static_cast<size_t>(registers) + 1);
-  if (needs_registers_ || !destinations.empty()) compute_registers(inputs, registers_.get());
+  Scratch<int64_t, 48> computed(exact ? 0 : static_cast<size_t>(registers) + 1);
+  const int64_t* const registers_ = exact ? known_registers_.data() : computed.get();
+  if (!exact && (needs_registers_ || !destinations.empty())) compute_registers(inputs, computed.get());
 
   int64_t bytes = 0;
   for (size_t k = 0; k < inputs.size(); ++k)
@@ -330,18 +340,17 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
                                                           : nullptr;
     if (destination) {
       check_writable(*destination, name.c_str());
-      const bool fits =
-          destination->dtype == value.dtype && shape_fits(value, *destination, registers_.get());
+      const bool fits = destination->dtype == value.dtype && shape_fits(value, *destination, registers_);
       const bool apart =
           outputs.size() >= kManyOutputs && neighbours.count(*destination) == (output.writes >= 0);
-      if (fits && may_write(output, *destination, inputs, apart)) {
+      if (fits && may_write(output, *destination, inputs, registers_, apart)) {
         *results[j] = *destination;
         bytes += destination->size * static_cast<int64_t>(destination->itemsize());
         continue;
       }
       copies.emplace_back(j, destination);
     }
-    *results[j] = make_output(value, inputs, registers_.get());
+    *results[j] = make_output(value, inputs, registers_);
     if (value.kind == Value::Kind::output && j < 64) fresh |= uint64_t{1} << j;
     if (value.kind != Value::Kind::view)
       bytes += results[j]->size * static_cast<int64_t>(results[j]->itemsize());
@@ -349,15 +358,13 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
 
   if (!steps.empty()) {
     Scratch<uint64_t, 16> slots_(slots.size() + 1);
-    for (size_t s = 0; s < slots.size(); ++s) {
+    std::ranges::copy(known_slots_, slots_.get());
+    for (const size_t s : unknown_slots_) {
       const Slot& slot = slots[s];
-      slots_[s] = 0;
       if (slot.from == Slot::From::random) continue;
       Scalar value{Scalar::Kind::integer, {}};
       if (slot.from == Slot::From::number)
         value = checked(numbers[static_cast<size_t>(slot.index)], slot.dtype);
-      else if (slot.from == Slot::From::constant)
-        value = {.kind = Scalar::Kind::real, .real = slot.value};
       else
         value.integer = registers_[static_cast<size_t>(slot.index)];
       store(reinterpret_cast<char*>(&slots_[s]), slot.dtype, value);
@@ -370,7 +377,7 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
       slots_[first + 1] = taken.stream;
       slots_[first + 2] = taken.offset;
     }
-    Run run{this, inputs.data(), results, slots_.get(), registers_.get()};
+    Run run{this, inputs.data(), results, slots_.get(), registers_};
     Op* op = new_op(inputs.size() + outputs.size());
     for (size_t j = 0; j < outputs.size(); ++j) {
       const Output& output = outputs[j];
@@ -429,73 +436,6 @@ void Program::prepare(std::span<const Tensor* const> inputs, std::span<const Ten
           make_output(values[static_cast<size_t>(output.value - inputs_)], inputs, registers_.get());
     }
   }
-}
-
-void Program::execute(const Run& run) const {
-  kernels.fetch_add(steps.size(), std::memory_order_relaxed);
-  if (straight_) {
-    Scratch<View, 8> operands(steps[0].operands.size());
-    size_t next = 0;
-    for (int k = 0; k < inputs_; ++k) operands[next++] = run.inputs[k]->view();
-    for (size_t j = 0; j < outputs.size(); ++j) operands[next++] = run.outputs[j]->view();
-    const Kernel& kernel = *steps[0].kernel;
-    const size_t scratch = kernel.scratch_bytes(operands.get());
-    kernel.run(
-        {operands.get(), run.slots + steps[0].first_slot, scratch ? temp_space(device, scratch) : nullptr});
-    return;
-  }
-  const size_t count = static_cast<size_t>(inputs_) + values.size();
-  Scratch<View, 24> views(count);
-  for (int k = 0; k < inputs_; ++k)
-    if (run.inputs[k]) views[static_cast<size_t>(k)] = run.inputs[k]->view();
-  for (size_t j = 0; j < outputs.size(); ++j)
-    if (outputs[j].value >= inputs_) views[static_cast<size_t>(outputs[j].value)] = run.outputs[j]->view();
-
-  size_t inside = 0;
-  for (const Value& value : values)
-    if (value.kind >= Value::Kind::temporary) inside += 2 * value.sizes.size();
-  Scratch<int64_t, 64> geometry(inside + 1);
-  const auto arena_size = arena_bytes < 0 ? size_t{0} : static_cast<size_t>(run.registers[arena_bytes]);
-  // Geometry first, with null data, so that kernels can say how much scratch they need.
-  int64_t* next = geometry.get();
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Value& value = values[i];
-    if (value.kind < Value::Kind::temporary) continue;
-    const size_t ndim = value.sizes.size();
-    for (size_t d = 0; d < ndim; ++d) {
-      next[d] = run.registers[value.sizes[d]];
-      next[ndim + d] = run.registers[value.strides[d]];
-    }
-    views[static_cast<size_t>(inputs_) + i] = {nullptr, value.dtype, static_cast<int>(ndim), next,
-                                               next + ndim};
-    next += 2 * ndim;
-  }
-  Scratch<View, 16> operands(LoopPattern::kOperands > 16 ? 0 : 16);
-  std::vector<View> many;
-  const auto gather = [&](const Step& step) -> const View* {
-    View* to = operands.get();
-    if (step.operands.size() > 16) {
-      many.resize(step.operands.size());
-      to = many.data();
-    }
-    for (size_t k = 0; k < step.operands.size(); ++k) to[k] = views[static_cast<size_t>(step.operands[k])];
-    return to;
-  };
-  size_t scratch_size = 0;
-  for (const Step& step : steps)
-    scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
-  char* arena = arena_size + scratch_size ? temp_space(device, arena_size + scratch_size) : nullptr;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Value& value = values[i];
-    View& view = views[static_cast<size_t>(inputs_) + i];
-    if (value.kind == Value::Kind::temporary)
-      view.data = arena + run.registers[value.offset];
-    else if (value.kind == Value::Kind::view)
-      view.data = views[static_cast<size_t>(value.base)].data +
-                  run.registers[value.offset] * static_cast<int64_t>(size_of(value.dtype));
-  }
-  for (const Step& step : steps)
-    step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size});
 }
 
 }  // namespace weft

@@ -71,16 +71,22 @@ class Program final : public Counted<Program> {
     Ref<Kernel> kernel;
     std::vector<int> operands;  // values
     int first_slot = 0;
+    std::string name, where;  // the operators whose work it is; the user's line, "" if it is not known
     std::vector<std::pair<int, int>> in_place{};  // values it reads and writes that may be the same memory
+  };
+  // A block of the arena: the steps in which it is written first and read last.
+  struct Span {
+    int first, last;
+    int64_t offset, bytes;
   };
   struct Output {
     int value;
     int writes = -1;  // the input whose memory it becomes: outputs of that kind are not given to the caller
     bool flexible = false;  // may be written with any strides
 
-    int step = -1;               // the last one that writes it; filled by finish
+    int step = -1;               // the first one that writes it; filled by finish
     bool in_place = false;       // that step may read the very elements that it writes
-    std::vector<int> read_late;  // inputs that later steps read, or that one, unless in_place covers them
+    std::vector<int> read_late;  // inputs that later steps touch, or, if not in_place, that one
   };
   // Positions of random numbers that a run takes, written to three slots: key, stream, offset.
   struct Random {
@@ -103,8 +109,18 @@ class Program final : public Counted<Program> {
   std::vector<Random> randoms;
   int arena_bytes = -1;  // register
   Device device{};
-  bool wide = false;  // opens parallel regions whatever the sizes
+  bool wide = false;   // opens parallel regions whatever the sizes
+  bool exact = false;  // all registers are constants
+  bool check = false;  // WEFT_CHECK: runs look for steps that touch what is not theirs; exact programs only
+  std::vector<Span> spans;
+  struct Input {
+    DType dtype;
+    std::vector<int64_t> shape, strides;
+  };
+  std::vector<Input> planned_inputs;  // of an exact program
 
+  Program();
+  ~Program();
   // To be called when all fields are there.
   void finish();
 
@@ -125,19 +141,31 @@ class Program final : public Counted<Program> {
  private:
   struct Run;
   struct KeptRun;
+  struct Prepared;
   static const TaskType kRunType, kKeptType;
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
   bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs,
-                 bool apart) const;
+                 const int64_t* registers, bool apart) const;
   void execute(const Run& run) const;
+  void run_alone(const Run& run) const;
+  void run_bound(const Run& run) const;
+  void run_anywhere(const Run& run) const;
+  void learn();
+  const Bound* bind(size_t t) const;
+  bool lies_as_planned(const Run& run) const;
+  [[noreturn]] void fail(const Step& step) const;
   static void keep(Op& op);
 
   int inputs_ = 0;
-  bool needs_registers_ = true;  // false: shapes are the inputs'
-  bool straight_ = false;        // one kernel, whose operands are the inputs and outputs as they come
-  bool pointwise_ = false;       // one kernel that reads an element only to write that of the same position
+  bool needs_registers_ = true;           // false: shapes are the inputs'
+  std::vector<int64_t> known_registers_;  // of an exact program
+  std::vector<uint64_t> known_slots_;     // with zeros where they are not known
+  std::vector<size_t> unknown_slots_;
+  bool straight_ = false;   // one kernel, whose operands are the inputs and outputs as they come
+  bool pointwise_ = false;  // one kernel that reads an element only to write that of the same position
+  std::unique_ptr<Prepared> prepared_;  // of an exact program with several steps
 };
 
 }  // namespace weft

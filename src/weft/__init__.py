@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from weft.imperative.creation import tensor as tensor
     from weft.imperative.creation import zeros as zeros
     from weft.imperative.creation import zeros_like as zeros_like
+    from weft.imperative.export import load_program as load_program
     from weft.imperative.gradient import Function as Function
     from weft.imperative.gradient import GradManager as GradManager
     from weft.imperative.gradient import grad as grad
@@ -163,6 +164,7 @@ _MODULE_OF = {
         "recompute",
         "value_and_grad",
     ),
+    "weft.imperative.export": ("load_program",),
     "weft.imperative.lazy": ("lazy",),
     "weft.imperative.serialization": ("FileFormatError", "load", "load_metadata", "save"),
     "weft.imperative.standard": (

@@ -73,9 +73,13 @@ class autocast(Transformation):  # its public name
             )
         )
 
+    def trace_key(self) -> Any:
+        return (type(self), self.dtype, self.enabled)
+
     def _convert(self, x: Any, dtype: DType) -> Any:
         cast = registry.function("cast")
-        if not isinstance(x, _core.Tensor) or dtype is float32:
+        # What is written down has to show where its arrays come from.
+        if not isinstance(x, _core.Tensor) or dtype is float32 or _core.get_scribe() is not None:
             return cast(x, dtype=dtype)
         state = _core.state_of(x)
         known = self._made.get(id(x))

@@ -38,10 +38,9 @@ OPERATORS = [
 ]
 POINTWISE = [cls for cls in OPERATORS if issubclass(cls, Pointwise) and cls.public]
 # Composed more often than others, since passes look for them.
-FAVOURITES = [
-    get(name)
-    for name in ["add", "subtract", "multiply", "divide", "pow", "negative", "positive", "where", "relu", "abs", "logical_not", "maximum", "matmul", "linear", "conv2d", "batch_norm", "layer_norm", "softmax", "sum", "concat", "split", "dropout", "full", "adam_update", "sgd_update", "as_strided", "put_strided"]
-]
+WORDS = """add subtract multiply divide pow negative positive where relu abs logical_not maximum matmul linear conv2d
+batch_norm layer_norm softmax sum concat split dropout full adam_update sgd_update as_strided put_strided"""
+FAVOURITES = [get(name) for name in WORDS.split()]
 NUMBERS = (0, 1, 2, -1, 0.0, -0.0, 1.0, 2.0, 0.5, True, False)
 
 
@@ -168,7 +167,7 @@ class Generator:
         if wanted is None or (not isinstance(wanted, Array) and not isinstance(wanted, bool | int | float)):
             return wanted
         if not isinstance(wanted, Array):
-            return self.pick(NUMBERS) if self.chance(0.5) else wanted
+            return self.pick(NUMBERS) if self.loose and self.chance(0.5) else wanted
         kind = as_dtype(wanted.dtype or dtype)
         if wanted.values is not None or self.chance(0.1):
             array = np.asarray(wanted.values if wanted.values is not None else np.ones(wanted.shape))

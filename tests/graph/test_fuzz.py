@@ -9,19 +9,19 @@ import time
 
 import pytest
 
-from .checking import check_passes, check_plans
+from .checking import check_meaning, check_passes, check_plans
 from .generator import DTYPES, random_graph
 from .shrinking import shrunk
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # infinities and NaN are welcome
 # Half types that are merged into another loop are not rounded where they would have been stored.
 WHOLE = tuple(name for name in DTYPES if name not in ("float16", "bfloat16"))
-CHECKS = [check_passes, check_plans]
+CHECKS = {check_passes: DTYPES, check_plans: WHOLE, check_meaning: ("float64", "float64", "int64", "bool")}
 SEED = int(os.environ.get("WEFT_TEST_SEED", datetime.date.today().toordinal()))
 
 
 def fuzz(check, seed):
-    graph, arrays = random_graph(seed, DTYPES if check is check_passes else WHOLE)
+    graph, arrays = random_graph(seed, CHECKS[check])
     try:
         check(graph, arrays)
     except Exception as error:

@@ -14,8 +14,9 @@ from weft.base.errors import GraphError
 from weft.executor.planner import make_plan
 from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph, graph_of
+from weft.graph.subgraph import Subgraph
 from weft.graph.text import from_json, to_json
-from weft.ops.node import constant, input_value
+from weft.ops.node import constant, input_value, make_node
 from weft.ops.sizes import input_size
 from weft.ops.types import TensorType
 
@@ -61,6 +62,20 @@ def test_what_was_read_computes_the_same():
     ]
     for a, b in zip(*results, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_graphs_inside_operators():
+    from weft.executor.control import CondBranch
+
+    then, otherwise = (graph_of(f, [X]) for f in (lambda x: x * 2, lambda x: x - 1))
+    op = CondBranch(then=Subgraph(then), otherwise=Subgraph(otherwise))
+    pred, x = input_value(TensorType((), wf.bool), "pred"), input_value(X, "x")
+    graph = Graph([pred, x], make_node(op, [pred, x]).outputs)
+    text = to_json(graph)
+    assert str(from_json(text)) == str(graph)
+    assert to_json(from_json(text)) == text
+    with pytest.raises(GraphError, match=r"then\.graph\.nodes"):
+        from_json(text.replace('"op": "multiply"', '"op": "mutiply"'))
 
 
 def test_numbers_given_at_run_time():

@@ -205,3 +205,23 @@ def test_training_follows_float32():
     plain, mixed = train(lambda: wf.amp.autocast(enabled=False)), train(wf.amp.autocast)
     assert plain[-1] < 0.8 * plain[0]
     np.testing.assert_allclose(mixed, plain, rtol=2e-2)
+
+
+def test_traces_know_what_they_were_recorded_under():
+    w, calls = W.copy(), []
+
+    @wf.trace(strict=True)
+    def product(x):
+        calls.append(1)
+        return F.linear(x, w)
+
+    for _ in range(3):
+        assert product(X).dtype is wf.float32
+        with wf.amp.autocast():
+            F.linear(X, w)  # what was converted before the trace must not become part of it
+            assert product(X).dtype is wf.bfloat16
+    assert len(calls) == 2
+    w *= 2
+    with wf.amp.autocast():
+        got = product(X)
+    np.testing.assert_allclose(got.astype("float32").numpy(), F.linear(X, w).numpy(), rtol=3e-2, atol=1e-2)

@@ -308,6 +308,18 @@ def test_shared_states_are_updated_in_order():
     assert exe.aux_dict["m"].numpy().tolist() == pytest.approx([want, want])
 
 
+def test_backward_reads_the_former_content_of_what_forward_overwrites():
+    x, m, v = sym.var("x"), sym.var("m"), sym.var("v")
+    y = sym.group([x * m, F.batch_norm(x, m, v, None, None)])
+    exe = y.simple_bind(x=(4, 2))
+    exe.arg_dict["x"][...] = wf.tensor([[1.0, 5.0]] * 4)
+    exe.aux_dict["m"][...] = 7
+    exe.forward(is_train=True)
+    assert exe.aux_dict["m"].numpy().tolist() == pytest.approx([6.4, 6.8])
+    exe.backward([wf.ones((4, 2)), wf.zeros((4, 2))])
+    assert exe.grad_dict["x"].numpy().tolist() == [[7.0, 7.0]] * 4
+
+
 def test_reports():
     exe = bound()
     report = exe.memory_report()
@@ -335,6 +347,10 @@ def test_the_least_graphs():
     twice = sym.group([sym.var("y") + 1] * 2)
     a, b = twice.eval(y=x)
     assert bool((a == b).all())
+    exe = sym.var("x").bind(args=[x], args_grad=[wf.zeros(2)])
+    exe.forward(is_train=True)
+    exe.backward()
+    assert exe.grad_arrays[0].numpy().tolist() == [1.0, 1.0]
 
 
 def test_errors_of_late_operations_name_the_symbol():
@@ -342,7 +358,7 @@ def test_errors_of_late_operations_name_the_symbol():
         args={"i": wf.tensor([7]), "t": wf.zeros((2, 2))}
     )
     (y,) = exe.forward()
-    with pytest.raises(wf.EngineError, match="e: .*index 7 is out of range"):
+    with pytest.raises(wf.EngineError, match=r"e: .*index 7 is out of range"):
         y.numpy()
     with pytest.raises(wf.EngineError):
         wf.waitall()  # reports it once

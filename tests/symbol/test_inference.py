@@ -66,6 +66,20 @@ def test_backwards():
     assert outputs == [(5, 2, 4), (2, 2, 4), (2, 2, 4)]
 
 
+def test_products_of_matrices():
+    a, b = sym.var("a"), sym.var("b")
+    y = F.matmul(a, b)
+    assert shapes(y, a=(2, None), b=(3, None)) == ({"a": (2, 3), "b": (3, None)}, [(2, None)])
+    assert shapes(y, a=(None, 3), b=(None,)) == ({"a": (None, 3), "b": (3,)}, [(None,)])
+    assert shapes(y, a=(None,), b=(5, 4, None))[1] == [(5, None)]
+    outer = F.linear(y, sym.var("w"), None)
+    known, outputs = shapes(outer, a=(2, None, None), b=(3, None), w=(7, 6))
+    assert known == {"a": (2, None, 3), "b": (3, 6), "w": (7, 6)}
+    assert outputs == [(2, None, 7)]
+    with pytest.raises(ShapeError, match="matmul: 3 != 4"):
+        y.infer_shape(a=(2, 3), b=(4, 5))
+
+
 def test_through_shared_parameters():
     """What one use of a variable says is known at the other."""
     w = sym.var("w")

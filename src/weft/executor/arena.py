@@ -95,8 +95,8 @@ class Arena:
         self.host: dict[int, int] = {}  # buffer -> the one whose memory it is written over
         self.find_in_place(steps)
         blocks = self.blocks()
-        guard = GUARD_BYTES if flags.get("WEFT_CHECK") else 0
-        plan = lay_out(blocks, guard)
+        self.is_checked = flags.get("WEFT_CHECK")
+        plan = lay_out(blocks, GUARD_BYTES if self.is_checked else 0)
         self.size_bytes = plan.arena_bytes
         self.offsets = {key: plan.offsets[self.top(key)] for key in self.alive}
         self.spans = [(b.first, b.last, plan.offsets[b.key], b.size_bytes) for b in blocks if b.size_bytes]

@@ -15,6 +15,7 @@ from weft.executor.places import Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, Origin, Step
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store
+from weft.ops.kernels import as_stored
 from weft.ops.node import Value
 
 __all__ = ["DROPPED", "KEPT", "WHOLE", "Fused", "Space", "View", "assemble", "laid"]
@@ -172,7 +173,7 @@ class _Assembly:
             return self.parameter(source, dtype)
         assert source is not None
         made = self.made.get(id(source.buffer))
-        return e.load(self.operand(source, view), dtype) if made is None else made
+        return e.load(self.operand(source, view), dtype) if made is None else as_stored(made)
 
     def operand(self, place: Place, view: View) -> int:
         seen = self.space.spread(place) if view == DROPPED else place

@@ -1,7 +1,7 @@
 """Loops and branches as operators: what they run are graphs, attributes of the operator.
 
-They are made by wf.foreach, wf.while_loop and wf.cond (weft.imperative.control), and by each other's gradients. A kernel
-(native/program/control.h) runs the graphs' programs in place: one step of the program around it.
+They are made by wf.foreach, wf.while_loop and wf.cond (weft.imperative.control), and by each other's gradients. A
+kernel (native/program/control.h) runs the graphs' programs in place: one step of the program around it.
 
 Gradients are loops and branches again. A loop keeps what each run of its body began with, in hidden outputs, and the
 gradient goes through these the other way round; inside of a run, what the gradient needs is computed again.
@@ -77,7 +77,7 @@ class ForeachLoop(Control):
     array of no dimensions; the rest of what is stacked is zero.
     """
 
-    body: object
+    body: Subgraph
     sequences: int
     states: int
     reverse: bool = False
@@ -90,7 +90,7 @@ class ForeachLoop(Control):
     @property
     def items(self) -> int:
         """How many outputs are stacked."""
-        return len(self.body.graph.outputs) - self.states  # type: ignore[attr-defined]
+        return len(self.body.graph.outputs) - self.states
 
     def parts(self, x: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """Sequences, states, rest."""
@@ -105,9 +105,9 @@ class ForeachLoop(Control):
                 raise self.fail(ShapeError, "sequences need a first axis", x=t)
             if t.shape[0] != sequences[0].shape[0]:
                 raise self.fail(ShapeError, "lengths of sequences differ", x=sequences[0], other=t)
-        self.check_inputs(self.body.graph, [*(t.like(t.shape[1:]) for t in sequences), *states, *rest])  # type: ignore[attr-defined]
+        self.check_inputs(self.body.graph, [*(t.like(t.shape[1:]) for t in sequences), *states, *rest])
         length = sequences[0].shape[0]
-        made = self.body.types  # type: ignore[attr-defined]
+        made = self.body.types
         stacked = [t.like((length, *t.shape)) for t in [*made[self.states :], *states]]
         return (*made[: self.states], *stacked)
 
@@ -122,7 +122,7 @@ class ForeachLoop(Control):
                 *(s for _, _, s in rest),
             ]
             return _core.kernel_foreach(
-                program("foreach body", self.body, strides),  # type: ignore[arg-type]
+                program("foreach body", self.body, strides),
                 sequences=self.sequences,
                 rest=len(rest),
                 items=self.items,
@@ -138,7 +138,7 @@ class ForeachLoop(Control):
         items = y[self.states : self.states + self.items]
         shown = self.states + self.items
         found = backward_loop(
-            self.body.graph,  # type: ignore[attr-defined]
+            self.body.graph,
             [*sequences, *y[shown:]],
             states,
             rest,
@@ -159,7 +159,7 @@ class ForeachLoop(Control):
         for p in reversed(range(count)) if self.reverse else range(count):
             for stack, state in zip(stacks[self.items :], states, strict=True):
                 stack[p] = state
-            made = interpret(self.body.graph, [*(s[p] for s in sequences), *states, *rest])  # type: ignore[attr-defined]
+            made = interpret(self.body.graph, [*(s[p] for s in sequences), *states, *rest])
             states = made[: self.states]
             for stack, item in zip(stacks, made[self.states :], strict=False):
                 stack[p] = item
@@ -179,8 +179,8 @@ def backward_loop(
 ) -> list[Value | None]:
     """The gradients of a loop's sequences, states and rest: a loop in the other direction.
 
-    body: of the loop. stacked: its sequences, then the stacks of what each run began with; slopes: gradients of the last
-    states, of stacked items, and of those stacks, None for zero.
+    body: of the loop. stacked: its sequences, then the stacks of what each run began with; slopes: gradients of the
+    last states, of stacked items, and of those stacks, None for zero.
     """
     sequences = len(stacked) - len(states)
     wanted = [is_float(v) for v in body.inputs]
@@ -202,10 +202,10 @@ def backward_loop(
         return zeros(of) if found is None else found
 
     new_states = [gradient(sequences + k, befores[k]) for k in floats]
-    new_states = [v + added[k] if k in added else v for k, v in zip(floats, new_states, strict=True)]
+    new_states = [F.add(v, added[k]) if k in added else v for k, v in zip(floats, new_states, strict=True)]
     for k, total in zip(sums, running, strict=True):
         found = made[len(stacked) + k]
-        new_states.append(total if found is None else total + found)
+        new_states.append(total if found is None else F.add(total, found))
     wanted_slices = [k for k, v in enumerate(slices) if is_float(v)]
     items = [gradient(k, slices[k]) for k in wanted_slices]
     graph = Graph(
@@ -257,8 +257,8 @@ class WhileLoop(Control):
     state what every run began with, stacked.
     """
 
-    condition: object
-    body: object
+    condition: Subgraph
+    body: Subgraph
     states: int
     limit: int | None = None
 
@@ -267,7 +267,7 @@ class WhileLoop(Control):
         return 0 if self.limit is None else 1 + self.states
 
     def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
-        for graph in (self.condition.graph, self.body.graph):  # type: ignore[attr-defined]
+        for graph in (self.condition.graph, self.body.graph):
             self.check_inputs(graph, x)
         states = x[: self.states]
         made = tuple(t.like() for t in states)
@@ -281,8 +281,8 @@ class WhileLoop(Control):
             strides = [*(row_major(shape) for _, shape, _ in states), *(s for _, _, s in rest)]
             kept = list(outputs[self.states :]) or [None] * (1 + self.states)
             return _core.kernel_while(
-                program("while condition", self.condition, strides),  # type: ignore[arg-type]
-                program("while body", self.body, strides),  # type: ignore[arg-type]
+                program("while condition", self.condition, strides),
+                program("while body", self.body, strides),
                 rest=len(rest),
                 limit=-1 if self.limit is None else self.limit,
                 counted=kept[0] is not None,
@@ -300,7 +300,7 @@ class WhileLoop(Control):
         first = self.states + 1
         return (
             backward_loop(
-                self.body.graph,  # type: ignore[attr-defined]
+                self.body.graph,
                 y[first:],
                 states,
                 rest,
@@ -317,10 +317,10 @@ class WhileLoop(Control):
         types = self.infer(*map(type_of, x))
         stacks = [np.zeros(t.shape, t.dtype.numpy) for t in types[self.states + 1 :]]
         count = 0
-        while count != self.limit and interpret(self.condition.graph, [*states, *rest])[0]:  # type: ignore[attr-defined]
+        while count != self.limit and interpret(self.condition.graph, [*states, *rest])[0]:
             for stack, state in zip(stacks, states, strict=False):
                 stack[count] = state
-            states = interpret(self.body.graph, [*states, *rest])  # type: ignore[attr-defined]
+            states = interpret(self.body.graph, [*states, *rest])
             count += 1
         return tuple(states) if self.limit is None else (*states, np.asarray(count), *stacks)
 
@@ -329,22 +329,22 @@ class WhileLoop(Control):
 class CondBranch(Control):
     """then(x) where the predicate, one boolean, is True, otherwise(x) where it is not; both take all of x."""
 
-    then: object
-    otherwise: object
+    then: Subgraph
+    otherwise: Subgraph
 
     def infer(self, predicate: TensorType, *x: TensorType) -> tuple[TensorType, ...]:
         if predicate.dtype is not bool_ or predicate.shape != ():
             raise self.fail(DTypeError, "the predicate must be one boolean", predicate=predicate)
-        for graph in (self.then.graph, self.otherwise.graph):  # type: ignore[attr-defined]
+        for graph in (self.then.graph, self.otherwise.graph):
             self.check_inputs(graph, x)
-        return tuple(self.then.types)  # type: ignore[attr-defined]
+        return tuple(self.then.types)
 
     def kernels(self, predicate: TensorType | None, *x: TensorType | None) -> Iterator[Native]:  # type: ignore[override]
         def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
             strides = [s for _, _, s in inputs[1:]]
             return _core.kernel_cond(
-                program("then", self.then, strides),  # type: ignore[arg-type]
-                program("otherwise", self.otherwise, strides),  # type: ignore[arg-type]
+                program("then", self.then, strides),
+                program("otherwise", self.otherwise, strides),
                 inputs=len(strides),
             )
 
@@ -354,7 +354,7 @@ class CondBranch(Control):
         wanted = [is_float(v) for v in x]
         given = [slope is not None for slope in dy]
 
-        def gradient(subgraph: Any) -> Subgraph:
+        def gradient(subgraph: Subgraph) -> Subgraph:
             joint = joint_graph(subgraph.graph, wanted, given)
             floats = [v for v, want in zip(subgraph.graph.inputs, wanted, strict=True) if want]
             found = [zeros(v) if d is None else d for v, d in zip(floats, joint.outputs, strict=True)]
@@ -366,7 +366,7 @@ class CondBranch(Control):
 
     def reference(self, predicate: Any, *x: Any) -> Any:
         chosen = self.then if predicate else self.otherwise
-        return tuple(interpret(chosen.graph, x))  # type: ignore[attr-defined]
+        return tuple(interpret(chosen.graph, x))
 
 
 def type_of(array: Any) -> TensorType:

@@ -8,7 +8,7 @@ from weft.base.typing import Any
 from weft.executor.arena import Arena
 from weft.executor.assembly import Fused
 from weft.executor.lowering import Lowering
-from weft.executor.places import Buffer, Place, is_row_major
+from weft.executor.places import Buffer, Place
 from weft.executor.steps import NativeStep
 
 __all__ = ["describe"]
@@ -76,6 +76,8 @@ class _Description:
             "randoms": lowering.slots.randoms,
             "strides": [p.strides for p in arrays] if lowering.exact else [],
             "exact": lowering.exact,
+            "check": self.arena is not None and self.arena.is_checked,
+            "inputs": [(p.type.dtype, p.shape, p.strides) for p in arrays] if lowering.exact else [],
             "registers": len(lowering.registers),
             "constants": lowering.registers.constants,
             "loads": lowering.registers.loads,
@@ -114,18 +116,12 @@ class _Description:
         if found is None:
             whole = buffer.whole()
             if buffer.output:
-                laid = buffer.like < 0 and not self.is_plain(buffer)
+                laid = self.lowering.exact or not (buffer.flexible or buffer.like >= 0)
                 found = self.add("output", whole, -1, -1, buffer.like, laid)
             else:
                 found = self.add("temporary", whole, -1, self.register(self.offset(buffer)), -1, True)
             self.number_of[id(buffer)] = found
         return found
-
-    def is_plain(self, buffer: Buffer) -> bool:
-        """Whether the buffer is row-major, as everything is of which nothing is said."""
-        return (not self.lowering.exact and buffer.flexible) or (
-            self.lowering.exact and is_row_major(buffer.type.shape, buffer.strides)
-        )
 
     def offset(self, buffer: Buffer) -> Any:
         if self.arena is not None:

@@ -17,7 +17,7 @@ from weft.executor.steps import LoopStep, NativeStep, Step, written_by
 __all__ = ["fuse"]
 
 OPERANDS = 16  # of a loop of several steps; the native core takes 22
-WEIGHT = 400  # of all expressions of a loop, in basic operations: compiling takes 0.1 ms for each
+WEIGHT = 150  # of all expressions of a loop, in basic operations: longer ones are not quicker, and take long to compile
 WINDOW = 12  # steps of the program that a group with results in memory waits for another loop
 ROW_BYTES = 128 << 10  # of what is stored and reduced again, so that it is still in the cache
 RECOMPUTED = 1 << 14  # operations that may be done again to save a kernel
@@ -25,6 +25,12 @@ RECOMPUTED = 1 << 14  # operations that may be done again to save a kernel
 
 def fuse(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Fused | NativeStep]:
     """The steps with loops merged, in an order in which they can run; outputs: what is read after all of them."""
+    if len(steps) == 1 and isinstance(
+        steps[0], LoopStep
+    ):  # most calls of one operator: there is nothing to merge
+        step = steps[0]
+        space, kept = Space(step.shape, step.loop.axes), {id(buffer) for buffer in outputs}
+        return [assemble(name, space, [(step, WHOLE)], kept)]
     return _Fusion(name, steps, outputs).run()
 
 

@@ -85,19 +85,20 @@ class LoopStep(Step):
         return tuple(found)
 
     @cached_property
-    def values(self) -> list[Scalar]:
-        return [part.value for stage in self.loop.stages for part in parts(stage)]
+    def nodes(self) -> list[Scalar]:
+        """Of all expressions, each once."""
+        return list(e.walk(*(part.value for stage in self.loop.stages for part in parts(stage))))
 
-    @cached_property
+    @property
     def is_pointwise(self) -> bool:
         """Every element by itself, from the elements at its position."""
         stages = self.loop.stages
         return not self.loop.axes and len(stages) == 1 and isinstance(stages[0], Each)
 
-    @cached_property
+    @property
     def asks_positions(self) -> bool:
         """Whether code asks where in the loops it is: the loops must be the step's own then."""
-        return any(node.op == "index" for node in e.walk(*self.values))
+        return any(node.op == "index" for node in self.nodes)
 
     @cached_property
     def is_closed(self) -> bool:
@@ -108,7 +109,7 @@ class LoopStep(Step):
         inputs, stages = self.loop.inputs, self.loop.stages
         if any(isinstance(stage, Scan) for stage in stages) or self.asks_positions:
             return True
-        if any(node.op in ("load", "load_at") and node.value >= inputs for node in e.walk(*self.values)):
+        if any(node.op in ("load", "load_at") and node.value >= inputs for node in self.nodes):
             return True
         for stage in stages:
             if type(stage).__name__ != "Once":
@@ -123,29 +124,20 @@ class LoopStep(Step):
         first = len(self.shape) - x.ndim
         return all(axis < first or is_one(x.shape[axis - first]) for axis in self.loop.axes)
 
-    @cached_property
+    @property
     def writes_part(self) -> bool:
         """Whether an output is a part of an array, which others write parts of, too."""
         return any(y.buffer.in_parts for y in self.outputs)
-
-    @cached_property
-    def is_fold(self) -> bool:
-        """Whether it goes over its rows once, and stores numbers of rows."""
-        kinds = [type(stage).__name__ for stage in self.loop.stages]
-        return kinds == ["Fold", "Once"]
 
     @cached_property
     def weight(self) -> int:
         """How long its expressions are, about, in basic operations."""
         leaves = ("load", "constant", "parameter", "result", "index")
         found = 0
-        for node in e.walk(*self.values):
+        for node in self.nodes:
             if node.op not in leaves:
                 found += CALL_WEIGHT if node.op in e.FUNCTIONS else 1
         return max(found, 1)
-
-    def buffers(self) -> set[int]:
-        return {id(x.buffer) for x in self.reads}
 
 
 def without_rows(loop: Loop) -> Loop:

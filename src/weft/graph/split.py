@@ -27,23 +27,24 @@ __all__ = ["split"]
 
 
 def split(
-    first: Sequence[Value], second: Sequence[Value | None]
+    first: Sequence[Value], second: Sequence[Value | None], overwritten: Sequence[Value] = ()
 ) -> tuple[dict[Value, Value], list[Value | None]]:
     """What computes `second` once `first` was computed.
 
+    overwritten: inputs whose memory has another content by then; if the second part reads them, they are kept, too.
     Returns the values to keep, as the inputs that stand for them -> the values of the first part; and second, computed
     from those inputs and from the inputs of both.
     """
     known = {id(node) for node in Graph((), first).nodes if node.op is not None}
-    parts = _Second(known)
+    parts = _Second(known, {id(value) for value in overwritten})
     return parts.kept, [None if value is None else parts.value(value) for value in second]
 
 
 class _Second:
     """The nodes of the second part, made again on what was kept."""
 
-    def __init__(self, known: set[int]) -> None:
-        self.known = known
+    def __init__(self, known: set[int], overwritten: set[int]) -> None:
+        self.known, self.overwritten = known, overwritten
         self.kept: dict[Value, Value] = {}  # stand-in -> value
         self.made: dict[int, Value] = {}
 
@@ -56,9 +57,9 @@ class _Second:
                 stack.pop()
                 continue
             node = value.node
-            if node.op is None:
+            if node.op is None and id(value) not in self.overwritten:
                 self.made[id(value)] = value
-            elif id(node) in self.known and not _is_view(node):
+            elif node.op is None or (id(node) in self.known and not _is_view(node)):
                 stand_in = input_value(value.type, f"kept{len(self.kept)}")
                 self.kept[stand_in] = value
                 self.made[id(value)] = stand_in

@@ -22,11 +22,13 @@ from weft import _core
 from weft.base.dtype import bool_
 from weft.graph.graph import Graph
 from weft.ops.node import Value, constant, input_value
+from weft.ops.op import attribute_type
 from weft.ops.types import TensorType
 
 __all__ = ["Capture", "Subgraph"]
 
 
+@attribute_type
 class Subgraph:
     """A graph that an operator runs: a frozen value, equal to others of the same text."""
 

@@ -23,6 +23,7 @@ from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import GraphError
 from weft.graph.graph import Graph
+from weft.graph.subgraph import Subgraph
 from weft.ops import registry
 from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.op import Op
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 FORMAT, VERSION = "weft.graph", 1
+CONTENT = ("inputs", "outputs", "writes", "nodes")
 MOST = 1 << 62  # elements of an array
 
 
@@ -73,6 +75,8 @@ def encode(value: Any) -> Any:
         return {"device": str(value)}
     if isinstance(value, Op):
         return encode_op(value)
+    if isinstance(value, Subgraph):
+        return {"graph": _content(value.graph)}
     raise GraphError(f"to_json: an attribute cannot be written: {value!r}")
 
 
@@ -92,6 +96,11 @@ def _encode_type(t: TensorType) -> dict[str, Any]:
 
 def to_json(graph: Graph) -> str:
     """The text form of a graph of exact sizes. Raises GraphError for attributes that have none."""
+    return written(FORMAT, VERSION, _content(graph))
+
+
+def _content(graph: Graph) -> dict[str, Any]:
+    """What stands in a document of a graph."""
     others = [node for node in graph.nodes if all(node is not v.node for v in graph.inputs)]
     nodes = [*(v.node for v in graph.inputs), *others]
     number = {id(node): k for k, node in enumerate(nodes)}
@@ -112,16 +121,12 @@ def to_json(graph: Graph) -> str:
             "types": [_encode_type(v.type) for v in node.outputs[: len(node.outputs) - node.op.hidden]],
         }
 
-    return written(
-        FORMAT,
-        VERSION,
-        {
-            "inputs": len(graph.inputs),
-            "outputs": [place(v) for v in graph.outputs],
-            "writes": [[k, i] for k, i in graph.writes.items()],
-            "nodes": [encoded(node) for node in nodes],
-        },
-    )
+    return {
+        "inputs": len(graph.inputs),
+        "outputs": [place(v) for v in graph.outputs],
+        "writes": [[k, i] for k, i in graph.writes.items()],
+        "nodes": [encoded(node) for node in nodes],
+    }
 
 
 # Reading.
@@ -215,6 +220,8 @@ def decode(source: Source) -> Any:
         return value
     if "op" in source:
         return decode_op(source)
+    if "graph" in source and len(value) == 1:
+        return Subgraph(_read(source["graph"]))
     kinds: dict[str, Callable[[Any], Any]] = {"float": float, "dtype": as_dtype, "device": as_device}
     for kind, make in kinds.items():
         if kind in source and len(value) == 1:
@@ -222,7 +229,7 @@ def decode(source: Source) -> Any:
                 return make(source[kind].text())
             except (TypeError, ValueError) as error:
                 raise source.fail(str(error)) from None
-    raise source.fail(f"expected one of {', '.join(kinds)}, op")
+    raise source.fail(f"expected one of {', '.join(kinds)}, op, graph")
 
 
 def decode_op(source: Source, find: Callable[[str], type[Op]] = registry.get) -> Op:
@@ -260,6 +267,8 @@ def _decode_type(source: Source) -> TensorType:
 def from_json(text: str | bytes) -> Graph:
     """The graph of a text that to_json made. Raises GraphError for anything else."""
     source = document(text, FORMAT, VERSION)
+    source.only("format", "version", *CONTENT)
+    del source.value["format"], source.value["version"]
     try:
         return _read(source)
     except RecursionError:
@@ -267,7 +276,7 @@ def from_json(text: str | bytes) -> Graph:
 
 
 def _read(source: Source) -> Graph:
-    source.only("format", "version", "inputs", "outputs", "writes", "nodes")
+    source.only(*CONTENT)
     nodes: list[Node] = []
 
     def value(part: Source) -> Value | None:

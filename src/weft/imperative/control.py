@@ -1,7 +1,8 @@
 """Control flow that depends on data, with gradients: cond, while_loop, foreach.
 
-On arrays they are Python's own `if`, `while` and `for`. Where a graph is being made (a trace, lazy evaluation, a function
-called with Values) they become one operator each, whose functions are written down once (weft.executor.control).
+On arrays they are Python's own `if`, `while` and `for`. Where a graph is being made (a trace, lazy evaluation, a
+function called with Values) they become one operator each, whose functions are written down once
+(weft.executor.control).
 
 >>> import weft as wf
 >>> total, last = wf.foreach(lambda x, sum: (sum + x, sum + x), wf.tensor([1., 2., 3.]), wf.tensor(0.))
@@ -19,7 +20,7 @@ from weft.base.dtype import bool_
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
-from weft.graph.subgraph import Capture, Subgraph
+from weft.graph.subgraph import Capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
 from weft.imperative.creation import asarray, empty
 from weft.ops import functions as F
@@ -34,11 +35,11 @@ Array = _core.Tensor | Value
 def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
     """then(*operands) if pred is True, else otherwise(*operands).
 
-    pred: one boolean, a tensor or Python's. Both functions take the same operands, arrays or structures of them, may use
-    arrays of their surroundings, and give arrays, or structures of them; in a graph both are written down, and have to give
-    the same structure of the same types. The gradient is that of the branch taken.
-    Raises ShapeError or DTypeError if pred is not one boolean; TypeError, ShapeError or DTypeError if branches of a graph
-    differ; NotImplementedError for branches of a graph that draw random numbers or write what they are given.
+    pred: one boolean, a tensor or Python's. Both functions take the same operands, arrays or structures of them, may
+    use arrays of their surroundings, and give arrays, or structures of them; in a graph both are written down, and
+    have to give the same structure of the same types. The gradient is that of the branch taken.
+    Raises ShapeError or DTypeError if pred is not one boolean; TypeError, ShapeError or DTypeError if branches of a
+    graph differ; NotImplementedError for branches of a graph that draw random numbers or write what they are given.
 
     >>> import weft as wf
     >>> halve = lambda x: wf.cond(x.sum() > 10, lambda x: x / 2, lambda x: x, x)
@@ -57,7 +58,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
     others, other_shape = _written(capture, lambda: otherwise(*structure.build(values)))
     _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, others)
     op = CondBranch(then=capture.subgraph(values, outputs), otherwise=capture.subgraph(values, others))
-    return shape.build(_run(op, [pred, *leaves, *capture.found]))
+    return shape.build(op(pred, *leaves, *capture.found))
 
 
 def while_loop(
@@ -68,11 +69,11 @@ def while_loop(
 ) -> Any:
     """state = body(*state) as long as condition(*state) is True: the last state.
 
-    state: arrays or structures of them, at least one; body gives as many, of the same structure and types; one alone not
-    in a tuple. condition gives one boolean. max_iterations: the loop ends after so many, whatever the condition; in a graph
-    it is also what a gradient needs, because it bounds the states that are kept.
-    Raises TypeError, ShapeError or DTypeError if the state changes its structure or types, or condition does not give one
-    boolean; ValueError for a gradient in a graph without max_iterations; NotImplementedError as cond.
+    state: arrays or structures of them, at least one; body gives as many, of the same structure and types; one alone
+    not in a tuple. condition gives one boolean. max_iterations: the loop ends after so many, whatever the condition;
+    in a graph it is also what a gradient needs, because it bounds the states that are kept.
+    Raises TypeError, ShapeError or DTypeError if the state changes its structure or types, or condition does not give
+    one boolean; ValueError for a gradient in a graph without max_iterations; NotImplementedError as cond.
 
     >>> import weft as wf
     >>> wf.while_loop(lambda x: x < 100, lambda x: x * 2, wf.tensor(3.)).item()
@@ -102,11 +103,11 @@ def while_loop(
 def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
     """For every slice of data along the first axis: output, state = body(slice, state); (stacked outputs, last state).
 
-    data, state, output: arrays or structures of them (data not an empty one, state may be ``()``); all of data have the
-    same length, and state keeps its structure and types. Without any slice, the outputs have the length 0 and state is
-    what it was. In a graph body is written down once, whatever the length.
-    Raises ShapeError for data without a first axis or of different lengths; TypeError, ShapeError or DTypeError if the state
-    changes its structure or types, or in later outputs; NotImplementedError as cond.
+    data, state, output: arrays or structures of them (data not an empty one, state may be ``()``); all of data have
+    the same length, and state keeps its structure and types. Without any slice, the outputs have the length 0 and
+    state is what it was. In a graph body is written down once, whatever the length.
+    Raises ShapeError for data without a first axis or of different lengths; TypeError, ShapeError or DTypeError if
+    the state changes its structure or types, or in later outputs; NotImplementedError as cond.
 
     >>> import weft as wf
     >>> x = wf.tensor([[1., 2.], [3., 4.]])
@@ -132,20 +133,17 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
         made = [empty((0, *v.shape), v.dtype, v.type.device) for v in outputs]
         return output_structure.build(made), structure.build(states)
     given: list[list[Any]] = []  # what each run of the body gives
-    output_structure = None
+    first: Structure | None = None
     for slices in zip(*(F.unstack(x, axis=0) for x in sequences), strict=True):
         output, new = step(slices, states)
         states = _next_state("foreach", states, structure, new)
         items, found = _arrays("foreach", output)
-        if output_structure is None:
-            output_structure = found
-        _check_same(
-            "foreach", "an output was", output_structure, (given or [items])[0], "and is", found, items
-        )
+        first = first or found
+        _check_same("foreach", "an output was", first, (given or [items])[0], "and is", found, items)
         given.append(items)
-    assert output_structure is not None
+    assert first is not None
     stacked = [F.stack(stack, axis=0) for stack in zip(*given, strict=True)]
-    return output_structure.build(stacked), structure.build(states)
+    return first.build(stacked), structure.build(states)
 
 
 def _foreach_in_graph(
@@ -156,7 +154,7 @@ def _foreach_in_graph(
     op = ForeachLoop(
         body=capture.subgraph(inputs, [*new, *outputs]), sequences=len(sequences), states=len(states)
     )
-    made = _run(op, [*sequences, *states, *capture.found])
+    made = op(*sequences, *states, *capture.found)
     return output_structure.build(made[len(states) :]), structure.build(made[: len(states)])
 
 
@@ -205,17 +203,16 @@ def _while_in_graph(
         states=len(leaves),
         limit=limit,
     )
-    return _run(op, [*leaves, *capture.found])
+    return list(op(*leaves, *capture.found))
 
 
 def _in_graph(leaves: Sequence[Any]) -> bool:
     """Whether this is written down rather than done: by a trace, as part of another function, or on Values."""
-    return _core.get_scribe() is not None or _core.capture() is not None or any(isinstance(x, Value) for x in leaves)
-
-
-def _run(op: Any, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of an operator; where nothing is found, its name is the function's own."""
-    return list(op(*inputs))
+    return (
+        _core.get_scribe() is not None
+        or _core.capture() is not None
+        or any(isinstance(x, Value) for x in leaves)
+    )
 
 
 def _arrays(name: str, given: Any) -> tuple[list[Any], Structure]:
@@ -303,6 +300,3 @@ def _check_same(
             raise DTypeError(f"{name}: {this} {mine}, {that} {theirs}")
         if mine.shape != theirs.shape:
             raise ShapeError(f"{name}: {this} {mine}, {that} {theirs}")
-
-
-__all__ += ["Subgraph"]

@@ -179,7 +179,9 @@ class LazyTrace(LazyScribe):
         return Scribe.number(self, value, origin)
 
     def kept(self, shown: set[int]) -> bool:
-        return any(not s.base.held.alone for s in self.storages if s.base.serial not in shown and self._born(s.base))
+        return any(
+            not s.base.held.alone for s in self.storages if s.base.serial not in shown and self._born(s.base)
+        )
 
     def read(self, geometry: Any) -> None:
         x = Geometry(*geometry)

@@ -20,7 +20,7 @@ from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
 from weft.ops.node import Value, constant, input_value, make_node
-from weft.ops.random import Filling, RandomNormal, RandomUniform
+from weft.ops.random import RandomIntegers, RandomNormal, RandomUniform
 
 __all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "users_line"]
 
@@ -215,14 +215,21 @@ class Scribe:
                 self.store(Geometry(*geometry), value)
 
     def _draw(self, x: Geometry, kind: str, a: Any, b: Any) -> None:
-        fillings: dict[str, type[Filling]] = {"uniform": RandomUniform, "normal": RandomNormal}
+        fillings: dict[str, type[Any]] = {
+            "uniform": RandomUniform,
+            "normal": RandomNormal,
+            "integers": RandomIntegers,
+        }
         op = fillings.get(kind)
         if op is None:
             self.fail(f"random {kind} are not operators so far")
             return
         names = [attribute.name for attribute in op.attributes if attribute.runtime]
         runtime = dict(zip(names, (self.number(*a), self.number(*b)), strict=True))
-        made = make_node(op(shape=x.shape, dtype=x.dtype), (), runtime)
+        # The operator is the same whatever the numbers are.
+        made = make_node(
+            op(shape=x.shape, dtype=x.dtype, **dict(zip(names, (0, 1), strict=True))), (), runtime
+        )
         made.where = users_line()
         self.random.append(made.outputs[0])
         self.store(x, made.outputs[0])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
 import threading
 import types
 import warnings
@@ -26,6 +27,7 @@ from typing import Any
 from weft import _core
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
+from weft.imperative.export import Described, export
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import LazyTrace
@@ -33,6 +35,7 @@ from weft.imperative.scribe import CannotWrite, Scribe, users_line
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, write_up
+from weft.imperative.transformation import trace_keys
 
 __all__ = ["Trace", "TraceWarning", "trace"]
 
@@ -51,7 +54,7 @@ class Trace:
         functools.update_wrapper(self, function)
         self.name: str = getattr(function, "__name__", type(function).__name__)
         self.function, self.strict, self.lazy, self.max_entries = function, strict, lazy, max_entries
-        self._replays = _core.Replays()
+        self._under: dict[Any, Any] = {}  # Replays by the transformations that calls pass through
         self._programs: list[Traced] = []
         self._made = self._attempts = 0
         self._lock = threading.RLock()
@@ -65,6 +68,13 @@ class Trace:
         """For each program, the bytes of its memory plan by kind."""
         return [entry.memory_report() for entry in self.programs]
 
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the programs made so far, and the arrays they found elsewhere, to a file for weft.load_program.
+
+        Raises GraphError if there is none, or for one that depends on Python objects other than texts and numbers.
+        """
+        export(path, self.name, self._programs)
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
@@ -72,7 +82,7 @@ class Trace:
         return f"trace({self.function!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        done, result = self._replays.run(args, kwargs)
+        done, result = self._replays().run(args, kwargs)
         if done:
             return result
         # As Python: it cannot be written down, or is part of something greater.
@@ -80,6 +90,18 @@ class Trace:
             return self.function(*args, **kwargs)
         with self._lock:
             return self._record(args, kwargs)
+
+    def _replays(self) -> Any:
+        """Those of programs that were recorded under the transformations that are active now."""
+        layers = trace_keys() if _core.layers() is not None else ()
+        found = self._under.get(layers)
+        if found is None:
+            found = self._under[layers] = _core.Replays()
+            if (
+                len(self._under) > self.max_entries + 1
+            ):  # each under another one: nothing would ever be found again
+                del self._under[next(key for key in self._under if key)]
+        return found
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function, and write it down."""
@@ -103,6 +125,8 @@ class Trace:
                         program = write_up(self.name, scribe, leaves, floats, result, before, outside)
                 except CannotWrite as problem:
                     self._give_up(problem)
+            if program is not None:
+                program.example = ([Described(x) if isinstance(x, Tensor) else x for x in leaves], structure)
             again = False
             if program is not None and self._made_state(scribe, program, result):
                 program, again = None, self._attempts < ATTEMPTS
@@ -131,13 +155,15 @@ class Trace:
         return True
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
-        self._replays.add(args, kwargs, program, program.spec if program else {})
+        self._replays().add(args, kwargs, program, program.spec if program else {})
         if program is None:
             return
         self._programs.append(program)
         self._made += 1
         if len(self._programs) > self.max_entries:
-            self._replays.drop(self._programs.pop(0))
+            oldest = self._programs.pop(0)
+            for replays in self._under.values():
+                replays.drop(oldest)
             if self._made == self.max_entries + 1:
                 warnings.warn(
                     f"{self.name}: traced {self._made} times, because arguments keep changing in what "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft import _core
-from weft.base.structure import flatten
+from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph, reads_of
 from weft.imperative.gradient import gradients, keep_gradient
@@ -34,6 +34,10 @@ class Traced:
     def __init__(self, graph: Graph, plan: Any, spec: dict[str, Any], kept: list[Any]) -> None:
         self.graph, self.plan, self.spec = graph, plan, spec
         self._kept = kept  # objects that the key knows by their identity
+        self.visible = 0  # outputs that are results
+        self.structure = Structure(None)  # of the result
+        self.strides: list[tuple[int, ...]] = []  # of the arrays
+        self.example: tuple[list[Any], Structure] = ([], self.structure)  # leaves of the first call, by kind
         self.shown: set[int] = set()  # memory that the first call gave to the caller, by serial
 
     def memory_report(self) -> Any:
@@ -89,6 +93,8 @@ def write_up(
     }
     made = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
     made.shown = outputs.shown
+    made.visible, made.structure = len(outputs.values), structure
+    made.strides = [_strides(s) for s in sources]
     return made
 
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from weft import _core
 
-__all__ = ["ORDER", "Transformation"]
+__all__ = ["ORDER", "Transformation", "trace_keys"]
 
 # From above. A layer calls those below it, never those above, and never skips one.
 ORDER: dict[str, str] = {
@@ -76,6 +76,10 @@ class Transformation(contextlib.ContextDecorator):
         """
         return op(*args)
 
+    def trace_key(self) -> Any:
+        """What a program that was recorded under this depends on: itself; override where others mean the same."""
+        return self
+
     def __enter__(self) -> Transformation:
         before = _core.layers()
         _entered.stack.append((self, before))
@@ -98,6 +102,15 @@ class _Entered(threading.local):
 
 
 _entered = _Entered()
+
+
+def trace_keys() -> tuple[Any, ...]:
+    """Of this thread's layers: programs recorded under others are other programs."""
+    found, layers = [], _core.layers()
+    while layers is not None:
+        emit, layers = layers
+        found.append(emit.__self__.trace_key())
+    return tuple(found)
 
 
 def _with(layer: Transformation, layers: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Reduction, Scan, Store
 from weft.expr.kernel import parts as parts_of
-from weft.ops.kernels import Loop, Native
+from weft.ops.kernels import Loop, Native, as_stored
 from weft.ops.node import Value, input_value, make_node
 from weft.ops.op import Op, op
-from weft.ops.pointwise import Pointwise, load_as
+from weft.ops.pointwise import Pointwise
 from weft.ops.types import TensorType
 
 Step = tuple[
@@ -156,26 +156,30 @@ class Epilogue(Op):
     def _stored(
         self, store: Store, own: Sequence[Any], extras: Sequence[Any], operands: Iterator[int]
     ) -> Store:
-        """The store with the steps done to its value."""
-        type = self.infer(*own, *extras)
-        first: TensorType = type if isinstance(type, TensorType) else type[0]
-        known = dict(enumerate(extras, len(own)))
+        """The store with the steps done to its value. On the way, an operand is (scalar, type), None if missing."""
+        of: Any = self.of
+        made = of.infer(*own)
+        first = made if isinstance(made, TensorType) else made[0]
+        given = [
+            None if t is None else (e.load(k, t.dtype.name), t) for k, t in zip(operands, extras, strict=True)
+        ]
 
-        def apply(step: Any, parts: list[Any]) -> e.Scalar:
-            types = [known[p] if isinstance(p, int) else first for p in parts]
+        def apply(step: Any, parts: list[Any]) -> tuple[e.Scalar, TensorType]:
+            types = [None if part is None else part[1] for part in parts]
             wanted = step.operand_dtypes(*types)
-            loaded = [
-                None
-                if isinstance(p, int) and known[p] is None
-                else load_as(p, known[p], d.name)
-                if isinstance(p, int)
-                else e.cast(p, d.name)
-                for p, d in zip(parts, wanted, strict=True)
+            scalars = [
+                None if part is None else _as(part[0], part[1], dtype.name)
+                for part, dtype in zip(parts, wanted, strict=True)
             ]
-            made: e.Scalar = step.scalar(*loaded)
-            return made
+            return as_stored(step.scalar(*scalars)), step.infer(*types)
 
-        return Store(store.operand, self._through(store.value, list(operands), apply), store.add)
+        changed, _ = self._through((as_stored(store.value), first), given, apply)
+        return Store(store.operand, changed, store.add)
+
+
+def _as(x: e.Scalar, type: TensorType, dtype: str) -> e.Scalar:
+    """An operand's element in the type of the computation; a Python number is not rounded on its way there."""
+    return e.load(x.value, dtype) if type.weak else e.cast(x, dtype)
 
 
 class _Change:

@@ -126,6 +126,17 @@ def reducible(x: Scalar) -> Scalar:
     return e.cast(x, wide.get(x.dtype, x.dtype))
 
 
+def as_stored(x: Scalar) -> Scalar:
+    """A scalar as memory would give it back: what is in no memory between two operators is rounded all the same.
+
+    Half types are computed in float32, and rounded where an expression says so.
+
+    >>> as_stored(e.load(0, "float16"))
+    cast[float16](cast[float32](x0))
+    """
+    return e.cast(e.cast(x, "float32"), x.dtype) if x.dtype in ("float16", "bfloat16") else x
+
+
 class Row:
     """Writes a row program: what is folded, stored at every position, stored once.
 
@@ -236,4 +247,4 @@ def highest(dtype: str) -> float | int:
     return 2 ** e.BITS[dtype] - 1 if dtype in e.UNSIGNED else 2 ** (e.BITS[dtype] - 1) - 1
 
 
-__all__ += ["Size", "highest", "lowest"]
+__all__ += ["Size", "as_stored", "highest", "lowest"]

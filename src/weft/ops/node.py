@@ -124,6 +124,16 @@ class Value:
         inputs, attributes = bind(op, args, kwargs)
         return apply(op, inputs, attributes)
 
+    # Values are compared by identity in passes and tables; as arrays are, only where a user's function is written down.
+
+    def __eq__(self, other: object) -> Any:
+        return self is other if _core.capture() is None else registry.function("equal")(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return self is not other if _core.capture() is None else registry.function("not_equal")(self, other)
+
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         return f"{self.node!r}[{self.index}]" if len(self.node.outputs) > 1 else repr(self.node)
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
     O = TypeVar("O", bound="type[Op]")  # noqa: E741
+    C = TypeVar("C", bound=type)
     Runtime = Annotated[T, "given when it runs"]
 else:
 
@@ -44,7 +45,7 @@ else:
         __class_getitem__ = classmethod(GenericAlias)
 
 
-__all__ = ["Attribute", "Input", "Op", "Runtime", "op"]
+__all__ = ["Attribute", "Input", "Op", "Runtime", "attribute_type", "op"]
 
 VARIADIC = 0x04  # inspect.CO_VARARGS, of a code object's flags
 
@@ -185,6 +186,12 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "object": lambda value: value,
 }
 _CONVERTERS |= {f"{name} | None": _or_none(convert) for name, convert in _CONVERTERS.items()}
+
+
+def attribute_type(cls: C) -> C:
+    """Class decorator: attributes may be of this type, under its name. Its values are frozen, hashed and compared."""
+    _CONVERTERS[cls.__name__] = _exactly(cls)
+    return cls
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from weft.base.typing import Any
 
-__all__ = ["Contradiction", "Partial", "broadcast", "merge", "shown", "sizes", "solve"]
+__all__ = ["Contradiction", "Partial", "broadcast", "merge", "shown", "sizes", "solve", "split_last"]
 
 Partial = tuple[int | None, ...] | None  # None: not even the rank is known; a None within: that size is not
 
@@ -55,6 +55,17 @@ def merge(a: Partial, b: Partial) -> Partial:
     return tuple(m if n is None else n for n, m in zip(a, b, strict=True))
 
 
+def split_last(shape: tuple[int | None, ...], count: int) -> tuple[Partial, tuple[int | None, ...]]:
+    """A shape without its last sizes, and those. Raises Contradiction if it has fewer.
+
+    >>> split_last((2, 3, None), 1)
+    ((2, 3), (None,))
+    """
+    if len(shape) < count:
+        raise Contradiction(f"{shown(shape)} has fewer than {count} dimensions")
+    return shape[: len(shape) - count], shape[len(shape) - count :]
+
+
 def sizes(prefix: str, count: int) -> str:
     """Names of several sizes in a rule.
 
@@ -70,14 +81,16 @@ Dimension = str | tuple[Product, ...]  # "*name", or equal products
 
 @functools.lru_cache(maxsize=512)
 def _parsed(rule: str) -> tuple[tuple[str, tuple[Dimension, ...]], ...]:
-    """The operands of a rule, inputs and outputs alike, with their dimensions."""
-    import re  # not before the first symbol
-
-    found = re.findall(r"(\w+)\[([^\]]*)\]", rule)
-    rest = re.sub(r"(\w+)\[([^\]]*)\]|->|,|\s", "", rule)
-    if rest or not found:
+    """The operands of a rule, inputs and outputs alike, with their dimensions. Raises ValueError."""
+    found = []
+    for part in rule.replace("->", ",").split("]")[:-1]:
+        name, bracket, dims = part.strip(", ").partition("[")
+        if not bracket or not name.isidentifier():
+            raise ValueError(f"no rule of shapes: {rule!r}")
+        found.append((name, tuple(_dimension(dim.strip()) for dim in dims.split(",") if dim)))
+    if not found or not rule.rstrip().endswith("]"):
         raise ValueError(f"no rule of shapes: {rule!r}")
-    return tuple((name, tuple(map(_dimension, re.findall(r"[^,\s]+", text)))) for name, text in found)
+    return tuple(found)
 
 
 def _dimension(text: str) -> Dimension:

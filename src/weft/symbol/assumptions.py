@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from weft.base.device import Device
 from weft.base.dtype import DType, bool_, float32, int64
-from weft.base.errors import ShapeError
-from weft.ops.shapes import Partial
+from weft.base.errors import GraphError, ShapeError
+from weft.ops.shapes import Partial, shown
 from weft.ops.sizes import NeedsSizes, Size, unknown_size
 from weft.ops.types import TensorType
 from weft.symbol.inference import UNFIT, Inference, infer
 from weft.symbol.node import Entry, SymbolNode, trained
 
-__all__ = ["inferred"]
+__all__ = ["inferred", "variable_types"]
 
 
 def inferred(
@@ -34,6 +34,21 @@ def inferred(
     ):
         pass
     return known
+
+
+def variable_types(known: Inference, what: str) -> dict[str, TensorType]:
+    """The types of all variables. Raises GraphError if some are not known."""
+    found: dict[str, TensorType] = {}
+    for node in known.nodes:
+        if node.op is None:
+            t = known.type_of((node, 0))
+            if t is None:
+                raise GraphError(
+                    f"{what}: the shape of {node.name} is not known, only {shown(known.shape_of((node, 0)))}:"
+                    " give it, or more of the others"
+                )
+            found[node.name] = t
+    return found
 
 
 def learn(known: Inference) -> bool:

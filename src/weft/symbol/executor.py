@@ -19,21 +19,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _core
-from weft.base.device import Device, as_device
-from weft.base.dtype import DType
-from weft.base.errors import DeviceError, DTypeError, GraphError, ShapeError
+from weft.base.device import Device
+from weft.base.errors import GraphError, ShapeError
 from weft.imperative.creation import asarray, ones, zeros
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.ops.shapes import Partial, shown
+from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
-from weft.symbol.assumptions import inferred
+from weft.symbol.assumptions import inferred, variable_types
 from weft.symbol.inference import Inference
-from weft.symbol.plans import Plans, Signature
+from weft.symbol.plans import Forward, Plans, Signature
 
-__all__ = ["Executor", "bind_arrays", "bind_shapes"]
+__all__ = ["Executor"]
 
-REQUESTS = ("write", "add", "null")
 Callback = Callable[[str, Tensor], object]
 
 
@@ -73,6 +71,9 @@ class Executor:
         self._monitor_all = False
         self._lock = threading.RLock()
         self._ones: dict[int, Tensor] = {}
+
+    def __repr__(self) -> str:
+        return f"<Executor of {self._plans.name} on {self.device}>"
 
     # Running.
 
@@ -189,10 +190,12 @@ class Executor:
             callback(name, array)
 
     def memory_report(self) -> dict[str, int]:
-        """Bytes by purpose: the bound arrays, outputs, and what is kept for backward."""
+        """Bytes by purpose: the bound arrays, and for training: outputs, what is kept for backward, temporary space.
+
+        Temporary space is that of the plan that needs most; running plans take it from the device's pool.
+        """
         with self._lock:
-            training = any(g is not None for g in self.grad_arrays)
-            made = self._plans.forward(self._signature, training, False)
+            made, plans = self._own_plans()
             graph = made.plan.recipe.graph
             kept = set(made.kept) - set(made.outputs)
             return {
@@ -201,19 +204,22 @@ class Executor:
                 "auxiliary states": sum(x.nbytes for x in self.aux_arrays),
                 "outputs": sum(_bytes(graph.outputs[k].type) for k in set(made.outputs)),
                 "kept for backward": sum(_bytes(graph.outputs[k].type) for k in kept),
+                "temporary": max(plan.recipe.memory_report().arena_bytes for plan in plans),
             }
+
+    def _own_plans(self) -> tuple[Forward, list[Any]]:
+        """Forward, and the plans of one step: for training if there are gradients."""
+        training = any(g is not None for g in self.grad_arrays)
+        made = self._plans.forward(self._signature, training, False)
+        if not training:
+            return made, [made.plan]
+        lie = [made.plan.recipe.made[k] for k in made.kept]
+        return made, [made.plan, self._plans.backward(self._signature, False, lie)]
 
     def debug_str(self) -> str:
         """What it runs: graphs, kernels and memory, for people."""
-        training = any(g is not None for g in self.grad_arrays)
-        made = self._plans.forward(self._signature, training, False)
-        plans = [made.plan]
-        if training:
-            plans.append(
-                self._plans.backward(self._signature, False, [made.plan.recipe.made[k] for k in made.kept])
-            )
         lines = []
-        for plan in plans:
+        for plan in self._own_plans()[1]:
             lines += [f"{plan.name}:", str(plan.recipe.graph), "steps:"]
             lines += [f"  {step}" for step in plan.recipe.steps]
         return "\n".join([*lines, *(f"{what}: {size} bytes" for what, size in self.memory_report().items())])
@@ -269,7 +275,7 @@ class Executor:
                 with contextlib.suppress(ShapeError):
                     Inference(plans.entries, more, dtypes, self.device).run()
                     kept = more
-        types = _types(inferred(plans.entries, kept, dtypes, self.device), plans, "reshape")
+        types = variable_types(inferred(plans.entries, kept, dtypes, self.device), "reshape")
         args = [_resized(x, types[n]) for n, x in self.arg_dict.items()]
         states = [_resized(x, types[n]) for n, x in self.aux_dict.items()]
         grads = [None if g is None else _resized(g, types[n]) for n, g in self.grad_dict.items()]
@@ -292,151 +298,3 @@ def _resized(x: Tensor, t: TensorType) -> Tensor:
     if size <= x.size and x.contiguous() is x:
         return x.reshape(-1)[:size].reshape([int(n) for n in t.shape])
     return zeros(t.shape, x.dtype, x.device)
-
-
-def _types(known: Inference, plans: Plans, what: str) -> dict[str, TensorType]:
-    """The types of all variables. Raises GraphError if some are not known."""
-    found: dict[str, TensorType] = {}
-    for node in known.nodes:
-        if node.op is None:
-            t = known.type_of((node, 0))
-            if t is None:
-                raise GraphError(
-                    f"{what}: the shape of {node.name} is not known, only {shown(known.shape_of((node, 0)))}:"
-                    " give it, or more of the others"
-                )
-            found[node.name] = t
-    return found
-
-
-def _requests(plans: Plans, grad_req: str | Mapping[str, str] | Sequence[str]) -> list[str]:
-    """What is wanted of each argument's gradient. Raises GraphError."""
-    names = plans.arguments
-    if isinstance(grad_req, str):
-        found = [grad_req] * len(names)
-    elif isinstance(grad_req, Mapping):
-        _check_names("grad_req", grad_req, names)
-        found = [grad_req.get(name, "null") for name in names]
-    else:
-        found = list(grad_req)
-        if len(found) != len(names):
-            raise GraphError(f"bind: grad_req has {len(found)} words for {len(names)} arguments")
-    for word in found:
-        if word not in REQUESTS:
-            raise GraphError(f"bind: grad_req must be one of {', '.join(REQUESTS)}, got {word!r}")
-    return found
-
-
-def _check_names(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
-    unknown = [name for name in given if name not in names]
-    if unknown:
-        raise GraphError(f"bind: {what} has no {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
-
-
-def bind_shapes(
-    plans: Plans,
-    device: Device | str | None,
-    grad_req: str | Mapping[str, str] | Sequence[str],
-    dtypes: Mapping[str, DType],
-    shapes: Mapping[str, Partial],
-) -> Executor:
-    """An executor on new arrays of zeros. See Symbol.simple_bind."""
-    where = as_device(device)
-    known = inferred(plans.entries, shapes, dtypes, where)
-    types = _types(known, plans, "simple_bind")
-
-    def new(name: str) -> Tensor:
-        t = types[name]
-        return zeros(t.shape, t.dtype, where)
-
-    requests = [
-        "null" if types[name].dtype.kind != "float" else request
-        for name, request in zip(plans.arguments, _requests(plans, grad_req), strict=True)
-    ]
-    arrays = [new(name) for name in plans.arguments]
-    grads = [None if r == "null" else new(n) for n, r in zip(plans.arguments, requests, strict=True)]
-    return Executor(plans, where, arrays, grads, requests, [new(name) for name in plans.states])
-
-
-def bind_arrays(
-    plans: Plans,
-    device: Device | str | None,
-    args: Mapping[str, Any] | Sequence[Any],
-    args_grad: Mapping[str, Any] | Sequence[Any] | None,
-    grad_req: str | Mapping[str, str] | Sequence[str],
-    aux_states: Mapping[str, Any] | Sequence[Any] | None,
-    convert: bool = False,
-) -> Executor:
-    """An executor on arrays. See Symbol.bind; convert: arrays are what asarray takes, and come in one mapping."""
-    where = as_device(device)
-    if convert and isinstance(args, Mapping):
-        _check_names("eval", args, [*plans.arguments, *plans.states])
-        given = {name: asarray(value, device=where) for name, value in args.items()}
-        args = {name: x for name, x in given.items() if name in plans.arguments}
-        aux_states = {name: x for name, x in given.items() if name in plans.states}
-    arrays = _by_name("argument", plans.arguments, args, where)
-    states = _by_name("auxiliary state", plans.states, aux_states or {}, where)
-    grads = _gradients(plans, args_grad, where)
-    requests = [
-        "null" if name not in grads else request
-        for name, request in zip(plans.arguments, _requests(plans, grad_req), strict=True)
-    ]
-    bound = {**arrays, **states}
-    Inference(
-        plans.entries,
-        {name: x.shape for name, x in bound.items()},
-        {name: x.dtype for name, x in bound.items()},
-        where,
-    ).run()
-    for name, grad in grads.items():
-        if (grad.shape, grad.dtype) != (arrays[name].shape, arrays[name].dtype) or grad.dtype.kind != "float":
-            raise DTypeError(
-                f"bind: the gradient of {name} must be like it, a floating-point array: {name} is"
-                f" {_core.describe(arrays[name])}, its gradient {_core.describe(grad)}"
-            )
-    found = [
-        None if request == "null" else grads[name]
-        for name, request in zip(plans.arguments, requests, strict=True)
-    ]
-    return Executor(plans, where, list(arrays.values()), found, requests, list(states.values()))
-
-
-def _by_name(
-    what: str, names: Sequence[str], given: Mapping[str, Any] | Sequence[Any], device: Device
-) -> dict[str, Tensor]:
-    """Arrays in the order of names. Raises GraphError, TypeError, DeviceError."""
-    if not isinstance(given, Mapping):
-        if len(given) != len(names):
-            raise GraphError(f"bind: {len(given)} arrays for {len(names)} {what}s: {', '.join(names)}")
-        given = dict(zip(names, given, strict=True))
-    _check_names(f"the symbol's {what}s", given, names)
-    missing = [name for name in names if name not in given]
-    if missing:
-        raise GraphError(f"bind: {what} {', '.join(missing)} must be given")
-    for name, x in given.items():
-        _check_array(name, x, device)
-    return {name: given[name] for name in names}
-
-
-def _check_array(name: str, x: Any, device: Device) -> None:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"bind: {name} must be a Tensor, got {type(x).__name__}")
-    if x.device is not device:
-        raise DeviceError(f"bind: {name} is on {x.device}, the executor on {device}")
-
-
-def _gradients(
-    plans: Plans, given: Mapping[str, Any] | Sequence[Any] | None, device: Device
-) -> dict[str, Tensor]:
-    """The arrays for gradients, by the argument's name."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        if len(given) != len(plans.arguments):
-            raise GraphError(f"bind: args_grad has {len(given)} arrays for {len(plans.arguments)} arguments")
-        given = dict(zip(plans.arguments, given, strict=True))
-    _check_names("args_grad", given, plans.arguments)
-    found = {name: x for name, x in given.items() if x is not None}
-    for name, x in found.items():
-        _check_array(f"the gradient of {name}", x, device)
-    return found

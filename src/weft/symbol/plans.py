@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.device import Device
-from weft.base.errors import GraphError
 from weft.executor.compile import compile_graph
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
@@ -185,14 +184,8 @@ class _Training:
         first = [*outputs, *self.lowered.written.values()]
         if monitored:
             first += [value for _, value in plans._named(self.lowered)]
-        self.kept, self.found = split(first, [slopes.get(id(v)) for v in arguments])
-        old = {id(self.lowered.inputs[name]): name for name in self.lowered.written}
-        for value in Graph((), self.found).nodes:
-            if id(value.outputs[0]) in old:
-                name = old[id(value.outputs[0])]
-                raise GraphError(
-                    f"bind: the gradient reads the former content of {name}, which is overwritten"
-                )
+        old = [self.lowered.inputs[name] for name in self.lowered.written]
+        self.kept, self.found = split(first, [slopes.get(id(v)) for v in arguments], old)
 
 
 def _row_major(shape: Sequence[Any]) -> Strides:

@@ -23,8 +23,9 @@ from weft.ops.op import Op
 from weft.ops.shapes import Partial
 from weft.symbol import drawing, text
 from weft.symbol.assumptions import inferred
+from weft.symbol.binding import bind_arrays, bind_shapes
 from weft.symbol.compose import Outputs, compose, single
-from weft.symbol.executor import Executor, bind_arrays, bind_shapes
+from weft.symbol.executor import Executor
 from weft.symbol.gradient import gradient
 from weft.symbol.inference import Inference
 from weft.symbol.names import attributes

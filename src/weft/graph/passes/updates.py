@@ -20,9 +20,9 @@ def updates(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     if len(groups) < 2:
         return None
     inputs = [None if v is None else graph.new(v) for v in node.inputs]
+    shared = inputs[: len(op.scalars)]
     runtime = {name: graph.new(v) for name, v in node.runtime.items()}
     found: dict[int, Value] = {}
-    shared = inputs[: len(op.scalars)]
     for reads, makes in groups:
         one = make_node(op, [*shared, *(inputs[k] for k in reads)], runtime, like=node)
         found |= dict(zip(makes, one.outputs, strict=True))

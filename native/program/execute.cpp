@@ -1,0 +1,237 @@
+// execute.cpp: the kernels of a launched program, one after the other.
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+
+#include "engine/error.h"
+#include "program/arena_check.h"
+#include "program/loop.h"
+#include "program/run.h"
+#include "storage/runtime.h"
+
+namespace weft {
+
+// Geometry, addresses and scratch memory of an exact program.
+void Program::learn() {
+  auto made = std::make_unique<Prepared>(steps.size());
+  Prepared& p = *made;
+  std::vector<int64_t> numbers(static_cast<size_t>(registers) + 1);
+  compute_registers({}, numbers.data());
+  p.arena_size = arena_bytes < 0 ? 0 : static_cast<size_t>(numbers[static_cast<size_t>(arena_bytes)]);
+  size_t room = 0;
+  for (const Input& input : planned_inputs) room += 2 * input.shape.size();
+  for (const Value& value : values) room += 2 * value.sizes.size();
+  p.geometry.resize(room);
+  int64_t* next = p.geometry.data();
+  const auto add = [&](DType dtype, size_t ndim) {
+    p.views.push_back({nullptr, dtype, static_cast<int>(ndim), next, next + ndim});
+    next += 2 * ndim;
+  };
+  for (const Input& input : planned_inputs) {
+    std::ranges::copy(input.shape, next);
+    std::ranges::copy(input.strides, next + input.shape.size());
+    add(input.dtype, input.shape.size());
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Value& value = values[i];
+    const size_t ndim = value.sizes.size();
+    int64_t step = 1;
+    for (size_t d = ndim; d-- > 0;) {
+      next[d] = numbers[static_cast<size_t>(value.sizes[d])];
+      next[ndim + d] = value.strides.empty() ? step : numbers[static_cast<size_t>(value.strides[d])];
+      step *= std::max<int64_t>(next[d], 1);
+    }
+    add(value.dtype, ndim);
+    const int number = inputs_ + static_cast<int>(i);
+    if (value.kind == Value::Kind::temporary)
+      p.addresses.push_back({number, -1, numbers[static_cast<size_t>(value.offset)]});
+    else if (value.kind == Value::Kind::view)
+      p.addresses.push_back(
+          {number, value.base,
+           numbers[static_cast<size_t>(value.offset)] * static_cast<int64_t>(size_of(value.dtype))});
+  }
+  for (size_t t = 0; t < steps.size(); ++t) {
+    const Step& step = steps[t];
+    p.most_operands = std::max(p.most_operands, step.operands.size());
+    std::vector<View> operands;
+    for (const int value : step.operands) operands.push_back(p.views[static_cast<size_t>(value)]);
+    p.scratch_size = std::max(p.scratch_size, step.kernel->scratch_bytes(operands.data()));
+    p.binds[t] = dynamic_cast<const Loop*>(step.kernel.get()) != nullptr;
+  }
+  prepared_ = std::move(made);
+}
+
+// Finds out what is to be known of a step. Several threads may; the first one's answer stays.
+const Bound* Program::bind(size_t t) const {
+  const Prepared& p = *prepared_;
+  std::vector<View> operands;
+  for (const int value : steps[t].operands) operands.push_back(p.views[static_cast<size_t>(value)]);
+  std::unique_ptr<Bound> made = steps[t].kernel->bind(operands.data());
+  const Bound* expected = nullptr;
+  if (p.bound[t].compare_exchange_strong(expected, made.get(), std::memory_order_acq_rel))
+    return made.release();
+  return expected;
+}
+
+// Whether inputs and outputs have the geometry that steps are bound to.
+bool Program::lies_as_planned(const Run& run) const {
+  const auto same = [](const Tensor& x, const View& planned) {
+    if (x.ndim != planned.ndim) return false;
+    for (int d = 0; d < x.ndim; ++d)
+      if (x.shape[d] != planned.shape[d] || (x.shape[d] > 1 && x.strides[d] != planned.strides[d]))
+        return false;
+    return true;
+  };
+  for (int k = 0; k < inputs_; ++k)
+    if (!run.inputs[k] || !same(*run.inputs[k], prepared_->views[static_cast<size_t>(k)])) return false;
+  for (size_t j = 0; j < outputs.size(); ++j)
+    if (outputs[j].value >= inputs_ &&
+        !same(*run.outputs[j], prepared_->views[static_cast<size_t>(outputs[j].value)]))
+      return false;
+  return true;
+}
+
+// The exception that is being handled, as an error of the step.
+void Program::fail(const Step& step) const {
+  const Ref<Error> error = error_from_current_exception();
+  if (error->operation.empty()) {
+    error->operation = step.name;
+    if (step.name != name) error->operation.append(" in ").append(name);
+    error->where = step.where;
+  }
+  throw TaskFailure{error};
+}
+
+void Program::execute(const Run& run) const {
+  kernels.fetch_add(steps.size(), std::memory_order_relaxed);
+  if (straight_)
+    run_alone(run);
+  else if (prepared_ && lies_as_planned(run))
+    run_bound(run);
+  else
+    run_anywhere(run);
+}
+
+// One kernel on the arrays as they come.
+void Program::run_alone(const Run& run) const {
+  Scratch<View, 8> operands(steps[0].operands.size());
+  size_t next = 0;
+  for (int k = 0; k < inputs_; ++k) operands[next++] = run.inputs[k]->view();
+  for (size_t j = 0; j < outputs.size(); ++j) operands[next++] = run.outputs[j]->view();
+  const Kernel& kernel = *steps[0].kernel;
+  const size_t scratch = kernel.scratch_bytes(operands.get());
+  kernel.run(
+      {operands.get(), run.slots + steps[0].first_slot, scratch ? temp_space(device, scratch) : nullptr});
+}
+
+// Steps of known geometry: only addresses are put in.
+void Program::run_bound(const Run& run) const {
+  const Prepared& p = *prepared_;
+  const size_t count = p.views.size();
+  Scratch<char*, 64> data(count);
+  for (int k = 0; k < inputs_; ++k) data[static_cast<size_t>(k)] = run.inputs[k]->data;
+  for (size_t j = 0; j < outputs.size(); ++j)
+    if (outputs[j].value >= inputs_) data[static_cast<size_t>(outputs[j].value)] = run.outputs[j]->data;
+  const size_t space = p.arena_size + p.scratch_size;
+  char* arena = space ? temp_space(device, space) : nullptr;
+  for (const Prepared::Address& address : p.addresses)
+    data[static_cast<size_t>(address.value)] =
+        (address.base < 0 ? arena : data[static_cast<size_t>(address.base)]) + address.offset;
+  std::optional<ArenaCheck> checked;
+  if (check && p.arena_size) checked.emplace(spans, arena, p.arena_size);
+
+  char* pointers[LoopPattern::kOperands];
+  std::vector<View> views(p.most_operands);
+  for (size_t t = 0; t < steps.size(); ++t) {
+    const Step& step = steps[t];
+    const size_t operands = step.operands.size();
+    const uint64_t* slots = run.slots + step.first_slot;
+    try {
+      const Bound* bound = p.bound[t].load(std::memory_order_acquire);
+      if (!bound && p.binds[t]) bound = bind(t);
+      if (bound) {
+        for (size_t k = 0; k < operands; ++k) pointers[k] = data[static_cast<size_t>(step.operands[k])];
+        bound->run(pointers, slots);
+      } else {
+        for (size_t k = 0; k < operands; ++k) {
+          const auto value = static_cast<size_t>(step.operands[k]);
+          views[k] = p.views[value];
+          views[k].data = data[value];
+        }
+        step.kernel->run({views.data(), slots, arena + p.arena_size});
+      }
+      if (checked)
+        if (const int64_t at = checked->after(static_cast<int>(t)); at >= 0)
+          throw std::logic_error("wrote byte " + std::to_string(at) + " of the arena, which is not its own");
+    } catch (const TaskFailure&) {
+      throw;
+    } catch (...) {
+      fail(step);
+    }
+  }
+}
+
+// Geometry is computed in registers.
+void Program::run_anywhere(const Run& run) const {
+  const size_t count = static_cast<size_t>(inputs_) + values.size();
+  Scratch<View, 24> views(count);
+  for (int k = 0; k < inputs_; ++k)
+    if (run.inputs[k]) views[static_cast<size_t>(k)] = run.inputs[k]->view();
+  for (size_t j = 0; j < outputs.size(); ++j)
+    if (outputs[j].value >= inputs_) views[static_cast<size_t>(outputs[j].value)] = run.outputs[j]->view();
+
+  size_t inside = 0;
+  for (const Value& value : values)
+    if (value.kind >= Value::Kind::temporary) inside += 2 * value.sizes.size();
+  Scratch<int64_t, 64> geometry(inside + 1);
+  const auto arena_size = arena_bytes < 0 ? size_t{0} : static_cast<size_t>(run.registers[arena_bytes]);
+  // Geometry first, with null data, so that kernels can say how much scratch they need.
+  int64_t* next = geometry.get();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Value& value = values[i];
+    if (value.kind < Value::Kind::temporary) continue;
+    const size_t ndim = value.sizes.size();
+    for (size_t d = 0; d < ndim; ++d) {
+      next[d] = run.registers[value.sizes[d]];
+      next[ndim + d] = run.registers[value.strides[d]];
+    }
+    views[static_cast<size_t>(inputs_) + i] = {nullptr, value.dtype, static_cast<int>(ndim), next,
+                                               next + ndim};
+    next += 2 * ndim;
+  }
+  Scratch<View, 16> operands(LoopPattern::kOperands > 16 ? 0 : 16);
+  std::vector<View> many;
+  const auto gather = [&](const Step& step) -> const View* {
+    View* to = operands.get();
+    if (step.operands.size() > 16) {
+      many.resize(step.operands.size());
+      to = many.data();
+    }
+    for (size_t k = 0; k < step.operands.size(); ++k) to[k] = views[static_cast<size_t>(step.operands[k])];
+    return to;
+  };
+  size_t scratch_size = 0;
+  for (const Step& step : steps)
+    scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
+  char* arena = arena_size + scratch_size ? temp_space(device, arena_size + scratch_size) : nullptr;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Value& value = values[i];
+    View& view = views[static_cast<size_t>(inputs_) + i];
+    if (value.kind == Value::Kind::temporary)
+      view.data = arena + run.registers[value.offset];
+    else if (value.kind == Value::Kind::view)
+      view.data = views[static_cast<size_t>(value.base)].data +
+                  run.registers[value.offset] * static_cast<int64_t>(size_of(value.dtype));
+  }
+  for (const Step& step : steps) {
+    try {
+      step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size});
+    } catch (const TaskFailure&) {
+      throw;
+    } catch (...) {
+      fail(step);
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,56 @@
+// run.h: what launching and executing a program share. For program.cpp and execute.cpp only.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "program/program.h"
+
+namespace weft {
+
+// An array that rarely needs the heap.
+template <class T, size_t kInline>
+class Scratch {
+ public:
+  explicit Scratch(size_t size)
+      : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
+  T* get() noexcept { return data_; }
+  T& operator[](size_t i) noexcept { return data_[i]; }
+
+ private:
+  T inline_[kInline];
+  std::unique_ptr<T[]> heap_;
+  T* data_;
+};
+
+// A launch that has not been queued: it reads the caller's arrays.
+struct Program::Run {
+  const Program* program;
+  const Tensor* const* inputs;
+  const Tensor* const* outputs;
+  const uint64_t* slots;
+  const int64_t* registers;
+};
+
+// What an exact program knows before it runs.
+struct Program::Prepared {
+  std::vector<int64_t> geometry;  // what views point to
+  std::vector<View> views;        // of all values as planned, without data
+  struct Address {
+    int value, base;  // base: -1: the arena
+    int64_t offset;   // in bytes
+  };
+  std::vector<Address> addresses;  // of what lies inside
+  size_t arena_size = 0, scratch_size = 0, most_operands = 0;
+  // Of every step, made when it runs first.
+  mutable std::vector<std::atomic<const Bound*>> bound;
+  std::vector<bool> binds;  // of every step, whether it has something to find out
+
+  explicit Prepared(size_t steps) : bound(steps), binds(steps) {}
+  ~Prepared() {
+    for (auto& one : bound) delete one.load(std::memory_order_relaxed);
+  }
+};
+
+}  // namespace weft

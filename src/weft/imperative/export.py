@@ -1,0 +1,338 @@
+"""Traced programs as files, to be run without the code that they came from.
+
+>>> import tempfile, weft as wf
+>>> w = wf.tensor([2., 3.])
+>>> f = wf.trace(lambda x, a: {"y": x * w + a})
+>>> x = wf.tensor([1., 1.])
+>>> _ = f(x, 0.5)
+>>> with tempfile.TemporaryDirectory() as folder:
+...     f.export(f"{folder}/f.weft")
+...     loaded = wf.load_program(f"{folder}/f.weft")
+>>> loaded(x, 1.)["y"]
+tensor([3., 4.], dtype=float32, device=cpu:0)
+
+A file is one of weft.save: the arrays that the function found outside of its arguments, and, as metadata, one JSON document with
+the graphs and how calls are told apart. Loading checks all of it and runs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.dtype import as_dtype
+from weft.base.errors import GraphError
+from weft.base.structure import Structure, flatten
+from weft.executor.compile import compile_graph
+from weft.graph.graph import Graph
+from weft.graph.text import Source, checked, decode, document, encode, from_json, to_json
+from weft.imperative.serialization import load, load_metadata, save
+from weft.imperative.tensor import Tensor
+
+__all__ = ["Program", "load_program"]
+
+FORMAT, VERSION, KEY = "weft.program", 1, "program"
+CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list, "dict": dict}
+
+
+class Program:
+    """A loaded program: called as the function was. tensors: what it found outside of its arguments, by name.
+
+    Raises TypeError for arguments of a kind that was not exported.
+    """
+
+    def __init__(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        self.name, self.tensors = name, dict(tensors)
+        self._replays = _core.Replays()
+        self._kinds: list[str] = []
+
+    def add(self, example: tuple[tuple[Any, ...], dict[str, Any]], spec: dict[str, Any]) -> None:
+        """One more kind of calls."""
+        args, kwargs = example
+        self._replays.add(args, kwargs, self, spec)
+        self._kinds.append(_described(args, kwargs))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        done, result = self._replays.run(args, kwargs)
+        if not done:
+            kinds = "\n  ".join(self._kinds)
+            raise TypeError(
+                f"{self.name}: no program for the arguments {_described(args, kwargs)}; there are:\n  {kinds}"
+            )
+        return result
+
+    def __repr__(self) -> str:
+        return f"Program({self.name!r}, {len(self._kinds)} kinds of arguments)"
+
+
+def _described(args: Any, kwargs: Any) -> str:
+    leaves, structure = flatten((args, kwargs))
+    shown = [
+        _core.describe(x) if isinstance(x, Tensor) else "float" if type(x) is float else repr(x)
+        for x in leaves
+    ]
+    inner, named = structure.build([_Shown(text) for text in shown])
+    return ", ".join([*map(repr, inner), *(f"{name}={value!r}" for name, value in named.items())]) or "none"
+
+
+class _Shown:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+# Writing.
+
+
+def export(path: str | os.PathLike[str], name: str, programs: Sequence[Any]) -> None:
+    """Write the programs of a traced function. Raises GraphError for one that depends on Python objects."""
+    if not programs:
+        raise GraphError(f"export: {name} has no program: call it first")
+    tensors: dict[str, Tensor] = {}
+    entries = [_entry(name, program, tensors) for program in programs]
+    text = json.dumps(
+        {"format": FORMAT, "version": VERSION, "name": name, "programs": entries}, allow_nan=False
+    )
+    save(path, tensors, {KEY: text})
+
+
+def _entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    spec = program.spec
+    for part in ("guard", "effect"):
+        if spec[part] is not None:
+            raise GraphError(
+                f"export: {name} depends on Python objects: numbers that it looked at, or gradients"
+            )
+    leaves, structure = program.example
+    return {
+        "graph": to_json(program.graph),
+        "visible": program.visible,
+        "strides": [list(s) for s in program.strides],
+        "arrays": [_find(name, find, tensors) for find in spec["arrays"]],
+        "numbers": [_find(name, find, tensors) for find in spec["numbers"]],
+        "results": [_find(name, find, tensors) for find in spec["results"]],
+        "structure": _structure(program.structure),
+        "arguments": _structure(structure),
+        "leaves": [_leaf(name, leaf) for leaf in leaves],
+    }
+
+
+def _find(name: str, find: tuple[str, Any, Any], tensors: dict[str, Tensor]) -> Any:
+    kind, what, window = find
+    if kind == "object" and isinstance(what, Tensor):
+        known = next((key for key, x in tensors.items() if x is what), None)
+        if known is None:
+            known = f"tensor{len(tensors)}"
+            tensors[known] = what
+        kind, what = "tensor", known
+    elif kind == "object":
+        kind, what = "value", _value(name, what)
+    elif kind == "python":
+        raise GraphError(f"export: {name} computes with its arguments in Python")
+    return [kind, what, None if window is None else [window[0], list(window[1]), list(window[2])]]
+
+
+def _value(name: str, value: Any) -> Any:
+    try:
+        return encode(value)
+    except GraphError:
+        raise GraphError(f"export: {name} takes or gives a Python object: {value!r}") from None
+
+
+def _leaf(name: str, leaf: Any) -> Any:
+    if isinstance(leaf, Described):
+        return {"array": [leaf.dtype, list(leaf.shape), list(leaf.strides), leaf.device]}
+    return {"float": None} if type(leaf) is float else {"value": _value(name, leaf)}
+
+
+def _structure(structure: Structure) -> Any:
+    if structure.kind is None:
+        return None
+    kind = next((word for word, made in CONTAINERS.items() if made is structure.kind), None)
+    if kind is None or not all(isinstance(key, str) for key in structure.keys):
+        raise GraphError(f"export: a {structure.kind.__name__} cannot be written, nor keys other than texts")
+    return [kind, list(structure.keys), [_structure(part) for part in structure.parts]]
+
+
+class Described:
+    """An array argument, of which only the kind is kept."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.dtype, self.device, self.shape = x.dtype.name, str(x.device), x.shape
+        self.strides = tuple(s // x.itemsize for s in x.strides)
+
+
+# Reading.
+
+
+def load_program(path: str | os.PathLike[str]) -> Program:
+    """What Trace.export wrote. Raises FileFormatError and GraphError for anything else.
+
+    >>> import tempfile, weft as wf
+    >>> f = wf.trace(lambda x: x + 1)
+    >>> _ = f(wf.zeros(2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     f.export(f"{folder}/f.weft")
+    ...     wf.load_program(f"{folder}/f.weft")(wf.zeros(2))
+    tensor([1., 1.], dtype=float32, device=cpu:0)
+    """
+    text = load_metadata(path).get(KEY)
+    if text is None:
+        raise GraphError(f"load_program: {os.fspath(path)!s} holds arrays, but no program")
+    source = document(text, FORMAT, VERSION)
+    source.only("format", "version", "name", "programs")
+    made = Program(source["name"].text(), load(path))
+    for entry in source["programs"].items():
+        _read(entry, made)
+    return made
+
+
+def _read(entry: Source, program: Program) -> None:
+    arguments = _read_structure(entry["arguments"])
+    example = checked(entry, lambda: arguments.build([_example(leaf) for leaf in entry["leaves"].items()]))
+    if not isinstance(example, tuple) or tuple(map(type, example)) != (tuple, dict):
+        raise entry["arguments"].fail("expected positional and named arguments")
+    leaves, _ = flatten(example)
+    graph = from_json(entry["graph"].text())
+    visible = entry["visible"].integer(0, len(graph.outputs) + 1)
+    strides = [tuple(n.integer(-(1 << 62), 1 << 62) for n in s.items()) for s in entry["strides"].items()]
+    reader = _Finds(leaves, visible, program.tensors)
+    arrays = [reader.tensor(part) for part in entry["arrays"].items()]
+    numbers = [reader.number(part) for part in entry["numbers"].items()]
+    _check_inputs(entry, graph, [x for _, x in arrays], strides, len(numbers))
+    results = [reader.result(part) for part in entry["results"].items()]
+    structure = _read_structure(entry["structure"])
+    checked(entry["structure"], lambda: structure.build(results))
+    plain = structure.kind is None
+    spec = {
+        "plan": checked(entry, lambda: compile_graph(graph, program.name, strides, visible)),
+        "arrays": [find for find, _ in arrays],
+        "numbers": numbers,
+        "results": results,
+        "surroundings": [],
+        "watched": None,
+        "guard": None,
+        "build": None if plain else structure.build,
+        "effect": None,
+        "elsewhere": {_core.geometry(x)[0] for x in program.tensors.values()} if graph.writes else set(),
+    }
+    program.add(example, spec)
+
+
+def _check_inputs(
+    entry: Source, graph: Graph, given: Sequence[Tensor], strides: Sequence[tuple[int, ...]], numbers: int
+) -> None:
+    arrays = [v for v in graph.inputs if not v.type.weak]
+    if len(arrays) != len(given) or len(strides) != len(given) or len(graph.inputs) - len(arrays) != numbers:
+        raise entry.fail("the graph takes other inputs than the program gives it")
+    for value, x, steps in zip(arrays, given, strides, strict=True):
+        own = tuple(s // x.itemsize for s in x.strides)
+        if (value.shape, value.dtype, value.type.device) != (x.shape, x.dtype, x.device) or own != steps:
+            raise entry.fail(f"the graph takes {value.type}, and is given {_core.describe(x)}")
+
+
+class _Finds:
+    """Reads where things are found; leaves: of the example, outputs: how many there are."""
+
+    def __init__(self, leaves: Sequence[Any], outputs: int, tensors: Mapping[str, Tensor]) -> None:
+        self.leaves, self.outputs, self.tensors = leaves, outputs, tensors
+
+    def tensor(self, part: Source) -> tuple[tuple[str, Any, Any], Tensor]:
+        """An array, and the one it is in the example."""
+        kind, what, window = self._parts(part)
+        if kind == "leaf":
+            what = what.integer(0, len(self.leaves))
+            x = self.leaves[what]
+        elif kind == "tensor":
+            x = what = self._named(what)
+            kind = "object"
+        else:
+            raise part.fail("expected an argument or a tensor")
+        if not isinstance(x, Tensor):
+            raise part.fail("is no array")
+        if window is None:
+            return (kind, what, None), x
+        return (kind, what, self._inside(part, x, window)), _core.window(x, *window)
+
+    def number(self, part: Source) -> tuple[str, Any, Any]:
+        kind, what, _ = self._parts(part)
+        if kind != "leaf" or type(self.leaves[number := what.integer(0, len(self.leaves))]) is not float:
+            raise part.fail("expected an argument that is a float")
+        return ("leaf", number, None)
+
+    def result(self, part: Source) -> tuple[str, Any, Any]:
+        kind, what, window = self._parts(part)
+        if kind == "output" and window is None:
+            return ("output", what.integer(0, self.outputs), None)
+        if kind == "value":
+            return ("object", decode(what), None)
+        if kind == "output":
+            raise part.fail("parts of outputs cannot be loaded")
+        return self.tensor(part)[0]
+
+    def _parts(self, part: Source) -> tuple[str, Source, Any]:
+        items = part.items()
+        if len(items) != 3:
+            raise part.fail("expected a kind, what it is, and a window")
+        window = None
+        if items[2].value is not None:
+            offset, shape, strides = items[2].items()
+            window = (
+                offset.integer(-(1 << 62), 1 << 62),
+                tuple(n.integer(0, 1 << 62) for n in shape.items()),
+                tuple(n.integer(-(1 << 62), 1 << 62) for n in strides.items()),
+            )
+        return items[0].text(), items[1], window
+
+    def _named(self, what: Source) -> Tensor:
+        found = self.tensors.get(what.text())
+        if found is None:
+            raise what.fail("no such tensor in the file")
+        return found
+
+    @staticmethod
+    def _inside(part: Source, x: Tensor, window: Any) -> Any:
+        offset, shape, strides = window
+        ends = [0, 0] if 0 in shape else _reach(shape, strides)
+        low, high = _reach(x.shape, tuple(s // x.itemsize for s in x.strides)) if x.size else (0, 0)
+        if len(shape) != len(strides) or offset + ends[0] < low or offset + ends[1] > high:
+            raise part.fail("reaches beyond the array")
+        return window
+
+
+def _reach(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+    ends = [(n - 1) * s for n, s in zip(shape, strides, strict=False)]
+    return [sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)]
+
+
+def _example(leaf: Source) -> Any:
+    if "float" in leaf:
+        return 0.0
+    if "value" in leaf:
+        return decode(leaf["value"])
+    dtype, shape, strides, device = leaf["array"].items()
+    sizes = tuple(n.integer(0, 1 << 40) for n in shape.items())
+    steps = tuple(n.integer(-(1 << 40), 1 << 40) for n in strides.items())
+    if len(sizes) != len(steps):
+        raise leaf.fail("sizes and strides differ in number")
+    low, high = [0, 0] if 0 in sizes else _reach(sizes, steps)
+    span = checked(leaf, lambda: _core.empty(high - low + 1, as_dtype(dtype.text()), device.text()))
+    return _core.window(span, -low, sizes, steps)
+
+
+def _read_structure(source: Source) -> Structure:
+    if source.value is None:
+        return Structure(None)
+    items = source.items()
+    if len(items) != 3 or items[0].value not in CONTAINERS:
+        raise source.fail(f"expected one of {', '.join(CONTAINERS)}, keys, and parts")
+    parts = tuple(_read_structure(part) for part in items[2].items())
+    keys = tuple(key.text() for key in items[1].items())
+    if len(keys) != (len(parts) if items[0].value == "dict" else 0):
+        raise source.fail("another number of keys than of parts")
+    return Structure(CONTAINERS[items[0].value], parts, keys)

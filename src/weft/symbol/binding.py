@@ -1,0 +1,155 @@
+"""Binding symbols: from arrays or shapes, by name or in order, to executors. All that can be wrong is found here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.device import Device, as_device
+from weft.base.dtype import DType
+from weft.base.errors import DeviceError, DTypeError, GraphError
+from weft.imperative.creation import asarray, zeros
+from weft.imperative.tensor import Tensor
+from weft.ops.shapes import Partial
+from weft.symbol.assumptions import inferred, variable_types
+from weft.symbol.executor import Executor
+from weft.symbol.inference import Inference
+from weft.symbol.plans import Plans
+
+__all__ = ["bind_arrays", "bind_shapes"]
+
+REQUESTS = ("write", "add", "null")
+
+
+def _requests(plans: Plans, grad_req: str | Mapping[str, str] | Sequence[str]) -> list[str]:
+    """What is wanted of each argument's gradient. Raises GraphError."""
+    names = plans.arguments
+    if isinstance(grad_req, str):
+        found = [grad_req] * len(names)
+    elif isinstance(grad_req, Mapping):
+        _check_names("grad_req", grad_req, names)
+        found = [grad_req.get(name, "null") for name in names]
+    else:
+        found = list(grad_req)
+        if len(found) != len(names):
+            raise GraphError(f"bind: grad_req has {len(found)} words for {len(names)} arguments")
+    for word in found:
+        if word not in REQUESTS:
+            raise GraphError(f"bind: grad_req must be one of {', '.join(REQUESTS)}, got {word!r}")
+    return found
+
+
+def _check_names(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise GraphError(f"bind: {what} has no {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
+
+
+def bind_shapes(
+    plans: Plans,
+    device: Device | str | None,
+    grad_req: str | Mapping[str, str] | Sequence[str],
+    dtypes: Mapping[str, DType],
+    shapes: Mapping[str, Partial],
+) -> Executor:
+    """An executor on new arrays of zeros. See Symbol.simple_bind."""
+    where = as_device(device)
+    known = inferred(plans.entries, shapes, dtypes, where)
+    types = variable_types(known, "simple_bind")
+
+    def new(name: str) -> Tensor:
+        t = types[name]
+        return zeros(t.shape, t.dtype, where)
+
+    requests = [
+        "null" if types[name].dtype.kind != "float" else request
+        for name, request in zip(plans.arguments, _requests(plans, grad_req), strict=True)
+    ]
+    arrays = [new(name) for name in plans.arguments]
+    grads = [None if r == "null" else new(n) for n, r in zip(plans.arguments, requests, strict=True)]
+    return Executor(plans, where, arrays, grads, requests, [new(name) for name in plans.states])
+
+
+def bind_arrays(
+    plans: Plans,
+    device: Device | str | None,
+    args: Mapping[str, Any] | Sequence[Any],
+    args_grad: Mapping[str, Any] | Sequence[Any] | None,
+    grad_req: str | Mapping[str, str] | Sequence[str],
+    aux_states: Mapping[str, Any] | Sequence[Any] | None,
+    convert: bool = False,
+) -> Executor:
+    """An executor on arrays. See Symbol.bind; convert: arrays are what asarray takes, and come in one mapping."""
+    where = as_device(device)
+    if convert and isinstance(args, Mapping):
+        _check_names("eval", args, [*plans.arguments, *plans.states])
+        given = {name: asarray(value, device=where) for name, value in args.items()}
+        args = {name: x for name, x in given.items() if name in plans.arguments}
+        aux_states = {name: x for name, x in given.items() if name in plans.states}
+    arrays = _by_name("argument", plans.arguments, args, where)
+    states = _by_name("auxiliary state", plans.states, aux_states or {}, where)
+    grads = _gradients(plans, args_grad, where)
+    requests = [
+        "null" if name not in grads else request
+        for name, request in zip(plans.arguments, _requests(plans, grad_req), strict=True)
+    ]
+    bound = {**arrays, **states}
+    Inference(
+        plans.entries,
+        {name: x.shape for name, x in bound.items()},
+        {name: x.dtype for name, x in bound.items()},
+        where,
+    ).run()
+    for name, grad in grads.items():
+        if (grad.shape, grad.dtype) != (arrays[name].shape, arrays[name].dtype) or grad.dtype.kind != "float":
+            raise DTypeError(
+                f"bind: the gradient of {name} must be like it, a floating-point array: {name} is"
+                f" {_core.describe(arrays[name])}, its gradient {_core.describe(grad)}"
+            )
+    found = [
+        None if request == "null" else grads[name]
+        for name, request in zip(plans.arguments, requests, strict=True)
+    ]
+    return Executor(plans, where, list(arrays.values()), found, requests, list(states.values()))
+
+
+def _by_name(
+    what: str, names: Sequence[str], given: Mapping[str, Any] | Sequence[Any], device: Device
+) -> dict[str, Tensor]:
+    """Arrays in the order of names. Raises GraphError, TypeError, DeviceError."""
+    if not isinstance(given, Mapping):
+        if len(given) != len(names):
+            raise GraphError(f"bind: {len(given)} arrays for {len(names)} {what}s: {', '.join(names)}")
+        given = dict(zip(names, given, strict=True))
+    _check_names(f"the symbol's {what}s", given, names)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise GraphError(f"bind: {what} {', '.join(missing)} must be given")
+    for name, x in given.items():
+        _check_array(name, x, device)
+    return {name: given[name] for name in names}
+
+
+def _check_array(name: str, x: Any, device: Device) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"bind: {name} must be a Tensor, got {type(x).__name__}")
+    if x.device is not device:
+        raise DeviceError(f"bind: {name} is on {x.device}, the executor on {device}")
+
+
+def _gradients(
+    plans: Plans, given: Mapping[str, Any] | Sequence[Any] | None, device: Device
+) -> dict[str, Tensor]:
+    """The arrays for gradients, by the argument's name."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        if len(given) != len(plans.arguments):
+            raise GraphError(f"bind: args_grad has {len(given)} arrays for {len(plans.arguments)} arguments")
+        given = dict(zip(plans.arguments, given, strict=True))
+    _check_names("args_grad", given, plans.arguments)
+    found = {name: x for name, x in given.items() if x is not None}
+    for name, x in found.items():
+        _check_array(f"the gradient of {name}", x, device)
+    return found
