@@ -89,7 +89,10 @@ class Trace:
         if result or _core.get_scribe() is not None:
             return self.function(*args, **kwargs)
         with self._lock:
-            return self._record(args, kwargs)
+            done, result = self._replays().run(args, kwargs)  # another thread may have made it meanwhile
+            if not done and not result:
+                return self._record(args, kwargs)
+        return result if done else self.function(*args, **kwargs)
 
     def _replays(self) -> Any:
         """Those of programs that were recorded under the transformations that are active now."""

@@ -62,10 +62,13 @@ def write_up(
     outputs = _Outputs(scribe, inputs)
     found, structure = flatten(result)
     after = gradients()
+    touched = scribe.set_gradients  # by this thread; others may set gradients meanwhile
     changed = {
-        k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]
+        k: x
+        for k, x in after.items()
+        if k in touched and (k not in gradients_before or gradients_before[k][1] is not x[1])
     }
-    gone = [owner() for k, (owner, _) in gradients_before.items() if k not in after]
+    gone = [owner() for k, (owner, _) in gradients_before.items() if k in touched and k not in after]
     outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed.values()])
     results = [outputs.find(leaf) for leaf in found]
     effects: list[tuple[Find, Find]] = []
