@@ -119,13 +119,9 @@ class _Assembly:
                 self.add_closed(step)
             else:
                 self.add(step, view)
-        stages: list[Any] = [Fold(tuple(reductions)) for reductions in self.passes]
-        stages += self.closed
-        if self.each:
-            stages.append(Each(tuple(self.each)))
-        if self.once:
-            stages.append(Once(tuple(self.once)))
-        lent = self.lend(stages)
+        lent = self.lend(self.stages())
+        self.store_sizes()
+        stages = self.stages()
         rank = max((len(self.space.shape), *(p.ndim for p in self.inputs + self.outputs)))
         row_axes = sum(1 << (rank - 1 - axis) for axis in self.space.axes)
         ordered = any(step.loop.ordered for step, _ in self.members)
@@ -148,6 +144,15 @@ class _Assembly:
             self.parameters,
             not row_axes and not positions,
         )
+
+    def stages(self) -> list[Any]:
+        stages: list[Any] = [Fold(tuple(reductions)) for reductions in self.passes]
+        stages += self.closed
+        if self.each:
+            stages.append(Each(tuple(self.each)))
+        if self.once:
+            stages.append(Once(tuple(self.once)))
+        return stages
 
     # Expressions.
 
@@ -278,6 +283,16 @@ class _Assembly:
                         self.operand(place, view)
                         lent.append(seen)
         return lent
+
+    def store_sizes(self) -> None:
+        """Store what alone tells how often to do what is done: rows that are made up and reduced, and never read."""
+        for d in self.space.axes:
+            for step, view in self.members:
+                for place in step.outputs:
+                    made = self.made.get(id(place.buffer))
+                    whole = view == WHOLE and place.ndim == len(self.space.shape)
+                    if made is not None and whole and not is_one(place.shape[d]) and not self.tells(d):
+                        self.each.append(Store(self.output(place, view), made))
 
     def tells(self, d: int) -> bool:
         """Whether an operand has the space's size in a dimension."""

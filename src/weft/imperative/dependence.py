@@ -1,7 +1,7 @@
 """What programs depend on besides arrays: objects with attributes, such as modules and optimizers.
 
-Such an object has a method ``__weft_state__``, whose result equals an earlier one if nothing has changed that matters. It
-calls depends_on(self) where it is used, and changed() when it changes.
+Such an object has a method ``__weft_state__``, whose result equals an earlier one if nothing has changed that matters.
+It calls depends_on(self) where it is used, and changed() when it changes.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@
 >>> loaded(x, 1.)["y"]
 tensor([3., 4.], dtype=float32, device=cpu:0)
 
-A file is one of weft.save: the arrays that the function found outside of its arguments, and, as metadata, one JSON document with
-the graphs and how calls are told apart. Loading checks all of it and runs nothing.
+A file is one of weft.save: the arrays that the function found outside of its arguments, and, as metadata, one JSON
+document with the graphs and how calls are told apart. Loading checks all of it and runs nothing.
 """
 
 from __future__ import annotations
@@ -246,18 +246,19 @@ class _Finds:
         """An array, and the one it is in the example."""
         kind, what, window = self._parts(part)
         if kind == "leaf":
-            what = what.integer(0, len(self.leaves))
-            x = self.leaves[what]
+            number = what.integer(0, len(self.leaves))
+            x = self.leaves[number]
+            found: tuple[str, Any] = ("leaf", number)
         elif kind == "tensor":
-            x = what = self._named(what)
-            kind = "object"
+            x = self._named(what)
+            found = ("object", x)
         else:
             raise part.fail("expected an argument or a tensor")
         if not isinstance(x, Tensor):
             raise part.fail("is no array")
         if window is None:
-            return (kind, what, None), x
-        return (kind, what, self._inside(part, x, window)), _core.window(x, *window)
+            return (*found, None), x
+        return (*found, self._inside(part, x, window)), _core.window(x, *window)
 
     def number(self, part: Source) -> tuple[str, Any, Any]:
         kind, what, _ = self._parts(part)

@@ -198,6 +198,8 @@ def trace(
     *,
     strict: bool = False,
     lazy: bool = False,
+    dynamic: Any = None,
+    memory_budget: int | None = None,
     max_entries: int = 8,
 ) -> Any:
     """function, run as Python once for each kind of arguments and as a program from then on; also a decorator.
@@ -212,6 +214,9 @@ def trace(
     else such a function keeps running as Python, and a TraceWarning says so. lazy: the first call, too, computes
     nothing before it is written down (see lazy). max_entries: programs kept, the oldest are dropped.
 
+    dynamic, memory_budget: axes whose sizes may change within a program, and bytes that one may take; neither can be
+    had so far, and anything but None raises NotImplementedError.
+
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])
     >>> @wf.trace(strict=True)
@@ -222,6 +227,9 @@ def trace(
     >>> w, len(step.programs)
     (tensor([-1.,  0.], dtype=float32, device=cpu:0), 1)
     """
+    if dynamic is not None or memory_budget is not None:
+        name = "memory_budget" if dynamic is None else "dynamic"
+        raise NotImplementedError(f"trace: {name} cannot be had so far")
     if function is None:
         return functools.partial(trace, strict=strict, lazy=lazy, max_entries=max_entries)
     return Trace(function, strict, lazy, max_entries)

@@ -130,7 +130,7 @@ class ParameterGroup(MutableMapping[str, Any]):
             changed()
 
     def __weft_state__(self) -> Any:
-        """What programs depend on: the options but the learning rate, which they read, and how parameters are updated."""
+        """What programs depend on: the options but the learning rate, which they read, and who is updated together."""
         options = {name: value for name, value in self._values.items() if name != "lr"}
         return state_of((options, [cohort.parameters for cohort in self.cohorts]))
 

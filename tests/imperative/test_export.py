@@ -1,0 +1,109 @@
+"""Traced programs as files: what comes back computes the same, and what is no such file is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+import weft.module as M
+from weft.imperative.serialization import load_metadata
+
+
+def stored(tmp_path, f, *calls):
+    for args in calls:
+        f(*args)
+    path = tmp_path / "program.weft"
+    f.export(path)
+    return path, wf.load_program(path)
+
+
+def test_a_network(tmp_path):
+    net = M.Sequential(M.Conv2d(1, 4, 3), M.BatchNorm2d(4), M.ReLU(), M.Flatten(), M.Linear(144, 10)).eval()
+    x = wf.random.normal(0, 1, (2, 1, 8, 8))
+    f = wf.trace(net.forward, strict=True)
+    wanted = f(x)
+    path, loaded = stored(tmp_path, f)
+    del net, f
+    np.testing.assert_array_equal(loaded(x).numpy(), wanted.numpy())
+    assert sum(x.size for x in loaded.tensors.values()) == 4 * 9 + 4 + 4 * 4 + 1440 + 10
+    assert path.stat().st_size < 40_000
+
+
+def test_structures_numbers_and_kinds(tmp_path):
+    f = wf.trace(lambda d, a, mode="sum": {"y": [d["x"] * a, (d["x"].T, mode)], "n": 3})
+    x, y = wf.tensor([[1.0, 2.0]]), wf.tensor([1, 2, 3])
+    _, loaded = stored(tmp_path, f, ({"x": x}, 0.5), ({"x": x}, 0.5, "mean"), ({"x": y[::2]}, 2.0))
+    made = loaded({"x": x}, 3.0, "mean")
+    assert made["y"][0].numpy().tolist() == [[3.0, 6.0]]
+    assert made["y"][1][1] == "mean"
+    assert made["n"] == 3
+    assert wf.shares_memory(made["y"][1][0], x)
+    assert loaded({"x": y[::2]}, 2.0)["y"][0].numpy().tolist() == [2.0, 6.0]
+    with pytest.raises(TypeError, match=r"no program for the arguments .*f32\[3\]@cpu:0"):
+        loaded({"x": wf.zeros(3)}, 2.0)
+
+
+def test_state_is_written_in_place(tmp_path):
+    state = wf.zeros(2)
+
+    def count(x):
+        state[...] = state + x
+        return state * 1
+
+    f = wf.trace(count)
+    x = wf.ones(2)
+    f(x)
+    _, loaded = stored(tmp_path, f)
+    assert [loaded(x).numpy().tolist() for _ in range(2)] == [[2.0, 2.0], [3.0, 3.0]]
+    assert next(iter(loaded.tensors.values())).numpy().tolist() == [3.0, 3.0]
+    assert state.numpy().tolist() == [1.0, 1.0]
+
+
+def test_what_cannot_be_exported(tmp_path):
+    path = tmp_path / "p"
+    with pytest.raises(wf.GraphError, match="has no program: call it first"):
+        wf.trace(lambda x: x).export(path)
+    f = wf.trace(lambda x, a: x + 1 if a > 0 else x)
+    f(wf.zeros(1), 1.0)
+    with pytest.raises(wf.GraphError, match="depends on Python objects"):
+        f.export(path)
+    g = wf.trace(lambda x, thing: x + 1)
+    g(wf.zeros(1), object())
+    with pytest.raises(wf.GraphError, match="takes or gives a Python object"):
+        g.export(path)
+    assert not path.exists()
+
+
+def corruptions(document):
+    entry = document["programs"][0]
+    yield {**document, "version": 9}, "version"
+    yield {**document, "programs": 3}, "list"
+    for name in ("graph", "visible", "strides", "arrays", "results", "structure", "arguments", "leaves"):
+        yield {**document, "programs": [{k: v for k, v in entry.items() if k != name}]}, name
+        yield {**document, "programs": [{**entry, name: -1}]}, "weft.program"
+    yield {**document, "programs": [{**entry, "visible": 99}]}, "expected 0"
+    yield {**document, "programs": [{**entry, "arrays": entry["arrays"][:1]}]}, "other inputs"
+    yield {**document, "programs": [{**entry, "arrays": [["tensor", "no", None]] * 2}]}, "no such tensor"
+    yield (
+        {**document, "programs": [{**entry, "arrays": [["leaf", 0, [1, [9], [1]]]] * 2}]},
+        "beyond the array",
+    )
+    yield {**document, "programs": [{**entry, "results": [["output", 5, None]]}]}, "expected 0"
+    yield {**document, "programs": [{**entry, "graph": "{}"}]}, "format"
+
+
+def test_hostile_files(tmp_path):
+    w = wf.ones(3)
+    f = wf.trace(lambda x: x * w)
+    path, _ = stored(tmp_path, f, (wf.ones(3),))
+    document = json.loads(load_metadata(path)["program"])
+    for changed, words in corruptions(document):
+        wf.save(path, {"tensor0": w}, {"program": json.dumps(changed)})
+        with pytest.raises(wf.GraphError, match=words):
+            wf.load_program(path)
+    wf.save(path, {"tensor0": w})
+    with pytest.raises(wf.GraphError, match="no program"):
+        wf.load_program(path)
+    assert F.add(w, 1).numpy().tolist() == [2.0] * 3

@@ -1,0 +1,27 @@
+"""What traces cannot do yet, with the reasons in tests/known_gaps.txt."""
+
+import numpy as np
+
+import weft as wf
+import weft.functional as F
+
+
+def test_dynamic_sizes():
+    f = wf.trace(lambda x: x * 2, dynamic={0: (0,)})
+    for n in (2, 3, 4):
+        assert f(wf.ones(n)).shape == (n,)
+    assert len(f.programs) == 1
+
+
+def test_memory_budget():
+    f = wf.trace(lambda x: wf.exp(x), memory_budget=1 << 20)
+    assert f(wf.zeros(2)).numpy().tolist() == [1.0, 1.0]
+
+
+def test_nan_through_a_fused_relu():
+    """oneDNN's relu after a product makes 0 of NaN, where weft's own keeps it."""
+    w = wf.ones((4, 4))
+    f = wf.trace(lambda x: F.relu(F.linear(x, w)))
+    x = wf.tensor(np.full((2, 4), np.nan, np.float32))
+    assert np.isnan(f(x).numpy()).all()
+    assert np.isnan(f(x).numpy()).all()
