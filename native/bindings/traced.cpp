@@ -203,7 +203,8 @@ struct Replay {
   };
   std::vector<Outside> surroundings;  // what the function found outside of its arguments
   nb::object watched;         // whether things that `changes` counts are as they were; None: there are none
-  uint64_t seen_changes = 0;  // so often have they been looked at
+  uint64_t seen_changes = 0;  // what `changes` was when they were looked at last,
+  bool unchanged = true;      // and what came of that
   nb::object guard;           // of the leaves, None: nothing else has to hold
   nb::object build;           // of the list of results, None: the one result is all
   nb::object effect;          // of leaves and outputs, None: there are none
@@ -216,9 +217,11 @@ struct Replay {
     for (const Outside& outside : surroundings)
       if (!outside_is_same(outside)) return false;
     if (!watched.is_none() && seen_changes != changes) {
-      if (!nb::cast<bool>(watched())) return false;
-      seen_changes = changes;
+      const uint64_t seen = changes;
+      unchanged = nb::cast<bool>(watched());
+      seen_changes = seen;
     }
+    if (!unchanged) return false;
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
   }
 

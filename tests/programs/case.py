@@ -9,16 +9,13 @@ import weft as wf
 PROGRAMS = {}
 
 
-
-
-
 @dataclasses.dataclass
 class Case:
     """One program, with arrays of its own if it has any.
 
-    arguments: a size -> positional arguments, or (positional, by name) of a Call. kept: what it may read and write besides.
-    executions: of its Python code, before there is a program for arguments of one kind. programs: for all sizes of 3
-    alone, and for those of 5 in addition. pure: nothing but functions of weft on array arguments.
+    arguments: a size -> positional arguments, or a Call. kept: what it may read and write besides. executions: of its
+    Python code, before calls with arguments of the first size find a program; executions_for_others: of other ones.
+    pure: nothing but functions of weft on array arguments.
     """
 
     run: Callable[..., Any]

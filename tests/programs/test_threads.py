@@ -20,7 +20,7 @@ def in_threads(work):
         try:
             barrier.wait()
             work(k)
-        except BaseException as error:  # noqa: BLE001 - raised again below
+        except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(k,)) for k in range(THREADS)]

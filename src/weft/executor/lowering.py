@@ -45,7 +45,13 @@ class Lowering:
     """One graph on its way. Its results: arrays, steps, the places of values, registers and slots."""
 
     def __init__(
-        self, graph: Graph, name: str, strides: Sequence[Any], exact: bool, first_choice: int = 0, apart: int = 0
+        self,
+        graph: Graph,
+        name: str,
+        strides: Sequence[Any],
+        exact: bool,
+        first_choice: int = 0,
+        apart: int = 0,
     ) -> None:
         self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
         self.apart = apart

@@ -6,6 +6,7 @@ value, all else by identity. Functions found there are followed, as far as they 
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -13,6 +14,7 @@ from typing import Any
 
 __all__ = ["surroundings"]
 
+_READS = ("LOAD_GLOBAL", "LOAD_NAME")
 _WEFT = str(Path(__file__).parents[1])
 
 Place = tuple[Any, str | None, Any]
@@ -63,8 +65,8 @@ def _around(function: FunctionType) -> Iterator[Place]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Of globals, perhaps: used here or by functions and comprehensions inside."""
-    yield from code.co_names
+    """Of globals that are read here, or by functions and comprehensions inside."""
+    yield from (each.argval for each in dis.get_instructions(code) if each.opname in _READS)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _names(inner)

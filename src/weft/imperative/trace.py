@@ -27,6 +27,7 @@ from typing import Any
 from weft import _core
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
+from weft.imperative.dependence import all_within
 from weft.imperative.export import Described, export
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
@@ -121,6 +122,8 @@ class Trace:
                 known = [x for x in (*leaves, *(value for _, _, value in outside)) if isinstance(x, Tensor)]
                 for x in sorted(known, key=lambda x: -x.nbytes):
                     scribe.met(x, _core.geometry(x))
+                for thing in all_within([*leaves, *(value for _, _, value in outside)]):
+                    scribe.depends_on(thing)
             result = self.function(*inner, **named)
             if scribe.whole:
                 try:

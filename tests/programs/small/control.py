@@ -12,7 +12,12 @@ def condition(x):
 
 @program(vector)
 def condition_with_structures(x):
-    return wf.cond(x[0] > x[1], lambda d: {"y": d["x"] * 4, "n": d["x"] + 1}, lambda d: {"y": -d["x"], "n": d["x"] * 3}, {"x": x})
+    return wf.cond(
+        x[0] > x[1],
+        lambda d: {"y": d["x"] * 4, "n": d["x"] + 1},
+        lambda d: {"y": -d["x"], "n": d["x"] * 3},
+        {"x": x},
+    )
 
 
 @program(matrix)
@@ -23,7 +28,11 @@ def recurrence(x):
 @with_state
 def recurrence_with_weights():
     w = normal(4, 4)
-    return Case(lambda x: wf.foreach(lambda row, h: ((h := wf.tanh(row + h @ w)), h), x, wf.zeros((4,))), matrix, lambda: [w])
+    return Case(
+        lambda x: wf.foreach(lambda row, h: ((h := wf.tanh(row + h @ w)), h), x, wf.zeros((4,))),
+        matrix,
+        lambda: [w],
+    )
 
 
 @program(lambda n: (normal(n) * 0 + 1,))
@@ -33,7 +42,9 @@ def doubling(x):
 
 @program(lambda n: (normal(n) * 0 + 1,))
 def doubling_at_most(x):
-    return wf.while_loop(lambda x, k: x.sum() < 100, lambda x, k: (x * 2, k + 1), x, wf.zeros(()), max_iterations=3)
+    return wf.while_loop(
+        lambda x, k: x.sum() < 100, lambda x, k: (x * 2, k + 1), x, wf.zeros(()), max_iterations=3
+    )
 
 
 @program(vector)
@@ -60,4 +71,6 @@ def gradient_of_a_loop(x):
 
 @program(vector)
 def loop_in_a_condition(x):
-    return wf.cond(x.sum() > 0, lambda x: wf.while_loop(lambda t: t.sum() < 9, lambda t: t * 2, x * 1), lambda x: -x, x)
+    return wf.cond(
+        x.sum() > 0, lambda x: wf.while_loop(lambda t: t.sum() < 9, lambda t: t * 2, x * 1), lambda x: -x, x
+    )

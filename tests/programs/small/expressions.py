@@ -60,7 +60,12 @@ def split_and_joined(x):
 
 @expression(vector)
 def several_types(x):
-    return F.cast(x * 3, dtype="int32") // 2, F.cast(x, dtype="bfloat16") * 2, x > 0, F.cast(x, dtype="float64")
+    return (
+        F.cast(x * 3, dtype="int32") // 2,
+        F.cast(x, dtype="bfloat16") * 2,
+        x > 0,
+        F.cast(x, dtype="float64"),
+    )
 
 
 @expression(lambda n: (normal(n, 4), normal(n, 4)))
@@ -121,7 +126,12 @@ def polynomial(x):
 
 @expression(matrix)
 def moved_axes(x):
-    return F.permute_dims(x, axes=(1, 0)), F.flip(x, axis=0), F.roll(x, 1, axis=1), F.reshape(x, shape=(2, -1))
+    return (
+        F.permute_dims(x, axes=(1, 0)),
+        F.flip(x, axis=0),
+        F.roll(x, 1, axis=1),
+        F.reshape(x, shape=(2, -1)),
+    )
 
 
 @expression(lambda n: (normal(n), normal(n)))

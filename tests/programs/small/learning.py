@@ -123,7 +123,9 @@ def recurrent_network():
 
 @with_state
 def convolutional_network():
-    net = M.Sequential(M.Conv2d(1, 2, 3), M.BatchNorm2d(2), M.ReLU(), M.MaxPool2d(2), M.Flatten(), M.Linear(8, 2))
+    net = M.Sequential(
+        M.Conv2d(1, 2, 3), M.BatchNorm2d(2), M.ReLU(), M.MaxPool2d(2), M.Flatten(), M.Linear(8, 2)
+    )
     return Case(lambda x: net(x), lambda n: (normal(n, 1, 6, 6),), lambda: tensors_of(net))
 
 
