@@ -90,3 +90,22 @@ def test_lazy_evaluation_in_threads():
             assert y.item() == pytest.approx(wanted[k], rel=1e-5)
 
     in_threads(work)
+
+
+def test_gradients_of_other_threads_are_not_written_down():
+    def work(k):
+        w = wf.full((2,), float(k))
+        gm = wf.GradManager().attach([w])
+
+        @wf.trace(strict=True)
+        def run(x):
+            with gm:
+                gm.backward((w * w * x).sum())
+            dw, w.grad = w.grad, None
+            return dw
+
+        for n in range(CALLS):
+            assert run(wf.ones(2) * n).numpy().tolist() == [2.0 * k * n] * 2
+        assert len(run.programs) == 1
+
+    in_threads(work)
