@@ -172,6 +172,9 @@ def test_late_errors_of_programs():
     with pytest.raises(IndexError, match="index 7 is out of range for axis 0 of size 3") as caught:
         pick(x, bad).numpy()
     assert f"{__file__}:{line}" in str(caught.value)
+    with pytest.raises(IndexError, match="pick"):
+        wf.waitall()  # which tells of all that failed, once
+    wf.waitall()
     assert pick(x, good).numpy().tolist() == [3.0, 3.0]
 
 
