@@ -2,9 +2,9 @@
 //
 // A Replays belongs to one traced function. Its key says all that a program depends on of the arguments: how
 // they are nested; dtype, sizes, strides, device of arrays and which of them share memory; values of
-// integers, flags, texts; the identity of other objects, which programs keep alive. Floats are inputs. What
-// else has to hold is a guard. All of it is guarded by the GIL; running a program gives it up where launching
-// one does.
+// integers, flags, texts, slices; the identity of other objects, which programs keep alive. Floats are
+// inputs. What else has to hold is a guard. All of it is guarded by the GIL; running a program gives it up
+// where launching one does.
 #include <unordered_map>
 
 #include "bindings/operator.h"
@@ -18,10 +18,22 @@ struct Arguments {
   std::vector<uint64_t> key;
   std::vector<PyObject*> leaves;
   std::vector<PyObject*> tensors;
-  std::vector<double> floats;
 };
 
-enum class Tag : uint64_t { tensor = 1, real, integer, boolean, none, text, object, tuple, list, dict, end };
+enum class Tag : uint64_t {
+  tensor = 1,
+  real,
+  integer,
+  boolean,
+  none,
+  text,
+  object,
+  slice,
+  tuple,
+  list,
+  dict,
+  end
+};
 
 uint64_t word(Tag tag, uint64_t rest = 0) noexcept { return static_cast<uint64_t>(tag) | rest << 4; }
 
@@ -61,7 +73,6 @@ class Reader {
     to_.leaves.push_back(object);
     if (PyFloat_CheckExact(object)) {
       to_.key.push_back(word(Tag::real));
-      to_.floats.push_back(PyFloat_AsDouble(object));
     } else if (object == Py_None) {
       to_.key.push_back(word(Tag::none));
     } else if (PyBool_Check(object)) {
@@ -74,9 +85,26 @@ class Reader {
       to_.key.push_back(static_cast<uint64_t>(value));
     } else if (PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
       add_identity(Tag::text, canonical(object));
+    } else if (PySlice_Check(object)) {
+      add_slice(object);
     } else {
       add_identity(Tag::object, object);
     }
+  }
+
+  // By its three parts where they are integers or missing.
+  void add_slice(PyObject* object) {
+    std::vector<uint64_t> parts{word(Tag::slice)};
+    for (const char* name : {"start", "stop", "step"}) {
+      const nb::object part = nb::handle(object).attr(name);
+      int overflow = 0;
+      if (!part.is_none() && !PyLong_CheckExact(part.ptr())) return add_identity(Tag::object, object);
+      const long long value = part.is_none() ? 0 : PyLong_AsLongLongAndOverflow(part.ptr(), &overflow);
+      if (overflow) return add_identity(Tag::object, object);
+      parts.push_back(part.is_none());
+      parts.push_back(static_cast<uint64_t>(value));
+    }
+    to_.key.insert(to_.key.end(), parts.begin(), parts.end());
   }
 
   void add_tensor(PyObject* object) {
@@ -175,7 +203,8 @@ struct Replay {
   };
   std::vector<Outside> surroundings;  // what the function found outside of its arguments
   nb::object watched;         // whether things that `changes` counts are as they were; None: there are none
-  uint64_t seen_changes = 0;  // so often have they been looked at
+  uint64_t seen_changes = 0;  // what `changes` was when they were looked at last,
+  bool unchanged = true;      // and what came of that
   nb::object guard;           // of the leaves, None: nothing else has to hold
   nb::object build;           // of the list of results, None: the one result is all
   nb::object effect;          // of leaves and outputs, None: there are none
@@ -188,9 +217,11 @@ struct Replay {
     for (const Outside& outside : surroundings)
       if (!outside_is_same(outside)) return false;
     if (!watched.is_none() && seen_changes != changes) {
-      if (!nb::cast<bool>(watched())) return false;
-      seen_changes = changes;
+      const uint64_t seen = changes;
+      unchanged = nb::cast<bool>(watched());
+      seen_changes = seen;
     }
+    if (!unchanged) return false;
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
   }
 

@@ -30,8 +30,10 @@ def compile_graph(
     """The _core.Plan of a graph of exact sizes, optimised.
 
     strides: of the arrays among its inputs, in elements, row-major where none are given; visible: how many of its
-    outputs callers get. Raises what rules raise.
+    outputs callers get, in memory of their own. Raises what rules raise.
     """
-    plan = make_plan(optimize(graph), name, strides, visible=visible, exact=True, as_tuple=as_tuple)
+    plan = make_plan(
+        optimize(graph), name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
+    )
     plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
     return plan

@@ -45,9 +45,16 @@ class Lowering:
     """One graph on its way. Its results: arrays, steps, the places of values, registers and slots."""
 
     def __init__(
-        self, graph: Graph, name: str, strides: Sequence[Any], exact: bool, first_choice: int = 0
+        self,
+        graph: Graph,
+        name: str,
+        strides: Sequence[Any],
+        exact: bool,
+        first_choice: int = 0,
+        apart: int = 0,
     ) -> None:
         self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
+        self.apart = apart
         self.arrays: list[Value] = []
         self.steps: list[Step] = []
         self.places: dict[int, Place] = {}
@@ -293,7 +300,10 @@ class Lowering:
     # The end.
 
     def leave(self) -> list[Place]:
-        """The places that leave the program: memory of its own for each, or an input that nobody writes."""
+        """The places that leave the program: memory of its own for each, or an input that nobody writes.
+
+        The first of them, `apart` many, are never inputs.
+        """
         written = {id(self.places[id(self.graph.inputs[i])].buffer) for i in self.graph.writes.values()}
         given = [(j, v) for j, v in enumerate(self.graph.outputs) if v is not None]
         # A buffer can leave as one output; where it is wanted more often, as the one that is all of it.
@@ -302,15 +312,15 @@ class Lowering:
             for j, value in given:
                 place = self.ensure(value)
                 if j not in found and (place.is_whole or not whole_first):
-                    found[j] = self.leaving(place, self.graph.writes.get(j), written)
+                    found[j] = self.leaving(place, self.graph.writes.get(j), written, j < self.apart)
         return [found[j] for j, _ in given]
 
-    def leaving(self, place: Place, writes: int | None, written: set[int]) -> Place:
+    def leaving(self, place: Place, writes: int | None, written: set[int], apart: bool) -> Place:
         buffer = place.buffer
         if buffer.is_input:
             target = None if writes is None else self.places[id(self.graph.inputs[writes])].buffer
             stays = buffer is target and place.is_whole  # it becomes what it is
-            if stays or (writes is None and id(buffer) not in written):
+            if stays or (writes is None and not apart and id(buffer) not in written):
                 return place
         elif not buffer.output and self.covers(place):
             if not place.is_whole:

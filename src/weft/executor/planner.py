@@ -49,15 +49,17 @@ def make_plan(
     exact: bool = False,
     as_tuple: bool = False,
     first_choice: int = 0,
+    apart: int = 0,
 ) -> Any:
     """The _core.Plan of a graph.
 
     strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
     exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. first_choice:
-    of the kernels of the graph's operators; for tests, which compare them.
+    of the kernels of the graph's operators; for tests, which compare them. apart: the first so many outputs share no
+    memory with inputs.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
     """
-    lowering = Lowering(graph, name, strides, exact, first_choice)
+    lowering = Lowering(graph, name, strides, exact, first_choice, apart)
     outputs = lowering.run()
     leaving = [place.buffer for place in outputs]
     lowered = alive(lowering.steps, leaving)

@@ -6,11 +6,12 @@ It calls depends_on(self) where it is used, and changed() when it changes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from weft import _core
 
-__all__ = ["changed", "depends_on", "state_of"]
+__all__ = ["all_within", "changed", "depends_on", "objects_in", "state_of"]
 
 changed = _core.note_change
 _PLAIN = (int, float, bool, str, bytes, type(None))
@@ -36,6 +37,33 @@ def state_of(value: Any) -> Any:
     if isinstance(value, dict):
         return (dict, *((key, state_of(item)) for key, item in value.items()))
     return _Same(value)
+
+
+def all_within(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
+    """The objects with ``__weft_state__`` that a value is, or has in its containers and such objects' attributes."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    inside: Iterable[Any] = ()
+    if hasattr(type(value), "__weft_state__"):
+        yield value
+        inside = list(getattr(value, "__dict__", {}).values())
+    elif isinstance(value, list | tuple):
+        inside = value
+    elif isinstance(value, dict):
+        inside = list(value.values())
+    for each in inside:
+        yield from all_within(each, seen)
+
+
+def objects_in(state: Any) -> Iterator[Any]:
+    """What a state knows by identity."""
+    if isinstance(state, _Same):
+        yield state.value
+    elif isinstance(state, list | tuple):
+        for each in state:
+            yield from objects_in(each)
 
 
 class _Same:

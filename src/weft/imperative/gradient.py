@@ -41,6 +41,9 @@ def gradients() -> dict[int, tuple[ref[Tensor], Tensor]]:
 def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
     """Make dx the grad of x; None: it has none."""
     key = id(x)
+    scribe = _core.get_scribe()
+    if scribe is not None:
+        scribe.set_gradients.add(key)
     if dx is None:
         _gradients.pop(key, None)
     else:

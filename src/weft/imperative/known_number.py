@@ -1,7 +1,7 @@
 """Numbers that a traced function was given, so that they stay inputs of what is written down.
 
-Arithmetic with them is computed again at each call. Where Python has to know one (a comparison, int(), math.sqrt) its
-value becomes part of what the trace was made for.
+Arithmetic with them is computed again at each call. Where Python has to know something of one (a comparison, int(), its
+value for math.sqrt) that becomes part of what the trace was made for.
 
 >>> lr = KnownNumbers([0.5]).numbers[0]
 >>> (lr * 2 + 1).value
@@ -10,6 +10,7 @@ value becomes part of what the trace was made for.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -50,22 +51,23 @@ class KnownNumber:
         """Finds the number from the arguments."""
         return self.owner.computes[self.origin]
 
+    def learn(self, function: Callable[..., Any], *others: Any) -> Any:
+        """function(value, *others), which from now on is part of what the trace is for."""
+        mine, theirs = self.compute, [_compute(other) for other in others]
+        found = function(
+            self.value, *(other.value if isinstance(other, KnownNumber) else other for other in others)
+        )
+        guard = lambda values: function(mine(values), *(compute(values) for compute in theirs))  # noqa: E731
+        self.owner.guards.append((guard, found))
+        return found
+
     def settle(self) -> Any:
         """The value, which from now on is part of what the trace is for."""
-        self.owner.guards.append((self.compute, self.value))
-        return self.value
+        return self.learn(lambda value: value)
 
-    def __repr__(self) -> str:
-        return repr(self.settle())
 
-    def __format__(self, spec: str) -> str:
-        return format(self.settle(), spec)
-
-    def __hash__(self) -> int:
-        return hash(self.settle())
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return round(self.settle(), digits)
+def _compute(number: Any) -> Compute:
+    return number.compute if isinstance(number, KnownNumber) else lambda _: number
 
 
 def _unary(function: Callable[[Any], Any]) -> Any:
@@ -78,13 +80,10 @@ def _unary(function: Callable[[Any], Any]) -> Any:
 
 def _binary(function: Callable[[Any, Any], Any], reflected: bool = False) -> Any:
     def method(self: KnownNumber, other: Any) -> Any:
-        if isinstance(other, KnownNumber):
-            theirs, value = other.compute, other.value
-        elif isinstance(other, int | float):
-            theirs, value = (lambda _: other), other
-        else:
+        if not isinstance(other, KnownNumber | int | float):
             return NotImplemented
-        mine = self.compute
+        value = other.value if isinstance(other, KnownNumber) else other
+        mine, theirs = self.compute, _compute(other)
         if reflected:
             made = function(value, self.value)
             return self.owner.make(made, lambda values: function(theirs(values), mine(values)))
@@ -94,9 +93,9 @@ def _binary(function: Callable[[Any, Any], Any], reflected: bool = False) -> Any
     return method
 
 
-def _settled(function: Callable[..., Any]) -> Any:
+def _learned(function: Callable[..., Any]) -> Any:
     def method(self: KnownNumber, *others: Any) -> Any:
-        return function(self.settle(), *(o.settle() if isinstance(o, KnownNumber) else o for o in others))
+        return self.learn(function, *others)
 
     return method
 
@@ -107,8 +106,8 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(KnownNumber, f"__{_name}__", _binary(getattr(operator, _name)))
     setattr(KnownNumber, f"__r{_name}__", _binary(getattr(operator, _name), reflected=True))
 for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
-    setattr(KnownNumber, f"__{_name}__", _settled(getattr(operator, _name)))
-for _name, _function in {"float": float, "int": int, "bool": bool, "trunc": int}.items():
-    setattr(KnownNumber, f"__{_name}__", _settled(_function))
+    setattr(KnownNumber, f"__{_name}__", _learned(getattr(operator, _name)))
+for _function in (float, int, bool, math.trunc, round, repr, format, hash):
+    setattr(KnownNumber, f"__{_function.__name__}__", _learned(_function))
 
 _core.set_known_number_type(KnownNumber)

@@ -71,6 +71,7 @@ class Scribe:
         self.numbers: dict[int, Value] = {}  # by origin
         self.random: list[Value] = []  # what has been drawn, in order
         self.dependences: dict[int, Any] = {}  # objects that were used, by id
+        self.set_gradients: set[int] = set()  # tensors whose grad was set, by id
         self.over = False  # nothing more is written down
         self._failed = failed
         _core.empty(0)  # so that this thread has its serials

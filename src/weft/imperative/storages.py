@@ -48,6 +48,11 @@ class Geometry(NamedTuple):
         item = self.dtype.itemsize
         return self.address + low * item, self.address + (high + 1) * item
 
+    @property
+    def repeats(self) -> bool:
+        """Whether several indices mean one element."""
+        return any(n > 1 and step == 0 for n, step in zip(self.shape, self.strides, strict=True))
+
     def flat(self) -> Geometry:
         """All memory between its first and last element, as one row."""
         first, end = self.extent()

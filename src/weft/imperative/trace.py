@@ -27,6 +27,7 @@ from typing import Any
 from weft import _core
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
+from weft.imperative.dependence import all_within
 from weft.imperative.export import Described, export
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
@@ -89,7 +90,10 @@ class Trace:
         if result or _core.get_scribe() is not None:
             return self.function(*args, **kwargs)
         with self._lock:
-            return self._record(args, kwargs)
+            done, result = self._replays().run(args, kwargs)  # another thread may have made it meanwhile
+            if not done and not result:
+                return self._record(args, kwargs)
+        return result if done else self.function(*args, **kwargs)
 
     def _replays(self) -> Any:
         """Those of programs that were recorded under the transformations that are active now."""
@@ -114,8 +118,12 @@ class Trace:
         program = None
         with scribe:
             with scribe.unobserved():
-                for x in sorted((x for x in leaves if isinstance(x, Tensor)), key=lambda x: -x.nbytes):
+                # Large ones first, so that views of them are found in them.
+                known = [x for x in (*leaves, *(value for _, _, value in outside)) if isinstance(x, Tensor)]
+                for x in sorted(known, key=lambda x: -x.nbytes):
                     scribe.met(x, _core.geometry(x))
+                for thing in all_within([*leaves, *(value for _, _, value in outside)]):
+                    scribe.depends_on(thing)
             result = self.function(*inner, **named)
             if scribe.whole:
                 try:
@@ -176,7 +184,8 @@ class Trace:
         if self.strict:
             raise GraphError(text)
         hint = "the function keeps running as Python; use where, cond or while_loop, or return the array"
-        warnings.warn(f"{text}\n  {hint}", TraceWarning, stacklevel=2)
+        file, _, line = problem.where.rpartition(":")
+        warnings.warn_explicit(f"{text}\n  {hint}", TraceWarning, file, int(line))
 
 
 def settle(tensors: Sequence[Tensor]) -> None:

@@ -7,13 +7,14 @@ an array, None: all of it. The native core interprets them (native/bindings/trac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from weft import _core
 from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph, reads_of
+from weft.imperative.dependence import objects_in
 from weft.imperative.gradient import gradients, keep_gradient
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
@@ -58,14 +59,19 @@ def write_up(
     surroundings: list[Any],
 ) -> Traced:
     """The program of what a scribe saw. Raises CannotWrite."""
-    inputs = _Inputs(scribe, leaves, floats, gradients_before)
+    states = [(thing, thing.__weft_state__()) for thing in scribe.dependences.values()]
+    around = [*(x for _, _, x in surroundings), *objects_in(tuple(state for _, state in states))]
+    inputs = _Inputs(scribe, leaves, floats, gradients_before, [x for x in around if isinstance(x, Tensor)])
     outputs = _Outputs(scribe, inputs)
     found, structure = flatten(result)
     after = gradients()
+    touched = scribe.set_gradients  # by this thread; others may set gradients meanwhile
     changed = {
-        k: x for k, x in after.items() if k not in gradients_before or gradients_before[k][1] is not x[1]
+        k: x
+        for k, x in after.items()
+        if k in touched and (k not in gradients_before or gradients_before[k][1] is not x[1])
     }
-    gone = [owner() for k, (owner, _) in gradients_before.items() if k not in after]
+    gone = [owner() for k, (owner, _) in gradients_before.items() if k in touched and k not in after]
     outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed.values()])
     results = [outputs.find(leaf) for leaf in found]
     effects: list[tuple[Find, Find]] = []
@@ -85,7 +91,7 @@ def write_up(
         "numbers": [inputs.number(origin) for origin in origins],
         "results": results,
         "surroundings": surroundings,
-        "watched": _watched(scribe.dependences.values()),
+        "watched": _watched(states),
         "guard": inputs.guard(),
         "build": None if plain else structure.build,
         "effect": _effect(effects) if effects else None,
@@ -98,9 +104,8 @@ def write_up(
     return made
 
 
-def _watched(things: Iterable[Any]) -> Callable[[], bool] | None:
-    """Whether the things that a program depends on are as they are now."""
-    states = [(thing, thing.__weft_state__()) for thing in things]
+def _watched(states: Sequence[tuple[Any, Any]]) -> Callable[[], bool] | None:
+    """Whether the things that a program depends on are in these states."""
     return (lambda: all(thing.__weft_state__() == state for thing, state in states)) if states else None
 
 
@@ -160,9 +165,15 @@ class _Inputs:
         leaves: list[Any],
         floats: KnownNumbers,
         before: dict[int, tuple[Any, Tensor]],
+        around: Sequence[Tensor],
     ) -> None:
         self.scribe, self.leaves, self.floats, self.before = scribe, leaves, floats, before
         self.arguments = {id(leaf): k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
+        # Tensors that were there before the call, so that as results they are themselves.
+        self.given = {*self.arguments, *map(id, around)}
+        memory = {_core.geometry(leaf)[0] for leaf in leaves if isinstance(leaf, Tensor)}
+        if any(_core.geometry(x)[0] in memory for x in around):  # which of them is meant cannot be told
+            self.refuse()
         self.float_leaves = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
         self.owners = {id(dx): owner() for owner, dx in before.values()}
         self.owned: dict[int, tuple[Find, bool]] = {}
@@ -207,7 +218,7 @@ class _Inputs:
             return None
 
         def holds(leaves: list[Any]) -> bool:
-            return all(compute(leaves) == value for compute, value in numbers) and all(
+            return all(_comes_to(compute, leaves, value) for compute, value in numbers) and all(
                 (look_up(find, leaves).grad is not None) == had for find, had in owned
             )
 
@@ -217,8 +228,19 @@ class _Inputs:
         """The memory that was not an argument's, by serial; arguments at later calls must not lie there."""
         found = {_core.geometry(s.tensor)[0] for s in sources if id(s.tensor) not in self.arguments}
         if any(_core.geometry(x)[0] in found for x in self.leaves if isinstance(x, Tensor)):
-            raise CannotWrite("an argument shares memory with an array found elsewhere", users_line())
+            self.refuse()
         return found
+
+    @staticmethod
+    def refuse() -> NoReturn:
+        raise CannotWrite("an argument shares memory with an array found elsewhere", users_line())
+
+
+def _comes_to(compute: Callable[[list[Any]], Any], leaves: list[Any], value: Any) -> bool:
+    try:
+        return bool(compute(leaves) == value)
+    except (ArithmeticError, ValueError):  # int(inf); Python will say so
+        return False
 
 
 class _Outputs:
@@ -263,6 +285,8 @@ class _Outputs:
         geometry = Geometry(*_core.geometry(x))
         storage = self.storage(x)
         self.shown.add(geometry.serial or 0)
+        if id(x) in self.inputs.given:
+            return self.inputs.tensor(x)
         if storage is None:
             return ("object", x, None)
         source = storage.source
@@ -273,7 +297,7 @@ class _Outputs:
             if x is source.tensor:
                 return (kind, what, None)
             return (kind, what, self.window(geometry, _core.geometry(source.tensor)[1]))
-        if id(storage) not in self._shared:
+        if id(storage) not in self._shared and not geometry.repeats:
             self.values.append(storage.read(geometry))
             return ("output", len(self.values) - 1, None)
         number = self._whole.get(id(storage))

@@ -69,10 +69,12 @@ class Handle:
     def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
         self._hooks, self._number = hooks, next(_numbers)
         hooks[self._number] = hook
+        changed()
 
     def remove(self) -> None:
         """Do not call the hook any more; nothing happens the second time."""
         self._hooks.pop(self._number, None)
+        changed()
 
     def __enter__(self) -> Handle:
         return self
@@ -165,7 +167,7 @@ class Module:
 
     def __weft_state__(self) -> Any:
         """What programs depend on: the attributes, and the hooks."""
-        return state_of((vars(self), self._hooks, self._pre_hooks))
+        return state_of(({"training": self.training, **vars(self)}, self._hooks, self._pre_hooks))
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)

@@ -1,0 +1,1 @@
+"""A hundred small programs, run in every way that weft has to run a program."""

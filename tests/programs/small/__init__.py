@@ -1,0 +1,1 @@
+"""The small programs, one file for each idea; programs.py collects them."""

@@ -1,0 +1,225 @@
+"""What cannot be written down: strict traces say where, others keep running as Python."""
+
+import inspect
+import warnings
+from pathlib import Path
+
+import pytest
+
+import weft as wf
+import weft.module as M
+from weft.base.errors import GraphError
+
+
+def as_float(x):
+    return x * float(x.sum())
+
+
+def as_item(x):
+    return x * x.sum().item()
+
+
+def as_array(x):
+    return wf.tensor(x.numpy() * 2)
+
+
+def as_condition(x):
+    if x.sum() > 0:
+        x = x * 2
+    return x
+
+
+def as_text(x):
+    return x, str(x)
+
+
+def as_index(x):
+    return [x[k] for k in range(int(x.sum()))]
+
+
+def by_mask(x):
+    return x[x > 0]
+
+
+def as_permutation(x):
+    return x, wf.random.permutation(3)
+
+
+READERS = [as_float, as_item, as_array, as_condition, as_text, as_index, by_mask, as_permutation]
+
+
+def place_of(reader):
+    return f"{Path(__file__)}:{inspect.getsourcelines(reader)[1] + 1}"
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("reader", READERS)
+def test_strict_traces_name_the_line(reader, lazy):
+    traced = wf.trace(reader, strict=True, lazy=lazy)
+    x = wf.ones(3)
+    for _ in range(2):
+        with pytest.raises(GraphError, match=reader.__name__) as caught:
+            traced(x)
+        assert place_of(reader) in str(caught.value)
+        assert not traced.programs
+    assert (x + 1).sum().item() == 6  # and all goes on
+    assert wf.trace(lambda x: x * 2, strict=True)(x).sum().item() == 6
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("reader", READERS)
+def test_others_keep_running_as_python(reader, lazy):
+    traced = wf.trace(reader, lazy=lazy)
+    x = wf.ones(3)
+    with pytest.warns(wf.TraceWarning, match=reader.__name__) as caught:
+        traced(x)
+    assert [f"{warning.filename}:{warning.lineno}" for warning in caught] == [place_of(reader)]
+    wf.random.seed(0)
+    found = traced(x)
+    wf.random.seed(0)
+    assert str(found) == str(reader(x))
+    assert not traced.programs
+
+
+def test_what_was_done_before_is_done():
+    """A function that ends up as Python has run once, not twice."""
+    for lazy in (False, True):
+        count = wf.zeros(())
+
+        def run(x, count=count):
+            count += 1
+            return float(x.sum()), x * count
+
+        traced = wf.trace(run, lazy=lazy)
+        with pytest.warns(wf.TraceWarning):
+            assert traced(wf.ones(3))[0] == 3.0
+        assert count.item() == 1.0
+        traced(wf.ones(3))
+        assert count.item() == 2.0
+
+
+def test_values_of_constants_may_be_looked_at():
+    """They are the same at each call."""
+    traced = wf.trace(lambda x: x * wf.tensor([2.0, 3.0])[1].item(), strict=True)
+    for _ in range(2):
+        assert traced(wf.ones(2)).numpy().tolist() == [3.0, 3.0]
+    assert len(traced.programs) == 1
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_arguments_that_share_memory_in_part(lazy):
+    x = wf.arange(6).astype("float32")
+    traced = wf.trace(lambda a, b: a + b, strict=True, lazy=lazy)
+    with pytest.raises(GraphError, match="share memory in part"):
+        traced(x[:4], x[2:])
+    assert traced(x[:3], x[3:]).numpy().tolist() == [3.0, 5.0, 7.0]
+
+
+def test_an_argument_that_is_also_found_elsewhere():
+    w = wf.zeros(3)
+
+    def run(x):
+        w[...] = w + 1
+        return x * 1
+
+    traced = wf.trace(run, strict=True)
+    with pytest.raises(GraphError, match="shares memory with an array found elsewhere"):
+        traced(w)
+    assert traced(wf.ones(3)).sum().item() == 3.0
+    with pytest.raises(GraphError, match="shares memory with an array found elsewhere"):
+        traced(w)  # not by the program for other arguments
+
+
+def test_each_call_makes_arrays_that_stay():
+    kept = []
+    traced = wf.trace(lambda x: kept.append(x * 2), strict=True)
+    traced(wf.ones(3)), traced(wf.ones(3))
+    with pytest.raises(GraphError, match="each call makes arrays that are kept elsewhere"):
+        traced(wf.ones(3))
+    kept.clear()
+    traced = wf.trace(lambda x: kept.append(x * 2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(5):
+            traced(wf.ones(3))
+    assert len(caught) == 1
+    assert len(kept) == 5
+
+
+def test_old_programs_are_dropped():
+    traced = wf.trace(lambda x, n: x * n, max_entries=2)
+    x = wf.ones(3)
+    traced(x, 0), traced(x, 1)
+    with pytest.warns(wf.TraceWarning, match=r"traced 3 times.*max_entries=2") as caught:
+        traced(x, 2)
+    assert caught[0].filename == __file__
+    traced(x, 3)  # said once only
+    assert len(traced.programs) == 2
+    assert [traced(x, n).sum().item() for n in (2, 3)] == [6.0, 9.0]
+
+
+def test_late_errors_of_programs():
+    """They name the function's line and leave everything usable."""
+
+    @wf.trace(strict=True)
+    def pick(x, i):
+        y = x * 2
+        return y[i] + 1
+
+    x, good, bad = wf.ones(3), wf.tensor([0, 1]), wf.tensor([0, 7])
+    pick(x, good), pick(x, good)
+    line = inspect.getsourcelines(pick.function)[1] + 3
+    with pytest.raises(IndexError, match="index 7 is out of range for axis 0 of size 3") as caught:
+        pick(x, bad).numpy()
+    assert f"{__file__}:{line}" in str(caught.value)
+    with pytest.raises(IndexError, match="pick"):
+        wf.waitall()  # which tells of all that failed, once
+    wf.waitall()
+    assert pick(x, good).numpy().tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_exceptions_leave_everything_usable(lazy):
+    count = wf.zeros(())
+
+    def run(x, n):
+        x += 1
+        if n > 1:
+            raise KeyError(n)
+        x @ wf.ones((n, 7))
+        count[...] = count + 1
+        return x
+
+    traced = wf.trace(run, strict=True, lazy=lazy)
+    for n, kind in ((2, KeyError), (0, ValueError)):
+        x = wf.ones(3)
+        with pytest.raises(kind):
+            traced(x, n)
+        assert x.sum().item() == 6.0  # what came before the exception is done
+    assert not traced.programs
+    with wf.lazy():
+        y = wf.ones(3) * 2
+    assert y.sum().item() == 6.0
+    x = wf.ones((3, 1))
+    assert traced(x, 1).sum().item() == 6.0
+    assert count.item() == 1.0
+
+
+def test_an_exception_in_lazy_evaluation():
+    x = wf.ones(3)
+
+    def fail():
+        with wf.lazy():
+            x[...] = x + 1
+            raise KeyError(0)
+
+    with pytest.raises(KeyError):
+        fail()
+    assert x.sum().item() == 6.0
+
+
+def test_an_argument_that_is_a_parameter():
+    net = M.Linear(3, 3, bias=False)
+    traced = wf.trace(lambda x: net(x), strict=True)
+    with pytest.raises(GraphError, match="shares memory with an array found elsewhere"):
+        traced(net.weight)
