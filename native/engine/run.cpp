@@ -19,13 +19,12 @@ class RunningScope {
   Running frame_;
 };
 
-// The handled exception as the error of `op`: the first failure gives it the operation's name and line.
+// The handled exception as the error of `op`: the first failure gives it the operation's name and line. A
+// function that names its own parts may know no line for them.
 Ref<Error> caught(const Op& op) {
   Ref<Error> error = error_from_current_exception();
-  if (error->operation.empty()) {
-    error->operation = op.name();
-    error->where = op.where();
-  }
+  if (error->operation.empty()) error->operation = op.name();
+  if (error->where.empty()) error->where = op.where();
   return error;
 }
 
