@@ -32,7 +32,7 @@ from weft.graph.text import Source, checked, decode, document, encode, from_json
 from weft.imperative.serialization import load, load_metadata, save
 from weft.imperative.tensor import Tensor
 
-__all__ = ["Program", "load_program"]
+__all__ = ["Program", "export", "graphs_in", "load_program"]
 
 FORMAT, VERSION, KEY = "weft.program", 1, "program"
 CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list, "dict": dict}
@@ -181,15 +181,35 @@ def load_program(path: str | os.PathLike[str]) -> Program:
     ...     wf.load_program(f"{folder}/f.weft")(wf.zeros(2))
     tensor([1., 1.], dtype=float32, device=cpu:0)
     """
-    text = load_metadata(path).get(KEY)
-    if text is None:
-        raise GraphError(f"load_program: {os.fspath(path)!s} holds arrays, but no program")
-    source = document(text, FORMAT, VERSION)
+    source = _document(path)
     source.only("format", "version", "name", "programs")
     made = Program(source["name"].text(), load(path))
     for entry in source["programs"].items():
         _read(entry, made)
     return made
+
+
+def graphs_in(path: str | os.PathLike[str]) -> list[tuple[str, Graph, list[tuple[int, ...]]]]:
+    """The programs of a file as (name, graph, strides of its arrays), for people to look at.
+
+    Raises FileFormatError and GraphError for other files.
+    """
+    source = _document(path)
+    name, found = source["name"].text(), []
+    for k, entry in enumerate(source["programs"].items()):
+        found.append((f"{name}-{k}", from_json(entry["graph"].text()), _read_strides(entry)))
+    return found
+
+
+def _document(path: str | os.PathLike[str]) -> Source:
+    text = load_metadata(path).get(KEY)
+    if text is None:
+        raise GraphError(f"load_program: {os.fspath(path)!s} holds arrays, but no program")
+    return document(text, FORMAT, VERSION)
+
+
+def _read_strides(entry: Source) -> list[tuple[int, ...]]:
+    return [tuple(n.integer(-(1 << 62), 1 << 62) for n in s.items()) for s in entry["strides"].items()]
 
 
 def _read(entry: Source, program: Program) -> None:
@@ -200,7 +220,7 @@ def _read(entry: Source, program: Program) -> None:
     leaves, _ = flatten(example)
     graph = from_json(entry["graph"].text())
     visible = entry["visible"].integer(0, len(graph.outputs) + 1)
-    strides = [tuple(n.integer(-(1 << 62), 1 << 62) for n in s.items()) for s in entry["strides"].items()]
+    strides = _read_strides(entry)
     reader = _Finds(leaves, visible, program.tensors)
     arrays = [reader.tensor(part) for part in entry["arrays"].items()]
     numbers = [reader.number(part) for part in entry["numbers"].items()]

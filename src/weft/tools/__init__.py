@@ -1,0 +1,1 @@
+"""Commands for people: python -m weft.tools.NAME."""

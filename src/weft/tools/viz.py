@@ -1,0 +1,169 @@
+"""Pictures of a program: its graph before and after each pass that changes it, its steps, and where its memory lies.
+
+    python -m weft.tools.viz PROGRAM [--out FOLDER]
+
+PROGRAM: a file that Trace.export wrote, or a graph as JSON (weft.graph.text). Writes index.html, which shows all, into
+FOLDER (by default beside the program, with the ending .viz), and an SVG for each picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from weft.executor.planner import make_plan
+from weft.executor.recipe import MemoryReport
+from weft.graph.drawing import Box, Edge, svg
+from weft.graph.graph import Graph, reads_of
+from weft.graph.passes import PASSES
+from weft.graph.rewrite import rewrite
+from weft.graph.text import from_json
+from weft.imperative.export import graphs_in
+from weft.imperative.serialization import FileFormatError
+
+__all__ = ["graph_svg", "main", "memory_svg", "stages"]
+
+LARGEST = 400  # nodes of a graph that is drawn; larger ones are listed only
+
+
+def graph_svg(graph: Graph) -> str:
+    """A graph as SVG: inputs round, operators as boxes, results marked.
+
+    >>> from weft.base.dtype import float32
+    >>> from weft.graph.graph import graph_of
+    >>> from weft.ops.types import TensorType
+    >>> import weft.ops.functions as F
+    >>> picture = graph_svg(graph_of(lambda x: F.exp(x) + 1, [TensorType((2,), float32)]))
+    >>> [word in picture for word in ("Exp", "f32[2]", "result 0")]
+    [True, True, True]
+    """
+    boxes: list[Box] = []
+    edges: list[Edge] = []
+    number: dict[int, int] = {}
+    for k, value in enumerate(graph.inputs):
+        number[id(value)] = len(boxes)
+        boxes.append(Box((f"x{k}", str(value.type)), "input", round=True))
+    for node in graph.nodes:
+        if node.op is None:
+            continue
+        for value in reads_of(node):
+            if id(value) in number:
+                edges.append(Edge(number[id(value)], len(boxes), _sizes(value)))
+        attributes = ", ".join(f"{k}={v!r}" for k, v in node.op.values().items())
+        lines = (type(node.op).__name__, *([_short(attributes)] if attributes else []), _short(node.where))
+        for value in node.outputs:
+            number[id(value)] = len(boxes)
+        boxes.append(Box(tuple(line for line in lines if line), node.op.family))
+    for k, output in enumerate(graph.outputs):
+        if output is None or id(output) not in number:
+            continue
+        edges.append(Edge(number[id(output)], len(boxes), _sizes(output)))
+        written = graph.writes.get(k)
+        boxes.append(Box((f"result {k}" if written is None else f"into x{written}",), "output", round=True))
+    return svg(boxes, edges)
+
+
+def _sizes(value: Any) -> str:
+    return f"[{','.join(map(str, value.shape))}]"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 48 else f"{text[:45]}..."
+
+
+def memory_svg(report: MemoryReport) -> str:
+    """The blocks of a program's arena: steps from left to right, addresses from top to bottom.
+
+    >>> from weft.executor.recipe import Lifetime
+    >>> report = MemoryReport(64, 64, 64, 64, 64, (Lifetime("exp", 64, 0, 0, 1),))
+    >>> memory_svg(report).count("<rect")
+    1
+    """
+    width, height = 900.0, 320.0
+    steps = max((life.last for life in report.lifetimes), default=0) + 1
+    scale = height / max(report.arena_bytes, 1)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" font-size="9px">'
+    ]
+    for k, life in enumerate(report.lifetimes):
+        x, w = life.first / steps * width, (life.last - life.first + 1) / steps * width
+        y, h = life.offset * scale, max(life.size_bytes * scale, 1.0)
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" '
+            f'fill="hsl({k * 47 % 360} 60% 75%)" stroke="#555" stroke-width="0.4">'
+            f"<title>{escape(life.text)}: {life.size_bytes} bytes, steps {life.first} to {life.last}</title></rect>"
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def stages(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """The graph as written, then after each pass that changes it.
+
+    >>> from weft.base.dtype import float32
+    >>> from weft.graph.graph import graph_of
+    >>> from weft.ops.types import TensorType
+    >>> import weft.ops.functions as F
+    >>> [name for name, _ in stages(graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2,), float32)]))]
+    ['as written', 'after common']
+    """
+    yield "as written", graph
+    for each in PASSES:
+        changed = rewrite(graph, each.rule)
+        if changed is not graph:
+            graph = changed
+            yield f"after {each.name}", graph
+
+
+def page(name: str, graph: Graph, strides: Sequence[Any], folder: Path) -> list[str]:
+    """The parts of a page on one program; its pictures are written into the folder."""
+    parts = [f"<h1>{escape(name)}</h1>"]
+    for k, (title, stage) in enumerate(stages(graph)):
+        parts.append(
+            f"<h2>{escape(title)}: {sum(node.op is not None for node in stage.nodes)} operators</h2>"
+        )
+        if len(stage.nodes) <= LARGEST:
+            picture = f"{name}-{k}.svg"
+            (folder / picture).write_text(graph_svg(stage))
+            parts.append(f'<p><img src="{escape(picture)}"></p>')
+        parts.append(f"<details><summary>text</summary><pre>{escape(str(stage))}</pre></details>")
+        last = stage
+    recipe = make_plan(last, name, strides, exact=True, as_tuple=True).recipe
+    steps = "\n".join(f"{k:4} {text}" for k, text in enumerate(recipe.steps))
+    parts.append(f"<h2>{len(recipe.steps)} steps</h2><pre>{escape(steps)}</pre>")
+    report = recipe.memory_report()
+    parts.append(f"<h2>Memory inside</h2><pre>{escape(str(report))}</pre>{memory_svg(report)}")
+    return parts
+
+
+def programs_in(path: Path) -> Sequence[tuple[str, Graph, Sequence[Any]]]:
+    """(name, graph, strides of its arrays) for each program of a file."""
+    try:
+        return graphs_in(path)
+    except FileFormatError:
+        return [(path.stem, from_json(path.read_text()), ())]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m weft.tools.viz", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("program", type=Path, help="a file of Trace.export, or a graph as JSON")
+    parser.add_argument("--out", type=Path, help="the folder to write to")
+    given = parser.parse_args(arguments)
+    folder = given.out or given.program.with_suffix(".viz")
+    programs = programs_in(given.program)
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [part for program in programs for part in page(*program, folder)]
+    text = "\n".join(['<!doctype html><meta charset="utf-8"><title>weft</title>', *parts])
+    (folder / "index.html").write_text(text)
+    print(f"{folder / 'index.html'}: {len(programs)} programs")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
