@@ -20,7 +20,7 @@ from typing import Any
 
 from weft import _core
 from weft.executor.compile import compile_graph
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, users_line
 from weft.imperative.storages import Geometry, Storage, Storages
 from weft.ops.node import Value, input_value
@@ -129,24 +129,11 @@ class LazyScribe(Scribe):
                 wanted.append((_memory_of(storage), storage.value))
         if not wanted and not self.random:
             return
-        results = [value for _, value in wanted]
-        alive = {id(node) for node in Graph([], results).nodes}
-        results += [v for v in self.random if id(v.node) not in alive]
-        used = {id(v) for node in Graph([], results).nodes for v in reads_of(node)} | {id(v) for v in results}
-        targets = [source for source, _ in wanted]
-        used |= {id(source.value) for source in targets}
-        sources = [s for s in self.sources if id(s.value) in used]
-        sources += [s for s in targets if s not in sources]
-        numbers = [(k, v) for k, v in self.numbers.items() if id(v) in used]
-        graph = Graph(
-            [*(s.value for s in sources), *(v for _, v in numbers)],
-            results,
-            {k: sources.index(source) for k, source in enumerate(targets)},
-        )
+        graph, sources, origins = self.graph((), wanted)
         tensors = [s.tensor if s.window is None else _core.window(s.tensor, *s.window) for s in sources]
         strides = [tuple(step // x.itemsize for step in x.strides) for x in tensors]
         plan = self._plan(graph, strides)
-        _core.run_plan(plan, tensors, [self._values[k] for k, _ in numbers])
+        _core.run_plan(plan, tensors, [self._values[origin] for origin in origins])
 
     def _plan(self, graph: Graph, strides: list[tuple[int, ...]]) -> Any:
         key = f"{graph}\n{strides}"

@@ -14,13 +14,13 @@ from typing import Any
 
 from weft import _core
 from weft.executor.planner import is_dense
-from weft.graph.graph import Graph
+from weft.graph.graph import Graph, reads_of
 from weft.graph.instantiate import instantiate
 from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
 from weft.ops.node import Value, constant, input_value, make_node
-from weft.ops.random import RandomIntegers, RandomNormal, RandomUniform
+from weft.ops.random import Filling
 
 __all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "users_line"]
 
@@ -216,12 +216,7 @@ class Scribe:
                 self.store(Geometry(*geometry), value)
 
     def _draw(self, x: Geometry, kind: str, a: Any, b: Any) -> None:
-        fillings: dict[str, type[Any]] = {
-            "uniform": RandomUniform,
-            "normal": RandomNormal,
-            "integers": RandomIntegers,
-        }
-        op = fillings.get(kind)
+        op: Any = next((each for each in Filling.__subclasses__() if each.kind == kind), None)
         if op is None:
             self.fail(f"random {kind} are not operators so far")
             return
@@ -298,6 +293,24 @@ class Scribe:
     def whole(self) -> bool:
         """Whether all that happened was written down."""
         return not self.over
+
+    def graph(
+        self, results: Sequence[Value], written: Sequence[tuple[Source, Value]]
+    ) -> tuple[Graph, list[Source], list[int]]:
+        """The graph that gives the results, then what is written; where its arrays and its numbers come from."""
+        wanted = [*results, *(value for _, value in written)]
+        alive = {id(node) for node in Graph([], wanted).nodes}
+        # What was drawn and not used: the stream of random numbers goes on as if it were.
+        wanted += [v for v in self.random if id(v.node) not in alive]
+        used = {id(v) for node in Graph([], wanted).nodes for v in reads_of(node)} | {id(v) for v in wanted}
+        used |= {id(source.value) for source, _ in written}
+        met = {id(source): source for source in (*self.sources, *(source for source, _ in written))}
+        sources = [source for source in met.values() if id(source.value) in used]
+        origins = [origin for origin, v in self.numbers.items() if id(v) in used]
+        place = {id(source): k for k, source in enumerate(sources)}
+        writes = {len(results) + k: place[id(source)] for k, (source, _) in enumerate(written)}
+        inputs = [*(source.value for source in sources), *(self.numbers[origin] for origin in origins)]
+        return Graph(inputs, wanted, writes), sources, origins
 
     def written_sources(self) -> Iterator[tuple[Source, Value]]:
         """Inputs that have another content now."""

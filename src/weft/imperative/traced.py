@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from weft import _core
 from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.imperative.dependence import objects_in
 from weft.imperative.gradient import gradients, keep_gradient
 from weft.imperative.known_number import KnownNumber, KnownNumbers
@@ -82,7 +82,7 @@ def write_up(
     effects += [(inputs.gradient_owner(x), ("object", None, None)) for x in gone if x is not None]
 
     written = list(scribe.written_sources())
-    graph, sources, origins = _graph(scribe, outputs.values, written)
+    graph, sources, origins = scribe.graph(outputs.values, written)
     plan = compile_graph(graph, name, [_strides(s) for s in sources], len(outputs.values))
     plain = len(found) == 1 and structure.kind is None
     spec = {
@@ -107,25 +107,6 @@ def write_up(
 def _watched(states: Sequence[tuple[Any, Any]]) -> Callable[[], bool] | None:
     """Whether the things that a program depends on are in these states."""
     return (lambda: all(thing.__weft_state__() == state for thing, state in states)) if states else None
-
-
-def _graph(
-    scribe: Scribe, results: Sequence[Value], written: Sequence[tuple[Source, Value]]
-) -> tuple[Graph, list[Source], list[int]]:
-    """The graph that gives the results, then what is written; its arrays and numbers by where they come from."""
-    wanted = [*results, *(value for _, value in written)]
-    alive = {id(node) for node in Graph([], wanted).nodes}
-    # What was drawn and not used: the stream of random numbers goes on as if it were.
-    wanted += [v for v in scribe.random if id(v.node) not in alive]
-    reached = Graph([], wanted)
-    used = {id(v) for node in reached.nodes for v in reads_of(node)} | {id(v) for v in wanted}
-    used |= {id(source.value) for source, _ in written}
-    sources = [s for s in scribe.sources if id(s.value) in used]
-    origins = [o for o, v in scribe.numbers.items() if id(v) in used]
-    place = {id(s.value): k for k, s in enumerate(sources)}
-    writes = {len(results) + k: place[id(source.value)] for k, (source, _) in enumerate(written)}
-    inputs = [*(s.value for s in sources), *(scribe.numbers[o] for o in origins)]
-    return Graph(inputs, wanted, writes), sources, origins
 
 
 def _strides(source: Source) -> tuple[int, ...]:
