@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
@@ -41,6 +41,7 @@ __all__ = [
     "written",
 ]
 
+N = TypeVar("N")
 FORMAT, VERSION = "weft.graph", 1
 CONTENT = ("inputs", "outputs", "writes", "nodes")
 MOST = 1 << 62  # elements of an array
@@ -159,6 +160,15 @@ class Source:
 
     def items(self) -> list[Source]:
         return [Source(each, f"{self.where}[{k}]") for k, each in enumerate(self.is_a(list, "a list"))]
+
+    def reference(self, nodes: Sequence[N]) -> tuple[N, Source]:
+        """One of the nodes so far, and the part that says which of its outputs."""
+        pair = self.items()
+        if len(pair) != 2:
+            raise self.fail("expected a node's number and an output's")
+        if not nodes:
+            raise self.fail("there is no node before")
+        return nodes[pair[0].integer(0, len(nodes))], pair[1]
 
     def entries(self) -> Iterator[tuple[str, Source]]:
         for name, value in self.is_a(dict, "an object").items():
@@ -282,13 +292,8 @@ def _read(source: Source) -> Graph:
     def value(part: Source) -> Value | None:
         if part.value is None:
             return None
-        pair = part.items()
-        if len(pair) != 2:
-            raise part.fail("expected a node's number and an output's")
-        if not nodes:
-            raise part.fail("there is no node before")
-        node = nodes[pair[0].integer(0, len(nodes))]
-        return node.outputs[pair[1].integer(0, len(node.outputs))]
+        node, output = part.reference(nodes)
+        return node.outputs[output.integer(0, len(node.outputs))]
 
     given = source["nodes"].items()
     count = source["inputs"].integer(0, len(given) + 1)

@@ -101,9 +101,8 @@ class Trace:
         found = self._under.get(layers)
         if found is None:
             found = self._under[layers] = _core.Replays()
-            if (
-                len(self._under) > self.max_entries + 1
-            ):  # each under another one: nothing would ever be found again
+            # Each under another one: nothing would ever be found again.
+            if len(self._under) > self.max_entries + 1:
                 del self._under[next(key for key in self._under if key)]
         return found
 

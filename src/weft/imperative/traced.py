@@ -171,8 +171,7 @@ class _Inputs:
         return ("python", lambda leaves: look_up(find, leaves).grad, None)
 
     def gradient_owner(self, x: Tensor) -> Find:
-        """A tensor whose grad matters: the program is for one that has one at the beginning, or for one that has
-        none."""
+        """A tensor whose grad matters: the program is for one that has one at the beginning, or for one without."""
         find = self.tensor(x)
         self.owned.setdefault(id(x), (find, id(x) in self.before))
         return find
@@ -271,9 +270,7 @@ class _Outputs:
         if storage is None:
             return ("object", x, None)
         source = storage.source
-        if (
-            source is not None and not source.is_constant
-        ):  # memory from outside: the array itself, or a view of it
+        if source is not None and not source.is_constant:  # from outside: the array itself, or a view of it
             kind, what, _ = self.inputs.tensor(source.tensor)
             if x is source.tensor:
                 return (kind, what, None)

@@ -135,13 +135,8 @@ def _check_count(part: Source, op: Op, inputs: Sequence[Operand]) -> None:
 
 
 def _entry(part: Source, nodes: Sequence[SymbolNode]) -> Entry:
-    pair = part.items()
-    if len(pair) != 2:
-        raise part.fail("expected a node's number and an output's")
-    if not nodes:
-        raise part.fail("there is no node before")
-    node = nodes[pair[0].integer(0, len(nodes))]
-    return node, pair[1].integer(0, node.count)
+    node, output = part.reference(nodes)
+    return node, output.integer(0, node.count)
 
 
 def _operand(part: Source, nodes: Sequence[SymbolNode]) -> Operand:
