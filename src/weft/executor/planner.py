@@ -72,7 +72,7 @@ def make_plan(
     if exact:
         if len(steps) > 1:
             steps = in_order(steps, written_inputs(lowering, leaving))
-        arena = Arena([*first, *steps], naive_bytes(lowered, leaving), kept)
+        arena = Arena([*first, *steps], naive_bytes([*once, *lowered], [*leaving, *kept]), kept)
     description = describe(lowering, first, steps, outputs, arena)
     shown = len(outputs) if visible is None else visible
     recipe = Recipe(
