@@ -213,7 +213,7 @@ def test_only_what_depends_on_a_write_is_made_again():
     assert prepared_steps() - before == 1  # of packing it
 
 
-@pytest.mark.parametrize("skip", ["batch_norm", "epilogues", "all"])
+@pytest.mark.parametrize("skip", ["batch_norm", "epilogues", "preparation", "all"])
 def test_the_same_without_passes(skip, monkeypatch):
     net, x = small_net(), images()
     with_all = traced_twice(net, x)
@@ -221,6 +221,26 @@ def test_the_same_without_passes(skip, monkeypatch):
     without = traced_twice(net, x)
     with wf.no_grad():
         np.testing.assert_allclose(with_all(x).numpy(), without(x).numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_no_step_touches_what_is_not_its_own(monkeypatch):
+    monkeypatch.setenv("WEFT_CHECK", "1")
+    net, x = small_net(), images()
+    traced = traced_twice(net, x)
+    check(traced, net, x)
+    bias = net.norm.bias
+    bias += 1  # some of the preparing steps run, others do not
+    check(traced, net, x)
+
+
+def test_arrays_that_lie_otherwise_are_taken():
+    weight = wf.permute_dims(wf.tensor(np.arange(12, dtype="float32").reshape(4, 3)), (1, 0))
+    types = [TensorType((3, 4), wf.float32), TensorType((3, 4), wf.float32)]
+    plan = compile_graph(graph_of(lambda w, x: x * F.exp(w), types), "table", lasting=[0])
+    assert plan.recipe.prepared
+    for w in (weight, weight.copy(), weight):
+        (found,) = _core.run_plan(plan, [w, wf.ones((3, 4))])
+        np.testing.assert_allclose(found.numpy(), np.exp(weight.numpy()), rtol=1e-6)
 
 
 def test_memory_is_reported_and_released():
@@ -237,7 +257,8 @@ def test_memory_is_reported_and_released():
     assert blocks - storage.stats()["live_blocks"] >= packs
 
 
-def test_training_prepares_nothing():
+@pytest.mark.parametrize("whole", [True, False])
+def test_training_prepares_nothing(whole):
     net, x = small_net(), images()
     net.train()
     parameters = list(net.parameters())
@@ -248,12 +269,16 @@ def test_training_prepares_nothing():
         with gm:
             loss = wf.sum(net(x))
             gm.backward(loss)
-        optimizer.step()
-        optimizer.clear_grad()
+        if whole:
+            optimizer.step()
+            optimizer.clear_grad()
         return loss
 
     for _ in range(3):
         step(x)
+        if not whole:
+            optimizer.step()
+            optimizer.clear_grad()
     assert not recipe_of(step).prepared
 
 

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from weft.base.typing import Any
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
-from weft.graph.passes import optimize
+from weft.graph.passes import PREPARATION, optimize, skipped
 
 __all__ = ["compile_graph"]
 
@@ -39,7 +39,9 @@ def compile_graph(
     call: what depends on nothing else is prepared, and made again after a write to one of them.
     Raises what rules raise.
     """
-    marked = Graph(graph.inputs, graph.outputs, graph.writes, lasting) if lasting else graph
+    marked = graph
+    if lasting and PREPARATION not in skipped():
+        marked = Graph(graph.inputs, graph.outputs, graph.writes, lasting)
     plan = make_plan(
         optimize(marked), name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
     )

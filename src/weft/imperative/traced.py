@@ -84,7 +84,7 @@ def write_up(
     written = list(scribe.written_sources())
     graph, sources, origins = scribe.graph(outputs.values, written)
     arrays = [inputs.array(source) for source in sources]
-    lasting = [k for k, (kind, x, _) in enumerate(arrays) if kind == "object" and not x.requires_grad]
+    lasting = [k for k, (kind, x, _) in enumerate(arrays) if kind == "object" and inputs.seldom_changes(x)]
     plan = compile_graph(graph, name, [_strides(s) for s in sources], len(outputs.values), lasting=lasting)
     plain = len(found) == 1 and structure.kind is None
     spec = {
@@ -181,6 +181,10 @@ class _Inputs:
     def array(self, source: Source) -> Find:
         kind, what, _ = self.tensor(source.tensor)
         return (kind, what, source.window)
+
+    def seldom_changes(self, x: Tensor) -> bool:
+        """Whether an array found elsewhere is likely to stay as it is: nobody is asked for its gradient."""
+        return id(x) not in self.owned and not (x.requires_grad and _core.is_recording())
 
     def number(self, origin: int) -> Find:
         if origin <= len(self.float_leaves):

@@ -23,7 +23,9 @@ from weft.graph.passes.views import views
 from weft.graph.rewrite import Rule, rewrite
 from weft.graph.verify import same_interface, verify
 
-__all__ = ["PASSES", "Pass", "optimize"]
+__all__ = ["PASSES", "PREPARATION", "Pass", "optimize", "skipped"]
+
+PREPARATION = "preparation"  # a stage of the planner that can be left out like a pass
 
 
 class Pass(Record):
@@ -105,7 +107,7 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
       v2 = Add()(v0, v1): f32[2]@cpu:0
       return v2
     """
-    off = _skipped(skip)
+    off = skipped(skip)
     check, level = flags.get("WEFT_CHECK"), flags.get("WEFT_DEBUG")
     if check:
         verify(graph)
@@ -122,9 +124,9 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
     return graph
 
 
-def _skipped(skip: Collection[str]) -> set[str]:
-    """The names of the passes that are off."""
-    names = {each.name for each in PASSES}
+def skipped(skip: Collection[str] = ()) -> set[str]:
+    """The names of the passes that are off: those of skip, and those in WEFT_SKIP_PASSES."""
+    names = {each.name for each in PASSES} | {PREPARATION}
     off = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
     unknown = sorted(off - names - {"all"})
     if unknown:
