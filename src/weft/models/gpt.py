@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -161,7 +161,7 @@ class GPT(Module):
         attend = [partial(cache.decode, seen, position[None], layer) for layer in range(len(self.blocks))]
         return self._logits(token[:, None], self.positions(position), attend)[:, 0]
 
-    def _logits(self, tokens: Tensor, positions: Tensor, attend: list[Attend]) -> Tensor:
+    def _logits(self, tokens: Tensor, positions: Tensor, attend: Sequence[Attend]) -> Tensor:
         x = self.tokens(tokens) + positions
         for block, how in zip(self.blocks, attend, strict=True):
             x = block(x, how)
