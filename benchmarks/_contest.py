@@ -1,4 +1,4 @@
-"""Sides of a comparison, each case in a process of its own, asked in turn: what disturbs the machine disturbs all alike.
+"""Sides of a comparison, each case in a process of its own, asked in turn: what disturbs the machine disturbs all.
 
 A process that is not asked is stopped (SIGSTOP), with all its children: whatever its threads would do while they wait,
 they do not take a core from the others. All run on the same few cores.
@@ -41,20 +41,24 @@ class Process:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
+                    bufsize=0,
                     env={**os.environ, **environment},
                     start_new_session=True,  # its children are stopped with it
                 )
         except OSError as error:
             raise SideError(f"does not start: {error}") from None
         os.sched_setaffinity(self.process.pid, cores)  # long before it has threads, which inherit it
-        self.hello = self._answer()
+        try:
+            self.hello = self._answer()
+        except SideError:
+            self.close()
+            raise
 
     def ask(self, **request: Any) -> dict[str, Any]:
         self._signal(signal.SIGCONT)
         assert self.process.stdin
         try:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
-            self.process.stdin.flush()
         except OSError:
             raise self._ended() from None
         return self._answer()
@@ -83,7 +87,6 @@ class Process:
         while b"\n" not in self.buffer:
             ready, _, _ = select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))
             if not ready:
-                self.close()
                 raise SideError(f"no answer in {self.timeout_s:g} s")
             part = os.read(self.process.stdout.fileno(), 1 << 16)
             if not part:
@@ -91,6 +94,7 @@ class Process:
             self.buffer += part
         line, self.buffer = self.buffer.split(b"\n", 1)
         self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until it has stopped
         answer = json.loads(line)
         if "error" in answer:
             raise SideError(answer["error"])

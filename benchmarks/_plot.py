@@ -15,9 +15,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start", color: str = "#3
 
 def _line(x: float, y0: float, y1: float, color: str, width: float, dash: str = "") -> str:
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return (
-        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y0}" y2="{y1}" stroke="{color}" stroke-width="{width}"{dashes}/>'
-    )
+    return f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y0}" y2="{y1}" stroke="{color}" stroke-width="{width}"{dashes}/>'
 
 
 def plot(report: Report) -> str:

@@ -75,7 +75,9 @@ def number(value: float | None, form: str = ".3g") -> str:
 def value_of(workload: Workload, result: Result, seconds: float | None = None) -> str:
     if not (result.runs or result.memory):
         return ""
-    return number(workload.shown(cost(result) if seconds is None else seconds) if result.runs else cost(result))
+    return number(
+        workload.shown(cost(result) if seconds is None else seconds) if result.runs else cost(result)
+    )
 
 
 def goal_of(workload: Workload, precision: str) -> Goal | None:
@@ -121,7 +123,9 @@ def noise(result: Result) -> float:
 
 def details(report: Report) -> list[list[str]]:
     """A row for every way of every side."""
-    rows = [["workload", "side", "way", "best", "median", "unit", "noise", "runs", "ratio", "of the peak", "note"]]
+    rows = [
+        ["workload", "side", "way", "best", "median", "unit", "noise", "runs", "ratio", "of the peak", "note"]
+    ]
     found = dict.fromkeys((each.workload, each.precision) for each in report.results)
     for name, precision in found:
         workload, results = KNOWN[name], report.of(name, precision)
@@ -213,7 +217,9 @@ def section(report: Report, picture: str) -> str:
     """The part of docs/benchmarks.md that a run replaces."""
     facts = "\n".join(f"- {name}: {value}" for name, value in report.facts.items())
     missing = "".join(f"- did not run: {peer}: {reason}\n" for peer, reason in report.missing.items())
-    outcome = f"{closing(report)}. Ratios are of times (or memory), weft's over the best peer's: less is better."
+    outcome = (
+        f"{closing(report)}. Ratios are of times (or memory), weft's over the best peer's: less is better."
+    )
     parts = [
         BEGIN,
         facts + "\n" + missing,

@@ -13,7 +13,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Workload:
-    """steps: in one run. flops, bytes: of one step, for its share of what the machine can do. unit: of what is shown."""
+    """steps: in one run. flops, bytes: of a step, for its share of what the machine can do. unit: of what is shown."""
 
     name: str
     unit: str = "ms"

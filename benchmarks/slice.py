@@ -3,8 +3,8 @@
     ./dev bench slice [--peers] [--quick] [--only TEXT] [--json FILE]
 
 Prints one table; `bar` is what the minimum of a row has to reach. With --peers, PyTorch (installed into
-build/peers/torch) and weft take turns in processes of their own, with two threads each, and rows are weft's best time over
-PyTorch's; the note has weft's time. Without it, rows that need PyTorch show weft's time and have no bar.
+build/peers/torch) and weft take turns in processes of their own, with two threads each, and rows are weft's best time
+over PyTorch's; the note has weft's time. Without it, rows that need PyTorch show weft's time and have no bar.
 """
 
 import argparse

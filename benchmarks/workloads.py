@@ -2,8 +2,8 @@
 
     ./dev bench [NAME] [--peers] [--quick] [--only TEXT] [--json FILE] [--write] [--load FILE]
 
-NAME: a workload, or how the names of some begin; without it, all. --peers compares with PyTorch, JAX, MXNet, ONNX Runtime
-and OpenVINO, each in an environment of its own below build/peers, made when it is first needed.
+NAME: a workload, or how the names of some begin; without it, all. --peers compares with PyTorch, JAX, MXNet, ONNX
+Runtime and OpenVINO, each in an environment of its own below build/peers, made when it is first needed.
 """
 
 import argparse
@@ -92,12 +92,18 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("name", nargs="?", default="", help=f"of {', '.join(WORKLOADS)}, or how some begin")
     parser.add_argument("--peers", action="store_true", help="compare with other frameworks")
     parser.add_argument("--quick", action="store_true", help="few repeats: to see that it works")
-    parser.add_argument("--only", default="", metavar="TEXT", help='only ways with this in "side way", as "weft traced"')
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help='only ways with this in "side way", as "weft traced"'
+    )
     parser.add_argument("--threads", type=int, default=2, help="of every side (2)")
     parser.add_argument("--turns", type=int, default=8, help="samples of each way (8)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep every run there")
-    parser.add_argument("--write", action="store_true", help=f"write the results into {PAGE.relative_to(ROOT)}")
-    parser.add_argument("--load", type=Path, metavar="FILE", help="show what --json kept instead of measuring")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write the results into {PAGE.relative_to(ROOT)}"
+    )
+    parser.add_argument(
+        "--load", type=Path, metavar="FILE", help="show what --json kept instead of measuring"
+    )
     arguments = parser.parse_args()
     if not selected(arguments.name):
         parser.error(f"no workload begins with {arguments.name!r}; there are: {', '.join(WORKLOADS)}")

@@ -13,7 +13,9 @@ random = np.random.default_rng(0)
 def model_path(workload: str) -> str:
     path = Path(os.environ["BENCH_MODELS"]) / f"{workload}.onnx"
     if not path.exists():
-        raise FileNotFoundError(f"no {path.name}: it is exported by PyTorch's environment, which is not there")
+        raise FileNotFoundError(
+            f"no {path.name}: it is exported by PyTorch's environment, which is not there"
+        )
     return str(path)
 
 

@@ -4,8 +4,8 @@
     {"sample": 1.0}                                          runs it for that many seconds, at least once
     {"memory": [workload, variant, precision]}               what the case takes, in a process that did nothing else
 
-Its first line says who it is: name, version, cases. An answer with "error" says why there is no other. Needs nothing but
-Python: it runs in the environments of all peers. Between requests the process may be stopped by a signal.
+Its first line says who it is: name, version, cases. An answer with "error" says why there is no other. Needs nothing
+but Python: it runs in the environments of all peers. Between requests the process may be stopped by a signal.
 """
 
 import json
@@ -19,7 +19,9 @@ from functools import partial
 from typing import NamedTuple
 
 BENCH_THREADS = int(os.environ.get("BENCH_THREADS", "2"))
-SHORT_S = 0.3  # runs shorter than this are repeated once before a sample counts: others had the caches meanwhile
+SHORT_S = (
+    0.3  # runs shorter than this are repeated once before a sample counts: others had the caches meanwhile
+)
 LONG_S = 0.1  # what is shorter says nothing of the machine's load, which is counted in hundredths of a second
 
 Run = Callable[[], object]

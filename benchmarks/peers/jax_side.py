@@ -67,7 +67,7 @@ def adam(rate: float, decay: float = 0.0):
 
 
 def training(loss_of: Callable, parameters, extra, data: tuple, optimizer) -> Callable:
-    """loss_of(parameters, extra, *data) -> loss, new extra. A call makes one step and gives the loss, not waited for."""
+    """loss_of(parameters, extra, *data) -> loss, new extra. A call makes one step and gives loss and state, unwaited."""
     makers, update = optimizer
 
     def step(count, parameters, states, extra):
@@ -164,7 +164,7 @@ for batch in (1, 16):
     def resnet50_infer(variant: str, precision: str, batch: int = batch) -> Run:
         net, x = cast(resnet50(), precision), cast(normal(batch, 224, 224, 3), precision)
         forward = jax.jit(lambda net, x: resnet_logits(*net, x, train=False)[0])
-        return lambda: jax.block_until_ready(forward(net, x)) and None
+        return lambda: jax.block_until_ready(forward(net, x))
 
 
 @cases.add("resnet50-train", "jit")
@@ -188,12 +188,24 @@ def norm_layer():
 
 
 def gpt():
-    sizes = {"qkv": (WIDTH, 3 * WIDTH), "project": (WIDTH, WIDTH), "up": (WIDTH, HIDDEN), "down": (HIDDEN, WIDTH)}
+    sizes = {
+        "qkv": (WIDTH, 3 * WIDTH),
+        "project": (WIDTH, WIDTH),
+        "up": (WIDTH, HIDDEN),
+        "down": (HIDDEN, WIDTH),
+    }
     blocks = [
-        {"norm1": norm_layer(), "norm2": norm_layer(), **{name: linear_layer(*sizes[name], 0.02) for name in sizes}}
+        {
+            "norm1": norm_layer(),
+            "norm2": norm_layer(),
+            **{name: linear_layer(*sizes[name], 0.02) for name in sizes},
+        }
         for _ in range(LAYERS)
     ]
-    tables = {"tokens": normal(VOCABULARY, WIDTH, scale=0.02), "positions": normal(CONTEXT, WIDTH, scale=0.02)}
+    tables = {
+        "tokens": normal(VOCABULARY, WIDTH, scale=0.02),
+        "positions": normal(CONTEXT, WIDTH, scale=0.02),
+    }
     return {**tables, "blocks": blocks, "norm": norm_layer()}
 
 
@@ -242,7 +254,7 @@ def gpt_train(variant: str, precision: str) -> Run:
 @cases.add("gpt-prefill", "jit")
 def gpt_prefill(variant: str, precision: str) -> Run:
     net, tokens, forward = cast(gpt(), precision), integers(VOCABULARY, 1, CONTEXT), jax.jit(causal_logits)
-    return lambda: jax.block_until_ready(forward(net, tokens)) and None
+    return lambda: jax.block_until_ready(forward(net, tokens))
 
 
 @cases.add("gpt-decode", "jit")
@@ -251,7 +263,8 @@ def gpt_decode(variant: str, precision: str) -> Run:
         new = []
 
         def attend(number, k, v):
-            new.append([lax.dynamic_update_slice(c, x, (0, 0, position, 0)) for c, x in zip(cache[number], (k, v))])
+            pairs = zip(cache[number], (k, v), strict=True)
+            new.append([lax.dynamic_update_slice(old, x, (0, 0, position, 0)) for old, x in pairs])
             return new[-1]
 
         mask = (jnp.arange(CONTEXT) <= position)[None, None, None]
@@ -324,7 +337,7 @@ def mlp_train(variant: str, precision: str) -> Run:
 def matmul(variant: str, precision: str) -> Run:
     a, b = cast((normal(2048, 2048), normal(2048, 2048)), precision)
     product = jax.jit(jnp.matmul)
-    return lambda: jax.block_until_ready(product(a, b)) and None
+    return lambda: jax.block_until_ready(product(a, b))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""MXNet's side: Gluon, hybridized with static memory; for inference also fused by its oneDNN backend, and amp for bf16."""
+"""MXNet's side: Gluon, hybridized with static memory; for inference also fused by its oneDNN backend, amp for bf16."""
 
 import mxnet as mx
 import numpy as np

@@ -64,7 +64,9 @@ for batch in (1, 16):
     @cases.add(f"resnet50-infer-b{batch}", "eager", "compile")
     def resnet50_infer(variant: str, precision: str, batch: int = batch) -> Run:
         x = torch.randn(batch, 3, 224, 224)
-        return inference(channels_last(resnet50().to(dtype(precision))), channels_last(x.to(dtype(precision))), variant)
+        return inference(
+            channels_last(resnet50().to(dtype(precision))), channels_last(x.to(dtype(precision))), variant
+        )
 
 
 @cases.add("resnet50-train", "eager", "compile")
