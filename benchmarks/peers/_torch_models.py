@@ -101,7 +101,7 @@ class GPT(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A step of decoding without side effects, as ONNX can say it: the caller writes new keys and values into its cache."""
+    """A step of decoding without side effects, for ONNX: the caller writes new keys and values into its cache."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -67,7 +67,7 @@ def adam(rate: float, decay: float = 0.0):
 
 
 def training(loss_of: Callable, parameters, extra, data: tuple, optimizer) -> Callable:
-    """loss_of(parameters, extra, *data) -> loss, new extra. A call makes one step and gives loss and state, unwaited."""
+    """loss_of(parameters, extra, *data) -> loss, new extra. A call makes a step and gives loss and state, unwaited."""
     makers, update = optimizer
 
     def step(count, parameters, states, extra):

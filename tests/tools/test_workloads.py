@@ -163,12 +163,12 @@ def test_rows():
 
 def test_the_page_is_written_between_its_marks(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{_report.BEGIN}\nold\n{_report.END}\nafter\n")
+    page.write_text(f"before\n{_report.BEGIN}\nstale\n{_report.END}\nafter\n")
     _report.write_page(page, made(0.1, 0.2), "page.svg")
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith(f"{_report.END}\nafter\n")
-    assert "old" not in text
+    assert "stale" not in text
     assert "(fake, way / other)" in text
     page.write_text("nothing")
     with pytest.raises(ValueError, match=r"page\.md has no lines"):
