@@ -120,12 +120,8 @@ Ref<const Program> make_program(const Description& spec) {
                                 nb::cast<std::vector<int64_t>>(item[2])});
   for (const Program::Step& step : p.steps) p.wide |= step.kernel->wide();
   for (nb::handle item : spec["randoms"]) {
-    const auto kind = nb::cast<std::string>(item[0]);
-    p.randoms.push_back({kind == "uniform"    ? Draw::uniform
-                         : kind == "normal"   ? Draw::normal
-                         : kind == "integers" ? Draw::integers
-                                              : Draw::bits,
-                         dtype_at(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3])});
+    p.randoms.push_back({draw_of(nb::cast<std::string>(item[0])), dtype_at(item[1]), nb::cast<int>(item[2]),
+                         nb::cast<int>(item[3])});
   }
   p.finish();
   return Ref<const Program>(program.get());
