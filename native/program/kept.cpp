@@ -36,18 +36,15 @@ Program::Keeper::Use::Use(Keeper& keeper, const Tensor* const* inputs) : keeper_
   auto now = std::make_shared<Kept>();
   now->marks.reserve(keeper.inputs_.size());
   for (const int k : keeper.inputs_) now->marks.push_back(Mark::of(*inputs[k]));
-  const auto look = [&] {
+  std::shared_ptr<const Kept> old;
+  {
     const std::lock_guard lock(keeper_.guard_);
-    kept_ = keeper_.newest_;
-    return kept_ && kept_->marks == now->marks;
-  };
-  if (look()) return;
-  preparing_ = std::unique_lock(keeper_.preparing_);
-  if (look()) {  // another run has made it meanwhile
-    preparing_.unlock();
+    old = keeper_.newest_;
+  }
+  if (old && old->marks == now->marks) {
+    kept_ = std::move(old);
     return;
   }
-  const std::shared_ptr<const Kept> old = std::move(kept_);
   std::vector<bool> changed(now->marks.size(), true);
   for (size_t i = 0; old && i < changed.size(); ++i) changed[i] = !(old->marks[i] == now->marks[i]);
   std::vector<bool> stale(keeper_.values_.size());
@@ -92,12 +89,10 @@ void Program::Keeper::choose(std::vector<bool>& stale, std::vector<bool>& steps)
 }
 
 void Program::Keeper::Use::publish() {
-  if (!preparing_.owns_lock()) return;
-  {
-    const std::lock_guard lock(keeper_.guard_);
-    keeper_.newest_ = kept_;
-  }
-  preparing_.unlock();
+  if (steps_.empty()) return;
+  std::shared_ptr<const Kept> other = kept_;  // in the end the old one, which goes without the lock
+  const std::lock_guard lock(keeper_.guard_);
+  keeper_.newest_.swap(other);
 }
 
 }  // namespace weft

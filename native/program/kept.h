@@ -49,18 +49,19 @@ class Program::Keeper {
 
   const std::vector<Value>& values() const noexcept { return values_; }
 
-  // One run's use of what is kept; while it prepares, other runs that want to wait.
+  // One run's use of what is kept. Runs that find the same change at once each prepare for themselves, and
+  // the last one's stays: whoever waited for another might hold what that one's kernels need, such as
+  // Python's lock.
   class Use {
    public:
     Use(Keeper& keeper, const Tensor* const* inputs);
     char* data(size_t k) const noexcept { return kept_->chunks[k]->data; }  // of the k-th value
     bool wants(size_t step) const noexcept { return !steps_.empty() && steps_[step]; }
-    // After the steps that it wants have run.
+    // After the steps that it wants have run. No newer state is lost: the inputs are still held.
     void publish();
 
    private:
     Keeper& keeper_;
-    std::unique_lock<std::mutex> preparing_;
     std::shared_ptr<const Kept> kept_;
     std::vector<bool> steps_;  // empty: all is fresh
   };
@@ -70,7 +71,7 @@ class Program::Keeper {
   const Program& program_;
   std::vector<int> inputs_;  // those looked at
   std::vector<Value> values_;
-  std::mutex guard_, preparing_;  // of newest_; of whoever makes a new one
+  std::mutex guard_;  // of newest_
   std::shared_ptr<const Kept> newest_;
 };
 

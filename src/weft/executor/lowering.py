@@ -283,7 +283,7 @@ class Lowering:
                 self.origin,
                 fixed,
                 [(x, y) for x, y in pairs if x is not None and y is not None],
-                not choice.numbers,
+                choice.pure and not choice.numbers and not op.random,
             )
         )
         self.wide |= choice.wide

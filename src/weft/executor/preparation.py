@@ -96,4 +96,5 @@ def _is_pure(step: Step) -> bool:
     if isinstance(step, NativeStep):
         return step.is_pure
     assert isinstance(step, LoopStep)
-    return all(x.is_constant for x in (*step.inputs, *step.loop.numbers) if isinstance(x, Value))
+    numbers = (*(x for x in step.inputs if isinstance(x, Value)), *step.loop.numbers)
+    return all(x.is_constant if isinstance(x, Value) else isinstance(x, bool | int | float) for x in numbers)

@@ -64,6 +64,7 @@ class Native(Record):
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
     result before it is written, as _core.onednn_matmul's; their operands are more inputs), quick (made in less time).
     wide: it opens parallel regions whatever the sizes.
+    pure: it does nothing but compute its outputs from its inputs and numbers, so that it may be run once for many runs.
     packed: (input, axes) of inputs that make also takes with ANY for strides: the kernel then says in which layout it
     wants the input with its axes in that order. It is asked so where the input is prepared once for many runs.
     """
@@ -78,6 +79,7 @@ class Native(Record):
     in_place: tuple[tuple[int, int], ...] = ()
     wide: bool = False
     optional: tuple[int, ...] = ()
+    pure: bool = True
     packed: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
