@@ -111,6 +111,7 @@ void bind_ahead(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_storage(nb::module_& m);
 void bind_scribe(nb::module_& m);
+void bind_log(nb::module_& m);
 void bind_traced(nb::module_& m);
 
 }  // namespace weft

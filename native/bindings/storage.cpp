@@ -1,7 +1,7 @@
 // storage.cpp: the process's engine for arrays, and the statistics of its memory.
 #include <nanobind/stl/tuple.h>
 
-#include "bindings/tensor.h"
+#include "bindings/scribe.h"
 #include "storage/runtime.h"
 
 namespace weft {
@@ -14,12 +14,17 @@ Tensor new_like(nb::handle shape, nb::handle dtype, nb::handle device, const cha
 }
 
 void bind_random(nb::module_& m) {
-  m.def("seed_all", [](uint64_t seed) { Runtime::get().seed_all(seed); });
+  m.def("seed_all", [](uint64_t seed) {
+    if (scribe) scribe->random_state();
+    Runtime::get().seed_all(seed);
+  });
   m.def("get_generator", [](nb::handle device) {
+    if (scribe) scribe->random_state();
     const Generator::State state = Runtime::get().generator(as_device(device)).state();
     return std::make_tuple(state.seed, state.stream, state.offset);
   });
   m.def("set_generator", [](nb::handle device, uint64_t seed, uint64_t stream, uint64_t offset) {
+    if (scribe) scribe->random_state();
     Runtime::get().generator(as_device(device)).set_state({seed, stream, offset});
   });
   m.def(

@@ -2,6 +2,7 @@
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
 #include "storage/random.h"
+#include "tensor/operations.h"
 
 namespace weft {
 namespace {
@@ -17,7 +18,18 @@ class RandomFill final : public Kernel {
   }
 };
 
+class Permutation final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const uint64_t* given = call.parameters;
+    if (call.operands[1].shape[0])
+      permute_rows(call.operands[1], call.operands[0], {given[0], given[1], given[2]});
+  }
+};
+
 }  // namespace
+
+Ref<Kernel> make_permutation() { return Ref<Kernel>(new Permutation); }
 
 Ref<Kernel> make_random_fill(Draw kind) {
   switch (kind) {

@@ -25,14 +25,17 @@ from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, use
 from weft.imperative.storages import Geometry, Storage, Storages
 from weft.ops.node import Value, input_value
 
-__all__ = ["LazyScribe", "LazyTrace", "lazy"]
+__all__ = ["LazyScribe", "LazyTrace", "Lazily", "lazy"]
 
 LAUNCHES = 10_000  # written down before they are done unasked
 PLANS = 256
 
 
 class LazyScribe(Scribe):
-    """Does in one program what it has written down, when flush() is called or an array is looked at."""
+    """Does in one program what it has written down, when flush() is called or an array is looked at.
+
+    It is told of each operation at once; Lazily is the one for programs that run more than once.
+    """
 
     defers = True
     _plans: dict[str, Any] = {}  # noqa: RUF012 - by the text of their graphs; shared, under the GIL
@@ -96,6 +99,9 @@ class LazyScribe(Scribe):
     def awaited(self, geometry: Any) -> None:
         self.flush()
 
+    def random_state(self) -> None:
+        self.flush()
+
     def number(self, value: Any, origin: int) -> Value:
         """Floats are inputs, so that a loop with other ones runs the same program."""
         if not origin and isinstance(value, float):
@@ -122,18 +128,28 @@ class LazyScribe(Scribe):
         self._mark = _core.last_serial()
 
     def _run(self) -> None:
+        found = self.program()
+        if found is not None:
+            plan, tensors, origins = found
+            _core.run_plan(plan, tensors, [self._values[origin] for origin in origins])
+
+    def program(self) -> tuple[Any, list[Any], list[int]] | None:
+        """The plan of what was written down, its arrays, and the origins of its numbers; None if nobody wants it."""
         wanted = list(self.written_sources())
         for storage in self.storages:
             made_here = storage.source is None or storage.source.is_constant
-            if made_here and storage.written and not storage.base.held.alone:
+            if made_here and storage.written and self.is_wanted(storage):
                 wanted.append((_memory_of(storage), storage.value))
         if not wanted and not self.random:
-            return
+            return None
         graph, sources, origins = self.graph((), wanted)
         tensors = [s.tensor if s.window is None else _core.window(s.tensor, *s.window) for s in sources]
         strides = [tuple(step // x.itemsize for step in x.strides) for x in tensors]
-        plan = self._plan(graph, strides)
-        _core.run_plan(plan, tensors, [self._values[origin] for origin in origins])
+        return self._plan(graph, strides), tensors, origins
+
+    def is_wanted(self, storage: Storage) -> bool:
+        """Whether anybody else can see memory that was made since the last flush."""
+        return not storage.base.held.alone
 
     def _plan(self, graph: Graph, strides: list[tuple[int, ...]]) -> Any:
         key = f"{graph}\n{strides}"
@@ -143,6 +159,57 @@ class LazyScribe(Scribe):
             if len(self._plans) > PLANS:
                 del self._plans[next(iter(self._plans))]
         return found
+
+
+class Lazily(Scribe):
+    """Puts off all that happens in a ``with`` of it, without Python: see native/bindings/log.cpp.
+
+    Segments end where somebody looks; those of the same operations are one program, made when it is met first.
+    """
+
+    defers = True
+
+    def __init__(self) -> None:
+        super().__init__(_never)
+        self.log = _core.Log(self)
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.flush()
+        finally:
+            super().__exit__()
+
+    def flush(self) -> None:
+        """Do what was put off."""
+        self.log.flush()
+
+    def program_of(self, operations: list[Any], kept: list[int], mark: int) -> Any:
+        """See LazyScribe.program; operations: as a Scribe is told of them."""
+        return _Segment(set(kept), mark).of(operations)
+
+
+class _Segment(LazyScribe):
+    """Writes down a segment that is known as a whole. kept: the memory that others see, by serial."""
+
+    def __init__(self, kept: set[int], mark: int) -> None:
+        super().__init__()
+        self._kept, self._mark = kept, mark
+
+    def of(self, operations: list[Any]) -> tuple[Any, list[Any], list[int]] | None:
+        """The program of these."""
+        for method, *arguments in operations:
+            getattr(Scribe, method)(self, *arguments)
+        return self.program()
+
+    def number(self, value: Any, origin: int) -> Value:
+        return Scribe.number(self, value, origin)
+
+    def is_wanted(self, storage: Storage) -> bool:
+        return storage.base.serial in self._kept
+
+
+def _never(problem: CannotWrite) -> None:
+    raise AssertionError(f"the log holds what cannot be written down: {problem}")
 
 
 class LazyTrace(LazyScribe):
@@ -181,6 +248,10 @@ class LazyTrace(LazyScribe):
         self._end("an array was waited for or handed to the engine")
         super().awaited(geometry)
 
+    def random_state(self) -> None:
+        if not self.whole:
+            super().random_state()
+
     def _stop_short(self, problem: CannotWrite) -> None:
         self._end(problem.fact)
         super()._stop_short(problem)
@@ -214,5 +285,5 @@ def lazy() -> Iterator[None]:
     if _core.get_scribe() is not None:
         yield
         return
-    with LazyScribe():
+    with Lazily():
         yield

@@ -20,7 +20,7 @@ from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
 from weft.ops.node import Value, constant, input_value, make_node
-from weft.ops.random import Filling
+from weft.ops.random import Filling, RandomPermutation
 
 __all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "users_line"]
 
@@ -164,16 +164,19 @@ class Scribe:
             self.store(x, _make(Stepped(shape=x.shape, start=start[0], step=step[0], dtype=x.dtype)))
         return self.defers
 
-    def drawn(self, to: Any, kind: str, a: Any, b: Any) -> bool:
+    def drawn(self, to: Any, kind: str, a: Any, b: Any, where: str = "") -> bool:
         """Random numbers were written."""
         if not self.over:
-            self._draw(Geometry(*to), kind, a, b)
+            self._draw(Geometry(*to), kind, a, b, where or users_line())
         return self.defers
 
-    def permuted(self, to: Any, source: Any) -> bool:
+    def permuted(self, to: Any, source: Any, where: str = "") -> bool:
         """A random permutation was written."""
-        if not self.over:
-            self.fail("random permutations are not operators so far")
+        if not self.over and (value := self.value(Geometry(*source))) is not None:
+            made = make_node(RandomPermutation(), (value,))
+            made.where = where or users_line()
+            self.random.append(made.outputs[0])
+            self.store(Geometry(*to), made.outputs[0])
         return self.defers
 
     def read(self, geometry: Any) -> None:
@@ -190,6 +193,9 @@ class Scribe:
 
     def awaited(self, geometry: Any) -> None:
         """Somebody waits for an array, or hands it to the engine."""
+
+    def random_state(self) -> None:
+        """Somebody looks at the state of random numbers, or sets it; a program does not do that again."""
 
     # How it is written down.
 
@@ -215,7 +221,7 @@ class Scribe:
             if geometry is not None:
                 self.store(Geometry(*geometry), value)
 
-    def _draw(self, x: Geometry, kind: str, a: Any, b: Any) -> None:
+    def _draw(self, x: Geometry, kind: str, a: Any, b: Any, where: str) -> None:
         op: Any = next((each for each in Filling.__subclasses__() if each.kind == kind), None)
         if op is None:
             self.fail(f"random {kind} are not operators so far")
@@ -226,7 +232,7 @@ class Scribe:
         made = make_node(
             op(shape=x.shape, dtype=x.dtype, **dict(zip(names, (0, 1), strict=True))), (), runtime
         )
-        made.where = users_line()
+        made.where = where
         self.random.append(made.outputs[0])
         self.store(x, made.outputs[0])
 
