@@ -11,9 +11,11 @@
 // would refuse, and what was put off is then done first.
 #include "bindings/log.h"
 
+#include <bit>
 #include <deque>
 #include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "bindings/operator.h"
 
@@ -22,6 +24,7 @@ namespace {
 
 constexpr size_t kOperations = 10'000;      // put off before they are done unasked
 constexpr size_t kBytes = size_t{4} << 30;  // of memory of results that wait
+constexpr size_t kBeginnings = 1 << 16;     // of segments, likewise
 constexpr size_t kSegments = 512;           // programs that are known; the oldest are forgotten
 
 enum class Kind : uint8_t { launch, fill, copy, range, draw, permute };
@@ -29,8 +32,9 @@ enum class Kind : uint8_t { launch, fill, copy, range, draw, permute };
 // One operation: where its words are, and what they cannot hold.
 struct Operation {
   Kind kind;
-  size_t at;       // its first word
-  size_t numbers;  // inputs before it
+  size_t at;          // its first word
+  size_t numbers;     // inputs before it
+  uint64_t hash = 0;  // of all words up to its last one
   Site site{};
   Ref<Plan> plan{};                    // Kind::launch
   size_t arrays = 0, all_numbers = 0;  // that the plan was given
@@ -77,7 +81,16 @@ class Segments {
     order_.pop_front();
   }
 
+  // Whether some segment begins like this. If so, its program exists, and nobody will ask for lines of code;
+  // one that was forgotten may still be said to be known, and its errors then name no line.
+  bool knows(uint64_t hash) const { return beginnings_.contains(hash); }
+  void add_beginning(uint64_t hash) {
+    if (beginnings_.size() > kBeginnings) beginnings_.clear();
+    beginnings_.insert(hash);
+  }
+
  private:
+  std::unordered_set<uint64_t> beginnings_;
   std::unordered_map<PlanKey, Segment, PlanKeyHash> table_;
   std::deque<const PlanKey*> order_;
 };
@@ -108,7 +121,7 @@ bool is_dense(const Tensor& x) {
 
 class Log final : public Reporter {
  public:
-  explicit Log(nb::handle target) : target_(target.ptr()) {}
+  Log(nb::handle target, bool watched) : target_(target.ptr()), watched_(watched) {}
   Log(Log&&) = default;
   Log& operator=(Log&&) = default;
 
@@ -160,7 +173,12 @@ class Log final : public Reporter {
     return changed(to, try_to_add(Kind::permute, [&] { return add(from, false) && add(to, true); }));
   }
   void read(const Tensor& x) override {
-    if (number_of_piece(*x.chunk)) flush();
+    if (!number_of_piece(*x.chunk)) return;
+    if (watched_) {
+      const Unobserved quiet;
+      nb::handle(target_).attr("note_break")();
+    }
+    flush();
   }
   void awaited(const Tensor& x) override { read(x); }
   void random_state() override { flush(); }
@@ -171,7 +189,7 @@ class Log final : public Reporter {
     const Unobserved quiet;
     // What nobody else can see any more need not be computed.
     for (const Piece& piece : pieces_) key_.push_back(piece.born && piece.chunk->references() > 1);
-    Log now{nb::handle(target_)};
+    Log now{nb::handle(target_), watched_};
     std::swap(now, *this);
     mark_ = Chunk::last_serial();
     now.run();
@@ -188,7 +206,11 @@ class Log final : public Reporter {
       key_.push_back(static_cast<uint64_t>(kind));
       shared_ = false;
       if (write()) {
-        operations_.back().site = Site::here();
+        uint64_t hash = words ? operations_[operations_.size() - 2].hash : 0;
+        for (size_t k = words; k < key_.size(); ++k)
+          hash = (std::rotl(hash, 23) ^ key_[k]) * 0x9e3779b97f4a7c15;
+        operations_.back().hash = hash;
+        if (!segments().knows(hash)) operations_.back().site = Site::here();
         ++put_off;
         if (shared_) flush();  // others write there without asking: now is when it was asked for
         return true;
@@ -289,6 +311,7 @@ class Log final : public Reporter {
     if (!segment) {
       ++segment_misses;
       segments().add(key_, ask());
+      for (const Operation& each : operations_) segments().add_beginning(each.hash);
       segment = segments().find(key_);
     }
     if (!segment->plan) return;
@@ -425,6 +448,7 @@ class Log final : public Reporter {
   };
 
   PyObject* target_;  // who owns the log
+  bool watched_;      // the target is told where somebody looks
   uint64_t mark_ = Chunk::last_serial();
   PlanKey key_;
   std::vector<Operation> operations_;
@@ -441,7 +465,7 @@ Scribe& scribe_of(nb::handle log) { return nb::cast<Log&>(log); }
 
 void bind_log(nb::module_& m) {
   nb::class_<Log>(m, "Log", "What lazy evaluation has put off; for an object that makes programs of it.")
-      .def(nb::init<nb::handle>(), nb::arg("target"))
+      .def(nb::init<nb::handle, bool>(), nb::arg("target"), nb::arg("watched") = false)
       .def("flush", [](Log& log) {
         const PythonEntry entry;
         log.flush();

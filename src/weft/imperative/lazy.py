@@ -21,11 +21,11 @@ from typing import Any
 from weft import _core
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
-from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, users_line
+from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, looked_at, users_line
 from weft.imperative.storages import Geometry, Storage, Storages
 from weft.ops.node import Value, input_value
 
-__all__ = ["LazyScribe", "LazyTrace", "Lazily", "lazy"]
+__all__ = ["Lazily", "LazyScribe", "LazyTrace", "lazy"]
 
 LAUNCHES = 10_000  # written down before they are done unasked
 PLANS = 256
@@ -165,13 +165,20 @@ class Lazily(Scribe):
     """Puts off all that happens in a ``with`` of it, without Python: see native/bindings/log.cpp.
 
     Segments end where somebody looks; those of the same operations are one program, made when it is met first.
+    made: how many were made meanwhile. breaks: if watched, the user's lines where somebody looked.
     """
 
     defers = True
 
-    def __init__(self) -> None:
+    def __init__(self, watched: bool = False) -> None:
         super().__init__(_never)
-        self.log = _core.Log(self)
+        self.log = _core.Log(self, watched)
+        self.made = 0
+        self.breaks: list[str] = []
+
+    def note_break(self) -> None:
+        """Somebody looks at what was put off."""
+        self.breaks.append(users_line())
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -185,6 +192,7 @@ class Lazily(Scribe):
 
     def program_of(self, operations: list[Any], kept: list[int], mark: int) -> Any:
         """See LazyScribe.program; operations: as a Scribe is told of them."""
+        self.made += 1
         return _Segment(set(kept), mark).of(operations)
 
 
@@ -241,7 +249,7 @@ class LazyTrace(LazyScribe):
         x = Geometry(*geometry)
         storage = self._find(x)
         if storage is not None and (storage.written or not is_constant(storage)):
-            self._end("the values of an array were looked at, and what follows may depend on them")
+            self._end(looked_at(x))
         super().read(geometry)
 
     def awaited(self, geometry: Any) -> None:

@@ -22,7 +22,7 @@ from weft.ops.creation import Full, Stepped
 from weft.ops.node import Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
 
-__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "users_line"]
+__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "looked_at", "users_line"]
 
 _WEFT = str(Path(__file__).parents[1])
 
@@ -41,6 +41,11 @@ def users_line() -> str:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_WEFT):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def looked_at(x: Geometry) -> str:
+    """That the host looks at elements."""
+    return f"the values of {x.type} were looked at, and what follows may depend on them"
 
 
 class Source:
@@ -189,7 +194,7 @@ class Scribe:
             return
         if storage is not None and not storage.written and is_constant(storage):
             return
-        self.fail("the values of an array were looked at, and what follows may depend on them")
+        self.fail(looked_at(x))
 
     def awaited(self, geometry: Any) -> None:
         """Somebody waits for an array, or hands it to the engine."""

@@ -31,7 +31,7 @@ from weft.imperative.dependence import all_within
 from weft.imperative.export import Described, export
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
-from weft.imperative.lazy import LazyTrace
+from weft.imperative.lazy import Lazily, LazyTrace
 from weft.imperative.scribe import CannotWrite, Scribe, users_line
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
@@ -42,10 +42,12 @@ __all__ = ["Trace", "TraceWarning", "trace"]
 
 
 ATTEMPTS = 3  # to write down a function that leaves arrays behind
+UNSTEADY = 16  # calls in a row that do something new between their breaks
+WATCHED = 3  # calls whose breaks are remembered
 
 
 class TraceWarning(UserWarning):
-    """A traced function keeps running as Python, or keeps being traced anew."""
+    """A traced function is not one program, or keeps being traced anew."""
 
 
 class Trace:
@@ -58,12 +60,24 @@ class Trace:
         self._under: dict[Any, Any] = {}  # Replays by the transformations that calls pass through
         self._programs: list[Traced] = []
         self._made = self._attempts = 0
+        self._breaks: dict[str, None] = {}
+        self._unsteady = 0  # calls in a row that made programs of segments
+        self._watched = WATCHED
         self._lock = threading.RLock()
 
     @property
     def programs(self) -> list[Traced]:
         """The programs made so far, the newest last."""
         return list(self._programs)
+
+    @property
+    def breaks(self) -> list[str]:
+        """Where it did what cannot be written down, as ``file:line``, as its first calls show: there its programs end.
+
+        How often programs of what lies between were made and run is counted for all functions together, by
+        ``weft._core.log_counters()``.
+        """
+        return list(self._breaks)
 
     def memory_report(self) -> list[Any]:
         """For each program, the bytes of its memory plan by kind."""
@@ -86,14 +100,42 @@ class Trace:
         done, result = self._replays().run(args, kwargs)
         if done:
             return result
-        # As Python: it cannot be written down, or is part of something greater.
-        if result or _core.get_scribe() is not None:
+        if _core.get_scribe() is not None:  # part of something greater
             return self.function(*args, **kwargs)
+        if result:
+            return self._in_segments(args, kwargs)
         with self._lock:
             done, result = self._replays().run(args, kwargs)  # another thread may have made it meanwhile
             if not done and not result:
                 return self._record(args, kwargs)
-        return result if done else self.function(*args, **kwargs)
+        return result if done else self._in_segments(args, kwargs)
+
+    def _in_segments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the function's Python; what lies between the places that cannot be written down is programs."""
+        if self._unsteady >= UNSTEADY:
+            return self.function(*args, **kwargs)
+        segments = Lazily(watched=self._watched > 0)
+        try:
+            with segments:
+                return self.function(*args, **kwargs)
+        finally:
+            if segments.made or self._unsteady or self._watched:
+                self._note(segments)
+
+    def _note(self, segments: Lazily) -> None:
+        """Remember what a call in segments made. One that makes new programs each time is slower than none."""
+        with self._lock:
+            self._watched = max(self._watched - 1, 0)
+            self._breaks.update(dict.fromkeys(segments.breaks))
+            self._unsteady = self._unsteady + 1 if segments.made else 0
+            gives_up = self._unsteady == UNSTEADY
+        if gives_up:
+            warnings.warn(
+                f"{self.name}: between the places where it looks at values, its last {UNSTEADY} calls all did "
+                "something new; from now on it runs operation by operation",
+                TraceWarning,
+                stacklevel=4,
+            )
 
     def _replays(self) -> Any:
         """Those of programs that were recorded under the transformations that are active now."""
@@ -182,7 +224,11 @@ class Trace:
         text = f"{self.name}: {problem.fact}\n  at {problem.where}"
         if self.strict:
             raise GraphError(text)
-        hint = "the function keeps running as Python; use where, cond or while_loop, or return the array"
+        self._breaks[problem.where] = None
+        hint = (
+            "its Python keeps running at each call, and what lies between such places is programs; "
+            "for a single one use where, cond or while_loop, or return the array"
+        )
         file, _, line = problem.where.rpartition(":")
         warnings.warn_explicit(f"{text}\n  {hint}", TraceWarning, file, int(line))
 

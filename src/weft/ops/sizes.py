@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from weft.base.typing import Any
 
-__all__ = ["NeedsSizes", "Size", "input_size", "input_stride", "unknown_size"]
+__all__ = ["NeedsSizes", "Size", "axis_size", "input_size", "input_stride", "unknown_size"]
 
 
 class NeedsSizes(Exception):  # not a failure: the planner's way to the exact sizes
@@ -25,7 +25,7 @@ class Size:
 
     __slots__ = ("args", "op")
 
-    op: str  # "dim" (from the last), "stride" (array, dimension), "unknown", "add", "sub", "mul", "div" (floor)
+    op: str  # "dim" (from the last), "axis" (number), "stride" (array, dimension), "unknown", "add", "sub", "mul", "div" (floor)
     args: tuple[Any, ...]
     _known: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
 
@@ -68,7 +68,7 @@ class Size:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if _is(other, 1) and self.op == "dim":
+        if _is(other, 1) and self.op in ("dim", "axis"):
             return False
         if isinstance(other, int | Size):
             raise NeedsSizes(f"{self} == {other}")
@@ -85,6 +85,8 @@ class Size:
     def __repr__(self) -> str:
         if self.op == "dim":
             return f"n{self.args[0]}"
+        if self.op == "axis":
+            return f"d{self.args[0]}"
         if self.op == "stride":
             return f"s{self.args[0]}_{self.args[1]}"
         if self.op == "unknown":
@@ -104,6 +106,15 @@ def input_size(dimension: int) -> Size:
     n1
     """
     return Size("dim", dimension)
+
+
+def axis_size(number: int) -> Size:
+    """The size of axes that a traced function declared to be dynamic, which is neither 0 nor 1.
+
+    >>> axis_size(0)
+    d0
+    """
+    return Size("axis", number)
 
 
 def unknown_size(operand: int, dimension: int) -> Size:
