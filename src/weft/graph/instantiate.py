@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.base.errors import GraphError
 from weft.graph.graph import Graph
-from weft.ops.node import Value, make_node
+from weft.ops.node import Value, constant, make_node
 from weft.ops.op import Op
 from weft.ops.sizes import Size
 
@@ -36,7 +36,7 @@ def instantiate(
     sizes = _Sizes(inputs, axes)
     for node in graph.nodes:
         if node.op is None:
-            known.setdefault(id(node.outputs[0]), node.outputs[0])
+            known.setdefault(id(node.outputs[0]), sizes.of_constant(node.outputs[0]))
             continue
         made = make_node(
             sizes.of_operator(node.op),
@@ -60,6 +60,11 @@ class _Sizes:
         values = op.values()
         changed = {name: new for name, value in values.items() if (new := self(value)) is not value}
         return op.with_runtime({**values, **changed}) if changed else op
+
+    def of_constant(self, value: Value) -> Value:
+        """A constant, which may be a size."""
+        size = value.node.value
+        return constant(self.number(size)) if isinstance(size, Size) else value
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, Size):

@@ -98,6 +98,12 @@ class Capture:
             self.extra.append(stand_in)
         return stand_in
 
+    def check_in_place(self, name: str) -> None:
+        """Called for x += y, with the name of the operator."""
+
+    def check_recording(self) -> None:
+        """Called where a GradManager begins to record."""
+
     def _result(self, x: Any) -> Value:
         x = self.lift(x)
         if isinstance(x, bool | int | float):

@@ -22,7 +22,7 @@ from weft.ops.creation import Full, Stepped
 from weft.ops.node import Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
 
-__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "looked_at", "users_line"]
+__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "is_users", "looked_at", "users_line"]
 
 _WEFT = str(Path(__file__).parents[1])
 
@@ -35,10 +35,15 @@ class CannotWrite(Exception):
         self.fact, self.where = fact, where
 
 
+def is_users(file: str) -> bool:
+    """Whether code of this file is the user's, not weft's."""
+    return not file.startswith(_WEFT)
+
+
 def users_line() -> str:
     """``file:line`` of the innermost frame outside of weft."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_WEFT):
+    while frame.f_back is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
