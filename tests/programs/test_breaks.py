@@ -36,6 +36,11 @@ def silently(traced, *args):
         return traced(*args)
 
 
+def calls(traced, count):
+    for _ in range(count):
+        traced(wf.ones(2))
+
+
 @pytest.mark.parametrize("lazy", [False, True])
 def test_segments_are_programs(lazy):
     traced = wf.trace(with_breaks, lazy=lazy)
@@ -61,8 +66,7 @@ def test_the_warning_names_the_line_once_and_what_was_looked_at():
     with pytest.warns(
         wf.TraceWarning, match=r"with_breaks: the values of bool\[\]@cpu:0 were looked at"
     ) as caught:
-        for _ in range(3):
-            traced(wf.ones(2))
+        calls(traced, 3)
     assert [w.lineno for w in caught] == [with_breaks.__code__.co_firstlineno + 2]
 
 
@@ -159,8 +163,7 @@ def test_segments_that_are_always_new_are_given_up():
 
     traced = wf.trace(run)
     with pytest.warns(wf.TraceWarning) as caught:
-        for _ in range(25):
-            traced(wf.ones(2))
+        calls(traced, 25)
     assert [w for w in caught if "operation by operation" in str(w.message)]
     assert len(caught) == 2
     assert counted(lambda: traced(wf.ones(2)))["put_off"] == 0

@@ -135,7 +135,6 @@ W = wf.ones(3)
         lambda x: [-row for row in x],
         lambda x: wf.cond(x.sum() > 3, lambda t: t * 2, lambda t: t * 1, x),
         writes,
-        reads,
         keeps,
         records,
         forgets,
@@ -156,7 +155,7 @@ def test_what_would_be_frozen_is_refused(function):
 
 
 @pytest.mark.parametrize(
-    "function", [lambda x: np.asarray(x).sum(), lambda x: len(x), lambda x: x.shape[0] / 2]
+    "function", [lambda x: np.asarray(x).sum(), lambda x: len(x), lambda x: x.shape[0] / 2, reads]
 )
 def test_what_values_do_not_have(function):
     with pytest.raises(TypeError) as caught:

@@ -29,8 +29,8 @@ def instantiate(
 ) -> list[Value | None]:
     """The outputs of `graph` computed from these inputs, by new nodes.
 
-    where: the user's line that they stand for, if not their own; axes: what dynamic sizes are, by number. Types are inferred anew, so a graph for a pattern of sizes becomes one
-    for the inputs' own.
+    where: the user's line that they stand for, if not their own; axes: what dynamic sizes are, by number. Types are
+    inferred anew, so a graph for a pattern of sizes becomes one for the inputs' own.
     """
     known: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
     sizes = _Sizes(inputs, axes)

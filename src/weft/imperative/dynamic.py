@@ -32,7 +32,7 @@ from weft.imperative.storages import Geometry
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, strides_of, watched_by
-from weft.ops.node import Value, constant, input_value
+from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.sizes import NeedsSizes, Size, axis_size
 from weft.ops.types import TensorType
 
@@ -183,7 +183,6 @@ class DynamicTraced:
         self._results = [self._find(x, next(made) if _is_made(x) else None, outputs) for x in found]
         self._inputs = [v for v in self._values if isinstance(v, Value)]
         self.graph = Graph([*self._inputs, *capture.extra], outputs)
-        self._check_effects()
         self._states = [(thing, thing.__weft_state__()) for thing in inside.dependences.values()]
         self.watched = watched_by(self._states)
 
@@ -213,16 +212,6 @@ class DynamicTraced:
     def _size_of(self, size: Size) -> Callable[[list[Any]], int]:
         places = self.signature.places
         return lambda leaves: size.at([leaves[k].shape[axis] for k, axis in places])
-
-    def _check_effects(self) -> None:
-        for node in self.graph.nodes:
-            if node.op is None:
-                continue
-            if node.op.random or node.op.written(len(node.inputs)):
-                what = "draws random numbers" if node.op.random else "writes one of its inputs"
-                raise GraphError(
-                    f"{self.name}: {node.op.name} {what}; with dynamic axes a function cannot do that so far"
-                )
 
     def holds(self, signature: Signature, around: Sequence[Any]) -> bool:
         """Whether it is the graph for such a call."""
@@ -255,8 +244,8 @@ class DynamicTraced:
             outputs = [v for v in instantiate(self.graph, given, axes=sizes) if v is not None]
         except NeedsSizes:
             raise GraphError(
-                f"{self.name}: with dynamic axes, functions inside cond, while_loop and foreach cannot have arrays of such "
-                "sizes so far"
+                f"{self.name}: with dynamic axes, functions inside cond, while_loop and foreach cannot have "
+                "arrays of such sizes so far"
             ) from None
         graph = Graph([*(s.value for s in scribe.sources), *(v for _, v in numbers)], outputs)
         strides = [strides_of(s) for s in scribe.sources]
@@ -292,6 +281,17 @@ class DynamicTraced:
 
 class _Functional(Capture):
     """Writes down a function that must not change what it is given."""
+
+    def made(self, node: Node) -> Node:
+        assert node.op is not None
+        if node.op.random:
+            self._refuse(f"random numbers, which {node.op.name} draws,")
+        if node.op.written(len(node.inputs)):
+            self._refuse(f"writes to arrays, by {node.op.name},")
+        return node
+
+    def write(self, target: Any, content: Value) -> None:
+        self._refuse("writes to arrays")
 
     def check_in_place(self, name: str) -> None:
         self._refuse(f"an operation in place, {name},")

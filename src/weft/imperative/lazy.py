@@ -74,11 +74,11 @@ class LazyScribe(Scribe):
     def counted(self, to: Any, start: Any, step: Any) -> bool:
         return self._try(super().counted, to, start, step)
 
-    def drawn(self, to: Any, kind: str, a: Any, b: Any) -> bool:
-        return self._try(super().drawn, to, kind, a, b)
+    def drawn(self, to: Any, kind: str, a: Any, b: Any, where: str = "") -> bool:
+        return self._try(super().drawn, to, kind, a, b, where)
 
-    def permuted(self, to: Any, source: Any) -> bool:
-        return self._try(super().permuted, to, source)
+    def permuted(self, to: Any, source: Any, where: str = "") -> bool:
+        return self._try(super().permuted, to, source, where)
 
     def _try(self, write: Any, *arguments: Any) -> bool:
         for _ in range(2):  # again with what is known forgotten, so that memory that overlaps is met anew

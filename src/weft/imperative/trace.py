@@ -146,11 +146,10 @@ class Trace:
             self._unsteady = self._unsteady + 1 if segments.made else 0
             gives_up = self._unsteady == UNSTEADY
         if gives_up:
-            warnings.warn(
+            _warn(
                 f"{self.name}: between the places where it looks at values, its last {UNSTEADY} calls all did "
                 "something new; from now on it runs operation by operation",
-                TraceWarning,
-                stacklevel=4,
+                users_line(),
             )
 
     def _replays(self) -> Any:
@@ -246,12 +245,11 @@ class Trace:
             for each in getattr(oldest, "plans", [oldest]):
                 self._drop(each)
             if self._made == self.max_entries + 1:
-                warnings.warn(
+                _warn(
                     f"{self.name}: traced {self._made} times, because arguments keep changing in what "
                     "programs depend on; from now on the oldest programs are dropped "
                     f"(max_entries={self.max_entries})",
-                    TraceWarning,
-                    stacklevel=4,
+                    users_line(),
                 )
 
     def _drop(self, plan: Traced) -> None:
@@ -267,8 +265,12 @@ class Trace:
             "its Python keeps running at each call, and what lies between such places is programs; "
             "for a single one use where, cond or while_loop, or return the array"
         )
-        file, _, line = problem.where.rpartition(":")
-        warnings.warn_explicit(f"{text}\n  {hint}", TraceWarning, file, int(line))
+        _warn(f"{text}\n  {hint}", problem.where)
+
+
+def _warn(text: str, where: str) -> None:
+    file, _, line = where.rpartition(":")
+    warnings.warn_explicit(text, TraceWarning, file, int(line))
 
 
 def settle(tensors: Sequence[Tensor]) -> None:
@@ -297,14 +299,15 @@ def trace(
     optimizers: writes to tensors and to their grad happen at each call.
 
     strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:);
-    else such a function keeps running as Python, and a TraceWarning says so. lazy: the first call, too, computes
+    else such a function runs as Python at each call, in programs from one such line to the next (breaks), and a
+    TraceWarning says so. lazy: the first call, too, computes
     nothing before it is written down (see lazy). max_entries: programs kept, the oldest are dropped.
 
-    dynamic: {argument: axes}, arguments by name or place: sizes of these axes may differ from call to call. The function
-    is then run once on symbols, not on arrays, so that no size is taken for granted: what has to know the number of
-    one (range(n), n > 3, n % 2) raises GraphError, as do random numbers, writes to arrays, and everything else that
-    would be done at once. Results are new arrays, or arguments. Sizes 0 and 1, and axes that are as long as others
-    when they were not before, make another graph. Each size has its plan, the latest 64 are kept.
+    dynamic: {argument: axes}, arguments by name or place: sizes of these axes may differ from call to call. The
+    function is then run once on symbols, not on arrays, so that no size is taken for granted: what has to know the
+    number of one (range(n), n > 3, n % 2) raises GraphError, as do random numbers, writes to arrays, and everything
+    else that would be done at once. Results are new arrays, or arguments. Sizes 0 and 1, and axes that are as long as
+    others when they were not before, make another graph. Each size has its plan, the latest 64 are kept.
 
     memory_budget: bytes that a program may take: cannot be had so far, anything but None raises NotImplementedError.
 

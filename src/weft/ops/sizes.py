@@ -13,7 +13,7 @@ dynamic sizes, which are at least 2, more is known (weft.ops.polynomial): 6 n / 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft.base.typing import Any
 from weft.ops.polynomial import Polynomial, constant, least, plus, quotient, times
@@ -21,11 +21,14 @@ from weft.ops.polynomial import Polynomial, constant, least, plus, quotient, tim
 __all__ = ["NeedsSizes", "Size", "axis_size", "input_size", "input_stride", "unknown_size"]
 
 
+Arithmetic = Callable[["Size", Any], "int | Size"]
+
+
 class NeedsSizes(Exception):  # not a failure: the planner's way to the exact sizes
     """A rule asked for the number behind a Size."""
 
 
-def _of_integers(method: Any) -> Any:
+def _of_integers(method: Arithmetic) -> Arithmetic:
     """The method, for integers only; with a value of a graph it is the value's operator that is meant."""
 
     def checked(self: Size, other: Any) -> Any:
@@ -43,7 +46,8 @@ class Size:
 
     __slots__ = ("args", "op")
 
-    op: str  # "dim" (from the last), "axis" (number), "stride" (array, dimension), "unknown", "add", "sub", "mul", "div" (floor)
+    # "dim" (from the last), "axis" (number), "stride" (array, dimension), "unknown", "add", "sub", "mul", "div" (floor)
+    op: str
     args: tuple[Any, ...]
     _known: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
 
