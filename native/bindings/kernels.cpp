@@ -97,6 +97,9 @@ void bind_kernels(nb::module_& m) {
       "kernel_bernoulli", [] { return PyKernel{make_bernoulli()}; },
       "p -> y. Parameters: key, stream, offset.");
   m.def(
+      "kernel_permutation", [] { return PyKernel{make_permutation()}; },
+      "x -> y. Parameters: key, stream, offset.");
+  m.def(
       "kernel_count_nonzero", [] { return PyKernel{make_count_nonzero()}; }, "x -> number of true elements.");
   m.def("kernel_nonzero", [] { return PyKernel{make_nonzero()}; }, "x -> int64 indices [number, ndim].");
   m.def("kernel_masked_select", [] { return PyKernel{make_masked_select()}; }, "x, mask -> y[number].");

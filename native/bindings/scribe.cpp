@@ -1,5 +1,7 @@
 #include "bindings/scribe.h"
 
+#include "bindings/log.h"
+
 namespace weft {
 
 PyTypeObject* known_number_type = nullptr;
@@ -14,18 +16,43 @@ nb::object to_tuple(Dims dims) {
   return tuple;
 }
 
-nb::object number(const Scalar& value) { return nb::make_tuple(to_number(value), value.origin); }
-
 // Memory that a lazy program has to keep, without being a tensor of Python's that shows it.
 struct Held {
   Tensor tensor;
 };
 
-class PyScribe final : public Scribe {
+}  // namespace
+
+nb::object geometry_of(const Tensor& x, nb::object held) {
+  return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
+                        to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), held);
+}
+
+nb::object sizes_of(const Tensor& x, Device device) {
+  return nb::make_tuple(nb::none(), 0, to_tuple(x.dims()), to_tuple(x.steps()), dtype_object(x.dtype),
+                        device_object(device), nb::none());
+}
+
+nb::object number_of(const Scalar& value) { return nb::make_tuple(to_number(value), value.origin); }
+
+nb::object hold(const Tensor& x) { return nb::cast(Held{x}); }
+
+bool is_alias(const Program& program, size_t output) {
+  const auto count = static_cast<int>(program.uses.size());
+  const int value = program.outputs[output].value;
+  return value < count ||
+         program.values[static_cast<size_t>(value - count)].kind == Program::Value::Kind::view;
+}
+
+namespace {
+
+// Tells the object at once.
+class PyScribe final : public Reporter {
  public:
   PyScribe(nb::object target, bool defers) : target_(target.release().ptr()), defers_(defers) {}
   ~PyScribe() override { release_later(target_); }
-  nb::object target() const { return nb::borrow(target_); }
+  nb::object target() const override { return nb::borrow(target_); }
+  void leave() override { delete this; }
 
   template <class... Args>
   bool tell(const char* method, Args&&... args) const {
@@ -36,29 +63,42 @@ class PyScribe final : public Scribe {
   nb::object geometry(const Tensor& x) const {
     // Who writes down wants to know which arrays made meanwhile are kept.
     if (!defers_ && x.chunk->serial > mark_ && x.chunk->serial >> 40 == mark_ >> 40) x.chunk->watch();
-    nb::object held = defers_ ? nb::cast(Held{x}) : nb::none();
-    return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
-                          to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), held);
+    return geometry_of(x, defers_ ? hold(x) : nb::none());
   }
 
   bool filled(const Tensor& to, Scalar value) override {
-    return left_out(to, tell("filled", geometry(to), number(value)));
+    return left_out(to, tell("filled", geometry(to), number_of(value)));
   }
   bool copied(const Tensor& to, const Tensor& from) override {
     return left_out(to, tell("copied", geometry(to), geometry(from)));
   }
   bool counted(const Tensor& to, Scalar start, Scalar step) override {
-    return left_out(to, tell("counted", geometry(to), number(start), number(step)));
+    return left_out(to, tell("counted", geometry(to), number_of(start), number_of(step)));
   }
   bool drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) override {
     static constexpr const char* names[] = {"uniform", "normal", "integers", "bits"};
-    return left_out(to, tell("drawn", geometry(to), names[static_cast<int>(kind)], number(a), number(b)));
+    return left_out(to,
+                    tell("drawn", geometry(to), names[static_cast<int>(kind)], number_of(a), number_of(b)));
   }
   bool permuted(const Tensor& to, const Tensor& from) override {
     return left_out(to, tell("permuted", geometry(to), geometry(from)));
   }
   void read(const Tensor& x) override { tell("read", geometry(x)); }
   void awaited(const Tensor& x) override { tell("awaited", geometry(x)); }
+  void random_state() override { tell("random_state"); }
+  void met(PyObject* tensor) override { tell("met", nb::handle(tensor), geometry(self_of(tensor))); }
+  bool launched(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+                std::span<const Tracked> results) override {
+    const Program& program = *plan.program;
+    nb::list arrays, values, made;
+    for (const Tracked* x : inputs)
+      arrays.append(x->tensor.chunk ? geometry(x->tensor) : sizes_of(x->tensor, program.device));
+    for (const Scalar& value : numbers) values.append(number_of(value));
+    for (size_t j = 0; j < results.size(); ++j)
+      made.append(is_alias(program, j) ? nb::none() : geometry(results[j].tensor));
+    nb::handle recipe(plan.recipe ? plan.recipe : Py_None);
+    return tell("launched", recipe, arrays, values, made, Site::here().text());
+  }
   bool defers() const noexcept override { return defers_; }
 
  private:
@@ -73,48 +113,23 @@ class PyScribe final : public Scribe {
   const uint64_t mark_ = Chunk::last_serial();
 };
 
-const PyScribe& current() { return static_cast<const PyScribe&>(*scribe); }
-
 }  // namespace
 
-void report_met(PyObject* tensor) {
-  current().tell("met", nb::handle(tensor), current().geometry(self_of(tensor)));
-}
-
-bool report_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-                   std::span<const Tracked> results) {
-  nb::list arrays, values, made;
-  for (const Tracked* x : inputs) {
-    if (x->tensor.chunk)
-      arrays.append(current().geometry(x->tensor));
-    else  // of which only the sizes are looked at
-      arrays.append(nb::make_tuple(nb::none(), 0, to_tuple(x->tensor.dims()), to_tuple(x->tensor.steps()),
-                                   dtype_object(x->tensor.dtype), device_object(plan.program->device),
-                                   nb::none()));
-  }
-  for (const Scalar& value : numbers) values.append(number(value));
-  const Program& program = *plan.program;
-  const auto count = static_cast<int>(program.uses.size());
-  for (size_t j = 0; j < results.size(); ++j) {
-    const int value = program.outputs[j].value;
-    const bool alias = value < count ||
-                       program.values[static_cast<size_t>(value - count)].kind == Program::Value::Kind::view;
-    made.append(alias ? nb::none() : current().geometry(results[j].tensor));
-  }
-  nb::handle recipe(plan.recipe ? plan.recipe : Py_None);
-  return current().tell("launched", recipe, arrays, values, made, Site::here().text());
-}
-
 void bind_scribe(nb::module_& m) {
-  // Sets who is told of what this thread does, None: nobody; gives who was told before.
+  // Sets who is told of what this thread does, None: nobody; gives who was told before. One with a `log` is
+  // not told; it is written there.
   m.def(
       "set_scribe",
       [](nb::object target) {
         nb::object before = nb::none();
         if (scribe) before = current().target();
-        delete scribe;
+        if (scribe) current().leave();
         scribe = nullptr;
-        if (!target.is_none()) scribe = new PyScribe(target, nb::cast<bool>(target.attr("defers")));
+        if (target.is_none()) return before;
+        if (nb::object log = nb::getattr(target, "log", nb::none()); !log.is_none())
+          scribe = &scribe_of(log);
+        else
+          scribe = new PyScribe(target, nb::cast<bool>(target.attr("defers")));
         return before;
       },
       nb::arg("target").none());
@@ -127,11 +142,7 @@ void bind_scribe(nb::module_& m) {
   m.def("note_change", [] { ++changes; });
   m.def("is_alive", [](uint64_t serial) { return Chunk::is_alive(serial); });
   m.def("last_serial", [] { return Chunk::last_serial(); });
-  m.def("geometry", [](nb::handle object) {
-    const Tensor& x = tensor_of(object, "geometry");
-    return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
-                          to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), nb::none());
-  });
+  m.def("geometry", [](nb::handle object) { return geometry_of(tensor_of(object, "geometry"), nb::none()); });
   // A view of the memory that x lies in: from `offset` elements behind the address of x on.
   m.def("window", [](nb::handle object, int64_t offset, nb::handle shape, nb::handle strides) {
     const Tensor& x = tensor_of(object, "window");

@@ -3,6 +3,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bindings/program.h"
+#include "bindings/scribe.h"
 #include "storage/runtime.h"
 
 namespace weft {
@@ -55,12 +56,17 @@ void bind_random(nb::module_& m) {
         return blocks_for(draw_of(kind), as_dtype(dtype), count);
       },
       nb::arg("kind"), nb::arg("dtype"), nb::arg("count"), "How many positions of a stream it takes.");
-  m.def("seed_all", [](uint64_t seed) { Runtime::get().seed_all(seed); });
+  m.def("seed_all", [](uint64_t seed) {
+    if (scribe) scribe->random_state();
+    Runtime::get().seed_all(seed);
+  });
   m.def("get_generator", [](nb::handle device) {
+    if (scribe) scribe->random_state();
     const Generator::State state = Runtime::get().devices_generator(as_device(device)).state();
     return std::make_tuple(state.seed, state.stream, state.offset);
   });
   m.def("set_generator", [](nb::handle device, uint64_t seed, uint64_t stream, uint64_t offset) {
+    if (scribe) scribe->random_state();
     Runtime::get().devices_generator(as_device(device)).set_state({seed, stream, offset});
   });
   m.def(

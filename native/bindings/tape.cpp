@@ -176,13 +176,13 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
     bool left_out = false;
     if (scribe->defers()) {
       plan->program->prepare({tensors, inputs.size()}, destinations, outputs);
-      left_out = report_launch(*plan, inputs, numbers, results);
+      left_out = current().launched(*plan, inputs, numbers, results);
     }
     if (!left_out) {
       const Unobserved quiet;
       plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
     }
-    if (!scribe->defers()) report_launch(*plan, inputs, numbers, results);
+    if (!scribe->defers()) current().launched(*plan, inputs, numbers, results);
   } else {
     plan->program->launch({tensors, inputs.size()}, numbers, destinations, outputs);
   }

@@ -54,6 +54,9 @@ Ref<Kernel> make_dropout(bool mask);
 // p (float, broadcast) -> y of any type: 1 with probability p, else 0. Parameters: key, stream, offset of as
 // many positions.
 Ref<Kernel> make_bernoulli();
+// x -> y: the slices along the first dimension in random order. Parameters: key, stream, offset of
+// blocks_for(Draw::bits, uint64, x.shape[0]) positions.
+Ref<Kernel> make_permutation();
 // -> y: random numbers, as storage/random.h defines them. Parameters: key, stream, offset, and the limits or
 // mean and deviation: float64, of integers int64.
 Ref<Kernel> make_random_fill(Draw kind);

@@ -2,6 +2,7 @@
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
 #include "storage/random.h"
+#include "tensor/operations.h"
 
 namespace weft {
 namespace {
@@ -14,6 +15,15 @@ class RandomFill final : public Kernel {
     const uint64_t* given = call.parameters;
     fill(call.operands[0], {given[0], given[1], given[2]}, load_as<Number>(given + 3),
          load_as<Number>(given + 4));
+  }
+};
+
+class Permutation final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const uint64_t* given = call.parameters;
+    if (call.operands[1].shape[0])
+      permute_rows(call.operands[1], call.operands[0], {given[0], given[1], given[2]});
   }
 };
 
@@ -56,6 +66,8 @@ class Drawn final : public Kernel {
 };
 
 }  // namespace
+
+Ref<Kernel> make_permutation() { return Ref<Kernel>(new Permutation); }
 
 Ref<Kernel> make_drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset) {
   return Ref<Kernel>(new Drawn(std::move(kernel), inputs, outputs, parameters, offset));

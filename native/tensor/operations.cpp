@@ -144,15 +144,19 @@ void push_permutation(const Tensor& to, const Tensor& from) {
   if (scribe && scribe->permuted(to, from)) return;
   const Reservation taken =
       Runtime::get().generator(to.device()).reserve(blocks_for(Draw::bits, DType::uint64, to.shape[0]));
-  push_kernel(to, &from, options_for(to, "permutation"), [to, from, taken](RunContext&) {
-    const std::vector<int64_t> order = permutation(to.shape[0], taken);
-    const auto itemsize = static_cast<int64_t>(to.itemsize());
-    for (int64_t i = 0; i < to.shape[0]; ++i) {
-      copy({to.data + i * to.strides[0] * itemsize, to.dtype, to.ndim - 1, to.shape + 1, to.strides + 1},
-           {from.data + order[static_cast<size_t>(i)] * from.strides[0] * itemsize, from.dtype, from.ndim - 1,
-            from.shape + 1, from.strides + 1});
-    }
-  });
+  push_kernel(to, &from, options_for(to, "permutation"),
+              [to, from, taken](RunContext&) { permute_rows(to.view(), from.view(), taken); });
+}
+
+void permute_rows(const View& to, const View& from, const Reservation& taken) {
+  const std::vector<int64_t> order = permutation(to.shape[0], taken);
+  const auto size = static_cast<int64_t>(size_of(to.dtype));
+  for (int64_t i = 0; i < to.shape[0]; ++i) {
+    const int64_t row = order[static_cast<size_t>(i)];
+    copy({to.data + i * to.strides[0] * size, to.dtype, to.ndim - 1, to.shape + 1, to.strides + 1},
+         {from.data + row * from.strides[0] * size, from.dtype, from.ndim - 1, from.shape + 1,
+          from.strides + 1});
+  }
 }
 
 Tensor copy_of(const Tensor& x, DType dtype, Device device) {

@@ -22,6 +22,9 @@ void push_integers(const Tensor& to, int64_t low, int64_t high);
 // The slices along `from`'s first dimension in random order. Equal shapes and types; `from` may be a counted
 // range.
 void push_permutation(const Tensor& to, const Tensor& from);
+// The same, here and now, from blocks_for(bits, uint64, to.shape[0]).
+struct Reservation;
+void permute_rows(const View& to, const View& from, const Reservation& taken);
 
 // The same elements in fresh, row-major memory; on `device`, as `dtype`.
 Tensor copy_of(const Tensor& x, DType dtype, Device device);

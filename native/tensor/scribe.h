@@ -23,6 +23,8 @@ class Scribe {
   virtual void read(const Tensor& x) = 0;
   // Somebody waits for elements, or hands them to the engine.
   virtual void awaited(const Tensor& x) = 0;
+  // Somebody looks at the state of random numbers, or sets it.
+  virtual void random_state() = 0;
   // Whether launches are left out, too.
   virtual bool defers() const noexcept = 0;
 };

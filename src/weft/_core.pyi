@@ -449,9 +449,20 @@ def is_alive(arg: int, /) -> bool: ...
 
 def last_serial() -> int: ...
 
-def geometry(arg: object, /) -> tuple: ...
+def geometry(arg: object, /) -> object: ...
 
 def window(arg0: object, arg1: int, arg2: object, arg3: object, /) -> object: ...
+
+class Log:
+    """
+    What lazy evaluation has put off; for an object that makes programs of it.
+    """
+
+    def __init__(self, target: object, watched: bool = False) -> None: ...
+
+    def flush(self) -> None: ...
+
+def log_counters() -> dict: ...
 
 class Replays:
     """The programs of a traced function, by the kind of its arguments."""
@@ -630,6 +641,9 @@ def kernel_drawn(kernel: Kernel, inputs: int, outputs: int, parameters: int, off
 
 def kernel_bernoulli() -> Kernel:
     """p -> y. Parameters: key, stream, offset."""
+
+def kernel_permutation() -> Kernel:
+    """x -> y. Parameters: key, stream, offset."""
 
 def kernel_count_nonzero() -> Kernel:
     """x -> number of true elements."""

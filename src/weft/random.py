@@ -26,8 +26,8 @@ from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DeviceError, DTypeError
 from weft.imperative.creation import arange
 from weft.imperative.tensor import Tensor
-from weft.ops.node import apply
-from weft.ops.random import RandomIntegers, RandomNormal, RandomUniform
+from weft.ops.node import Value, apply
+from weft.ops.random import RandomIntegers, RandomNormal, RandomPermutation, RandomUniform
 
 __all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state", "uniform"]
 
@@ -170,18 +170,20 @@ def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
     >>> sorted(permutation(5).numpy().tolist())
     [0, 1, 2, 3, 4]
     """
-    if _core.capture() is not None:
-        raise NotImplementedError(
-            "permutation: a function that becomes part of a graph cannot draw it so far"
-        )
-    if isinstance(x, Tensor):
+    if isinstance(x, Tensor | Value):
         if device is not None:
             raise ValueError("permutation: a tensor's slices stay on its device; device goes with an integer")
-        return _core.random_permutation(x)
+        return _permuted(x)
     count = operator.index(x)
     if count < 0:
         raise ValueError(f"permutation: x must be at least 0, got {count}")
-    return _core.random_permutation(arange(count, device=device))
+    return _permuted(arange(count, device=device))
+
+
+def _permuted(x: Any) -> Any:
+    """By the operator where a graph is being written down."""
+    in_graph = isinstance(x, Value) or _core.capture() is not None
+    return apply(RandomPermutation, (x,), {}) if in_graph else _core.random_permutation(x)
 
 
 def _filled(

@@ -6,11 +6,24 @@ import weft as wf
 import weft.functional as F
 
 
-def test_dynamic_sizes():
-    f = wf.trace(lambda x: x * 2, dynamic={0: (0,)})
-    for n in (2, 3, 4):
-        assert f(wf.ones(n)).shape == (n,)
-    assert len(f.programs) == 1
+def test_dynamic_axes_and_slices():
+    f = wf.trace(lambda x: x[1:] * 2, dynamic={0: 0})
+    for n in (3, 4):
+        assert f(wf.ones(n)).shape == (n - 1,)
+
+
+def test_dynamic_axes_and_training():
+    w = wf.ones(3)
+    gm = wf.GradManager().attach([w])
+
+    @wf.trace(dynamic={"x": 0})
+    def step(x):
+        with gm:
+            gm.backward((x * w).sum())
+
+    for n in (3, 4):
+        step(wf.ones((n, 3)))
+    assert len(step.programs) == 1
 
 
 def test_memory_budget():

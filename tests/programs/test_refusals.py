@@ -41,11 +41,7 @@ def by_mask(x):
     return x[x > 0]
 
 
-def as_permutation(x):
-    return x, wf.random.permutation(3)
-
-
-READERS = [as_float, as_item, as_array, as_condition, as_text, as_index, by_mask, as_permutation]
+READERS = [as_float, as_item, as_array, as_condition, as_text, as_index, by_mask]
 
 
 def place_of(reader):

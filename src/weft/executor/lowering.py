@@ -309,6 +309,8 @@ class Lowering:
         """A weight, seen with its axes in this order, in a layout of oneDNN's; None if it cannot be had."""
         dtype, shape, strides = _geometry(place)
         source = (dtype, tuple(shape[d] for d in axes), tuple(strides[d] for d in axes))
+        if 0 in strides:  # oneDNN has no layout for what is repeated
+            return None
         if _core.onednn_layout(source) == layout:
             return place
         key = (place.key, axes, layout)

@@ -17,31 +17,33 @@ from typing import Any
 
 from weft.base.errors import GraphError
 from weft.graph.graph import Graph
-from weft.ops.node import Value, make_node
+from weft.ops.node import Value, constant, make_node
 from weft.ops.op import Op
 from weft.ops.sizes import Size
 
 __all__ = ["instantiate"]
 
 
-def instantiate(graph: Graph, inputs: Sequence[Value], where: str = "") -> list[Value | None]:
+def instantiate(
+    graph: Graph, inputs: Sequence[Value], where: str = "", axes: Sequence[int] = ()
+) -> list[Value | None]:
     """The outputs of `graph` computed from these inputs, by new nodes.
 
-    where: the user's line that they stand for. Types are inferred anew, so a graph for a pattern of sizes becomes one
-    for the inputs' own.
+    where: the user's line that they stand for, if not their own; axes: what dynamic sizes are, by number. Types are
+    inferred anew, so a graph for a pattern of sizes becomes one for the inputs' own.
     """
     known: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
-    sizes = _Sizes(inputs)
+    sizes = _Sizes(inputs, axes)
     for node in graph.nodes:
         if node.op is None:
-            known.setdefault(id(node.outputs[0]), node.outputs[0])
+            known.setdefault(id(node.outputs[0]), sizes.of_constant(node.outputs[0]))
             continue
         made = make_node(
             sizes.of_operator(node.op),
             [None if v is None else known[id(v)] for v in node.inputs],
             {name: known[id(v)] for name, v in node.runtime.items()},
         )
-        made.where = where
+        made.where = where or node.where
         known.update((id(old), new) for old, new in zip(node.outputs, made.outputs, strict=True))
     return [None if v is None else known[id(v)] for v in graph.outputs]
 
@@ -49,7 +51,8 @@ def instantiate(graph: Graph, inputs: Sequence[Value], where: str = "") -> list[
 class _Sizes:
     """What Sizes are, for these inputs."""
 
-    def __init__(self, inputs: Sequence[Value]) -> None:
+    def __init__(self, inputs: Sequence[Value], axes: Sequence[int]) -> None:
+        self.axes = axes
         self.shapes = [v.shape for v in inputs if not v.type.weak]
 
     def of_operator(self, op: Op) -> Op:
@@ -57,6 +60,11 @@ class _Sizes:
         values = op.values()
         changed = {name: new for name, value in values.items() if (new := self(value)) is not value}
         return op.with_runtime({**values, **changed}) if changed else op
+
+    def of_constant(self, value: Value) -> Value:
+        """A constant, which may be a size."""
+        size = value.node.value
+        return constant(self.number(size)) if isinstance(size, Size) else value
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, Size):
@@ -72,6 +80,8 @@ class _Sizes:
             return size
         if size.op == "dim":
             return next((s[-1 - size.args[0]] for s in self.shapes if self.tells(s, size.args[0])), 1)
+        if size.op == "axis":
+            return self.axes[size.args[0]]
         if size.op == "stride":
             raise GraphError(f"instantiate: an operator depends on {size}, how an array lies in memory")
         a, b = map(self.number, size.args)

@@ -181,6 +181,12 @@ class Capture:
         serial = _core.geometry(x)[0]
         return bool(serial > self._mark and serial >> 40 == self._mark >> 40)
 
+    def check_in_place(self, name: str) -> None:
+        """Called for x += y, with the name of the operator."""
+
+    def check_recording(self) -> None:
+        """Called where a GradManager begins to record."""
+
     def _result(self, x: Any) -> Value:
         x = self.lift(x)
         if isinstance(x, bool | int | float):

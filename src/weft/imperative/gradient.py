@@ -115,6 +115,8 @@ class GradManager:
         global _active
         if self._leaves is not None:
             raise RuntimeError("record: this GradManager records already")
+        if (capture := _core.capture()) is not None:
+            capture.check_recording()
         self._leaves = {id(x): _core.watch(x) for x in self._watched}
         _active += 1
 

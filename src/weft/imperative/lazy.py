@@ -21,18 +21,21 @@ from typing import Any
 from weft import _core
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
-from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, users_line
+from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, looked_at, users_line
 from weft.imperative.storages import Geometry, Storage, Storages
 from weft.ops.node import Value, input_value
 
-__all__ = ["LazyScribe", "LazyTrace", "lazy"]
+__all__ = ["Lazily", "LazyScribe", "LazyTrace", "lazy"]
 
 LAUNCHES = 10_000  # written down before they are done unasked
 PLANS = 256
 
 
 class LazyScribe(Scribe):
-    """Does in one program what it has written down, when flush() is called or an array is looked at."""
+    """Does in one program what it has written down, when flush() is called or an array is looked at.
+
+    It is told of each operation at once; Lazily is the one for programs that run more than once.
+    """
 
     defers = True
     _plans: dict[str, Any] = {}  # noqa: RUF012 - by the text of their graphs; shared, under the GIL
@@ -71,11 +74,11 @@ class LazyScribe(Scribe):
     def counted(self, to: Any, start: Any, step: Any) -> bool:
         return self._try(super().counted, to, start, step)
 
-    def drawn(self, to: Any, kind: str, a: Any, b: Any) -> bool:
-        return self._try(super().drawn, to, kind, a, b)
+    def drawn(self, to: Any, kind: str, a: Any, b: Any, where: str = "") -> bool:
+        return self._try(super().drawn, to, kind, a, b, where)
 
-    def permuted(self, to: Any, source: Any) -> bool:
-        return self._try(super().permuted, to, source)
+    def permuted(self, to: Any, source: Any, where: str = "") -> bool:
+        return self._try(super().permuted, to, source, where)
 
     def _try(self, write: Any, *arguments: Any) -> bool:
         for _ in range(2):  # again with what is known forgotten, so that memory that overlaps is met anew
@@ -94,6 +97,9 @@ class LazyScribe(Scribe):
         self.flush()
 
     def awaited(self, geometry: Any) -> None:
+        self.flush()
+
+    def random_state(self) -> None:
         self.flush()
 
     def number(self, value: Any, origin: int) -> Value:
@@ -122,18 +128,28 @@ class LazyScribe(Scribe):
         self._mark = _core.last_serial()
 
     def _run(self) -> None:
+        found = self.program()
+        if found is not None:
+            plan, tensors, origins = found
+            _core.run_plan(plan, tensors, [self._values[origin] for origin in origins])
+
+    def program(self) -> tuple[Any, list[Any], list[int]] | None:
+        """The plan of what was written down, its arrays, and the origins of its numbers; None if nobody wants it."""
         wanted = list(self.written_sources())
         for storage in self.storages:
             made_here = storage.source is None or storage.source.is_constant
-            if made_here and storage.written and not storage.base.held.alone:
+            if made_here and storage.written and self.is_wanted(storage):
                 wanted.append((_memory_of(storage), storage.value))
         if not wanted and not self.random:
-            return
+            return None
         graph, sources, origins = self.graph((), wanted)
         tensors = [s.tensor if s.window is None else _core.window(s.tensor, *s.window) for s in sources]
         strides = [tuple(step // x.itemsize for step in x.strides) for x in tensors]
-        plan = self._plan(graph, strides)
-        _core.run_plan(plan, tensors, [self._values[origin] for origin in origins])
+        return self._plan(graph, strides), tensors, origins
+
+    def is_wanted(self, storage: Storage) -> bool:
+        """Whether anybody else can see memory that was made since the last flush."""
+        return not storage.base.held.alone
 
     def _plan(self, graph: Graph, strides: list[tuple[int, ...]]) -> Any:
         key = f"{graph}\n{strides}"
@@ -143,6 +159,65 @@ class LazyScribe(Scribe):
             if len(self._plans) > PLANS:
                 del self._plans[next(iter(self._plans))]
         return found
+
+
+class Lazily(Scribe):
+    """Puts off all that happens in a ``with`` of it, without Python: see native/bindings/log.cpp.
+
+    Segments end where somebody looks; those of the same operations are one program, made when it is met first.
+    made: how many were made meanwhile. breaks: if watched, the user's lines where somebody looked.
+    """
+
+    defers = True
+
+    def __init__(self, watched: bool = False) -> None:
+        super().__init__(_never)
+        self.log = _core.Log(self, watched)
+        self.made = 0
+        self.breaks: list[str] = []
+
+    def note_break(self) -> None:
+        """Somebody looks at what was put off."""
+        self.breaks.append(users_line())
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.flush()
+        finally:
+            super().__exit__()
+
+    def flush(self) -> None:
+        """Do what was put off."""
+        self.log.flush()
+
+    def program_of(self, operations: list[Any], kept: list[int], mark: int) -> Any:
+        """See LazyScribe.program; operations: as a Scribe is told of them."""
+        self.made += 1
+        return _Segment(set(kept), mark).of(operations)
+
+
+class _Segment(LazyScribe):
+    """Writes down a segment that is known as a whole. kept: the memory that others see, by serial."""
+
+    def __init__(self, kept: set[int], mark: int) -> None:
+        super().__init__()
+        self._kept, self._mark = kept, mark
+
+    def of(self, operations: list[Any]) -> tuple[Any, list[Any], list[int]] | None:
+        """The program of these."""
+        for method, *arguments in operations:
+            getattr(Scribe, method)(self, *arguments)
+        return self.program()
+
+    def number(self, value: Any, origin: int) -> Value:
+        return Scribe.number(self, value, origin)
+
+    def is_wanted(self, storage: Storage) -> bool:
+        return storage.base.serial in self._kept
+
+
+def _never(problem: CannotWrite) -> None:
+    raise AssertionError(f"the log holds what cannot be written down: {problem}")
 
 
 class LazyTrace(LazyScribe):
@@ -174,12 +249,16 @@ class LazyTrace(LazyScribe):
         x = Geometry(*geometry)
         storage = self._find(x)
         if storage is not None and (storage.written or not is_constant(storage)):
-            self._end("the values of an array were looked at, and what follows may depend on them")
+            self._end(looked_at(x))
         super().read(geometry)
 
     def awaited(self, geometry: Any) -> None:
         self._end("an array was waited for or handed to the engine")
         super().awaited(geometry)
+
+    def random_state(self) -> None:
+        if not self.whole:
+            super().random_state()
 
     def _stop_short(self, problem: CannotWrite) -> None:
         self._end(problem.fact)
@@ -214,5 +293,5 @@ def lazy() -> Iterator[None]:
     if _core.get_scribe() is not None:
         yield
         return
-    with LazyScribe():
+    with Lazily():
         yield

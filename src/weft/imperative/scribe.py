@@ -20,9 +20,9 @@ from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
 from weft.ops.node import Value, constant, input_value, make_node
-from weft.ops.random import Filling
+from weft.ops.random import Filling, RandomPermutation
 
-__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "users_line"]
+__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "is_users", "looked_at", "users_line"]
 
 _WEFT = str(Path(__file__).parents[1])
 
@@ -35,12 +35,22 @@ class CannotWrite(Exception):
         self.fact, self.where = fact, where
 
 
+def is_users(file: str) -> bool:
+    """Whether code of this file is the user's, not weft's."""
+    return not file.startswith(_WEFT)
+
+
 def users_line() -> str:
     """``file:line`` of the innermost frame outside of weft."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_WEFT):
+    while frame.f_back is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def looked_at(x: Geometry) -> str:
+    """That the host looks at elements."""
+    return f"the values of {x.type} were looked at, and what follows may depend on them"
 
 
 class Source:
@@ -164,16 +174,19 @@ class Scribe:
             self.store(x, _make(Stepped(shape=x.shape, start=start[0], step=step[0], dtype=x.dtype)))
         return self.defers
 
-    def drawn(self, to: Any, kind: str, a: Any, b: Any) -> bool:
+    def drawn(self, to: Any, kind: str, a: Any, b: Any, where: str = "") -> bool:
         """Random numbers were written."""
         if not self.over:
-            self._draw(Geometry(*to), kind, a, b)
+            self._draw(Geometry(*to), kind, a, b, where or users_line())
         return self.defers
 
-    def permuted(self, to: Any, source: Any) -> bool:
+    def permuted(self, to: Any, source: Any, where: str = "") -> bool:
         """A random permutation was written."""
-        if not self.over:
-            self.fail("random permutations are not operators so far")
+        if not self.over and (value := self.value(Geometry(*source))) is not None:
+            made = make_node(RandomPermutation(), (value,))
+            made.where = where or users_line()
+            self.random.append(made.outputs[0])
+            self.store(Geometry(*to), made.outputs[0])
         return self.defers
 
     def read(self, geometry: Any) -> None:
@@ -186,10 +199,13 @@ class Scribe:
             return
         if storage is not None and not storage.written and is_constant(storage):
             return
-        self.fail("the values of an array were looked at, and what follows may depend on them")
+        self.fail(looked_at(x))
 
     def awaited(self, geometry: Any) -> None:
         """Somebody waits for an array, or hands it to the engine."""
+
+    def random_state(self) -> None:
+        """Somebody looks at the state of random numbers, or sets it; a program does not do that again."""
 
     # How it is written down.
 
@@ -215,7 +231,7 @@ class Scribe:
             if geometry is not None:
                 self.store(Geometry(*geometry), value)
 
-    def _draw(self, x: Geometry, kind: str, a: Any, b: Any) -> None:
+    def _draw(self, x: Geometry, kind: str, a: Any, b: Any, where: str) -> None:
         op: Any = next((each for each in Filling.__subclasses__() if each.kind == kind), None)
         if op is None:
             self.fail(f"random {kind} are not operators so far")
@@ -226,7 +242,7 @@ class Scribe:
         made = make_node(
             op(shape=x.shape, dtype=x.dtype, **dict(zip(names, (0, 1), strict=True))), (), runtime
         )
-        made.where = users_line()
+        made.where = where
         self.random.append(made.outputs[0])
         self.store(x, made.outputs[0])
 

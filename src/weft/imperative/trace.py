@@ -28,10 +28,11 @@ from weft import _core
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
 from weft.imperative.dependence import all_within
+from weft.imperative.dynamic import DynamicAxes, DynamicTraced, Signature
 from weft.imperative.export import Described, export
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
-from weft.imperative.lazy import LazyTrace
+from weft.imperative.lazy import Lazily, LazyTrace
 from weft.imperative.scribe import CannotWrite, Scribe, users_line
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
@@ -42,28 +43,50 @@ __all__ = ["Trace", "TraceWarning", "trace"]
 
 
 ATTEMPTS = 3  # to write down a function that leaves arrays behind
+UNSTEADY = 16  # calls in a row that do something new between their breaks
+WATCHED = 3  # calls whose breaks are remembered
 
 
 class TraceWarning(UserWarning):
-    """A traced function keeps running as Python, or keeps being traced anew."""
+    """A traced function is not one program, or keeps being traced anew."""
 
 
 class Trace:
     """A traced function; see trace."""
 
-    def __init__(self, function: Callable[..., Any], strict: bool, lazy: bool, max_entries: int) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        strict: bool,
+        lazy: bool,
+        max_entries: int,
+        dynamic: DynamicAxes | None = None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.name: str = getattr(function, "__name__", type(function).__name__)
         self.function, self.strict, self.lazy, self.max_entries = function, strict, lazy, max_entries
+        self._dynamic = dynamic
         self._under: dict[Any, Any] = {}  # Replays by the transformations that calls pass through
-        self._programs: list[Traced] = []
+        self._programs: list[Any] = []  # Traced, or DynamicTraced
         self._made = self._attempts = 0
+        self._breaks: dict[str, None] = {}
+        self._unsteady = 0  # calls in a row that made programs of segments
+        self._watched = WATCHED
         self._lock = threading.RLock()
 
     @property
-    def programs(self) -> list[Traced]:
+    def programs(self) -> list[Any]:
         """The programs made so far, the newest last."""
         return list(self._programs)
+
+    @property
+    def breaks(self) -> list[str]:
+        """Where it did what cannot be written down, as ``file:line``, as its first calls show: there its programs end.
+
+        How often programs of what lies between were made and run is counted for all functions together, by
+        ``weft._core.log_counters()``.
+        """
+        return list(self._breaks)
 
     def memory_report(self) -> list[Any]:
         """For each program, the bytes of its memory plan by kind."""
@@ -74,6 +97,10 @@ class Trace:
 
         Raises GraphError if there is none, or for one that depends on Python objects other than texts and numbers.
         """
+        if self._dynamic is not None:
+            raise GraphError(
+                f"export: {self.name} has dynamic axes; only programs of exact sizes can be written"
+            )
         export(path, self.name, self._programs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -86,14 +113,44 @@ class Trace:
         done, result = self._replays().run(args, kwargs)
         if done:
             return result
-        # As Python: it cannot be written down, or is part of something greater.
-        if result or _core.get_scribe() is not None:
+        if _core.get_scribe() is not None:  # part of something greater
             return self.function(*args, **kwargs)
+        if result:
+            return self._in_segments(args, kwargs)
         with self._lock:
             done, result = self._replays().run(args, kwargs)  # another thread may have made it meanwhile
             if not done and not result:
-                return self._record(args, kwargs)
-        return result if done else self.function(*args, **kwargs)
+                if self._dynamic is None:
+                    return self._record(args, kwargs)
+                self._plan_for_sizes(self._dynamic, args, kwargs)
+                done, result = self._replays().run(args, kwargs)
+        return result if done else self._in_segments(args, kwargs)
+
+    def _in_segments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the function's Python; what lies between the places that cannot be written down is programs."""
+        if self._unsteady >= UNSTEADY:
+            return self.function(*args, **kwargs)
+        segments = Lazily(watched=self._watched > 0)
+        try:
+            with segments:
+                return self.function(*args, **kwargs)
+        finally:
+            if segments.made or self._unsteady or self._watched:
+                self._note(segments)
+
+    def _note(self, segments: Lazily) -> None:
+        """Remember what a call in segments made. One that makes new programs each time is slower than none."""
+        with self._lock:
+            self._watched = max(self._watched - 1, 0)
+            self._breaks.update(dict.fromkeys(segments.breaks))
+            self._unsteady = self._unsteady + 1 if segments.made else 0
+            gives_up = self._unsteady == UNSTEADY
+        if gives_up:
+            _warn(
+                f"{self.name}: between the places where it looks at values, its last {UNSTEADY} calls all did "
+                "something new; from now on it runs operation by operation",
+                users_line(),
+            )
 
     def _replays(self) -> Any:
         """Those of programs that were recorded under the transformations that are active now."""
@@ -140,6 +197,21 @@ class Trace:
         found, shape = flatten(result)
         return shape.build([x.value if isinstance(x, KnownNumber) else x for x in found])
 
+    def _plan_for_sizes(self, dynamic: DynamicAxes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Make a plan for the sizes of these arguments, of the graph for all sizes."""
+        leaves, structure = flatten((args, kwargs))
+        signature = Signature(leaves, structure, dynamic.of(args, kwargs), trace_keys())
+        around = surroundings(self.function)
+        entry = next((each for each in self._programs if each.holds(signature, around)), None)
+        if entry is None:
+            entry = DynamicTraced(self.function, self.name, leaves, structure, signature)
+        plan = entry.plan_for(leaves, signature.sizes)
+        self._replays().add(args, kwargs, plan, plan.spec)
+        for old in entry.surplus():
+            self._drop(old)
+        if entry not in self._programs:
+            self._add(entry)
+
     def _made_state(self, scribe: Scribe, program: Traced, result: Any) -> bool:
         """Whether the call left arrays behind that later calls will find, so that only they show what is repeated.
 
@@ -161,30 +233,44 @@ class Trace:
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays().add(args, kwargs, program, program.spec if program else {})
-        if program is None:
-            return
+        if program is not None:
+            self._add(program)
+
+    def _add(self, program: Any) -> None:
+        """Keep a program; the oldest may have to go."""
         self._programs.append(program)
         self._made += 1
         if len(self._programs) > self.max_entries:
             oldest = self._programs.pop(0)
-            for replays in self._under.values():
-                replays.drop(oldest)
+            for each in getattr(oldest, "plans", [oldest]):
+                self._drop(each)
             if self._made == self.max_entries + 1:
-                warnings.warn(
+                _warn(
                     f"{self.name}: traced {self._made} times, because arguments keep changing in what "
                     "programs depend on; from now on the oldest programs are dropped "
                     f"(max_entries={self.max_entries})",
-                    TraceWarning,
-                    stacklevel=4,
+                    users_line(),
                 )
+
+    def _drop(self, plan: Traced) -> None:
+        for replays in self._under.values():
+            replays.drop(plan)
 
     def _give_up(self, problem: CannotWrite) -> None:
         text = f"{self.name}: {problem.fact}\n  at {problem.where}"
         if self.strict:
             raise GraphError(text)
-        hint = "the function keeps running as Python; use where, cond or while_loop, or return the array"
-        file, _, line = problem.where.rpartition(":")
-        warnings.warn_explicit(f"{text}\n  {hint}", TraceWarning, file, int(line))
+        self._breaks[problem.where] = None
+        hint = (
+            "its Python keeps running at each call, and what lies between such places is programs; "
+            "for a single one use where, cond or while_loop, or return the array"
+        )
+        _warn(f"{text}\n  {hint}", problem.where)
+
+
+def _warn(text: str, where: str) -> None:
+    file, _, line = where.rpartition(":")
+    warnings.warn_explicit(text, TraceWarning, file, int(line))
 
 
 def settle(tensors: Sequence[Tensor]) -> None:
@@ -213,11 +299,17 @@ def trace(
     optimizers: writes to tensors and to their grad happen at each call.
 
     strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:);
-    else such a function keeps running as Python, and a TraceWarning says so. lazy: the first call, too, computes
+    else such a function runs as Python at each call, in programs from one such line to the next (breaks), and a
+    TraceWarning says so. lazy: the first call, too, computes
     nothing before it is written down (see lazy). max_entries: programs kept, the oldest are dropped.
 
-    dynamic, memory_budget: axes whose sizes may change within a program, and bytes that one may take; neither can be
-    had so far, and anything but None raises NotImplementedError.
+    dynamic: {argument: axes}, arguments by name or place: sizes of these axes may differ from call to call. The
+    function is then run once on symbols, not on arrays, so that no size is taken for granted: what has to know the
+    number of one (range(n), n > 3, n % 2) raises GraphError, as do random numbers, writes to arrays, and everything
+    else that would be done at once. Results are new arrays, or arguments. Sizes 0 and 1, and axes that are as long as
+    others when they were not before, make another graph. Each size has its plan, the latest 64 are kept.
+
+    memory_budget: bytes that a program may take: cannot be had so far, anything but None raises NotImplementedError.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])
@@ -229,9 +321,9 @@ def trace(
     >>> w, len(step.programs)
     (tensor([-1.,  0.], dtype=float32, device=cpu:0), 1)
     """
-    if dynamic is not None or memory_budget is not None:
-        name = "memory_budget" if dynamic is None else "dynamic"
-        raise NotImplementedError(f"trace: {name} cannot be had so far")
+    if memory_budget is not None:
+        raise NotImplementedError("trace: memory_budget cannot be had so far")
     if function is None:
-        return functools.partial(trace, strict=strict, lazy=lazy, max_entries=max_entries)
-    return Trace(function, strict, lazy, max_entries)
+        return functools.partial(trace, strict=strict, lazy=lazy, dynamic=dynamic, max_entries=max_entries)
+    axes = None if dynamic is None else DynamicAxes(function, dynamic)
+    return Trace(function, strict, lazy, max_entries, axes)

@@ -23,7 +23,7 @@ from weft.imperative.tensor import Tensor
 from weft.ops import functions as F
 from weft.ops.node import Value
 
-__all__ = ["Traced", "write_up"]
+__all__ = ["Traced", "strides_of", "watched_by", "write_up"]
 
 Find = tuple[str, Any, Any]
 Guard = Callable[[list[Any]], bool]
@@ -85,7 +85,7 @@ def write_up(
     graph, sources, origins = scribe.graph(outputs.values, written)
     arrays = [inputs.array(source) for source in sources]
     lasting = [k for k, (kind, x, _) in enumerate(arrays) if kind == "object" and inputs.seldom_changes(x)]
-    plan = compile_graph(graph, name, [_strides(s) for s in sources], len(outputs.values), lasting=lasting)
+    plan = compile_graph(graph, name, [strides_of(s) for s in sources], len(outputs.values), lasting=lasting)
     plain = len(found) == 1 and structure.kind is None
     spec = {
         "plan": plan,
@@ -93,7 +93,7 @@ def write_up(
         "numbers": [inputs.number(origin) for origin in origins],
         "results": results,
         "surroundings": surroundings,
-        "watched": _watched(states),
+        "watched": watched_by(states),
         "guard": inputs.guard(),
         "build": None if plain else structure.build,
         "effect": _effect(effects) if effects else None,
@@ -102,16 +102,17 @@ def write_up(
     made = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
     made.shown = outputs.shown
     made.visible, made.structure = len(outputs.values), structure
-    made.strides = [_strides(s) for s in sources]
+    made.strides = [strides_of(s) for s in sources]
     return made
 
 
-def _watched(states: Sequence[tuple[Any, Any]]) -> Callable[[], bool] | None:
+def watched_by(states: Sequence[tuple[Any, Any]]) -> Callable[[], bool] | None:
     """Whether the things that a program depends on are in these states."""
     return (lambda: all(thing.__weft_state__() == state for thing, state in states)) if states else None
 
 
-def _strides(source: Source) -> tuple[int, ...]:
+def strides_of(source: Source) -> tuple[int, ...]:
+    """Of an input of a program, in elements."""
     if source.window is not None:
         return tuple(source.window[2])
     return tuple(s // source.tensor.itemsize for s in source.tensor.strides)

@@ -20,6 +20,7 @@ from weft.base.dtype import DType, bool_, float32, int64
 from weft.base.typing import Any
 from weft.ops import registry
 from weft.ops.op import Input, Op
+from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
 __all__ = ["Node", "Value", "apply", "constant", "input_value"]
@@ -137,6 +138,9 @@ class Value:
     def __repr__(self) -> str:
         return f"{self.node!r}[{self.index}]" if len(self.node.outputs) > 1 else repr(self.node)
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("the elements of a value in a graph are not known before it is computed")
+
     def __bool__(self) -> bool:
         raise TypeError(
             "the truth of a value in a graph is not known before it is computed; use where or cond"
@@ -183,11 +187,20 @@ def _add_methods() -> None:
     def reflected(name: str) -> Any:
         return lambda self, other: registry.function(name)(other, self)
 
+    def in_place(name: str, sign: str) -> Any:
+        def method(self: Value, other: Any) -> Any:
+            if (capture := _core.capture()) is not None:
+                capture.check_in_place(sign)
+            return registry.function(name)(self, other)
+
+        return method
+
     for method, name in UNARY_METHODS.items():
         setattr(Value, method, unary(name))
     for method, name in BINARY_METHODS.items():
         setattr(Value, f"__{method}__", binary(name))
         setattr(Value, f"__r{method}__", reflected(name))
+        setattr(Value, f"__i{method}__", in_place(name, method))
     for method, name in COMPARISON_METHODS.items():
         setattr(Value, method, binary(name))
 
@@ -200,13 +213,13 @@ def input_value(type: TensorType, name: str = "x") -> Value:
     return Node(None, (), (type,), name=name).outputs[0]
 
 
-def constant(value: bool | int | float, dtype: DType | None = None) -> Value:
+def constant(value: bool | int | float | Size, dtype: DType | None = None) -> Value:
     """A number; without a dtype a weak one, as Python's numbers are.
 
     >>> constant(2.0).type.weak
     True
     """
-    kind = bool_ if isinstance(value, bool) else int64 if isinstance(value, int) else float32
+    kind = bool_ if isinstance(value, bool) else int64 if isinstance(value, int | Size) else float32
     return Node(None, (), (TensorType((), dtype or kind, cpu(0), weak=dtype is None),), value=value).outputs[
         0
     ]
@@ -307,7 +320,7 @@ def make_node(
 def _lift(cls: type[Op], value: Any) -> Value | None:
     if value is None or isinstance(value, Value):
         return value
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float | Size):
         return constant(value)
     raise TypeError(
         f"{cls.name}: expected a Value or a number beside other Values, got {type(value).__name__}"

@@ -27,6 +27,7 @@ from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any, ClassVar, dataclass_transform
 from weft.ops.shapes import Contradiction, Partial, solve
+from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
 TYPE_CHECKING = False
@@ -120,7 +121,9 @@ def parameters(rule: Callable[..., Any]) -> tuple[Input, ...]:
     return tuple(found[1:])
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any) -> Any:
+    if isinstance(value, Size) and value.is_dynamic:
+        return value
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError
     return int(value.__index__())

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
-from weft.base.dtype import DType, bool_, float32, int64, uint32
-from weft.base.errors import DTypeError
+from weft.base.dtype import DType, bool_, float32, int64, uint32, uint64
+from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import RESERVATION, Native, View
@@ -174,6 +174,37 @@ class Bernoulli(Random):
         yield DTypeError, "floating-point", Sample(arrays((2,), dtype="int32"))
 
 
+@op
+class RandomPermutation(Random):
+    """x's slices along the first axis in random order. What weft.random.permutation is in graphs."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.shape:
+            raise ShapeError(f"{self.name}: needs at least 1 dimension: x is {x}")
+        return x.like()
+
+    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+        (x,) = inputs
+        assert x is not None
+        return "bits", uint64, x.shape[0]
+
+    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        yield Native(lambda _, __: _core.kernel_permutation(), exact=False, numbers=RESERVATION)
+
+    def reference(self, x: Any) -> Any:
+        return np.random.default_rng(0).permutation(x)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((5, 2)))
+        yield Sample(arrays((3,), dtype="int32"))
+        yield Sample(arrays((0, 4)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, "needs at least 1 dimension", Sample(arrays(()))
+
+
 class Filling(Random):
     """Base of arrays of random numbers: the numbers of Philox4x32-10, as native/storage/random.h defines them."""
 
@@ -250,4 +281,4 @@ class RandomIntegers(Filling):
         return np.random.default_rng(0).integers(low, high, self.shape)
 
 
-__all__ = ["Bernoulli", "Dropout", "RandomIntegers", "RandomNormal", "RandomUniform"]
+__all__ = ["Bernoulli", "Dropout", "RandomIntegers", "RandomNormal", "RandomPermutation", "RandomUniform"]

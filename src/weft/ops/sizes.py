@@ -2,7 +2,8 @@
 
 A plan for a pattern of operands holds for all sizes of that pattern: its types carry Sizes, computed from the sizes of
 the inputs by the native replay. Rules use them like ints. A rule that has to know the number (oneDNN's primitives do)
-raises NeedsSizes without noticing, by comparing or converting one; the planner then plans for the exact sizes.
+raises NeedsSizes without noticing, by comparing or converting one; the planner then plans for the exact sizes. Of
+dynamic sizes, which are at least 2, more is known (weft.ops.polynomial): 6 n / 2 n, or that n + 1 > 0.
 
 >>> n, m = input_size(1), input_size(0)
 >>> n * m, n == n
@@ -11,13 +12,33 @@ raises NeedsSizes without noticing, by comparing or converting one; the planner 
 
 from __future__ import annotations
 
-from weft.base.typing import Any
+import math
+from collections.abc import Callable, Sequence
 
-__all__ = ["NeedsSizes", "Size", "input_size", "input_stride", "unknown_size"]
+from weft.base.typing import Any
+from weft.ops.polynomial import Polynomial, constant, least, plus, quotient, times
+
+__all__ = ["NeedsSizes", "Size", "axis_size", "input_size", "input_stride", "unknown_size"]
+
+
+Arithmetic = Callable[["Size", Any], "int | Size"]
 
 
 class NeedsSizes(Exception):  # not a failure: the planner's way to the exact sizes
     """A rule asked for the number behind a Size."""
+
+
+def _of_integers(method: Arithmetic) -> Arithmetic:
+    """The method, for integers only; with a value of a graph it is the value's operator that is meant."""
+
+    def checked(self: Size, other: Any) -> Any:
+        if isinstance(other, int | Size):
+            return method(self, other)
+        if isinstance(other, float):
+            raise NeedsSizes(f"{self} and {other}")
+        return NotImplemented
+
+    return checked
 
 
 class Size:
@@ -25,7 +46,8 @@ class Size:
 
     __slots__ = ("args", "op")
 
-    op: str  # "dim" (from the last), "stride" (array, dimension), "unknown", "add", "sub", "mul", "div" (floor)
+    # "dim" (from the last), "axis" (number), "stride" (array, dimension), "unknown", "add", "sub", "mul", "div" (floor)
+    op: str
     args: tuple[Any, ...]
     _known: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
 
@@ -38,30 +60,64 @@ class Size:
             found = cls._known.setdefault(key, found)
         return found
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether it is computed from dynamic sizes, and known when a graph is inserted at exact ones."""
+        return _polynomial(self) is not None
+
+    def at(self, axes: Sequence[int]) -> int:
+        """The number that it is where dynamic sizes, by number, are these.
+
+        >>> (axis_size(0) * 2 + axis_size(1)).at([3, 4])
+        10
+        """
+        if self.op == "axis":
+            return axes[self.args[0]]
+        a, b = (arg.at(axes) if isinstance(arg, Size) else arg for arg in self.args)
+        if self.op == "div":
+            return a // b if b else 0  # as in a replay (native/program/program.cpp)
+        return int(a + b if self.op == "add" else a - b if self.op == "sub" else a * b)
+
+    @_of_integers
     def __add__(self, other: int | Size) -> int | Size:
         return self if _is(other, 0) else Size("add", self, other)
 
+    @_of_integers
     def __radd__(self, other: int | Size) -> int | Size:
         return self + other
 
+    @_of_integers
     def __sub__(self, other: int | Size) -> int | Size:
         return self if _is(other, 0) else 0 if other is self else Size("sub", self, other)
 
+    @_of_integers
     def __rsub__(self, other: int) -> int | Size:
         return Size("sub", other, self)
 
     def __neg__(self) -> int | Size:
         return 0 - self
 
+    @_of_integers
     def __mul__(self, other: int | Size) -> int | Size:
         return self if _is(other, 1) else 0 if _is(other, 0) else Size("mul", self, other)
 
+    @_of_integers
     def __rmul__(self, other: int | Size) -> int | Size:
         return self * other
 
+    @_of_integers
     def __floordiv__(self, other: int | Size) -> int | Size:
-        return self if _is(other, 1) else Size("div", self, other)
+        if _is(other, 1):
+            return self
+        found = _quotient(self, other)
+        return Size("div", self, other) if found is None else found
 
+    def __mod__(self, other: int | Size) -> int:
+        if _quotient(self, other) is None:
+            raise NeedsSizes(f"{self} % {other}")
+        return 0
+
+    @_of_integers
     def __rfloordiv__(self, other: int) -> int | Size:
         return Size("div", other, self)
 
@@ -70,21 +126,59 @@ class Size:
             return True
         if _is(other, 1) and self.op == "dim":
             return False
-        if isinstance(other, int | Size):
+        if not isinstance(other, int | Size):
+            return False
+        difference = _difference(self, other)
+        if difference is None:
+            raise NeedsSizes(f"{self} == {other}")
+        if not difference:
+            return True
+        above, below = least(difference), least(plus({}, difference, -1))
+        if (above is None or above <= 0) and (below is None or below <= 0):
             raise NeedsSizes(f"{self} == {other}")
         return False
 
     def __hash__(self) -> int:
+        if self.is_dynamic:  # what sets and dicts say of it would be about the object, not the number
+            raise NeedsSizes(f"hash({self})")
         return id(self)
 
     def _refuse(self, *_: Any) -> Any:
         raise NeedsSizes(str(self))
 
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __int__ = __index__ = __float__ = __mod__ = _refuse
+    def __gt__(self, other: int | Size) -> bool:
+        return self._is_above(other, 1)
+
+    def __ge__(self, other: int | Size) -> bool:
+        return self._is_above(other, 0)
+
+    def __lt__(self, other: int | Size) -> bool:
+        return not self._is_above(other, 0)
+
+    def __le__(self, other: int | Size) -> bool:
+        return not self._is_above(other, 1)
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def _is_above(self, other: int | Size, by: int) -> bool:
+        """Whether self - other >= by, if that can be told."""
+        difference = _difference(self, other)
+        if difference is not None:
+            above, below = least(difference), least(plus({}, difference, -1))
+            if above is not None and above >= by:
+                return True
+            if below is not None and -below < by:
+                return False
+        raise NeedsSizes(f"{self} > {other}")
+
+    __int__ = __index__ = __float__ = __rmod__ = _refuse
 
     def __repr__(self) -> str:
         if self.op == "dim":
             return f"n{self.args[0]}"
+        if self.op == "axis":
+            return f"d{self.args[0]}"
         if self.op == "stride":
             return f"s{self.args[0]}_{self.args[1]}"
         if self.op == "unknown":
@@ -97,6 +191,35 @@ def _is(value: object, number: int) -> bool:
     return isinstance(value, int) and value == number
 
 
+def _polynomial(size: object) -> Polynomial | None:
+    """What is known of a size computed from dynamic ones; None for others."""
+    if isinstance(size, int):
+        return constant(size)
+    if not isinstance(size, Size) or size.op not in ("axis", "add", "sub", "mul"):
+        return None
+    if size.op == "axis":
+        return {size.args: 1}
+    a, b = map(_polynomial, size.args)
+    if a is None or b is None:
+        return None
+    return times(a, b) if size.op == "mul" else plus(a, b, 1 if size.op == "add" else -1)
+
+
+def _difference(a: object, b: object) -> Polynomial | None:
+    mine, theirs = _polynomial(a), _polynomial(b)
+    return None if mine is None or theirs is None else plus(mine, theirs, -1)
+
+
+def _quotient(a: object, b: object) -> int | Size | None:
+    """a / b where that leaves no rest whatever the sizes are, else None."""
+    mine, theirs = _polynomial(a), _polynomial(b)
+    found = None if mine is None or theirs is None else quotient(mine, theirs)
+    if found is None:
+        return None
+    terms = (math.prod(map(axis_size, key), start=value) for key, value in found.items())
+    return sum(terms, start=0)
+
+
 def input_size(dimension: int) -> Size:
     """The size of a plan's inputs in a dimension, counted from the last, 0. Inputs have that size there, or 1.
 
@@ -104,6 +227,15 @@ def input_size(dimension: int) -> Size:
     n1
     """
     return Size("dim", dimension)
+
+
+def axis_size(number: int) -> Size:
+    """The size of axes that a traced function declared to be dynamic, which is neither 0 nor 1.
+
+    >>> axis_size(0)
+    d0
+    """
+    return Size("axis", number)
 
 
 def unknown_size(operand: int, dimension: int) -> Size:

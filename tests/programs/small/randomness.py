@@ -58,3 +58,9 @@ def random_walk():
 @program(vector)
 def random_half(x):
     return wf.random.uniform(-1, 1, (3,), dtype="float64"), wf.random.normal(0, 1, (2,), dtype="bfloat16")
+
+
+@program(matrix)
+def shuffled(x):
+    order = wf.random.permutation(x.shape[0])
+    return wf.random.permutation(x), x[order], wf.random.uniform(0, 1, (2,))

@@ -1,0 +1,62 @@
+"""What can be told of sums and products of dynamic sizes without their numbers: each is at least 2.
+
+A polynomial is {monomial: coefficient}, a monomial the sorted tuple of the numbers of its sizes.
+
+>>> n, m = {(0,): 1}, {(1,): 1}
+>>> times(n, m) == times(m, n), least(times(n, constant(3)))
+(True, 6)
+>>> quotient(times(n, constant(6)), times(n, constant(2)))
+{(): 3}
+"""
+
+from __future__ import annotations
+
+__all__ = ["Polynomial", "constant", "least", "plus", "quotient", "times"]
+
+Polynomial = dict[tuple[int, ...], int]
+
+
+def constant(value: int) -> Polynomial:
+    """A number."""
+    return {(): value} if value else {}
+
+
+def plus(a: Polynomial, b: Polynomial, sign: int = 1) -> Polynomial:
+    """a + sign * b"""
+    total = {key: a.get(key, 0) + sign * b.get(key, 0) for key in {**a, **b}}
+    return {key: value for key, value in total.items() if value}
+
+
+def times(a: Polynomial, b: Polynomial) -> Polynomial:
+    """a * b"""
+    total: Polynomial = {}
+    for x, p in a.items():
+        for y, q in b.items():
+            key = tuple(sorted(x + y))
+            total[key] = total.get(key, 0) + p * q
+    return {key: value for key, value in total.items() if value}
+
+
+def least(a: Polynomial) -> int | None:
+    """What it is at least; None if that is not known, because something is subtracted."""
+    if any(value < 0 for key, value in a.items() if key):
+        return None
+    return sum(value * 2 ** len(key) for key, value in a.items())
+
+
+def quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:
+    """a / b where b is a single term that divides each of a's; else None."""
+    if len(b) != 1:
+        return None
+    ((divisor, by),) = b.items()
+    found: Polynomial = {}
+    for key, value in a.items():
+        left = list(key)
+        for size in divisor:
+            if size not in left:
+                return None
+            left.remove(size)
+        if value % by:
+            return None
+        found[tuple(left)] = value // by
+    return found

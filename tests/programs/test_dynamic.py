@@ -1,0 +1,216 @@
+"""Traced functions with dynamic axes: one graph, which takes no size for granted."""
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+import weft.module as M
+from weft.base.errors import GraphError, ShapeError
+
+from .running import executions
+from .test_threads import in_threads
+
+
+def attention(x, heads=2):
+    batch, length, width = x.shape
+    q = x.reshape(batch, length, heads, width // heads).permute_dims(axes=(0, 2, 1, 3))
+    weights = F.softmax(q @ q.mT, axis=-1)
+    return (weights @ q).permute_dims(axes=(0, 2, 1, 3)).reshape(batch * length, -1) / length
+
+
+def test_one_graph_for_all_sizes():
+    traced = wf.trace(attention, dynamic={"x": (0, 1)})
+    rng = np.random.default_rng(0)
+    with executions(attention.__code__) as count:
+        for shape in ((2, 3, 4), (5, 7, 4), (4, 9, 4), (2, 3, 4)):
+            x = wf.tensor(rng.standard_normal(shape, "float32"))
+            y = traced(x)
+            count[0] -= 1
+            np.testing.assert_allclose(y.numpy(), attention(x).numpy(), rtol=1e-5, atol=1e-6)
+    assert count[0] == 1
+    assert len(traced.programs) == 1
+    assert len(traced.programs[0].plans) == 3
+    assert traced.memory_report()[0].arena_bytes > 0
+    traced(wf.ones((3, 3, 4)))  # both are one symbol
+    traced(wf.ones((1, 4, 4)))  # and 1 is none, since it is repeated
+    assert len(traced.programs) == 3
+
+
+def test_a_network_and_its_gradients():
+    net = M.Sequential(M.Conv2d(3, 4, 3, padding=1), M.BatchNorm2d(4), M.ReLU(), M.Flatten(), M.Linear(64, 5))
+    net.eval()
+    traced = wf.trace(lambda x: net(x), dynamic={0: 0})
+    for n in (2, 3, 6):
+        x = wf.random.normal(0, 1, (n, 3, 4, 4))
+        np.testing.assert_allclose(traced(x).numpy(), net(x).numpy(), rtol=1e-4, atol=1e-5)
+        found = wf.grad(lambda x: (traced(x) ** 2).sum())(x)
+        np.testing.assert_allclose(
+            found.numpy(), wf.grad(lambda x: (net(x) ** 2).sum())(x).numpy(), rtol=1e-3, atol=1e-4
+        )
+    net[4].weight[...] = 0  # captured
+    np.testing.assert_allclose(traced(x).numpy(), net(x).numpy(), rtol=1e-4, atol=1e-5)
+    assert len(traced.programs) == 1
+    net.train()
+    with pytest.raises(GraphError, match="dynamic axes"):
+        traced(x)
+
+
+def test_what_calls_depend_on():
+    scale = 2.0
+
+    def run(d, y, s, n=1):
+        return {
+            "sum": d["x"] + y * s * n * scale,
+            "given": y,
+            "sizes": (d["x"].shape[0] * 2 + 1, d["x"].ndim),
+        }
+
+    traced = wf.trace(run, dynamic={"d": 0, "y": -2})
+    for n in (2, 5):
+        x, y = wf.ones((n, 3)), wf.ones((3, n)).T
+        for s in (0.5, 2.5):
+            made = traced({"x": x}, y, s)
+            assert made["given"] is y
+            assert made["sizes"] == (2 * n + 1, 2)
+            assert made["sum"].numpy().tolist() == [[1 + 2 * s] * 3] * n
+    assert len(traced.programs) == 1
+    assert traced({"x": x}, y, 1.0, n=3)["sum"][0, 0].item() == 7.0
+    assert traced({"x": x}, wf.ones((1, 3)), 1.0)["sum"][0, 0].item() == 3.0
+    assert len(traced.programs) == 3
+    scale = 3.0
+    assert traced({"x": x}, y, 1.0)["sum"][0, 0].item() == 4.0
+    assert len(traced.programs) == 4
+
+
+def writes(x):
+    x += 1
+    return x
+
+
+def reads(x):
+    return x * float(W.sum())
+
+
+def records(x):
+    with wf.GradManager().attach([W]) as gm:
+        gm.backward((x * W).sum())
+    return x
+
+
+def forgets(x):
+    W.grad = None
+    return x * 2
+
+
+def keeps(x):
+    W[...] = W + 1
+    return x
+
+
+def adds(x):
+    global W
+    W += 1
+    return x
+
+
+W = wf.ones(3)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x if x.shape[0] > 3 else -x,
+        lambda x: [x for _ in range(x.shape[0])],
+        lambda x: x[-1],
+        lambda x: x * [1, 2, 3, 4, 5][x.shape[0]],
+        lambda x: x * {4: 1.0}[x.shape[0]],
+        lambda x: x + wf.random.normal(shape=3),
+        lambda x: F.dropout(x, 0.5, training=True),
+        lambda x: F.cross_entropy(x, wf.zeros(4, dtype="int64")),
+        lambda x: x * float(x.shape[0]),
+        lambda x: x * (x.shape[0] % 2),
+        lambda x: x * (x.shape[0] in {4, 5}),
+        lambda x: (x, x.shape[0] * 0.5),
+        lambda x: [-row for row in x],
+        lambda x: wf.cond(x.sum() > 3, lambda t: t * 2, lambda t: t * 1, x),
+        writes,
+        keeps,
+        records,
+        forgets,
+        adds,
+    ],
+)
+def test_what_would_be_frozen_is_refused(function):
+    traced = wf.trace(function, dynamic={0: 0})
+    before = W.numpy().copy()
+    x = wf.ones((4, 3))
+    for _ in range(2):
+        with pytest.raises(GraphError, match="dynamic axes"):
+            traced(x)
+    assert not traced.programs
+    assert W.numpy().tolist() == before.tolist()
+    assert x.numpy().tolist() == [[1.0] * 3] * 4
+    assert wf.trace(lambda x: x * 2, strict=True)(x)[0, 0].item() == 2.0  # and all goes on
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: np.asarray(x).sum(), lambda x: len(x), lambda x: x.shape[0] / 2, reads]
+)
+def test_what_values_do_not_have(function):
+    with pytest.raises(TypeError) as caught:
+        wf.trace(function, dynamic={0: 0})(wf.ones((4, 3)))
+    assert "written down on symbols, for its dynamic axes" in caught.value.__notes__[0]
+
+
+def test_arithmetic_with_sizes():
+    traced = wf.trace(
+        lambda x: (x.shape[0] * x, x - x.size, (x.size // x.shape[0], -x.shape[0])), dynamic={0: 0}
+    )
+    for n in (2, 7):
+        x = wf.ones((n, 3))
+        y, z, numbers = traced(x)
+        assert (y[0, 0].item(), z[0, 0].item(), numbers) == (n, 1 - 3 * n, (3, -n))
+        assert all(type(k) is int for k in numbers)
+    assert len(traced.programs) == 1
+
+
+def test_wrong_axes():
+    def run(x, n):
+        return x * n
+
+    with pytest.raises(TypeError, match=r"run has no argument 'y'; it has x, n"):
+        wf.trace(run, dynamic={"y": 0})
+    with pytest.raises(TypeError, match=r"run has no argument 2"):
+        wf.trace(run, dynamic={2: 0})
+    with pytest.raises(TypeError, match="axes of 'x' must be integers"):
+        wf.trace(run, dynamic={"x": "01"})
+    with pytest.raises(ShapeError, match=r"axis 2 is out of range: x is f32\[4,3\]"):
+        wf.trace(run, dynamic={"x": 2})(wf.ones((4, 3)), 1)
+    with pytest.raises(TypeError, match="n must be an array"):
+        wf.trace(run, dynamic={"n": 0})(wf.ones((4, 3)), 1)
+    with pytest.raises(GraphError, match="dynamic axes"):
+        wf.trace(run, dynamic={"x": 0}).export("nowhere")
+
+
+def test_plans_are_bounded(monkeypatch):
+    monkeypatch.setattr("weft.imperative.dynamic.SIZES", 2)
+    traced = wf.trace(lambda x: x + 1, dynamic={0: 0})
+    for n in (2, 3, 4, 2, 3):
+        assert traced(wf.zeros(n)).numpy().tolist() == [1.0] * n
+    assert len(traced.programs) == 1
+    assert len(traced.programs[0].plans) == 2
+
+
+def test_eight_threads():
+    traced = wf.trace(attention, dynamic={0: (0, 1)})
+    arrays = [wf.random.normal(0, 1, (2 + k, 11, 4)) for k in range(8)]
+    wanted = [attention(x).numpy() for x in arrays]
+
+    def work(k):
+        for n in range(6):
+            i = (k + n) % 8
+            np.testing.assert_allclose(traced(arrays[i]).numpy(), wanted[i], rtol=1e-5, atol=1e-6)
+
+    in_threads(work)
+    assert len(traced.programs) == 1
