@@ -164,10 +164,7 @@ def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Te
     device = as_device(device)
     if device is self.device:
         return self
-    moved = _core.copy_of(self, None, device)
-    if _recorded(self):
-        home = self.device
-        _core.record_function([self], [moved], lambda dy: dy.to_device(home))
+    moved: Tensor = _function("to_device")(self, device=device)
     return moved
 
 
