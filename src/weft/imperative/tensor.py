@@ -107,11 +107,6 @@ def waitall() -> None:
     default_engine().wait_for_all()
 
 
-def _recorded(x: Tensor) -> bool:
-    """Whether what happens to x is recorded for gradients."""
-    return bool(_core.is_tracked(x)) and bool(_core.is_recording())
-
-
 def _function(name: str) -> Any:
     from weft.ops import registry
 

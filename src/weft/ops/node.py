@@ -111,6 +111,10 @@ class Value:
         return self.type.size
 
     @property
+    def device(self) -> Device:
+        return self.type.device
+
+    @property
     def T(self) -> Any:
         return registry.function("permute_dims")(self, axes=tuple(reversed(range(self.ndim))))
 

@@ -45,7 +45,7 @@ class ToDevice(Op):
             yield pointwise_loop((x,), [e.load(0, x.dtype.name)])
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        return F.to_device(dy, device=x.type.device)
+        return F.to_device(dy, device=x.device)
 
     def reference(self, x: Any) -> Any:
         return x
