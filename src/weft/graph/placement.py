@@ -150,16 +150,16 @@ class _Partition:
         return [self.part(k, values, writes[k]) for k, values in enumerate(wanted)]
 
     def maker(self, value: Value) -> int:
-        """The part that an output leaves; for what none makes, the last one of its device, else one more."""
+        """The part that an output leaves; for what none makes, the first one of its device, else one more."""
         made = self.made_by.get(id(value.node))
         if made is not None:
             return made
         device = value.type.device
-        last = [k for k, (each, nodes) in enumerate(self.done) if each is device and not crosses(nodes[0])]
-        if not last:
-            self.done.append((device, []))
-            return len(self.done) - 1
-        return last[-1]
+        for k, (each, nodes) in enumerate(self.done):
+            if each is device and not (nodes and crosses(nodes[0])):
+                return k
+        self.done.append((device, []))
+        return len(self.done) - 1
 
     def read_by(self, nodes: Iterable[Node]) -> list[Value]:
         """What nodes read, and what that is computed from as far as it belongs to no device; each once."""
