@@ -30,6 +30,7 @@ class Joined:
         self.uses = [NOTHING] * len(self.arrays)
         self.parts: list[tuple[Any, list[int], list[int], list[int]]] = []
         self.steps: list[str] = []
+        self.left: dict[int, int] = {}  # wire of what leaves a part, by id of the value
         self.written: dict[int, int] = {}  # wire of the new content, by number of the graph's input
         self.reports: list[tuple[Part, MemoryReport]] = []
         self.wanted = {id(v) for j, v in self.outputs if j not in graph.writes}
@@ -63,7 +64,8 @@ class Joined:
                 target = part.reads[part.graph.writes[k]]
                 self.written[id(target)] = wire
             else:
-                self.wires[id(value)] = wire
+                self.left[id(value)] = wire
+                self.wires.setdefault(id(value), wire)  # an input's copy is for the caller only
         self.parts.append((plan, inputs, numbers, outputs))
         self.steps += [f"{part.device}: {step}" for step in recipe.steps]
         self.reports.append((part, recipe.memory_report()))
@@ -90,7 +92,7 @@ class Joined:
     def leaving(self, j: int) -> int:
         """The wire of an output."""
         target, value = self.graph.writes.get(j), self.graph.outputs[j]
-        return self.wires[id(value)] if target is None else self.written[id(self.graph.inputs[target])]
+        return self.left[id(value)] if target is None else self.written[id(self.graph.inputs[target])]
 
     def recipe(self, name: str, visible: int) -> Recipe:
         return Recipe(

@@ -135,18 +135,18 @@ class _Partition:
                 if made is not None and made != k:
                     wanted[made].append(value)
         writes: list[dict[int, Value]] = [{} for _ in self.done]
-        for j, value in enumerate(self.graph.outputs):
-            if value is None:
+        for j, output in enumerate(self.graph.outputs):
+            if output is None:
                 continue
-            into = self.graph.writes.get(j)
-            k = self.maker(value)
+            target = self.graph.writes.get(j)
+            k = self.maker(output)
             if k == len(wanted):
                 wanted.append([])
                 writes.append({})
-            if into is None:
-                wanted[k].append(value)
+            if target is None:
+                wanted[k].append(output)
             else:
-                writes[k][into] = value
+                writes[k][target] = output
         return [self.part(k, values, writes[k]) for k, values in enumerate(wanted)]
 
     def maker(self, value: Value) -> int:

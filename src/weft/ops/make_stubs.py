@@ -25,6 +25,7 @@ HEAD = '''"""{text}; written by weft.ops.make_stubs."""
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.imperative.tensor import Tensor
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
 
 from weft.base.device import Device
+from weft.base.typing import Any, ClassVar
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import View, pointwise_loop
@@ -55,7 +55,7 @@ class ToDevice(Op):
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), device="cpu:1")
+        yield Sample(arrays((2, 3)), device="cpu:1", gradient=False)  # which is on another device than x
         yield Sample(arrays((2, 3)), device="cpu:0")
         yield Sample(arrays((3,), dtype="int32"), device="cpu:1")
 

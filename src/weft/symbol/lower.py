@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from weft.base.device import Device
 from weft.base.errors import GraphError
 from weft.graph.gradient import gradients
 from weft.ops import functions as F
@@ -11,6 +12,7 @@ from weft.ops.node import Value, constant, input_value, make_node
 from weft.ops.types import TensorType
 from weft.symbol.gradient import SymbolGradient
 from weft.symbol.node import Entry, Operand, SymbolNode, ordered
+from weft.symbol.placement import Placement
 
 __all__ = ["Lowered", "lower"]
 
@@ -23,6 +25,7 @@ class Lowered:
         self.inputs: dict[str, Value] = {}
         self.written: dict[str, Value] = {}
         self._values: dict[tuple[int, int], Value] = {}
+        self._moved: dict[tuple[int, Device], Value] = {}
 
     def __getitem__(self, entry: Entry) -> Value:
         return self._values[id(entry[0]), entry[1]]
@@ -35,11 +38,23 @@ class Lowered:
             return None
         return self[operand] if isinstance(operand, tuple) else constant(operand)
 
+    def on(self, device: Device, value: Value) -> Value:
+        """The value on a device: itself if it is there or anywhere, else a copy, the same for all who want it."""
+        if value.is_constant or value.device is device:
+            return value
+        key = id(value), device
+        if key not in self._moved:
+            self._moved[key] = F.to_device(value, device=device)
+        return self._moved[key]
 
-def lower(entries: Sequence[Entry], types: Mapping[str, TensorType], training: bool) -> Lowered:
+
+def lower(
+    entries: Sequence[Entry], types: Mapping[str, TensorType], training: bool, placement: Placement
+) -> Lowered:
     """The values of entries and of all they need.
 
     types: of the variables; training: for operators that were not told. Raises what operators' rules raise.
+    Operators run where placement says; what they read from elsewhere is copied.
     """
     made = Lowered(ordered(entries))
     for node in made.nodes:
@@ -48,24 +63,28 @@ def lower(entries: Sequence[Entry], types: Mapping[str, TensorType], training: b
         elif isinstance(node.op, SymbolGradient):
             _differentiate(made, node, node.op)
         else:
-            _apply(made, node, training)
+            _apply(made, node, training, placement[node])
     return made
 
 
-def _apply(made: Lowered, node: SymbolNode, training: bool) -> None:
+def _apply(made: Lowered, node: SymbolNode, training: bool, device: Device) -> None:
     op = node.resolved(training)
-    result = make_node(op, [made.operand(x) for x in node.inputs])
+    operands = [made.operand(x) for x in node.inputs]
+    if op.home() is None:
+        operands = [None if v is None else made.on(device, v) for v in operands]
+    result = make_node(op, operands)
     result.where = node.where
     if len(result.outputs) - op.hidden != node.count:
         raise GraphError(
             f"{op.name}: makes {len(result.outputs) - op.hidden} outputs, not the {node.count} of {node.name}"
         )
     for k, value in enumerate(result.outputs[: node.count]):
-        made[node, k] = value
+        made[node, k] = made.on(device, value)  # which may be of numbers only, and nowhere
     for number, output in op.written(len(node.inputs)).items():
         operand = node.inputs[number]
         if isinstance(operand, tuple):  # who reads it from now on gets the new content
-            made[operand] = made.written[operand[0].name] = result.outputs[output]
+            new = made.on(made[operand].device, result.outputs[output])
+            made[operand] = made.written[operand[0].name] = new
 
 
 def _differentiate(made: Lowered, node: SymbolNode, op: SymbolGradient) -> None:
