@@ -401,3 +401,14 @@ def test_symbols_copied_by_hand():
     exe.backward()
     assert exe.grad_dict["x"].numpy().tolist() == [6, 6]
     assert exe.grad_dict["x"].device is HERE
+
+
+# What is missing.
+
+
+def test_a_loop_over_several_devices():
+    def body(item, total):
+        return total, (total.to_device(THERE) + item.to_device(THERE)).to_device(HERE)
+
+    _, last = wf.trace(lambda x: wf.foreach(body, x, wf.zeros(2)), strict=True)(wf.ones((3, 2)))
+    assert last.numpy().tolist() == [3, 3]
