@@ -30,6 +30,8 @@ class Joined:
         self.uses = [NOTHING] * len(self.arrays)
         self.parts: list[tuple[Any, list[int], list[int], list[int]]] = []
         self.steps: list[str] = []
+        self.prepared: list[str] = []
+        self.reorders = 0
         self.left: dict[int, int] = {}  # wire of what leaves a part, by id of the value
         self.written: dict[int, int] = {}  # wire of the new content, by number of the graph's input
         self.reports: list[tuple[Part, MemoryReport]] = []
@@ -68,6 +70,8 @@ class Joined:
                 self.wires.setdefault(id(value), wire)  # an input's copy is for the caller only
         self.parts.append((plan, inputs, numbers, outputs))
         self.steps += [f"{part.device}: {step}" for step in recipe.steps]
+        self.prepared += [f"{part.device}: {step}" for step in recipe.prepared]
+        self.reorders += recipe.reorders
         self.reports.append((part, recipe.memory_report()))
 
     def describe(self, name: str) -> dict[str, Any]:
@@ -104,6 +108,8 @@ class Joined:
             self.steps,
             True,
             self.report(),
+            self.prepared,
+            self.reorders,
         )
 
     def report(self) -> MemoryReport:

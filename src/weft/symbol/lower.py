@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from weft import _core
 from weft.base.device import Device
 from weft.base.errors import GraphError
 from weft.graph.gradient import gradients
 from weft.ops import functions as F
 from weft.ops.node import Value, constant, input_value, make_node
 from weft.ops.types import TensorType
+from weft.symbol.control import Body, SymbolControl
 from weft.symbol.gradient import SymbolGradient
 from weft.symbol.node import Entry, Operand, SymbolNode, ordered
 from weft.symbol.placement import Placement
@@ -56,15 +58,36 @@ def lower(
     types: of the variables; training: for operators that were not told. Raises what operators' rules raise.
     Operators run where placement says; what they read from elsewhere is copied.
     """
-    made = Lowered(ordered(entries))
+    nodes = ordered(entries)
+    given = {node.name: input_value(types[node.name], node.name) for node in nodes if node.op is None}
+    return _lower(nodes, given, training, placement)
+
+
+def _lower(
+    nodes: Sequence[SymbolNode], given: Mapping[str, Value], training: bool, placement: Placement
+) -> Lowered:
+    made = Lowered(nodes)
     for node in made.nodes:
         if node.op is None:
-            made.inputs[node.name] = made[node, 0] = input_value(types[node.name], node.name)
+            made.inputs[node.name] = made[node, 0] = given[node.name]
         elif isinstance(node.op, SymbolGradient):
             _differentiate(made, node, node.op)
+        elif isinstance(node.op, SymbolControl):
+            _run(made, node, node.op, training, placement[node])
         else:
             _apply(made, node, training, placement[node])
     return made
+
+
+def _run(made: Lowered, node: SymbolNode, op: SymbolControl, training: bool, device: Device) -> None:
+    def run(body: Body, values: Sequence[Value]) -> list[Value]:
+        here = _core.capture()  # that writes the body down
+        given = dict(zip(body.inputs, map(here.lift, values), strict=True))
+        inner = _lower(ordered(body.entries), given, training, Placement(body.entries, device, {}))
+        return [inner[entry] for entry in body.entries]
+
+    for k, value in enumerate(op.lowered(run, [made.on(device, made[x]) for x in node.entries])):
+        made[node, k] = value
 
 
 def _apply(made: Lowered, node: SymbolNode, training: bool, device: Device) -> None:
@@ -73,6 +96,8 @@ def _apply(made: Lowered, node: SymbolNode, training: bool, device: Device) -> N
     if op.home() is None:
         operands = [None if v is None else made.on(device, v) for v in operands]
     result = make_node(op, operands)
+    if (here := _core.capture()) is not None:
+        result = here.made(result)
     result.where = node.where
     if len(result.outputs) - op.hidden != node.count:
         raise GraphError(
