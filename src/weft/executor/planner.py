@@ -29,7 +29,6 @@ from weft.executor.arena import Arena, in_order
 from weft.executor.assembly import Fused
 from weft.executor.describe import describe
 from weft.executor.fusion import fuse
-from weft.executor.joined import Joined
 from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
 from weft.executor.memory import aligned
@@ -102,6 +101,8 @@ def plan_parts(
     graph: Graph, name: str, strides: Sequence[Any], visible: int | None, gradients: int, as_tuple: bool
 ) -> Any:
     """The _core.Plan of a graph of several devices: a plan for each part, and what they give each other."""
+    from weft.executor.joined import Joined  # not before the first of them
+
     joined = Joined(graph, strides)
     for part in partition(graph):
         plan = make_plan(
