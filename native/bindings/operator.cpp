@@ -27,7 +27,9 @@ bool lasting_value(PyObject* value) noexcept {
     return true;
   }
   static PyObject* const dtype_type = lasting("weft.base.dtype", "DType");
-  return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(dtype_type);
+  static PyObject* const device_type = lasting("weft.base.device", "Device");
+  return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(dtype_type) ||
+         Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(device_type);
 }
 
 bool same_value(PyObject* a, PyObject* b) {

@@ -85,7 +85,7 @@ Ref<const Program> make_program(const Description& spec) {
                                               : Kind::view,
                         dtype_at(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3]),
                         nb::cast<int>(item[4]), nb::cast<std::vector<int>>(item[5]),
-                        nb::cast<std::vector<int>>(item[6])});
+                        nb::cast<std::vector<int>>(item[6]), p.device});
   }
   for (nb::handle item : spec["outputs"])
     p.outputs.push_back(
@@ -123,6 +123,37 @@ Ref<const Program> make_program(const Description& spec) {
     p.randoms.push_back({draw_of(nb::cast<std::string>(item[0])), dtype_at(item[1]), nb::cast<int>(item[2]),
                          nb::cast<int>(item[3])});
   }
+  p.is_copy = spec.get<bool>("is_copy");
+  p.finish();
+  return Ref<const Program>(program.get());
+}
+
+// A program of several devices. values: (dtype, device, shape, strides) of each output.
+Ref<const Program> make_parts(const Description& spec) {
+  auto program = make_ref<Program>();
+  Program& p = *program;
+  p.name = spec.get<std::string>("name");
+  p.exact = true;
+  std::vector<std::pair<int, int64_t>>& constants = p.constants;
+  const auto registers = [&](nb::handle numbers) {
+    std::vector<int> made;
+    for (nb::handle number : numbers) {
+      made.push_back(p.registers);
+      constants.emplace_back(p.registers++, nb::cast<int64_t>(number));
+    }
+    return made;
+  };
+  for (nb::handle use : spec["uses"]) p.uses.push_back(static_cast<Program::Use>(nb::cast<int>(use)));
+  for (nb::handle item : spec["outputs"]) {
+    p.leaving.push_back(nb::cast<int>(item[0]));
+    p.outputs.push_back(
+        {static_cast<int>(p.uses.size() + p.values.size()), nb::cast<int>(item[1]), false, -1, false, {}});
+    p.values.push_back({Program::Value::Kind::output, dtype_at(item[2]), -1, -1, -1, registers(item[4]),
+                        registers(item[5]), as_device(item[3])});
+  }
+  for (nb::handle item : spec["parts"])
+    p.parts.push_back({nb::cast<PyPlan&>(item[0]).plan->program, nb::cast<std::vector<int>>(item[1]),
+                       nb::cast<std::vector<int>>(item[2]), nb::cast<std::vector<int>>(item[3])});
   p.finish();
   return Ref<const Program>(program.get());
 }
@@ -149,6 +180,13 @@ void bind_program(nb::module_& m) {
       .def_prop_ro(
           "recipe",
           [](const PyPlan& plan) { return nb::borrow(plan.plan->recipe ? plan.plan->recipe : Py_None); })
+      .def_prop_ro("uses",
+                   [](const PyPlan& plan) {  // of each array that it takes, a Program::Use
+                     nb::list uses;
+                     for (const Program::Use use : plan.plan->program->uses)
+                       uses.append(static_cast<int>(use));
+                     return uses;
+                   })
       .def_prop_ro("name", [](const PyPlan& plan) { return plan.plan->program->name; });
   m.def(
       "make_loop",
@@ -174,7 +212,7 @@ void bind_program(nb::module_& m) {
       "make_plan",
       [](nb::dict spec, int visible, bool as_tuple, nb::object recipe, uint64_t gradients) {
         auto plan = make_ref<Plan>();
-        plan->program = make_program({spec});
+        plan->program = spec.contains("parts") ? make_parts({spec}) : make_program({spec});
         plan->visible = visible;
         plan->as_tuple = as_tuple;
         plan->gradients = gradients;

@@ -289,8 +289,8 @@ class Walk {
     }
   }
 
-  static Tracked zeros(const Tensor& like) {
-    Tensor x = Tensor::empty(like.dims(), like.dtype, {});
+  static Tracked zeros(const Tensor& like, Device device) {
+    Tensor x = Tensor::empty(like.dims(), like.dtype, device);
     Scalar zero{Scalar::Kind::integer, {}};
     zero.integer = 0;
     push_fill(x, zero);
@@ -351,7 +351,7 @@ class Walk {
     const Plan& backward = *plan;
     slopes.resize(std::max(visible, slopes.size()));
     for (size_t j = 0; j < visible; ++j)
-      if (!slopes[j]) slopes[j].emplace(zeros(node->saved[count + j]));
+      if (!slopes[j]) slopes[j].emplace(zeros(node->saved[count + j], node->plan->program->device_of(j)));
     std::vector<Tracked> inputs;
     inputs.reserve(node->saved.size() + slopes.size());
     for (size_t k = 0; k < node->saved.size(); ++k) {
@@ -382,7 +382,7 @@ class Walk {
     slopes.resize(node->outputs.size());
     nb::list given;
     for (size_t j = 0; j < slopes.size(); ++j)
-      given.append(wrap(slopes[j] ? std::move(*slopes[j]) : zeros(node->outputs[j])));
+      given.append(wrap(slopes[j] ? std::move(*slopes[j]) : zeros(node->outputs[j], node->devices[j])));
     nb::object made = nb::handle(node->function)(*nb::tuple(given));
     nb::object items = made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : made;
     if (nb::len(items) != node->edges.size())
@@ -549,6 +549,7 @@ void bind_tape(nb::module_& m) {
     for (nb::handle y : outputs) {
       Tracked& tracked = tracked_of(y.ptr());
       put_geometry(tracked.tensor, node->outputs.emplace_back());
+      node->devices.push_back(tracked.tensor.device());
       if (is_differentiable(tracked.tensor)) {
         tracked.node = node;
         tracked.index = index;

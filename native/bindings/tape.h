@@ -35,6 +35,7 @@ class TapeNode : public Counted<TapeNode> {
   std::vector<uint32_t> versions;  // of their chunks, for those that are read
   std::vector<Scalar> numbers;
   std::vector<Tensor> outputs;  // geometry only, for gradients that are zero
+  std::vector<Device> devices;  // of the outputs
   Site site;                    // the line of the call
 
   ~TapeNode();

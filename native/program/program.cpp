@@ -159,6 +159,7 @@ Program::~Program() = default;
 
 void Program::finish() {
   inputs_ = static_cast<int>(uses.size());
+  if (!parts.empty()) return finish_parts();
   needs_registers_ =
       std::ranges::any_of(slots, [](const Slot& s) { return s.from == Slot::From::reg; }) ||
       !randoms.empty() || arena_bytes >= 0 ||
@@ -268,7 +269,8 @@ bool Program::shape_fits(const Value& value, const Tensor& x, const int64_t* reg
 
 Tensor Program::make_output(const Value& value, std::span<const Tensor* const> inputs,
                             const int64_t* registers_) const {
-  if (value.like >= 0) return empty_in_order(*inputs[static_cast<size_t>(value.like)], value.dtype, device);
+  if (value.like >= 0)
+    return empty_in_order(*inputs[static_cast<size_t>(value.like)], value.dtype, value.device);
   int64_t shape[kMaxDims], strides[kMaxDims];
   const size_t ndim = value.sizes.size();
   for (size_t d = 0; d < ndim; ++d) shape[d] = registers_[value.sizes[d]];
@@ -279,7 +281,7 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
     const int64_t offset = registers_[value.offset] * static_cast<int64_t>(base.itemsize());
     return base.as_strided(base.data + offset, dims, {strides, ndim});
   }
-  Tensor x = Tensor::empty(dims, value.dtype, device);
+  Tensor x = Tensor::empty(dims, value.dtype, value.device);
   for (size_t d = 0; d < value.strides.size(); ++d) x.strides[d] = registers_[value.strides[d]];
   return x;
 }
@@ -317,6 +319,7 @@ bool Program::may_write(const Output& output, const Tensor& destination,
 
 void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                      std::span<const Tensor* const> destinations, Tensor* const* results) const {
+  if (!parts.empty()) return launch_parts(inputs, numbers, destinations, results);
   launches.fetch_add(1, std::memory_order_relaxed);
   Scratch<int64_t, 48> computed(exact ? 0 : static_cast<size_t>(registers) + 1);
   const int64_t* const registers_ = exact ? known_registers_.data() : computed.get();
@@ -399,7 +402,10 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     options.device = device;
     options.name = name.c_str();
     options.size_bytes = static_cast<uint64_t>(bytes);
-    if (wide || bytes >= kWideBytes) options.queue = QueueKind::wide;
+    if (is_copy)
+      options.queue = QueueKind::copy;
+    else if (wide || bytes >= kWideBytes)
+      options.queue = QueueKind::wide;
     op->cheap = !wide && bytes <= kCheapBytes;
     op->type = &kRunType;
     op->state = &run;

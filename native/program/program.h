@@ -45,6 +45,7 @@ class Program final : public Counted<Program> {
     int offset = -1;
     int like = -1;
     std::vector<int> sizes, strides;  // registers
+    Device device{};                  // of an output
   };
   // What of an input is looked at; shown: nothing here, but an output is a view of its elements.
   enum class Use : uint8_t { nothing, geometry, shown, data };
@@ -102,6 +103,15 @@ class Program final : public Counted<Program> {
     int first_slot;
   };
 
+  // A program of several devices: a program for each piece of one device, in an order in which each comes
+  // after those whose results it reads. They are launched one after the other, and the engine runs those side
+  // by side that share nothing; what one gives another is memory of its own. Such a program has no steps.
+  // Wires are numbered: the inputs, then what parts make.
+  struct Part {
+    Ref<const Program> program;
+    std::vector<int> inputs, numbers, outputs;  // wires; of the call's numbers
+  };
+
   std::string name;
   int registers = 0;
   std::vector<std::pair<int, int64_t>> constants;
@@ -114,11 +124,14 @@ class Program final : public Counted<Program> {
   std::vector<Step> steps;
   std::vector<Preparing> preparing;  // of the first so many steps; exact programs only
   std::vector<Random> randoms;
-  int arena_bytes = -1;  // register
+  std::vector<Part> parts;
+  std::vector<int> leaving;  // with parts: the wire of each output
+  int arena_bytes = -1;      // register
   Device device{};
-  bool wide = false;   // opens parallel regions whatever the sizes
-  bool exact = false;  // all registers are constants
-  bool check = false;  // WEFT_CHECK: runs look for steps that touch what is not theirs; exact programs only
+  bool wide = false;     // opens parallel regions whatever the sizes
+  bool is_copy = false;  // brings an array from another device: work of the copy queue
+  bool exact = false;    // all registers are constants
+  bool check = false;    // WEFT_CHECK: runs look for steps that touch what is not theirs; exact programs only
   std::vector<Span> spans;
   struct Input {
     DType dtype;
@@ -140,6 +153,11 @@ class Program final : public Counted<Program> {
   // as written.
   void prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
                Tensor* const* results) const;
+  // Where output j lies.
+  Device device_of(size_t j) const {
+    const int value = outputs[j].value - static_cast<int>(uses.size());
+    return value < 0 ? device : values[static_cast<size_t>(value)].device;
+  }
   // Fills `registers` of them.
   void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
 
@@ -156,6 +174,9 @@ class Program final : public Counted<Program> {
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
   bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs,
                  const int64_t* registers, bool apart) const;
+  void finish_parts();
+  void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
+                    std::span<const Tensor* const> destinations, Tensor* const* results) const;
   void execute(const Run& run) const;
   void run_alone(const Run& run) const;
   void run_bound(const Run& run) const;
@@ -173,8 +194,10 @@ class Program final : public Counted<Program> {
   std::vector<size_t> unknown_slots_;
   bool straight_ = false;   // one kernel, whose operands are the inputs and outputs as they come
   bool pointwise_ = false;  // one kernel that reads an element only to write that of the same position
-  std::unique_ptr<Prepared> prepared_;  // of an exact program with several steps
-  std::unique_ptr<Keeper> keeper_;      // of one with preparing steps
+  size_t wires_ = 0;        // with parts
+  std::vector<std::pair<int, int>> hazards_;  // an input that is written, one that a later part reads
+  std::unique_ptr<Prepared> prepared_;        // of an exact program with several steps
+  std::unique_ptr<Keeper> keeper_;            // of one with preparing steps
 };
 
 }  // namespace weft

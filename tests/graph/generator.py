@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from weft.base.dtype import as_dtype
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import DeviceError, DTypeError, ShapeError
 from weft.graph.graph import Graph
 from weft.ops import functions as F
 from weft.ops.node import apply, bind, constant, input_value
@@ -85,6 +85,7 @@ class Generator:
             try:
                 made = self.operator()
             except (
+                DeviceError,
                 DTypeError,
                 ShapeError,
                 TypeError,
@@ -131,8 +132,10 @@ class Generator:
         return apply(cls, operands, dict(attributes))
 
     def view(self):
-        """A view, a cast, or nothing but another name."""
+        """A view, a cast, a copy on another device, or nothing but another name."""
         x = self.recent()
+        if self.chance(0.1):
+            return F.to_device(x, device=self.pick(("cpu:0", "cpu:1")))
         axes = tuple(int(a) for a in self.rng.permutation(x.ndim))
         match int(self.rng.integers(9)):
             case 0:

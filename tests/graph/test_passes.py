@@ -174,7 +174,7 @@ def test_arrays_of_one_number():
         lambda x: F.sum(F.reshape(F.filled_like(x, value=1.5), shape=(6,))),
         [t(2, 3)],
         """
-        v0 = Full(value=1.5, dtype=float32, shape=(6,))(): f32[6]@cpu:0
+        v0 = Full(value=1.5, dtype=float32, shape=(6,), device=cpu:0)(): f32[6]@cpu:0
         v1 = Sum(dtype=None, axis=None, keepdims=False)(v0): f32[]@cpu:0
         return v1
         """,
@@ -187,7 +187,7 @@ def test_arrays_that_give_the_shape_stay():
         lambda x, y: F.sum(x * F.filled_like(y, value=1.0)),
         [t(3), t(2, 3)],
         """
-        v0 = Full(value=1.0, dtype=float32, shape=(2, 3))(): f32[2,3]@cpu:0
+        v0 = Full(value=1.0, dtype=float32, shape=(2, 3), device=cpu:0)(): f32[2,3]@cpu:0
         v1 = Multiply()(x0, v0): f32[2,3]@cpu:0
         v2 = Sum(dtype=None, axis=None, keepdims=False)(v1): f32[]@cpu:0
         return v2

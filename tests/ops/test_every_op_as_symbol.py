@@ -6,9 +6,17 @@ import pytest
 import weft as wf
 import weft.symbol as sym
 from weft.base.errors import GraphError
+from weft.graph.gradient import backward_graph
+from weft.graph.graph import Graph
+from weft.graph.instantiate import instantiate
+from weft.graph.passes import optimize
+from weft.graph.placement import devices
+from weft.ops.node import input_value
 from weft.symbol.inference import Inference
 
 from .support import OPERATORS, called, cases
+
+THERE = wf.cpu(1)
 
 
 def symbol_of(case):
@@ -46,11 +54,11 @@ def test_symbol_is_the_eager_function(cls):
         dtypes = {name: x.dtype for name, x in given(case).items()}
         known = Inference(symbol.entries, shapes, dtypes).run()
         types = [known.type_of(e) for e in symbol.entries]
-        assert [str(t) for t in types] == [str(t) for t in case.types()], case
+        assert [(t.shape, t.dtype) for t in types] == [(t.shape, t.dtype) for t in case.types()], case
         again = sym.from_json(symbol.to_json())
         assert str(again) == str(symbol)
         want = case.call(list(given(case).values()))
-        for result in (symbol.eval(**given(case)), again.eval(**given(case))):
+        for result in (symbol.eval(**given(case)), again.eval(THERE, **given(case))):
             for y, expected in zip(result, want, strict=True):
                 np.testing.assert_allclose(
                     y.numpy().astype("float64"),
@@ -109,3 +117,20 @@ def test_rules_of_sizes_say_what_infer_says(cls):
                 continue
             with pytest.raises(wf.ShapeError, match=op.name):
                 op.solve_shapes(inputs, wrong)
+
+
+@pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
+def test_it_stays_on_the_device_of_its_operands(cls):
+    for case in first_cases(cls)[:1]:
+        values = [input_value(v.type if v.type.weak else v.type.on(THERE)) for v in case.graph.inputs]
+        graph = Graph(values, instantiate(case.graph, values))
+        homes = {node.op.home() for node in graph.nodes if node.op is not None} - {None}
+        assert {*devices(optimize(graph))} <= {THERE, *homes}, case
+        floats = [v.dtype.kind == "float" and not v.type.weak for v in values]
+        try:
+            backward = backward_graph(graph, floats, [v.dtype.kind == "float" for v in graph.outputs])
+        except NotImplementedError:
+            continue
+        made = [v for v in backward.outputs if v is not None]
+        assert all(v.device is THERE for v in made), case
+        assert {*devices(optimize(Graph(backward.inputs, made)))} <= {THERE, *homes}, case

@@ -187,7 +187,7 @@ def test_what_bind_refuses():
         y.bind(args=arrays | {"x": wf.zeros((4, 3), "int32")})
     with pytest.raises(TypeError, match="x must be a Tensor, got ndarray"):
         y.bind(args=arrays | {"x": np.zeros((4, 3))})
-    with pytest.raises(DeviceError, match="x is on cpu:0, the executor on cpu:1"):
+    with pytest.raises(DeviceError, match="x is on cpu:0, and must be on cpu:1"):
         y.bind("cpu:1", args=arrays)
     with pytest.raises(GraphError, match="must be one of write, add, null, got 'sum'"):
         y.bind(args=arrays, args_grad=arrays, grad_req="sum")

@@ -124,6 +124,17 @@ def current_device() -> Device:
     return _current.get(None) or cpu(0)
 
 
+def scoped_device() -> Device | None:
+    """The current device where it is another one than outside of any ``with device(...)``.
+
+    >>> with device("cpu:1"):
+    ...     scoped_device()
+    cpu:1
+    """
+    found = _current.get(None) if _ever_scoped[0] else None
+    return None if found is cpu(0) else found
+
+
 def device(value: Device | str) -> AbstractContextManager[Device]:
     """Make a device the current one for a block.
 

@@ -19,6 +19,7 @@ from weft.executor.compile import compile_graph
 from weft.executor.planner import row_major
 from weft.graph.gradient import joint_graph
 from weft.graph.graph import Graph, interpret
+from weft.graph.placement import devices, spans_devices
 from weft.graph.subgraph import Subgraph
 from weft.ops import functions as F
 from weft.ops.kernels import Native
@@ -53,7 +54,12 @@ class Control(Op):
 
 
 def program(name: str, subgraph: Subgraph, strides: Sequence[Any]) -> Any:
-    """The plan of a subgraph whose inputs have these strides."""
+    """The plan of a subgraph whose inputs have these strides. Raises NotImplementedError for several devices."""
+    if spans_devices(subgraph.graph):
+        listed = ", ".join(map(str, devices(subgraph.graph)))
+        raise NotImplementedError(
+            f"{name}: a graph inside another one runs on one device so far, this one on {listed}"
+        )
     return compile_graph(subgraph.graph, name, strides)
 
 

@@ -10,6 +10,7 @@ from weft.executor.assembly import Fused
 from weft.executor.lowering import Lowering
 from weft.executor.places import Buffer, Place
 from weft.executor.steps import NativeStep
+from weft.graph.placement import copies
 
 __all__ = ["describe"]
 
@@ -79,6 +80,7 @@ class _Description:
             "device": lowering.device,
             "arena_bytes": -1 if isinstance(self.end, int) and self.end == 0 else self.register(self.end),
             "wide": lowering.wide,
+            "is_copy": copies(lowering.graph),
             "values": self.values,
             "outputs": leaving,
             "uses": self.uses,
@@ -133,7 +135,8 @@ class _Description:
             whole = buffer.whole()
             if buffer.output:
                 laid = self.lowering.exact or not (buffer.flexible or buffer.like >= 0)
-                found = self.add("output", whole, -1, -1, buffer.like, laid)
+                like = -1 if self.lowering.laid else buffer.like
+                found = self.add("output", whole, -1, -1, like, laid)
             elif buffer.kept:
                 found = self.add("kept", whole, -1, -1, -1, True)
             else:

@@ -38,6 +38,13 @@ from weft.ops.types import TensorType
 __all__ = ["Lowering"]
 
 
+def device_of(graph: Graph) -> Device:
+    """Where a graph of one device runs; one that only copies to a device: there."""
+    found = (node.device for node in graph.nodes if node.op is not None and node.device is not None)
+    given = (v.type.device for v in (*graph.outputs, *graph.inputs) if v is not None and not v.type.weak)
+    return next(itertools.chain(found, given), cpu(0))
+
+
 def copying(dtype: DType) -> Loop:
     """The Loop that stores every element as it is."""
     return Loop(1, (Each((Store(1, e.load(0, dtype.name)),)),))
@@ -54,9 +61,10 @@ class Lowering:
         exact: bool,
         first_choice: int = 0,
         apart: int = 0,
+        laid: bool = False,
     ) -> None:
         self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
-        self.apart = apart
+        self.apart, self.laid = apart, laid
         self.arrays: list[Value] = []
         self.steps: list[Step] = []
         self.places: dict[int, Place] = {}
@@ -78,7 +86,7 @@ class Lowering:
         self.packs: dict[Any, Place] = {}  # by what is packed, and the layout
         self.numbers = numbers
         self.slots = Slots(self.registers, numbers)
-        self.device: Device = next((v.type.device for v in self.arrays), cpu(0))
+        self.device = device_of(graph)
         self.readers = _readers(graph)
         self.seen = set(map(id, graph.nodes))  # nodes that are lowered, or will be
         self.wanted = {id(v) for v in graph.outputs if v is not None}

@@ -37,7 +37,9 @@ from weft.executor.preparation import prepared
 from weft.executor.recipe import Recipe
 from weft.executor.steps import NativeStep, Step, alive
 from weft.graph.graph import Graph
+from weft.graph.placement import partition, spans_devices
 from weft.ops.node import Value
+from weft.ops.sizes import NeedsSizes
 
 __all__ = ["Recipe", "copies_of", "is_dense", "loops_of", "make_plan", "row_major"]
 
@@ -52,16 +54,21 @@ def make_plan(
     as_tuple: bool = False,
     first_choice: int = 0,
     apart: int = 0,
+    laid: bool = False,
 ) -> Any:
     """The _core.Plan of a graph.
 
     strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
     exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. first_choice:
     of the kernels of the graph's operators; for tests, which compare them. apart: the first so many outputs share no
-    memory with inputs.
+    memory with inputs. laid: outputs lie as planned, whatever inputs do.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
     """
-    lowering = Lowering(graph, name, strides, exact, first_choice, apart)
+    if spans_devices(graph):
+        if not exact:
+            raise NeedsSizes(f"{name}: a program of several devices")
+        return plan_parts(graph, name, strides, visible, gradients, as_tuple)
+    lowering = Lowering(graph, name, strides, exact, first_choice, apart, laid)
     outputs = lowering.run()
     leaving = [place.buffer for place in outputs]
     lasting = (lowering.places[id(graph.inputs[k])].buffer for k in graph.lasting)
@@ -88,6 +95,28 @@ def make_plan(
         sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
     )
     return _core.make_plan(description, shown, as_tuple, recipe, gradients)
+
+
+def plan_parts(
+    graph: Graph, name: str, strides: Sequence[Any], visible: int | None, gradients: int, as_tuple: bool
+) -> Any:
+    """The _core.Plan of a graph of several devices: a plan for each part, and what they give each other."""
+    from weft.executor.joined import Joined  # not before the first of them
+
+    joined = Joined(graph, strides)
+    for part in partition(graph):
+        plan = make_plan(
+            part.graph,
+            name,
+            joined.strides(part),
+            exact=True,
+            as_tuple=True,
+            apart=joined.apart(part),
+            laid=True,
+        )
+        joined.add(part, plan)
+    shown = len(joined.outputs) if visible is None else visible
+    return _core.make_plan(joined.describe(name), shown, as_tuple, joined.recipe(name, shown), gradients)
 
 
 def written_inputs(lowering: Lowering, leaving: Sequence[Buffer]) -> dict[int, list[Buffer]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+from weft.base.device import Device
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.graph.graph import Graph
@@ -28,6 +30,9 @@ class MemoryReport(Record):
     registers; in_place_bytes: results written over inputs that die; arena_bytes: with memory used again and again.
     largest_live_bytes: what is alive at once at the most, which no arena can go below. kept_bytes: what was prepared
     once and stays from run to run, beside all these.
+    passed_bytes: of several devices, what parts give each other: memory of its own, counted in all the others.
+    devices: of a program of several devices, the same of each. Its parts on a device use one arena one after the
+    other.
     """
 
     naive_bytes: int
@@ -37,6 +42,35 @@ class MemoryReport(Record):
     largest_live_bytes: int
     lifetimes: tuple[Lifetime, ...] = ()
     kept_bytes: int = 0
+    passed_bytes: int = 0
+    devices: Mapping[Device, MemoryReport] = MappingProxyType({})
+
+    def after(self, part: MemoryReport, passed_bytes: int) -> MemoryReport:
+        """Of what runs before a part on its device, and of the part, which gives others so many bytes."""
+        made: MemoryReport = self.replaced(
+            naive_bytes=self.naive_bytes + part.naive_bytes + passed_bytes,
+            merged_bytes=self.merged_bytes + part.merged_bytes + passed_bytes,
+            in_place_bytes=self.in_place_bytes + part.in_place_bytes + passed_bytes,
+            passed_bytes=self.passed_bytes + passed_bytes,
+            kept_bytes=self.kept_bytes + part.kept_bytes,
+            arena_bytes=max(self.arena_bytes - self.passed_bytes, part.arena_bytes)
+            + self.passed_bytes
+            + passed_bytes,
+            largest_live_bytes=max(self.largest_live_bytes - self.passed_bytes, part.largest_live_bytes)
+            + self.passed_bytes
+            + passed_bytes,
+        )
+        return made
+
+    @staticmethod
+    def together(devices: Mapping[Device, MemoryReport]) -> MemoryReport:
+        """Of several devices."""
+        sums = {
+            name: sum(getattr(report, name) for report in devices.values())
+            for name in MemoryReport._fields
+            if name.endswith("_bytes")
+        }
+        return MemoryReport(**sums, devices=devices)
 
     def __str__(self) -> str:
         rows = (
@@ -47,7 +81,8 @@ class MemoryReport(Record):
             ("largest live set", self.largest_live_bytes),
             ("kept between runs", self.kept_bytes),
         )
-        return "\n".join(f"{what:26} {size / 2**20:10.2f} MiB" for what, size in rows)
+        lines = [f"{what:26} {size / 2**20:10.2f} MiB" for what, size in rows]
+        return "\n".join([*lines, *(f"{device}:\n{report}" for device, report in self.devices.items())])
 
 
 class Recipe:

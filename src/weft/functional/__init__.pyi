@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.imperative.tensor import Tensor
 
@@ -560,6 +561,9 @@ def threshold(x: Operand, /, threshold: float, value: float) -> Tensor:
 
 def tile(x: Operand, /, repetitions: Sequence[int]) -> Tensor:
     """x repeated as a whole along each dimension."""
+
+def to_device(x: Operand, /, device: Device | str) -> Tensor:
+    """x on a device: x itself if it lies there, else a copy, made on the device's copy queue."""
 
 def topk(x: Operand, /, k: int, axis: int=-1, *, largest: bool=True, sorted: bool=True) -> tuple[Tensor, Tensor]:
     """The k greatest elements along an axis, the greatest first, and their indices."""

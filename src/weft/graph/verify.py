@@ -82,6 +82,8 @@ def _check_node(node: Node, name: str) -> None:
         raise GraphError(f"{name}: {op!r} has no Runtime attribute {', '.join(unknown)}")
     inferred = op.infer(*(None if v is None else v.type for v in node.inputs))
     types = (inferred,) if isinstance(inferred, TensorType) else tuple(inferred)
+    if node.device is not None:  # which infer need not know
+        types = tuple(t.on(node.device) for t in types)
     given = tuple(v.type for v in node.outputs)
     if types != given:
         raise GraphError(f"{name}: {node!r} has the types {_listed(given)}, inferred are {_listed(types)}")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.imperative.tensor import Tensor
 

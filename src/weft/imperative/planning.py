@@ -7,7 +7,6 @@ of inputs whose gradients are wanted; from then on native code replays.
 from __future__ import annotations
 
 from weft import _core
-from weft.base.errors import DeviceError
 from weft.base.typing import Any
 from weft.executor.planner import Recipe, is_dense, make_plan, row_major
 from weft.graph.graph import Graph
@@ -26,7 +25,6 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
     gradient will be wanted. Raises what the operator's rules raise.
     """
     values = [_value(k, x, exact) for k, x in enumerate(operands)]
-    _one_device(op, operands)
     numbers = {name: constant_like(x) for name, x in runtime.items() if x is not None}
     missing = {name: None for name, x in runtime.items() if x is None}
     try:
@@ -127,13 +125,6 @@ def constant_like(x: Any, name: str = "number") -> Value:
 
 def _strides(x: Any) -> tuple[int, ...]:
     return tuple(s // x.itemsize for s in x.strides)
-
-
-def _one_device(op: Op, operands: list[Any]) -> None:
-    devices = {x.device for x in operands if isinstance(x, _core.Tensor)}
-    if len(devices) > 1:
-        listed = ", ".join(_core.describe(x) for x in operands if isinstance(x, _core.Tensor))
-        raise DeviceError(f"{op.name}: operands on different devices: {listed}")
 
 
 def _writes(op: Op, node: Node) -> dict[int, int]:

@@ -164,14 +164,15 @@ class Scribe:
         if not self.over and origin:
             self.store(x, F.cast(self.number(value, origin), dtype=x.dtype))
         elif not self.over:
-            self.store(x, _make(Full(shape=x.shape, value=value, dtype=x.dtype)))
+            self.store(x, _make(Full(shape=x.shape, value=value, dtype=x.dtype, device=x.device)))
         return self.defers
 
     def counted(self, to: Any, start: Any, step: Any) -> bool:
         """to[...] = start, start + step, ..."""
         x = Geometry(*to)
         if not self.over:
-            self.store(x, _make(Stepped(shape=x.shape, start=start[0], step=step[0], dtype=x.dtype)))
+            op = Stepped(shape=x.shape, start=start[0], step=step[0], dtype=x.dtype, device=x.device)
+            self.store(x, _make(op))
         return self.defers
 
     def drawn(self, to: Any, kind: str, a: Any, b: Any, where: str = "") -> bool:
@@ -240,7 +241,9 @@ class Scribe:
         runtime = dict(zip(names, (self.number(*a), self.number(*b)), strict=True))
         # The operator is the same whatever the numbers are.
         made = make_node(
-            op(shape=x.shape, dtype=x.dtype, **dict(zip(names, (0, 1), strict=True))), (), runtime
+            op(shape=x.shape, dtype=x.dtype, device=x.device, **dict(zip(names, (0, 1), strict=True))),
+            (),
+            runtime,
         )
         made.where = where
         self.random.append(made.outputs[0])
@@ -279,6 +282,8 @@ class Scribe:
             value = F.cast(value, dtype=x.dtype)
         if value.shape != x.shape:
             value = F.broadcast_to(value, shape=x.shape)
+        if value.type.device is not x.device:
+            value = F.to_device(value, device=x.device)
         storage = self._find(x)
         if self.over:
             return

@@ -107,11 +107,6 @@ def waitall() -> None:
     default_engine().wait_for_all()
 
 
-def _recorded(x: Tensor) -> bool:
-    """Whether what happens to x is recorded for gradients."""
-    return bool(_core.is_tracked(x)) and bool(_core.is_recording())
-
-
 def _function(name: str) -> Any:
     from weft.ops import registry
 
@@ -164,10 +159,7 @@ def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Te
     device = as_device(device)
     if device is self.device:
         return self
-    moved = _core.copy_of(self, None, device)
-    if _recorded(self):
-        home = self.device
-        _core.record_function([self], [moved], lambda dy: dy.to_device(home))
+    moved: Tensor = _function("to_device")(self, device=device)
     return moved
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import _core
+from weft.base.device import scoped_device
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
 from weft.imperative.dependence import all_within
@@ -153,8 +154,10 @@ class Trace:
             )
 
     def _replays(self) -> Any:
-        """Those of programs that were recorded under the transformations that are active now."""
+        """Those of programs that were recorded under the device and the transformations that are active now."""
         layers = trace_keys() if _core.layers() is not None else ()
+        if (device := scoped_device()) is not None:
+            layers = (device, *layers)
         found = self._under.get(layers)
         if found is None:
             found = self._under[layers] = _core.Replays()

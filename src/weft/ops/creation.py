@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from weft.base.device import Device
 from weft.base.dtype import DType, float32, int64
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
@@ -16,12 +17,16 @@ from weft.ops.types import TensorType
 
 
 class Creation(Op):
-    """Base of operators without inputs."""
+    """Base of operators without inputs. device: None: wherever they are read."""
 
     family: ClassVar[str] = "creation"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     shape: tuple[int, ...]
+    device: Device | None = None
+
+    def home(self) -> Device | None:
+        return self.device
 
     def loop(self, value: e.Scalar, *numbers: Any) -> Loop:
         """Every element is this."""
@@ -36,7 +41,7 @@ class Full(Creation):
     dtype: DType = float32
 
     def infer(self) -> TensorType:
-        return TensorType(self.shape, self.dtype)
+        return TensorType(self.shape, self.dtype, self.device)
 
     def kernels(self) -> Iterator[Loop]:  # type: ignore[override]
         yield self.loop(e.constant(self.value, self.dtype.name))
@@ -63,7 +68,7 @@ class Stepped(Creation):
     dtype: DType = int64
 
     def infer(self) -> TensorType:
-        return TensorType(self.shape, self.dtype)
+        return TensorType(self.shape, self.dtype, self.device)
 
     def kernels(self) -> Iterator[Loop]:  # type: ignore[override]
         kind = "float64" if self.dtype.kind == "float" else "int64"

@@ -19,12 +19,13 @@ from weft.ops.node import BINARY_METHODS, COMPARISON_METHODS, UNARY_METHODS
 from weft.ops.op import Op
 
 PACKAGE = Path(__file__).parents[1]
-TYPES = {"DType": "DType | str | type[Any]", "object": "Any", "tuple[": "Sequence["}
+TYPES = {"DType": "DType | str | type[Any]", "Device": "Device | str", "object": "Any", "tuple[": "Sequence["}
 HEAD = '''"""{text}; written by weft.ops.make_stubs."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.imperative.tensor import Tensor
 

@@ -15,8 +15,9 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from weft import _core
-from weft.base.device import cpu
+from weft.base.device import Device
 from weft.base.dtype import DType, bool_, float32, int64
+from weft.base.errors import DeviceError
 from weft.base.typing import Any
 from weft.ops import registry
 from weft.ops.op import Input, Op
@@ -36,9 +37,12 @@ class Node:
     from outside: inputs (of a name) and constants (of a value). place: its place in the order of the program, which is
     where side effects such as random numbers happen; a node that replaces another takes over its place. where: the
     user's line, as ``file:line``, for errors of late operations; empty if it is not known.
+    device: where it runs, which is where its inputs are unless the operator has a home; None for numbers and what is
+    computed from nothing else: those are made wherever they are read.
+    Raises DeviceError for inputs on different devices.
     """
 
-    __slots__ = ("inputs", "name", "op", "outputs", "place", "runtime", "value", "where")
+    __slots__ = ("device", "inputs", "name", "op", "outputs", "place", "runtime", "value", "where")
 
     def __init__(
         self,
@@ -54,7 +58,23 @@ class Node:
         self.name, self.value = name, value
         self.place: int = next(_places) if like is None else like.place
         self.where: str = "" if like is None else like.where
+        self.device = self._place(types)
+        if self.device is not None:
+            types = [t.on(self.device) for t in types]
         self.outputs = tuple(Value(self, k, t) for k, t in enumerate(types))
+
+    def _place(self, types: Sequence[TensorType]) -> Device | None:
+        if self.op is None:
+            return None if self.value is not None or types[0].weak else types[0].device
+        found = None
+        for value in self.inputs:
+            device = None if value is None else value.node.device
+            if found is None or device is None:
+                found = found or device
+            elif device is not found:
+                listed = ", ".join(repr(v.type) for v in self.inputs if v is not None)
+                raise DeviceError(f"{self.op.name}: operands on different devices: {listed}")
+        return self.op.home() or found
 
     def bound(self) -> Op:
         """The operator with the Values of its Runtime attributes in their places."""
@@ -90,6 +110,10 @@ class Value:
     @property
     def size(self) -> Any:
         return self.type.size
+
+    @property
+    def device(self) -> Device:
+        return self.type.device
 
     @property
     def T(self) -> Any:
@@ -220,9 +244,7 @@ def constant(value: bool | int | float | Size, dtype: DType | None = None) -> Va
     True
     """
     kind = bool_ if isinstance(value, bool) else int64 if isinstance(value, int | Size) else float32
-    return Node(None, (), (TensorType((), dtype or kind, cpu(0), weak=dtype is None),), value=value).outputs[
-        0
-    ]
+    return Node(None, (), (TensorType((), dtype or kind, weak=dtype is None),), value=value).outputs[0]
 
 
 def _missing(cls: type[Op], spec: Input) -> Any:

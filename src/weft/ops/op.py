@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import GenericAlias
 
 from weft import _core
+from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any, ClassVar, dataclass_transform
@@ -135,6 +136,12 @@ def _number(value: Any) -> float | int:
     return value
 
 
+def _device(value: Any) -> Device:
+    if value is None:  # which means another one from call to call
+        raise TypeError
+    return as_device(value)
+
+
 def _exactly(kind: type) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if not isinstance(value, kind):
@@ -173,6 +180,7 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "bool": _exactly(bool),
     "str": _exactly(str),
     "DType": as_dtype,
+    "Device": _device,
     "tuple[int, ...]": _several(_integer),
     "tuple[bool, ...]": _several(_exactly(bool)),
     "tuple[tuple[int, ...], ...]": _several(_several(_integer)),
@@ -389,6 +397,10 @@ class Op:
     def infer(self, *inputs: Any) -> Any:
         """The outputs' types: one TensorType or a tuple. Raises ShapeError, DTypeError."""
         raise NotImplementedError(f"{self.name}: no infer")
+
+    def home(self) -> Device | None:
+        """The device that it runs on, whatever its inputs'; None, the default: where they are."""
+        return None
 
     def vjp(self, *values: Any) -> Any:
         """A gradient for each input, None for those that have none; one alone need not be in a tuple.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
+from weft.base.device import Device, cpu
 from weft.base.dtype import DType, bool_, float32, int64, uint32, uint64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
@@ -211,6 +212,10 @@ class Filling(Random):
     kind: ClassVar[str]
     shape: tuple[int, ...]
     dtype: DType = float32
+    device: Device = cpu(0)  # whose stream the numbers are drawn from
+
+    def home(self) -> Device:
+        return self.device
 
     def check(self) -> None:
         kinds, wanted = (
@@ -220,7 +225,7 @@ class Filling(Random):
             raise DTypeError(f"{self.name}: dtype must be {wanted}, got {self.dtype}")
 
     def infer(self) -> TensorType:
-        return TensorType(self.shape, self.dtype)
+        return TensorType(self.shape, self.dtype, self.device)
 
     def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         return self.kind, self.dtype, math.prod(self.shape)

@@ -63,6 +63,14 @@ class TensorType:
         """
         return TensorType(self.shape if shape is None else shape, dtype or self.dtype, self.device)
 
+    def on(self, device: Device) -> TensorType:
+        """The same type on a device.
+
+        >>> TensorType((2,), float32).on(Device("cpu", 1))
+        f32[2]@cpu:1
+        """
+        return self if self.device is device else TensorType(self.shape, self.dtype, device, self.weak)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TensorType) and (self.shape, self.dtype, self.device, self.weak) == (
             other.shape,

@@ -15,6 +15,7 @@ from weft.ops.shapes import Partial
 from weft.symbol.assumptions import inferred, variable_types
 from weft.symbol.executor import Executor
 from weft.symbol.inference import Inference
+from weft.symbol.placement import Placement
 from weft.symbol.plans import Plans
 
 __all__ = ["bind_arrays", "bind_shapes"]
@@ -52,15 +53,17 @@ def bind_shapes(
     grad_req: str | Mapping[str, str] | Sequence[str],
     dtypes: Mapping[str, DType],
     shapes: Mapping[str, Partial],
+    groups: Mapping[str, Device | str] | None = None,
 ) -> Executor:
     """An executor on new arrays of zeros. See Symbol.simple_bind."""
     where = as_device(device)
+    placement = Placement(plans.entries, where, groups or {})
     known = inferred(plans.entries, shapes, dtypes, where)
     types = variable_types(known, "simple_bind")
 
     def new(name: str) -> Tensor:
         t = types[name]
-        return zeros(t.shape, t.dtype, where)
+        return zeros(t.shape, t.dtype, placement.variables[name])
 
     requests = [
         "null" if types[name].dtype.kind != "float" else request
@@ -68,7 +71,7 @@ def bind_shapes(
     ]
     arrays = [new(name) for name in plans.arguments]
     grads = [None if r == "null" else new(n) for n, r in zip(plans.arguments, requests, strict=True)]
-    return Executor(plans, where, arrays, grads, requests, [new(name) for name in plans.states])
+    return Executor(plans, placement, arrays, grads, requests, [new(name) for name in plans.states])
 
 
 def bind_arrays(
@@ -78,18 +81,21 @@ def bind_arrays(
     args_grad: Mapping[str, Any] | Sequence[Any] | None,
     grad_req: str | Mapping[str, str] | Sequence[str],
     aux_states: Mapping[str, Any] | Sequence[Any] | None,
+    groups: Mapping[str, Device | str] | None = None,
     convert: bool = False,
 ) -> Executor:
     """An executor on arrays. See Symbol.bind; convert: arrays are what asarray takes, and come in one mapping."""
     where = as_device(device)
+    placement = Placement(plans.entries, where, groups or {})
+    devices = placement.variables
     if convert and isinstance(args, Mapping):
         _check_names("eval", args, [*plans.arguments, *plans.states])
-        given = {name: asarray(value, device=where) for name, value in args.items()}
+        given = {name: asarray(value, device=devices[name]) for name, value in args.items()}
         args = {name: x for name, x in given.items() if name in plans.arguments}
         aux_states = {name: x for name, x in given.items() if name in plans.states}
-    arrays = _by_name("argument", plans.arguments, args, where)
-    states = _by_name("auxiliary state", plans.states, aux_states or {}, where)
-    grads = _gradients(plans, args_grad, where)
+    arrays = _by_name("argument", plans.arguments, args, devices)
+    states = _by_name("auxiliary state", plans.states, aux_states or {}, devices)
+    grads = _gradients(plans, args_grad, devices)
     requests = [
         "null" if name not in grads else request
         for name, request in zip(plans.arguments, _requests(plans, grad_req), strict=True)
@@ -111,11 +117,14 @@ def bind_arrays(
         None if request == "null" else grads[name]
         for name, request in zip(plans.arguments, requests, strict=True)
     ]
-    return Executor(plans, where, list(arrays.values()), found, requests, list(states.values()))
+    return Executor(plans, placement, list(arrays.values()), found, requests, list(states.values()))
 
 
 def _by_name(
-    what: str, names: Sequence[str], given: Mapping[str, Any] | Sequence[Any], device: Device
+    what: str,
+    names: Sequence[str],
+    given: Mapping[str, Any] | Sequence[Any],
+    devices: Mapping[str, Device],
 ) -> dict[str, Tensor]:
     """Arrays in the order of names. Raises GraphError, TypeError, DeviceError."""
     if not isinstance(given, Mapping):
@@ -127,7 +136,7 @@ def _by_name(
     if missing:
         raise GraphError(f"bind: {what} {', '.join(missing)} must be given")
     for name, x in given.items():
-        _check_array(name, x, device)
+        _check_array(name, x, devices[name])
     return {name: given[name] for name in names}
 
 
@@ -135,11 +144,11 @@ def _check_array(name: str, x: Any, device: Device) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"bind: {name} must be a Tensor, got {type(x).__name__}")
     if x.device is not device:
-        raise DeviceError(f"bind: {name} is on {x.device}, the executor on {device}")
+        raise DeviceError(f"bind: {name} is on {x.device}, and must be on {device}")
 
 
 def _gradients(
-    plans: Plans, given: Mapping[str, Any] | Sequence[Any] | None, device: Device
+    plans: Plans, given: Mapping[str, Any] | Sequence[Any] | None, devices: Mapping[str, Device]
 ) -> dict[str, Tensor]:
     """The arrays for gradients, by the argument's name."""
     if given is None:
@@ -151,5 +160,5 @@ def _gradients(
     _check_names("args_grad", given, plans.arguments)
     found = {name: x for name, x in given.items() if x is not None}
     for name, x in found.items():
-        _check_array(f"the gradient of {name}", x, device)
+        _check_array(f"the gradient of {name}", x, devices[name])
     return found

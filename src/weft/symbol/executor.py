@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _core
-from weft.base.device import Device
 from weft.base.errors import GraphError, ShapeError
 from weft.imperative.creation import asarray, ones, zeros
 from weft.imperative.gradient import no_grad
@@ -28,6 +27,7 @@ from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
 from weft.symbol.assumptions import inferred, variable_types
 from weft.symbol.inference import Inference
+from weft.symbol.placement import Placement
 from weft.symbol.plans import Forward, Plans, Signature
 
 __all__ = ["Executor"]
@@ -48,22 +48,22 @@ class Executor:
     def __init__(
         self,
         plans: Plans,
-        device: Device,
+        placement: Placement,
         arrays: Sequence[Tensor],
         gradients: Sequence[Tensor | None],
         requests: Sequence[str],
         states: Sequence[Tensor],
     ) -> None:
-        self._plans, self.device = plans, device
+        self._plans, self._placement, self.device = plans, placement, placement.device
         self.arg_arrays, self.grad_arrays, self.aux_arrays = list(arrays), list(gradients), list(states)
         self.grad_req = dict(zip(plans.arguments, requests, strict=True))
         self.outputs: list[Tensor] = []
         self._signature = Signature(
-            tuple(TensorType(x.shape, x.dtype, device) for x in (*arrays, *states)),
+            tuple(TensorType(x.shape, x.dtype, x.device) for x in (*arrays, *states)),
             tuple(_strides(x) for x in (*arrays, *states)),
             tuple(requests),
             tuple(None if g is None else _strides(g) for g in gradients),
-            device,
+            placement.key,
         )
         self._kept: list[Tensor] | None = None
         self._kept_monitored = False
@@ -122,7 +122,7 @@ class Executor:
         if name not in known:
             raise GraphError(f"forward: no argument {name!r}; there are: {', '.join(known)}")
         array = known[name]
-        given = asarray(value, device=self.device)
+        given = asarray(value, device=array.device)
         if given.shape != array.shape:
             raise ShapeError(
                 f"forward: {name} has the shape {array.shape}, got {given.shape}; reshape() makes another executor"
@@ -139,10 +139,10 @@ class Executor:
                 continue
             if slope is None:
                 if k not in self._ones:
-                    self._ones[k] = ones(y.shape, y.dtype, self.device)
+                    self._ones[k] = ones(y.shape, y.dtype, y.device)
                 slope = self._ones[k]
             if not isinstance(slope, Tensor):
-                slope = asarray(slope, y.dtype, self.device)
+                slope = asarray(slope, y.dtype, y.device)
             if slope.shape != y.shape or slope.dtype is not y.dtype or slope.device is not y.device:
                 raise ShapeError(
                     f"backward: the gradient of {name} must be like it, {_core.describe(y)}: it is"
@@ -247,7 +247,8 @@ class Executor:
                                 f"copy_params_from: no {name!r}; there are: {', '.join(known) or 'none'}"
                             )
                         continue
-                    array, source = known[name], asarray(value, device=self.device)
+                    array = known[name]
+                    source = asarray(value, device=array.device)
                     if source.shape != array.shape:
                         raise ShapeError(
                             f"copy_params_from: {name} has the shape {array.shape}, got {source.shape}"
@@ -281,7 +282,7 @@ class Executor:
         args = [_resized(x, types[n]) for n, x in self.arg_dict.items()]
         states = [_resized(x, types[n]) for n, x in self.aux_dict.items()]
         grads = [None if g is None else _resized(g, types[n]) for n, g in self.grad_dict.items()]
-        return Executor(plans, self.device, args, grads, list(self.grad_req.values()), states)
+        return Executor(plans, self._placement, args, grads, list(self.grad_req.values()), states)
 
 
 def _strides(x: Tensor) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft import _core
+from weft.base.device import Device
 from weft.base.errors import GraphError
 from weft.graph.gradient import gradients
 from weft.ops import functions as F
@@ -13,6 +14,7 @@ from weft.ops.types import TensorType
 from weft.symbol.control import Body, SymbolControl
 from weft.symbol.gradient import SymbolGradient
 from weft.symbol.node import Entry, Operand, SymbolNode, ordered
+from weft.symbol.placement import Placement
 
 __all__ = ["Lowered", "lower"]
 
@@ -25,6 +27,7 @@ class Lowered:
         self.inputs: dict[str, Value] = {}
         self.written: dict[str, Value] = {}
         self._values: dict[tuple[int, int], Value] = {}
+        self._moved: dict[tuple[int, Device], Value] = {}
 
     def __getitem__(self, entry: Entry) -> Value:
         return self._values[id(entry[0]), entry[1]]
@@ -37,18 +40,32 @@ class Lowered:
             return None
         return self[operand] if isinstance(operand, tuple) else constant(operand)
 
+    def on(self, device: Device, value: Value) -> Value:
+        """The value on a device: itself if it is there or anywhere, else a copy, the same for all who want it."""
+        if value.is_constant or value.device is device:
+            return value
+        key = id(value), device
+        if key not in self._moved:
+            self._moved[key] = F.to_device(value, device=device)
+        return self._moved[key]
 
-def lower(entries: Sequence[Entry], types: Mapping[str, TensorType], training: bool) -> Lowered:
+
+def lower(
+    entries: Sequence[Entry], types: Mapping[str, TensorType], training: bool, placement: Placement
+) -> Lowered:
     """The values of entries and of all they need.
 
     types: of the variables; training: for operators that were not told. Raises what operators' rules raise.
+    Operators run where placement says; what they read from elsewhere is copied.
     """
     nodes = ordered(entries)
     given = {node.name: input_value(types[node.name], node.name) for node in nodes if node.op is None}
-    return _lower(nodes, given, training)
+    return _lower(nodes, given, training, placement)
 
 
-def _lower(nodes: Sequence[SymbolNode], given: Mapping[str, Value], training: bool) -> Lowered:
+def _lower(
+    nodes: Sequence[SymbolNode], given: Mapping[str, Value], training: bool, placement: Placement
+) -> Lowered:
     made = Lowered(nodes)
     for node in made.nodes:
         if node.op is None:
@@ -56,26 +73,29 @@ def _lower(nodes: Sequence[SymbolNode], given: Mapping[str, Value], training: bo
         elif isinstance(node.op, SymbolGradient):
             _differentiate(made, node, node.op)
         elif isinstance(node.op, SymbolControl):
-            _run(made, node, node.op, training)
+            _run(made, node, node.op, training, placement[node])
         else:
-            _apply(made, node, training)
+            _apply(made, node, training, placement[node])
     return made
 
 
-def _run(made: Lowered, node: SymbolNode, op: SymbolControl, training: bool) -> None:
+def _run(made: Lowered, node: SymbolNode, op: SymbolControl, training: bool, device: Device) -> None:
     def run(body: Body, values: Sequence[Value]) -> list[Value]:
         here = _core.capture()  # that writes the body down
         given = dict(zip(body.inputs, map(here.lift, values), strict=True))
-        inner = _lower(ordered(body.entries), given, training)
+        inner = _lower(ordered(body.entries), given, training, Placement(body.entries, device, {}))
         return [inner[entry] for entry in body.entries]
 
-    for k, value in enumerate(op.lowered(run, [made[x] for x in node.entries])):
+    for k, value in enumerate(op.lowered(run, [made.on(device, made[x]) for x in node.entries])):
         made[node, k] = value
 
 
-def _apply(made: Lowered, node: SymbolNode, training: bool) -> None:
+def _apply(made: Lowered, node: SymbolNode, training: bool, device: Device) -> None:
     op = node.resolved(training)
-    result = make_node(op, [made.operand(x) for x in node.inputs])
+    operands = [made.operand(x) for x in node.inputs]
+    if op.home() is None:
+        operands = [None if v is None else made.on(device, v) for v in operands]
+    result = make_node(op, operands)
     if (here := _core.capture()) is not None:
         result = here.made(result)
     result.where = node.where
@@ -84,11 +104,12 @@ def _apply(made: Lowered, node: SymbolNode, training: bool) -> None:
             f"{op.name}: makes {len(result.outputs) - op.hidden} outputs, not the {node.count} of {node.name}"
         )
     for k, value in enumerate(result.outputs[: node.count]):
-        made[node, k] = value
+        made[node, k] = made.on(device, value)  # which may be of numbers only, and nowhere
     for number, output in op.written(len(node.inputs)).items():
         operand = node.inputs[number]
         if isinstance(operand, tuple):  # who reads it from now on gets the new content
-            made[operand] = made.written[operand[0].name] = result.outputs[output]
+            new = made.on(made[operand].device, result.outputs[output])
+            made[operand] = made.written[operand[0].name] = new
 
 
 def _differentiate(made: Lowered, node: SymbolNode, op: SymbolGradient) -> None:

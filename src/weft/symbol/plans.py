@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.base.device import Device
 from weft.executor.compile import compile_graph
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
@@ -22,6 +21,7 @@ from weft.ops.types import TensorType
 from weft.symbol.assumptions import own_variables
 from weft.symbol.lower import Lowered, lower
 from weft.symbol.node import Entry
+from weft.symbol.placement import Placement
 
 __all__ = ["Forward", "PlanTable", "Plans", "Signature"]
 
@@ -36,7 +36,7 @@ class Signature:
     strides: tuple[Strides, ...]
     requests: tuple[str, ...]  # of arguments
     gradient_strides: tuple[Strides | None, ...]
-    device: Device
+    placement: Any  # Placement.key
 
 
 class PlanTable:
@@ -105,7 +105,9 @@ class Plans:
 
     def _lowered(self, signature: Signature, training: bool) -> Lowered:
         names = [*self.arguments, *self.states]
-        return lower(self.entries, dict(zip(names, signature.types, strict=True)), training)
+        device, groups = signature.placement
+        placement = Placement(self.entries, device, dict(groups))
+        return lower(self.entries, dict(zip(names, signature.types, strict=True)), training, placement)
 
     def _inputs(self, lowered: Lowered) -> list[Value]:
         return [lowered.inputs[name] for name in (*self.arguments, *self.states)]

@@ -322,11 +322,13 @@ class Symbol(Outputs):
         args_grad: Mapping[str, Any] | Sequence[Any] | None = None,
         grad_req: str | Mapping[str, str] | Sequence[str] = "write",
         aux_states: Mapping[str, Any] | Sequence[Any] | None = None,
+        group_devices: Mapping[str, Device | str] | None = None,
     ) -> Executor:
         """An executor on these arrays, by name or in the order of list_arguments and list_auxiliary_states.
 
         args_grad: where gradients are written; none are computed for arguments that it does not have. grad_req:
-        "write", "add" or "null", for all or for each.
+        "write", "add" or "null", for all or for each. group_devices: where the symbols run whose attribute device_group
+        is one of these; arrays are where the symbols are that read them, see weft.symbol.placement.
         Raises GraphError if arrays are missing or not known, ShapeError, DTypeError, DeviceError if they do not fit.
 
         >>> import weft as wf
@@ -338,18 +340,19 @@ class Symbol(Outputs):
         >>> exe.grad_dict["x"]
         tensor([3., 3.], dtype=float32, device=cpu:0)
         """
-        return bind_arrays(self._unit(), device, args, args_grad, grad_req, aux_states)
+        return bind_arrays(self._unit(), device, args, args_grad, grad_req, aux_states, group_devices)
 
     def simple_bind(
         self,
         device: Device | str | None = None,
         grad_req: str | Mapping[str, str] | Sequence[str] = "write",
         dtypes: Mapping[str, DTypeLike] | None = None,
+        group_devices: Mapping[str, Device | str] | None = None,
         **shapes: Partial,
     ) -> Executor:
         """An executor on new arrays of zeros, whose shapes are inferred from those given.
 
-        Raises GraphError if they are not enough; else as bind.
+        group_devices: as bind's. Raises GraphError if shapes are not enough; else as bind.
 
         >>> import weft.functional as F
         >>> exe = F.linear(var("x"), out_features=2, name="fc").simple_bind(x=(4, 3))
@@ -357,9 +360,8 @@ class Symbol(Outputs):
         {'x': (4, 3), 'fc_weight': (2, 3), 'fc_bias': (2,)}
         """
         given = {k: as_dtype(v) for k, v in (dtypes or {}).items()}
-        return bind_shapes(
-            self._unit(), device, grad_req, given, {k: checked_shape(k, v) for k, v in shapes.items()}
-        )
+        sizes = {k: checked_shape(k, v) for k, v in shapes.items()}
+        return bind_shapes(self._unit(), device, grad_req, given, sizes, group_devices)
 
     def eval(self, device: Device | str | None = None, **arrays: Any) -> list[Any]:
         """The outputs for these arrays (or what weft.asarray takes), without training.

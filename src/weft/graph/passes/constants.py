@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.device import cpu
 from weft.base.dtype import DType
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.creation import Full
@@ -100,12 +99,13 @@ def _python(array: Any) -> Number:
 def _filled(node: Node, number: Number) -> Value | None:
     """An array of the node's type that is this number everywhere."""
     type = node.outputs[0].type
-    if type.device != cpu(0) or not all(isinstance(n, int) for n in type.shape):
+    if not all(isinstance(n, int) for n in type.shape):
         return None
     if not type.shape:
         return _constant(number, type)
     shape: Any = type.shape
-    return make_node(Full(shape=shape, value=number, dtype=type.dtype), [], like=node).outputs[0]
+    op = Full(shape=shape, value=number, dtype=type.dtype, device=node.device)
+    return make_node(op, [], like=node).outputs[0]
 
 
 def _constant(number: Number, type: TensorType) -> Value:

@@ -47,7 +47,9 @@ def epilogues(node: Node, graph: Rewriting) -> Sequence[Value | None] | Value | 
 def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
     """The Epilogue of a node and its reader; None if no kernel does both, or not all that it reads is made yet."""
     op, step, value = node.op, reader.op, node.outputs[0]
-    if op is None or op.random or any(spec.variadic and not isinstance(op, Epilogue) for spec in op.inputs):
+    if op is None or op.random or op.home() is not None:
+        return None
+    if any(spec.variadic and not isinstance(op, Epilogue) for spec in op.inputs):
         return None
     if not isinstance(step, Pointwise) or reader.runtime or reader.outputs[0].type != value.type:
         return None

@@ -1,0 +1,130 @@
+"""The plans of a graph's parts on their devices as one plan: what each reads of the others, and memory by device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.base.typing import Any
+from weft.executor.describe import NOTHING
+from weft.executor.memory import aligned
+from weft.executor.places import row_major
+from weft.executor.recipe import MemoryReport, Recipe
+from weft.graph.graph import Graph
+from weft.graph.placement import Part
+
+__all__ = ["Joined"]
+
+
+class Joined:
+    """Parts on their way to one plan. Values are known by wires: the inputs' numbers, then what parts make."""
+
+    def __init__(self, graph: Graph, strides: Sequence[Any]) -> None:
+        self.graph = graph
+        self.arrays = [v for v in graph.inputs if not v.type.weak]
+        self.numbers = {id(v): k for k, v in enumerate(v for v in graph.inputs if v.type.weak)}
+        self.outputs = [(j, v) for j, v in enumerate(graph.outputs) if v is not None]
+        self.wires = {id(v): k for k, v in enumerate(self.arrays)}
+        self.laid: list[tuple[int, ...]] = [
+            row_major(v.shape) if k >= len(strides) else tuple(strides[k]) for k, v in enumerate(self.arrays)
+        ]
+        self.uses = [NOTHING] * len(self.arrays)
+        self.parts: list[tuple[Any, list[int], list[int], list[int]]] = []
+        self.steps: list[str] = []
+        self.prepared: list[str] = []
+        self.reorders = 0
+        self.left: dict[int, int] = {}  # wire of what leaves a part, by id of the value
+        self.written: dict[int, int] = {}  # wire of the new content, by number of the graph's input
+        self.reports: list[tuple[Part, MemoryReport]] = []
+        self.wanted = {id(v) for j, v in self.outputs if j not in graph.writes}
+
+    def strides(self, part: Part) -> list[tuple[int, ...]]:
+        """How the arrays lie that a part reads."""
+        return [self.laid[self.wires[id(v)]] for v in part.reads if not v.type.weak]
+
+    def apart(self, part: Part) -> int:
+        """How many of a part's outputs must not show inputs: outputs of the program are memory of their own.
+
+        Where something is written, what parts give each other is, too.
+        """
+        count = len(part.makes) - len(part.graph.writes)
+        if self.graph.writes:
+            return count
+        return max((k + 1 for k, v in enumerate(part.makes[:count]) if id(v) in self.wanted), default=0)
+
+    def add(self, part: Part, plan: Any) -> None:
+        recipe: Recipe = plan.recipe
+        arrays = [v for v in part.reads if not v.type.weak]
+        inputs = [self.wires[id(v)] for v in arrays]
+        for wire, use in zip(inputs, plan.uses, strict=True):
+            if wire < len(self.uses):
+                self.uses[wire] = max(self.uses[wire], use)
+        numbers = [self.numbers[id(v)] for v in part.reads if v.type.weak]
+        outputs = list(range(len(self.laid), len(self.laid) + len(part.makes)))
+        self.laid.extend(recipe.made)
+        for k, (value, wire) in enumerate(zip(part.makes, outputs, strict=True)):
+            if k in part.graph.writes:
+                target = part.reads[part.graph.writes[k]]
+                self.written[id(target)] = wire
+            else:
+                self.left[id(value)] = wire
+                self.wires.setdefault(id(value), wire)  # an input's copy is for the caller only
+        self.parts.append((plan, inputs, numbers, outputs))
+        self.steps += [f"{part.device}: {step}" for step in recipe.steps]
+        self.prepared += [f"{part.device}: {step}" for step in recipe.prepared]
+        self.reorders += recipe.reorders
+        self.reports.append((part, recipe.memory_report()))
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """For the native core."""
+        outputs = []
+        for j, value in self.outputs:
+            target = self.graph.writes.get(j)
+            into = -1 if target is None else self.number(target)
+            t = value.type
+            outputs.append((self.leaving(j), into, t.dtype, t.device, t.shape, self.laid[self.leaving(j)]))
+        return {
+            "name": name,
+            "uses": self.uses,
+            "parts": self.parts,
+            "outputs": outputs,
+            "strides": self.laid[: len(self.arrays)],
+        }
+
+    def number(self, target: int) -> int:
+        return self.arrays.index(self.graph.inputs[target])
+
+    def leaving(self, j: int) -> int:
+        """The wire of an output."""
+        target, value = self.graph.writes.get(j), self.graph.outputs[j]
+        return self.left[id(value)] if target is None else self.written[id(self.graph.inputs[target])]
+
+    def recipe(self, name: str, visible: int) -> Recipe:
+        return Recipe(
+            name,
+            self.graph,
+            tuple(self.laid[: len(self.arrays)]),
+            tuple(self.laid[self.leaving(j)] for j, _ in self.outputs),
+            visible,
+            self.steps,
+            True,
+            self.report(),
+            self.prepared,
+            self.reorders,
+        )
+
+    def report(self) -> MemoryReport:
+        """Of all devices together, and of each."""
+        passed = self.passed()
+        by_device: dict[Any, MemoryReport] = {}
+        for part, report in self.reports:
+            found = by_device.get(part.device, MemoryReport(0, 0, 0, 0, 0))
+            by_device[part.device] = found.after(report, sum(passed.get(id(v), 0) for v in part.makes))
+        return MemoryReport.together(by_device)
+
+    def passed(self) -> dict[int, int]:
+        """The bytes of the values that parts give each other, by id."""
+        read = {id(v): v for part, _ in self.reports for v in part.reads if not v.type.weak}
+        inputs = set(map(id, self.arrays)) | self.wanted
+        return {
+            key: aligned(int(v.type.size) * v.dtype.itemsize) for key, v in read.items() if key not in inputs
+        }

@@ -1,0 +1,67 @@
+"""The operator that brings values from one device to another. All others run where their inputs are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.base.device import Device
+from weft.base.typing import Any, ClassVar
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import View, pointwise_loop
+from weft.ops.op import Op, op
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType
+
+
+@op
+class ToDevice(Op):
+    """x on a device: x itself if it lies there, else a copy, made on the device's copy queue.
+
+    x: any dtype [...]; device: a Device or its name. Returns x's shape and dtype. Its gradient is copied back.
+    Raises DeviceError for what is no device. Source: array API 2024.12, to_device.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.to_device(wf.ones(2), "cpu:1").device
+    cpu:1
+    """
+
+    family: ClassVar[str] = "device"
+    device: Device
+    positional = ("device",)
+    sizes_rule = "x[*s] -> y[*s]"
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x.like().on(self.device)
+
+    def home(self) -> Device:
+        return self.device
+
+    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+        if x.device is self.device:
+            yield View(lambda shape, strides: (shape, strides, 0))
+        else:
+            yield pointwise_loop((x,), [e.load(0, x.dtype.name)])
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        return F.to_device(dy, device=x.device)
+
+    def reference(self, x: Any) -> Any:
+        return x
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        return x
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(arrays((2, 3)), device="cpu:1", gradient=False)  # which is on another device than x
+        yield Sample(arrays((2, 3)), device="cpu:0")
+        yield Sample(arrays((3,), dtype="int32"), device="cpu:1")
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield TypeError, "to_device: device must be given", Sample(arrays((2,)))
+
+
+__all__ = ["ToDevice"]
