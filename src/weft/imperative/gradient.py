@@ -16,6 +16,7 @@ are dropped free their history.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -324,6 +325,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     """
     devices = {str(x.device) for x in args if isinstance(x, Tensor)}
     state = {device: _core.get_generator(device) for device in devices}
+    stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
 
     class Again(Function):
         def forward(self, *x: Any) -> Any:
@@ -333,6 +335,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             global _active
             now = {device: _core.get_generator(device) for device in devices}
             _restore(state)
+            outer = _core.set_random_stream(copy.copy(stream))
             watched = [
                 _core.alias(x, keep_past=True) if isinstance(x, Tensor) and x.dtype.kind == "float" else x
                 for x in args
@@ -349,6 +352,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
                 if not nested:
                     _core.set_recording(False)
                 _active -= 1
+                _core.set_random_stream(outer)
                 _restore(now)
             return tuple(
                 next(found) if x is not a else None

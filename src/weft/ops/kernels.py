@@ -63,6 +63,7 @@ class Native(Record):
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
     result before it is written, as _core.onednn_matmul's; their operands are more inputs), quick (made in less time).
     wide: it opens parallel regions whatever the sizes.
+    ordered: it may have effects that others of its kind see, so these run in the program's order.
     """
 
     make: Callable[[Sequence[Any], Sequence[Any]], Any]
@@ -75,6 +76,7 @@ class Native(Record):
     in_place: tuple[tuple[int, int], ...] = ()
     wide: bool = False
     optional: tuple[int, ...] = ()
+    ordered: bool = False
 
 
 class Several(Record):
