@@ -357,6 +357,10 @@ def from_dlpack_capsule(capsule: object, device: object | None = None) -> object
 class Kernel:
     """A computation on memory that native code runs."""
 
+    @property
+    def reorders(self) -> int:
+        """How many copies into other layouts a run makes."""
+
 class Plan:
     """A program, and what it was made from."""
 
@@ -506,6 +510,11 @@ def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None
 
 def onednn_reorder(src: object, dst: object, *, accumulate: bool = False) -> object:
     """dst = convert(src), or dst += that. Operands: src; dst."""
+
+def onednn_layout(x: object) -> Layout:
+    """
+    The layout of an array with strides; kernels that choose these tell an equal one.
+    """
 
 def onednn_convolution(src: object, weights: object, dst: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> object:
     """Operands: src, weights, [bias], [those of post-ops]; dst."""

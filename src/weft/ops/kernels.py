@@ -20,6 +20,7 @@ __all__ = ["Loop", "Native", "Parts", "Row", "Several", "View", "pointwise_loop"
 Scalar = e.Scalar
 
 ROW_MAJOR, CHANNELS_LAST, LIKE_INPUT = "row_major", "channels_last", "like_input"
+ANY = "any"  # strides: whatever the kernel likes best
 
 # Numbers of a random operator's kernel: the seed, the device's stream, the first position reserved; uint64.
 KEY, STREAM, OFFSET = "key", "stream", "offset"
@@ -64,6 +65,8 @@ class Native(Record):
     result before it is written, as _core.onednn_matmul's; their operands are more inputs), quick (made in less time).
     wide: it opens parallel regions whatever the sizes.
     ordered: it may have effects that others of its kind see, so these run in the program's order.
+    packed: (input, axes) of inputs that make also takes with ANY for strides: the kernel then says in which layout it
+    wants the input with its axes in that order. It is asked so where the input is prepared once for many runs.
     """
 
     make: Callable[[Sequence[Any], Sequence[Any]], Any]
@@ -77,6 +80,7 @@ class Native(Record):
     wide: bool = False
     optional: tuple[int, ...] = ()
     ordered: bool = False
+    packed: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 class Several(Record):
