@@ -299,6 +299,11 @@ class Function:
         raise NotImplementedError(f"{type(self).__name__}: no backward")
 
     def __call__(self, *args: Any) -> Any:
+        if _core.capture() is not None:
+            raise NotImplementedError(
+                f"{type(self).__name__}: a function of control flow that becomes part of a graph cannot hold a gradient "
+                "of one's own so far"
+            )
         inputs = [x for x in args if isinstance(x, Tensor)]
         with no_grad():
             result = self.forward(*args)
@@ -323,6 +328,8 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     >>> grad(lambda x: recompute(lambda t: t * t, x))(wf.tensor(3.)).item()
     6.0
     """
+    if _core.capture() is not None:  # a body that becomes part of a graph keeps nothing inside anyway
+        return f(*args)
     devices = {str(x.device) for x in args if isinstance(x, Tensor)}
     state = {device: _core.get_generator(device) for device in devices}
     stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
