@@ -7,6 +7,7 @@
 
 #include "bindings/layers.h"
 #include "bindings/program.h"
+#include "tensor/operations.h"
 #include "tensor/scribe.h"
 
 namespace weft {
@@ -35,6 +36,10 @@ class CallsPython final : public Kernel {
       arrays.push_back(Tensor::empty({y.shape, static_cast<size_t>(y.ndim)}, y.dtype, {}));
     }
     apply(arrays);
+    for (const Tensor& array : arrays)
+      if (array.chunk->writes.load(std::memory_order_relaxed))
+        throw ValueError(
+            "a function inside of a program writes through numpy(): operations of weft would come later");
     for (int k = 0; k < outputs_; ++k)
       copy(call.operands[inputs_ + k], arrays[static_cast<size_t>(inputs_ + k)].view());
   }
@@ -44,6 +49,7 @@ class CallsPython final : public Kernel {
     const WithGil gil;
     const BelowLayers below;
     const Unobserved unobserved;
+    const Lent lent(arrays);
     try {
       nb::list inputs, outputs;
       for (size_t k = 0; k < arrays.size(); ++k)

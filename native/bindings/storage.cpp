@@ -22,6 +22,7 @@ constexpr int64_t kMostWord = int64_t{1} << 62;
 struct PyRandomStream {
   explicit PyRandomStream(std::array<int64_t, 2> words)
       : generator(static_cast<uint64_t>(words[0]), static_cast<uint64_t>(words[1])) {}
+  explicit PyRandomStream(const Generator::State& state) { generator.set_state(state); }
   Generator generator;
 };
 
@@ -45,9 +46,11 @@ nb::object set_random_stream(nb::object stream) {
 
 void bind_random(nb::module_& m) {
   m.attr("MOST_WORD") = kMostWord;
-  nb::class_<PyRandomStream>(m, "RandomStream").def("__init__", [](PyRandomStream* self, nb::handle device) {
-    new (self) PyRandomStream(take_words(device));
-  });
+  nb::class_<PyRandomStream>(m, "RandomStream")
+      .def("__init__",
+           [](PyRandomStream* self, nb::handle device) { new (self) PyRandomStream(take_words(device)); })
+      .def("__copy__", [](PyRandomStream& self) { return new PyRandomStream(self.generator.state()); });
+  m.def("random_stream", [] { return nb::borrow(stream_here ? stream_here : Py_None); });
   // What this thread draws from, of whatever device; None: the devices' streams. Gives what it was.
   m.def("set_random_stream", &set_random_stream, nb::arg("stream").none());
   m.def(

@@ -190,8 +190,6 @@ void Program::run_bound(const Run& run) const {
       if (checked)
         if (const int64_t at = checked->after(static_cast<int>(t)); at >= 0)
           throw std::logic_error("wrote byte " + std::to_string(at) + " of the arena, which is not its own");
-    } catch (const TaskFailure&) {
-      throw;
     } catch (...) {
       fail(step);
     }
@@ -273,8 +271,6 @@ void Program::run_anywhere(const Run& run) const {
   for (const Step& step : steps) {
     try {
       step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size});
-    } catch (const TaskFailure&) {
-      throw;
     } catch (...) {
       fail(step);
     }

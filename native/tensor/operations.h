@@ -40,6 +40,17 @@ void wait_for(const Tensor& x, bool for_writing = false);
 // The same where nobody is going to look at the elements; a scribe does not hear of it.
 void wait_unobserved(const Tensor& x, bool for_writing = false);
 
+// While one of these lives, nobody waits for its arrays on this thread: they are a running function's own.
+class Lent {
+ public:
+  explicit Lent(std::span<const Tensor> arrays);
+  ~Lent();
+  Lent(const Lent&) = delete;
+
+ private:
+  const std::span<const Tensor> before_;
+};
+
 // After an operation on these has been pushed: see Chunk::shares.
 void settle_shared(std::initializer_list<Chunk*> chunks);
 

@@ -9,6 +9,7 @@ import pytest
 
 import weft as wf
 import weft.functional as F
+import weft.symbol as sym
 from weft.base.dtype import float32
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
@@ -276,7 +277,7 @@ def test_errors():
         wf.operator.register("my op")
     with pytest.raises(ValueError, match="req must be 'null', 'write', 'inplace' or 'add', got 'set'"):
         wf.operator.Operator().assign(x, "set", 1)
-    with pytest.raises(wf.GraphError, match="graphs cannot hold yet"):
+    with pytest.raises(TypeError, match="expected a Value"):
         F.product_of_tests(input_value(TensorType((2, 3), float32)), w, calls)
     with pytest.raises(TypeError, match=r"operator 'relu': weft\.ops\.activation has one"):
         wf.operator.register("relu")(ProductProperty)
@@ -286,3 +287,74 @@ def test_in_graphs(log):
     types = [TensorType(shape, float32) for shape in ((2, 3), (3, 4), ())]
     y = F.product_of_tests(*(input_value(t) for t in types))
     assert repr(y.type) == "f32[2,4]@cpu:0"
+
+
+def loss(x, w, calls):
+    return (F.product_of_tests(wf.sin(x), w, calls, scale=2.0) * 3).sum()
+
+
+def test_traced(log):
+    """Values, gradients and auxiliary states as they are eagerly; every call runs the function once."""
+    step = wf.trace(lambda x, w, calls: wf.grad(loss, argnums=(0, 1))(x, w, calls), strict=True)
+    x, w, calls = operands()
+    want = wf.grad(loss, argnums=(0, 1))(x, w, calls)
+    for k in range(2, 5):
+        for got, right in zip(step(x, w, calls), want, strict=True):
+            np.testing.assert_allclose(got.numpy(), right.numpy())
+        assert calls.item() == k
+    assert [entry[0] for entry in log] == ["forward", "backward"] * 4
+    assert len({str(entry[1:]) for entry in log if entry[0] == "backward"}) == 1
+
+
+def test_lazily_and_in_loops(log):
+    x, w, calls = operands()
+    want = F.product_of_tests(x, w, calls).numpy()
+    with wf.lazy():
+        y = F.product_of_tests(x, w, calls) * 2
+    np.testing.assert_allclose(y.numpy(), 2 * want)
+    step = wf.trace(lambda x: wf.foreach(lambda x, s: (F.product_of_tests(x[None], w, calls), s), x, ())[0])
+    for k in (4, 6):
+        np.testing.assert_allclose(step(x).numpy()[:, 0], want)
+        assert calls.item() == k
+
+
+def test_in_symbols(log):
+    x, w, calls = operands()
+    y = F.product_of_tests(sym.var("x"), sym.var("w"), sym.var("calls"), scale=2.0)
+    assert (y.list_arguments(), y.list_auxiliary_states()) == (["x", "w"], ["calls"])
+    assert y.infer_shape(x=(2, 3), w=(3, 4)) == ([(2, 3), (3, 4)], [(2, 4)], [()])
+    assert y.infer_shape_partial(x=(2, 3)) == ([(2, 3), (3, None)], [(2, None)], [()])
+    for each in (y, sym.from_json(y.to_json())):
+        slopes = {"x": wf.zeros_like(x), "w": wf.zeros_like(w)}
+        exe = each.bind(None, {"x": x, "w": w}, slopes, aux_states={"calls": calls})
+        np.testing.assert_allclose(exe.forward(is_train=True)[0].numpy(), 2 * x.numpy() @ w.numpy())
+        exe.backward()
+        np.testing.assert_allclose(slopes["w"].numpy(), 2 * x.numpy().T @ np.ones((2, 4)))
+    assert calls.item() == 2
+    with pytest.raises(wf.GraphError, match="no operator is called 'another_of_tests'"):
+        sym.from_json(y.to_json().replace("product_of_tests", "another_of_tests"))
+
+
+def test_errors_and_kept_arrays_in_programs():
+    kept = []
+
+    class Failing(wf.operator.Operator):
+        def forward(self, ctx, in_data, req, out_data, aux):
+            kept.append(in_data[0])
+            if len(kept) == 3:
+                raise ZeroDivisionError("on purpose")
+            self.assign(out_data[0], req[0], in_data[0].numpy() + len(kept))
+
+    @wf.operator.register("third_of_tests")
+    class FailingProperty(wf.operator.OperatorProperty):
+        def create_operator(self, device):
+            return Failing()
+
+    step = wf.trace(lambda x: F.third_of_tests(F.third_of_tests(x * 1)) * 2)
+    x = wf.tensor([1.0, 2.0])
+    assert step(x).numpy().tolist() == [8.0, 10.0]
+    with pytest.raises(wf.EngineError, match="third_of_tests") as caught:
+        step(x).numpy()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert step(x).numpy().tolist() == [2 * (1.0 + 4 + 5), 2 * (2.0 + 4 + 5)]
+    assert [a.numpy().tolist() for a in kept[:2]] == [[1.0, 2.0], [2.0, 3.0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from weft.base import flags
@@ -28,6 +29,9 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
     """
     makers = written_by(steps)
     after = [_needs(k, step, makers) for k, step in enumerate(steps)]
+    kind = [k for k, step in enumerate(steps) if isinstance(step, NativeStep) and step.ordered]
+    for before, later in itertools.pairwise(kind):
+        after[later].add(before)
     sizes = {id(b): aligned(b.size_bytes) for step in steps for b in temporaries(step)}
 
     def tasks() -> list[Task]:

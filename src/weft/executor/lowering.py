@@ -280,20 +280,20 @@ class Lowering:
             choice.numbers, lambda: op.draws(*(None if v is None else v.type for v in inputs))
         )
         pairs = [(places[i], made[j]) for i, j in choice.in_place]
-        self.steps.append(
-            NativeStep(
-                kernel,
-                [p for n in chosen if (p := operands[n]) is not None],
-                [p for p in places if p is not None],
-                [p for p in made if p is not None],
-                first_slot,
-                repr(op),
-                self.origin,
-                fixed,
-                [(x, y) for x, y in pairs if x is not None and y is not None],
-                choice.pure and not choice.numbers and not op.random,
-            )
+        step = NativeStep(
+            kernel,
+            [p for n in chosen if (p := operands[n]) is not None],
+            [p for p in places if p is not None],
+            [p for p in made if p is not None],
+            first_slot,
+            repr(op),
+            self.origin,
+            fixed,
+            [(x, y) for x, y in pairs if x is not None and y is not None],
+            choice.pure and not (choice.numbers or choice.ordered or op.random),
         )
+        step.ordered = choice.ordered
+        self.steps.append(step)
         self.wide |= choice.wide
         return True
 

@@ -59,6 +59,7 @@ class NativeStep(Step):
         self.kernel, self.operands, self.first_slot = kernel, tuple(operands), first_slot
         self.in_place = tuple(in_place)
         self.number = 0  # in the program's order
+        self.ordered = False
 
 
 class LoopStep(Step):

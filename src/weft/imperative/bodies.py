@@ -50,11 +50,13 @@ def own_stream(leaves: Sequence[Any]) -> Iterator[None]:
         _core.set_random_stream(before)
 
 
-def take_words(leaves: Sequence[Any]) -> Any:
-    """The same stream, as an array, for functions that are written down."""
+def take_words(leaves: Sequence[Any], symbol: Any = None) -> Any:
+    """The same stream, as an array, for functions that are written down; symbol: they are, with symbols."""
+    attributes = {"shape": (2,), "dtype": int64, "low": 0, "high": _core.MOST_WORD}
+    if symbol is not None:
+        return symbol.__weft_apply__(RandomIntegers, (), attributes)
     if _on_values(leaves):
-        limits = {"low": 0, "high": _core.MOST_WORD}
-        return apply(RandomIntegers, (), {"shape": (2,), "dtype": int64, **limits})
+        return apply(RandomIntegers, (), attributes)
     return _core.random_integers(0, _core.MOST_WORD, (2,), int64, _device(leaves))
 
 

@@ -49,7 +49,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
     use arrays of their surroundings, and give arrays, or structures of them; in a graph both are written down, and
     have to give the same structure of the same types. The gradient is that of the branch taken.
     Raises ShapeError or DTypeError if pred is not one boolean; TypeError, ShapeError or DTypeError if branches of a
-    graph differ; NotImplementedError for branches of a graph that draw random numbers or write what they are given.
+    graph differ; NotImplementedError for branches of a graph that write the operands they are given, or aliases.
 
     >>> import weft as wf
     >>> halve = lambda x: wf.cond(x.sum() > 10, lambda x: x / 2, lambda x: x, x)

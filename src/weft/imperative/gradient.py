@@ -16,6 +16,7 @@ are dropped free their history.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -300,6 +301,11 @@ class Function:
         raise NotImplementedError(f"{type(self).__name__}: no backward")
 
     def __call__(self, *args: Any) -> Any:
+        if _core.capture() is not None:
+            raise NotImplementedError(
+                f"{type(self).__name__}: a function of control flow that becomes part of a graph cannot hold a "
+                "gradient of one's own so far"
+            )
         inputs = [x for x in args if isinstance(x, Tensor)]
         with no_grad():
             result = self.forward(*args)
@@ -324,8 +330,11 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     >>> grad(lambda x: recompute(lambda t: t * t, x))(wf.tensor(3.)).item()
     6.0
     """
+    if _core.capture() is not None:  # a body that becomes part of a graph keeps nothing inside anyway
+        return f(*args)
     devices = {str(x.device) for x in args if isinstance(x, Tensor)}
     state = {device: _core.get_generator(device) for device in devices}
+    stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
 
     class Again(Function):
         def forward(self, *x: Any) -> Any:
@@ -335,6 +344,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             global _active
             now = {device: _core.get_generator(device) for device in devices}
             _restore(state)
+            outer = _core.set_random_stream(copy.copy(stream))
             watched = [
                 _core.alias(x, keep_past=True) if isinstance(x, Tensor) and x.dtype.kind == "float" else x
                 for x in args
@@ -351,6 +361,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
                 if not nested:
                     _core.set_recording(False)
                 _active -= 1
+                _core.set_random_stream(outer)
                 _restore(now)
             return tuple(
                 next(found) if x is not a else None

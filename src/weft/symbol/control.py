@@ -49,7 +49,7 @@ class Body:
             raise GraphError("symbol: a function inside needs outputs, and inputs of different names")
 
     def inference(
-        self, shapes: Mapping[str, Partial], dtypes: Mapping[str, DType | None], device: Device | None = None
+        self, shapes: Mapping[str, Any], dtypes: Mapping[str, DType | None], device: Device | None = None
     ) -> Inference:
         """What is known inside, of inputs of which this is known; not all of them need be read."""
         read = {node.name for node in ordered(self.entries) if node.op is None}
