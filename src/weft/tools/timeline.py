@@ -15,7 +15,7 @@ __all__ = ["Span", "Timeline"]
 
 
 class Span(NamedTuple):
-    """One operation. Seconds since the timeline began; thread: "wide 0" of the engine, or the name of the pushing one."""
+    """One operation. Seconds since the timeline began; thread: "wide 0" of the engine, or the name of another."""
 
     operation: str
     device: str
