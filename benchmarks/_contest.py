@@ -187,6 +187,7 @@ class Arena:
 
     def memory(self, result: Result, workload: str) -> None:
         """Fill the result with what a case of a workload takes in a fresh process."""
+        self.say(f"{result.workload} {result.precision}: {result.side}, {result.variant}")
         try:
             with self.start(result.side) as process:
                 case = [workload, result.variant, result.precision]

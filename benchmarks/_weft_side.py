@@ -28,7 +28,8 @@ def integers(limit: int, *shape: int) -> wf.Tensor:
 
 
 def by(variant: str, function: Callable) -> Callable:
-    return wf.trace(function) if variant.startswith("traced") else function
+    """The function itself, or traced. Lazily: the first call, too, is planned as a whole, and needs less memory."""
+    return wf.trace(function, lazy="lazily" in variant) if variant.startswith("traced") else function
 
 
 def autocast(precision: str):
@@ -86,7 +87,7 @@ for batch in (1, 16):
         return inference(models.resnet50(), normal(batch, 3, 224, 224), variant, precision)
 
 
-@cases.add("resnet50-train", "eager", "traced")
+@cases.add("resnet50-train", "eager", "traced", "traced lazily")
 def resnet50_train(variant: str, precision: str) -> Run:
     net = models.resnet50()
     update = optimizer.SGD(net.parameters(), 0.01, momentum=0.9)

@@ -11,6 +11,7 @@ but Python: it runs in the environments of all peers. Between requests the proce
 import json
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -115,9 +116,18 @@ def memory(build: Callable[[], Run], imported_mib: float) -> dict:
     return {"imported": imported_mib, "built": built, "peak": peaks[0], "steady": peaks[1]}
 
 
+def end_with_parent() -> None:
+    """Be killed when the driver ends, however it ends: a stopped process would stay for ever, with its memory."""
+    import ctypes
+
+    set_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
 def serve(name: str, version: str, cases: Cases) -> None:
     """Answer until there are no more requests. To be called when the framework has been imported."""
     imported_mib = resident_mib("VmRSS")
+    end_with_parent()
     # Answers have a stream of their own: what libraries print goes to the log.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -1,6 +1,6 @@
 """Write expected.json: what PyTorch computes for the cases. To be run where PyTorch is, and weft need not be:
 
-    build/peers/bin/python tests/models/reference.py [CASE...]
+    build/peers/torch/bin/python tests/models/reference.py [CASE...]
 
 `./dev bench slice --peers` makes that environment. For each case and precision (bfloat16 by autocast): the losses of all
 steps, and digests of the first step's gradients. Those in float64 are what others are compared with.

@@ -2,7 +2,9 @@
 
 import json
 import os
+import subprocess
 import sys
+import time
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
@@ -80,6 +82,27 @@ def test_a_side_answers_and_is_stopped_between_answers(tmp_path, side, cores):
         assert process.ask(prepare=["mlp-train", "slow", "f32"], warm=1)["seconds"] > 0  # it goes on
     assert process.process.returncode is not None
     assert "a library prints" in (tmp_path / "log").read_text()
+
+
+def test_a_side_ends_with_its_driver(tmp_path, side):
+    driver = f"""
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {str(BENCHMARKS)!r})
+from _contest import Process, Side
+process = Process(Side(*map(Path, {list(map(str, side))!r})), {{}}, [min(__import__("os").sched_getaffinity(0))],
+                  Path({str(tmp_path / "log")!r}), 60)
+print(process.process.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, text=True) as process:
+        pid = int(process.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        process.kill()
+    end = time.monotonic() + 30
+    while (stat := Path(f"/proc/{pid}/stat")).exists() and stat.read_text().split()[2] != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_side_that_does_not_answer(tmp_path, cores):

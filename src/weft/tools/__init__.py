@@ -1,1 +1,1 @@
-"""Commands for people: python -m weft.tools.NAME."""
+"""Tools for people: commands (python -m weft.tools.NAME), and records of what a program does."""
