@@ -115,6 +115,7 @@ void Steps::run(const Call& call) const {
                                    arguments.data()));
   }
   check(dnnl_stream_wait(stream().get()));
+  if (reorders) reorders_run.fetch_add(static_cast<uint64_t>(reorders), std::memory_order_relaxed);
   delete spare_.exchange(frame.release(), std::memory_order_acq_rel);
 }
 
@@ -124,6 +125,7 @@ std::unique_ptr<Steps> Steps::shifted(const std::vector<size_t>& operands, size_
   made->layouts = layouts;
   made->requested = requested;
   made->scratch_bytes = scratch_bytes;
+  made->reorders = reorders;
   made->implementation = implementation;
   for (Step& step : made->steps)
     for (Argument& argument : step.arguments) {
@@ -179,6 +181,11 @@ size_t OnednnKernel::scratch_bytes(const View* operands) const {
 const std::string& OnednnKernel::implementation() const noexcept { return pieces_.front()->implementation; }
 bool OnednnKernel::is_reference() const noexcept { return is_reference_code(implementation()); }
 int OnednnKernel::operands() const noexcept { return static_cast<int>(pieces_.front()->layouts.size()); }
+int OnednnKernel::reorders() const {
+  int count = 0;
+  for (const auto& piece : pieces_) count += piece->reorders;
+  return count;
+}
 LayoutRef OnednnKernel::layout(int operand) const {
   if (operand < 0 || operand >= operands())
     throw IndexError("layout: operand " + std::to_string(operand) + " of a kernel of " +
@@ -211,6 +218,7 @@ void Recipe::reorder(const memory::desc& from, Place source, const memory::desc&
     attributes.set_post_ops(ops);
   }
   const dnnl::reorder::primitive_desc pd(engine(), from, engine(), to, attributes);
+  ++steps_->reorders;
   add_step(dnnl::reorder(pd), pd.scratchpad_desc(),
            {{DNNL_ARG_FROM, from, source}, {DNNL_ARG_TO, to, target}});
 }
