@@ -36,6 +36,11 @@ def permutation(seen: Geometry, sizes: tuple[int, ...]) -> tuple[int, ...] | Non
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of an array without gaps.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
     return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
