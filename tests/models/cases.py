@@ -55,9 +55,7 @@ class Case:
             return np.zeros(shape, "float32")
         if len(shape) < 2:  # biases near 0; scales and variances near 1
             near_one = name.endswith("running_var") or (name.endswith("weight") and len(shape) == 1)
-            return np.float32(near_one) + np.float32(0.1) * noise * np.float32(
-                not name.endswith("running_var")
-            )
+            return np.float32(near_one) + np.float32(0.1) * noise * np.float32(not name.endswith("running_var"))
         return noise * np.float32(self.init / np.sqrt(np.prod(shape[1:])))
 
 

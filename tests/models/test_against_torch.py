@@ -50,18 +50,14 @@ def compare_gradients(got, want, precision):
 
     ours, allowed = errors(got), TIMES * max(errors(want[precision]["gradients"]).values()) + SHARE[precision]
     worst = max(ours, key=ours.get)
-    assert ours[worst] <= allowed, (
-        f"{worst}: {ours[worst]:.2g} of the gradient is wrong, more than {allowed:.2g}"
-    )
+    assert ours[worst] <= allowed, f"{worst}: {ours[worst]:.2g} of the gradient is wrong, more than {allowed:.2g}"
 
 
 def compare_losses(got, want, precision):
     """All along the curve, by the largest error."""
     exact = np.array(want["float64"]["losses"])
     error = np.abs(got - exact).max()
-    allowed = (
-        TIMES * np.abs(np.array(want[precision]["losses"]) - exact).max() + SHARE[precision] * exact.max()
-    )
+    allowed = TIMES * np.abs(np.array(want[precision]["losses"]) - exact).max() + SHARE[precision] * exact.max()
     assert error <= allowed, f"a loss is wrong by {error:.2g}, more than {allowed:.2g}"
     assert got[-1] < got[0]
 
@@ -72,10 +68,7 @@ def test_the_check_itself():
     random = np.random.RandomState(0).standard_normal(1000)
     other = random.copy()
     other[7] *= -1
-    made = {
-        "float64": {"gradients": {"w": digest("w", random)}},
-        "float32": {"gradients": {"w": digest("w", random)}},
-    }
+    made = {"float64": {"gradients": {"w": digest("w", random)}}, "float32": {"gradients": {"w": digest("w", random)}}}
     compare_gradients({"w": digest("w", random)}, made, "float32")
     with pytest.raises(AssertionError, match="of the gradient is wrong"):
         compare_gradients({"w": digest("w", other)}, made, "float32")
