@@ -367,6 +367,9 @@ void bind_onednn(nb::module_& m) {
           "Whether this is oneDNN's slow reference code.")
       .def_prop_ro("operands", [](const PyOnednnKernel& k) { return k.core().operands(); })
       .def_prop_ro(
+          "pieces", [](const PyOnednnKernel& k) { return k.core().pieces(); },
+          "How many pieces the threads of the team share out; 0: oneDNN opens regions of its own.")
+      .def_prop_ro(
           "id", [](const PyOnednnKernel& k) { return reinterpret_cast<uintptr_t>(k.kernel.get()); },
           "Equal for equal requests while the kernel is kept.")
       .def(

@@ -190,12 +190,12 @@ void bind_program(nb::module_& m) {
       .def_prop_ro("name", [](const PyPlan& plan) { return plan.plan->program->name; });
   m.def(
       "make_loop",
-      [](int operands, int inputs, uint32_t row_axes, bool fixed, bool ordered, nb::object compile,
+      [](int operands, int inputs, uint32_t row_axes, uint32_t asked, bool ordered, nb::object compile,
          nb::object split) {
         if (operands > LoopPattern::kOperands)
           throw ValueError("loop: at most " + std::to_string(LoopPattern::kOperands) + " operands, got " +
                            std::to_string(operands));
-        Loop::Form form{operands, inputs, row_axes, fixed, ordered};
+        Loop::Form form{operands, inputs, row_axes, asked, ordered};
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
         Loop::Split parts;
         if (!split.is_none()) {
@@ -206,7 +206,7 @@ void bind_program(nb::module_& m) {
         return PyKernel{Ref<Kernel>(
             new Loop(form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts)))};
       },
-      nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("fixed"), nb::arg("ordered"),
+      nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("asked"), nb::arg("ordered"),
       nb::arg("compile"), nb::arg("split") = nb::none());
   m.def(
       "make_plan",

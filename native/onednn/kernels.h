@@ -48,7 +48,10 @@ class Steps;  // what to run, in oneDNN's terms
 
 class OnednnKernel : public Kernel {
  public:
+  // Steps whose primitives open OpenMP regions.
   explicit OnednnKernel(std::unique_ptr<Steps> steps);
+  // Pieces for the threads of the team, of primitives made for one thread.
+  explicit OnednnKernel(std::vector<std::unique_ptr<Steps>> pieces);
   ~OnednnKernel() override;
   void run(const Call& call) const override;
   size_t scratch_bytes(const View* operands) const override;
@@ -59,9 +62,14 @@ class OnednnKernel : public Kernel {
   int reorders() const override;
   // Of an operand given as `any`, or a workspace; null for those with strides.
   LayoutRef layout(int operand) const;
+  // Into how many pieces the work is divided for the team; 0: oneDNN divides it.
+  int pieces() const noexcept { return opens_region_ ? 0 : static_cast<int>(pieces_.size()); }
 
  private:
-  std::unique_ptr<Steps> steps_;
+  void run_region(const Call& call) const;
+  std::vector<std::unique_ptr<Steps>> pieces_;
+  bool opens_region_ = false;
+  size_t scratch_bytes_ = 0;
 };
 using KernelRef = Ref<OnednnKernel>;
 

@@ -3,9 +3,12 @@
 // oneDNN's fast code takes dense matrices of few dimensions. So leading dimensions are folded where the
 // strides allow it, and a matrix that only the reference code would take goes through a dense copy in scratch
 // memory.
+#include <omp.h>
+
 #include <algorithm>
 
 #include "onednn/cache.h"
+#include "onednn/division.h"
 #include "onednn/recipe.h"
 
 namespace weft::onednn {
@@ -189,24 +192,23 @@ Plan choose(const Matmul& r) {
   return best;
 }
 
-KernelRef build(const Matmul& request) {
-  Matmul r = folded(request);
+// Which operand of the request is a, and which b.
+struct Order {
+  int a = 0, b = 1;
+};
+
+std::unique_ptr<Steps> steps_of(const Matmul& r, Order order) {
   Recipe recipe;
   recipe.keep(r.b);
-  int a = recipe.next_operand(), b = recipe.next_operand();
-  if (transposes(r)) {
-    std::swap(a, b);
-    std::swap(r.a, r.b);
-    for (Geometry* x : {&r.a, &r.b, &r.c}) transpose(*x);
-  }
+  recipe.next_operand(), recipe.next_operand();
   Plan plan = choose(r);
-  std::vector<Argument> arguments{{DNNL_ARG_SRC, plan.a, recipe.input(a, desc_of(r.a), plan.a)}};
+  std::vector<Argument> arguments{{DNNL_ARG_SRC, plan.a, recipe.input(order.a, desc_of(r.a), plan.a)}};
   const memory::desc weights = plan.pd.weights_desc();
   if (r.b.any || r.b.layout) {
-    recipe.tell_layout(b, weights);
-    arguments.push_back({DNNL_ARG_WEIGHTS, weights, Recipe::operand(b)});
+    recipe.tell_layout(order.b, weights);
+    arguments.push_back({DNNL_ARG_WEIGHTS, weights, Recipe::operand(order.b)});
   } else {
-    arguments.push_back({DNNL_ARG_WEIGHTS, weights, recipe.input(b, desc_of(r.b), weights)});
+    arguments.push_back({DNNL_ARG_WEIGHTS, weights, recipe.input(order.b, desc_of(r.b), weights)});
   }
   if (r.bias) {
     const int bias = recipe.next_operand();
@@ -222,7 +224,41 @@ KernelRef build(const Matmul& request) {
   const Place result = recipe.output(c, desc_of(r.c), plan.c, plan.accumulate_late, reads_result(r.post_ops));
   arguments.push_back({DNNL_ARG_DST, plan.c, result});
   recipe.add<dnnl::matmul>(plan.pd, std::move(arguments));
-  return recipe.finish(plan.pd.impl_info_str());
+  return recipe.finished(plan.pd.impl_info_str());
+}
+
+// What the threads of the team compute. Pieces of equal size share their code.
+KernelRef in_pieces(const Matmul& r, Order order, const Division& division) {
+  std::vector<std::unique_ptr<Steps>> pieces;
+  std::unique_ptr<const Steps> known;
+  size_t scratch = 0;
+  const int64_t size = r.c.shape[division.dim];
+  for (int64_t begin = 0; begin < size; begin += division.grain) {
+    const int64_t length = std::min(division.grain, size - begin);
+    Piece piece = cut(r, division.dim, begin, length);
+    if (order.a > order.b) std::swap(piece.shifts[0], piece.shifts[1]);
+    if (!known || length != division.grain) known = steps_of(piece.product, order);
+    pieces.push_back(known->shifted(piece.shifts, scratch));
+    scratch += pieces.back()->scratch_bytes;
+  }
+  return make_ref<OnednnKernel>(std::move(pieces));
+}
+
+KernelRef build(const Matmul& request) {
+  Matmul r = folded(request);
+  Order order;
+  if (transposes(r)) {
+    std::swap(order.a, order.b);
+    std::swap(r.a, r.b);
+    for (Geometry* x : {&r.a, &r.b, &r.c}) transpose(*x);
+  }
+  const Division division = divide(r, omp_get_max_threads());
+  if (division.width == Division::Width::region) return make_ref<OnednnKernel>(steps_of(r, order));
+  const Entered alone(1);
+  if (division.width == Division::Width::team) return in_pieces(r, order, division);
+  std::vector<std::unique_ptr<Steps>> whole;
+  whole.push_back(steps_of(r, order));
+  return make_ref<OnednnKernel>(std::move(whole));
 }
 
 }  // namespace

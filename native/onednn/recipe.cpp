@@ -45,11 +45,11 @@ const dnnl::engine& engine() {
   return *engine;
 }
 
-Entered::Entered() {
+Entered::Entered(int threads) {
   watch_forks();
   engine();  // oneDNN asks OpenMP on its own when it starts
   before_ = omp_get_max_threads();
-  if (const int wanted = team_size(); wanted < before_) omp_set_num_threads(wanted);
+  if (threads < before_) omp_set_num_threads(threads);
 }
 
 Entered::~Entered() {
@@ -119,15 +119,49 @@ void Steps::run(const Call& call) const {
   delete spare_.exchange(frame.release(), std::memory_order_acq_rel);
 }
 
-OnednnKernel::OnednnKernel(std::unique_ptr<Steps> steps) : steps_(std::move(steps)) {}
+std::unique_ptr<Steps> Steps::shifted(const std::vector<size_t>& operands, size_t scratch) const {
+  auto made = std::make_unique<Steps>();
+  made->steps = steps;
+  made->layouts = layouts;
+  made->requested = requested;
+  made->scratch_bytes = scratch_bytes;
+  made->reorders = reorders;
+  made->implementation = implementation;
+  for (Step& step : made->steps)
+    for (Argument& argument : step.arguments) {
+      Place& place = argument.place;
+      place.offset +=
+          place.base == Place::Base::scratch ? scratch : operands[static_cast<size_t>(place.operand)];
+    }
+  return made;
+}
+
+OnednnKernel::OnednnKernel(std::unique_ptr<Steps> steps) : opens_region_(true) {
+  scratch_bytes_ = steps->scratch_bytes;
+  pieces_.push_back(std::move(steps));
+}
+OnednnKernel::OnednnKernel(std::vector<std::unique_ptr<Steps>> pieces) : pieces_(std::move(pieces)) {
+  for (const auto& piece : pieces_) scratch_bytes_ += piece->scratch_bytes;
+}
 OnednnKernel::~OnednnKernel() = default;
 
 void OnednnKernel::run(const Call& call) const {
+  if (opens_region_) {
+    run_region(call);
+    return;
+  }
+  parallel_for(static_cast<int64_t>(pieces_.size()), 1, [&](int64_t begin, int64_t end) {
+    const Entered alone(1);
+    for (; begin < end; ++begin) pieces_[static_cast<size_t>(begin)]->run(call);
+  });
+}
+
+void OnednnKernel::run_region(const Call& call) const {
   if (lost_team) {
     std::exception_ptr error;
     std::thread([&] {
       try {
-        run(call);
+        run_region(call);
       } catch (...) {
         error = std::current_exception();
       }
@@ -137,22 +171,26 @@ void OnednnKernel::run(const Call& call) const {
   }
   const Entered entered;
   has_team = true;
-  steps_->run(call);
+  pieces_.front()->run(call);
 }
 
 size_t OnednnKernel::scratch_bytes(const View* operands) const {
   static_cast<void>(operands);
-  return steps_->scratch_bytes;
+  return scratch_bytes_;
 }
-const std::string& OnednnKernel::implementation() const noexcept { return steps_->implementation; }
-bool OnednnKernel::is_reference() const noexcept { return is_reference_code(steps_->implementation); }
-int OnednnKernel::operands() const noexcept { return static_cast<int>(steps_->layouts.size()); }
-int OnednnKernel::reorders() const { return steps_->reorders; }
+const std::string& OnednnKernel::implementation() const noexcept { return pieces_.front()->implementation; }
+bool OnednnKernel::is_reference() const noexcept { return is_reference_code(implementation()); }
+int OnednnKernel::operands() const noexcept { return static_cast<int>(pieces_.front()->layouts.size()); }
+int OnednnKernel::reorders() const {
+  int count = 0;
+  for (const auto& piece : pieces_) count += piece->reorders;
+  return count;
+}
 LayoutRef OnednnKernel::layout(int operand) const {
   if (operand < 0 || operand >= operands())
     throw IndexError("layout: operand " + std::to_string(operand) + " of a kernel of " +
                      std::to_string(operands()));
-  return steps_->layouts[static_cast<size_t>(operand)];
+  return pieces_.front()->layouts[static_cast<size_t>(operand)];
 }
 
 // -- making --
@@ -207,7 +245,7 @@ void Recipe::tell_layout(int index, const memory::desc& desc) {
   layouts[static_cast<size_t>(index)] = layout_of(desc);
 }
 
-KernelRef Recipe::finish(std::string implementation) {
+std::unique_ptr<Steps> Recipe::finished(std::string implementation) {
   for (const Delivery& d : deliveries_) reorder(d.from, d.source, d.to, d.target, d.add);
   for (Step& step : steps_->steps) {
     for (Argument& argument : step.arguments) {
@@ -217,7 +255,7 @@ KernelRef Recipe::finish(std::string implementation) {
   steps_->scratch_bytes = staged_bytes_ + scratchpad_bytes_;
   steps_->layouts.resize(static_cast<size_t>(operands_));
   steps_->implementation = std::move(implementation);
-  return make_ref<OnednnKernel>(std::move(steps_));
+  return std::move(steps_);
 }
 
 bool is_reference_code(const std::string& implementation) {

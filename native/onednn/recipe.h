@@ -10,6 +10,7 @@
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "engine/team.h"
 #include "onednn/kernels.h"
 
 namespace weft::onednn {
@@ -19,11 +20,12 @@ using dnnl::memory;
 // One engine for the process; never destroyed, because kernels may outlive everything.
 const dnnl::engine& engine();
 
-// The calling thread, ready for oneDNN: its OpenMP regions are no wider than the team (team.h), nor
-// than OMP_NUM_THREADS allows.
+// The calling thread, ready for oneDNN: its OpenMP regions are no wider than `threads`, nor than
+// OMP_NUM_THREADS allows.
 class Entered {
  public:
-  Entered();
+  Entered() : Entered(team_size()) {}
+  explicit Entered(int threads);
   ~Entered();
   Entered(const Entered&) = delete;
 
@@ -65,6 +67,8 @@ class Steps {
   Steps() = default;
   ~Steps();
   void run(const Call& call) const;
+  // The same on operands that begin so many bytes later, by operand. `scratch`: of the scratch memory.
+  std::unique_ptr<Steps> shifted(const std::vector<size_t>& operands, size_t scratch = 0) const;
 
   std::vector<Step> steps;
   std::vector<LayoutRef> layouts;    // by operand
@@ -106,7 +110,10 @@ class Recipe {
   void keep(const Geometry& x) {
     if (x.layout) steps_->requested.push_back(x.layout);
   }
-  KernelRef finish(std::string implementation);
+  std::unique_ptr<Steps> finished(std::string implementation);
+  KernelRef finish(std::string implementation) {
+    return make_ref<OnednnKernel>(finished(std::move(implementation)));
+  }
 
  private:
   struct Delivery {

@@ -8,10 +8,19 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kSplitBytes = 512 << 10;   // work on less stays on one thread
-constexpr int64_t kPieceBytes = 128 << 10;   // what a thread takes at a time
+constexpr int64_t kSplitBytes = 768 << 10;   // of all operands; work on less stays on one thread
+constexpr int64_t kPieceBytes = 256 << 10;   // of all operands, that a thread takes at a time
 constexpr int64_t kFoldElements = 32 << 10;  // of a long row, that are folded at a time
 constexpr int64_t kTile = 64, kBlock = 512;  // of the schedule of tiles, src/weft/expr/llvm_tiles.py
+
+// How many of `count` equal parts a thread takes at a time, if all come to `bytes`: everybody gets two turns.
+int64_t parts_at_a_time(int64_t count, int64_t bytes) noexcept {
+  const int64_t piece = std::min(kPieceBytes, bytes / (2 * team_size()) + 1);
+  return std::max<int64_t>(1, piece * count / std::max<int64_t>(bytes, 1));
+}
+
+// Pieces of neighbouring elements begin at cache lines.
+int64_t whole_lines(int64_t elements) noexcept { return (elements + 63) / 64 * 64; }
 
 }  // namespace
 
@@ -115,7 +124,7 @@ bool Loop::arrange(const View* views, Space& space) const {
         if (!row) return false;
         rows_empty = true;
       }
-      if (size == 1 && !form_.fixed) continue;
+      if (size == 1 && !form_.fixed()) continue;
       for (int k = 0; k < operands; ++k) {
         const View& view = views[k];
         const int at = view.ndim - 1 - d;
@@ -127,7 +136,7 @@ bool Loop::arrange(const View* views, Space& space) const {
     }
   }
   int outer = space.rank - space.rows;
-  if (!form_.fixed) {
+  if (!form_.fixed()) {
     const int last = operands - 1;
     if (rows_empty) {  // what is stored once a row is stored all the same
       while (space.rows > 1) space.drop(space.rank - 1), --space.rows;
@@ -150,7 +159,7 @@ bool Loop::arrange(const View* views, Space& space) const {
 
   LoopPattern& pattern = space.pattern;
   // Rows whose elements lie far apart, while those of neighbouring rows lie side by side.
-  if (row_axes && outer > 0 && !form_.fixed && !rows_empty) {
+  if (row_axes && outer > 0 && !form_.fixed() && !rows_empty) {
     const auto item = static_cast<int64_t>(size_of(views[0].dtype));
     if (space.strides[0][space.rank - 1] != item) {
       for (int d = outer; d-- > 0;) {
@@ -173,7 +182,7 @@ bool Loop::arrange(const View* views, Space& space) const {
                        : stride == 0  ? LoopPattern::zero
                                       : LoopPattern::any;
   }
-  if (!row_axes && !form_.fixed && space.rank > 1) space.find_tiles(views);
+  if (!row_axes && !form_.fixed() && space.rank > 1) space.find_tiles(views);
   return true;
 }
 
@@ -235,17 +244,17 @@ void Loop::run_in_line(const Call& call, int64_t size) const {
   }
   char* data[LoopPattern::kOperands];
   int64_t strides[LoopPattern::kOperands];
-  int64_t widest = 1;
+  int64_t bytes = 0;
   for (int k = 0; k < operands; ++k) {
     data[k] = call.operands[k].data;
     strides[k] = static_cast<int64_t>(size_of(call.operands[k].dtype));
-    widest = std::max(widest, strides[k]);
+    bytes += size * strides[k];
   }
-  if (size * widest < kSplitBytes) {
+  if (bytes < kSplitBytes) {
     code(data, &size, strides, call.parameters);
     return;
   }
-  parallel_for(size, std::max<int64_t>(kPieceBytes / widest, 64), [&](int64_t begin, int64_t end) {
+  parallel_for(size, whole_lines(parts_at_a_time(size, bytes)), [&](int64_t begin, int64_t end) {
     char* moved[LoopPattern::kOperands];
     for (int k = 0; k < operands; ++k) moved[k] = data[k] + begin * strides[k];
     const int64_t count = end - begin;
@@ -298,6 +307,16 @@ void Loop::run_in_parts(char* const* data, const uint64_t* parameters, const Wor
   split_.join->run({views, parameters, nullptr});
 }
 
+// Whether pieces of a loop outside the rows are right: code that asks where it is counts from its piece.
+bool Loop::may_split(const Space& space, int loop) const noexcept {
+  if (!form_.fixed()) return true;
+  for (int d = space.rank; d-- > 0;) {  // the dimensions outside the rows, as `arrange` goes through them
+    if (form_.row_axes >> d & 1) continue;
+    if (loop-- == 0) return (form_.asked >> d & 1) == 0;
+  }
+  return false;
+}
+
 // How the work is split up. Fills everything but the strides.
 Loop::Work Loop::split(const Space& space, Code code) const {
   const int rank = space.rank, operands = space.operands;
@@ -306,23 +325,27 @@ Loop::Work Loop::split(const Space& space, Code code) const {
     work.kind = Work::Kind::parts;
     return work;
   }
-  int64_t bytes = 0, elements = 1;
-  for (int d = 0; d < rank; ++d) elements *= space.sizes[d];
-  for (int k = 0; k < operands; ++k)
-    bytes = std::max(bytes, elements * static_cast<int64_t>(size_of(space.dtypes[k])));
+  int64_t bytes = 0;
+  for (int k = 0; k < operands; ++k) {
+    auto own = static_cast<int64_t>(size_of(space.dtypes[k]));
+    for (int d = 0; d < rank; ++d)
+      if (space.strides[k][d] != 0) own *= space.sizes[d];
+    bytes += own;
+  }
 
   // Pieces of the longest loop that is not part of a row.
   const int loops = form_.row_axes ? rank - space.rows : rank;
   int split = -1;
-  if (bytes >= kSplitBytes && !form_.fixed) {
+  if (bytes >= kSplitBytes) {
     for (int d = 0; d < loops; ++d)
-      if (split < 0 || (space.sizes[split] < 4 * team_size() && space.sizes[d] > space.sizes[split]))
+      if (may_split(space, d) &&
+          (split < 0 || (space.sizes[split] < 4 * team_size() && space.sizes[d] > space.sizes[split])))
         split = d;
   }
   if (split < 0 || space.sizes[split] < 2) return work;
   const int64_t size = space.sizes[split];
-  int64_t grain = std::max<int64_t>(1, kPieceBytes * size / std::max<int64_t>(bytes, 1));
-  if (split == loops - 1) grain = (grain + 63) / 64 * 64;  // pieces begin at cache lines
+  int64_t grain = parts_at_a_time(size, bytes);
+  if (split == (space.pattern.lanes ? loops : rank) - 1) grain = whole_lines(grain);
   if (space.pattern.tile >= 0 && (split == space.pattern.tile || split == rank - 1)) {
     const int64_t fair = size / (2 * team_size()) / kTile * kTile;  // for every thread to have some
     grain = std::max(grain, std::clamp<int64_t>(fair, kTile, kBlock));
@@ -355,7 +378,7 @@ void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& w
 }
 
 void Loop::run(const Call& call) const {
-  if (!form_.row_axes && !form_.fixed) {
+  if (!form_.row_axes && !form_.fixed()) {
     if (const int64_t size = size_in_line(call.operands, form_.operands); size >= 0) {
       run_in_line(call, size);
       return;

@@ -42,8 +42,11 @@ class Loop final : public Kernel {
     int operands = 0;
     int inputs = 0;         // the first ones; the others are written
     uint32_t row_axes = 0;  // bit d: dimension d, counted from the last, is part of a row
-    bool fixed = false;     // code asks for positions: dimensions keep their order and number
+    uint32_t asked = 0;     // bit d: code asks for the position along dimension d, counted from the last
     bool ordered = false;   // positions within a row count: its dimensions keep their order
+
+    // Whether dimensions keep their order and number.
+    bool fixed() const noexcept { return asked != 0; }
   };
   // How one long row is folded by several threads: `part` stores what a piece comes to, one number for each
   // reduction, and `join` makes the outputs of these. Pieces have a fixed size, so that results do not depend
@@ -67,6 +70,7 @@ class Loop final : public Kernel {
   struct Work;
   class BoundLoop;
   bool arrange(const View* operands, Space& space) const;
+  bool may_split(const Space& space, int loop) const noexcept;
   Work split(const Space& space, Code code) const;
   void run_in_line(const Call& call, int64_t size) const;
   void run_in_parts(char* const* data, const uint64_t* parameters, const Work& work) const;

@@ -192,7 +192,7 @@ void Program::finish() {
     const size_t first = steps_of.front();
     output.step = static_cast<int>(first);
     const auto* loop = dynamic_cast<const Loop*>(steps[first].kernel.get());
-    output.in_place = loop && loop->form().row_axes == 0 && !loop->form().fixed;
+    output.in_place = loop && loop->form().row_axes == 0 && !loop->form().fixed();
     int in_place_of = -1;
     for (const auto& [from, to] : steps[first].in_place)
       if (to == output.value && from < inputs_ &&

@@ -373,7 +373,7 @@ class Plan:
     @property
     def name(self) -> str: ...
 
-def make_loop(operands: int, inputs: int, row_axes: int, fixed: bool, ordered: bool, compile: object, split: object | None = None) -> Kernel: ...
+def make_loop(operands: int, inputs: int, row_axes: int, asked: int, ordered: bool, compile: object, split: object | None = None) -> Kernel: ...
 
 def make_plan(spec: dict, visible: int, as_tuple: bool, recipe: object, gradients: int = 0) -> Plan: ...
 
@@ -509,6 +509,12 @@ class OnednnKernel(Kernel):
 
     @property
     def operands(self) -> int: ...
+
+    @property
+    def pieces(self) -> int:
+        """
+        How many pieces the threads of the team share out; 0: oneDNN opens regions of its own.
+        """
 
     @property
     def id(self) -> int:

@@ -9,6 +9,7 @@ from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import PASSES, optimize
 from weft.graph.verify import same_interface, verify
 from weft.ops import functions as F
+from weft.ops.indexing import BasicIndex
 from weft.ops.node import constant, input_value, make_node
 from weft.ops.random import Dropout
 from weft.ops.types import TensorType
@@ -64,7 +65,7 @@ def test_switches(monkeypatch, capsys):
     monkeypatch.setenv("WEFT_SKIP_PASSES", "all")
     assert optimize(graph) is graph
     monkeypatch.setenv("WEFT_SKIP_PASSES", "")
-    with pytest.raises(ValueError, match=r"no pass cse; there are: algebra, batch_norm, .*, all"):
+    with pytest.raises(ValueError, match=r"no pass cse; there are: algebra, assembled, .*, all"):
         optimize(graph, ["cse"])
     monkeypatch.setenv("WEFT_CHECK", "1")
     monkeypatch.setenv("WEFT_DEBUG", "1")
@@ -319,6 +320,46 @@ def test_views():
         return v0, v1, v2, v3, v4, v5, v6
         """,
     )
+
+
+def test_assembled():
+    """What a projection of queries, keys and values has as its gradient: written once, as products read it."""
+
+    every = ((0, 2, 1), (0, 4, 1), (0, 5, 1), (0, 6, 1))
+
+    def thirds(q, k, v, whole):
+        parts = [F.view_gradient(x, whole, of=BasicIndex(items=(n, *every))) for n, x in enumerate((q, k, v))]
+        return F.reshape(F.permute_dims(parts[2] + parts[1] + parts[0], (1, 3, 0, 2, 4)), shape=(10, 72))
+
+    golden(
+        "assembled",
+        thirds,
+        [t(2, 4, 5, 6)] * 3 + [t(3, 2, 4, 5, 6)],
+        """
+        v0 = Assemble(shape=(10, 72), sizes=((2, 4, 5, 6), (2, 4, 5, 6), (2, 4, 5, 6)), \
+strides=((360, 6, 72, 1), (360, 6, 72, 1), (360, 6, 72, 1)), offsets=(48, 24, 0))(x2, x1, x0): f32[10,72]@cpu:0
+        return v0
+        """,
+    )
+    golden(
+        "assembled",
+        lambda x, y: F.pad(x, (0, 3)) + F.pad(y, (4, 0)),
+        [t(2, 3), t(2, 2)],
+        """
+        v0 = Assemble(shape=(2, 6), sizes=((2, 3), (2, 2)), strides=((6, 1), (6, 1)), \
+offsets=(0, 4))(x0, x1): f32[2,6]@cpu:0
+        return v0
+        """,
+    )
+
+
+def test_sums_that_stay():
+    x, y = t(2, 3), t(2, 2)
+    kept("assembled", lambda x, y: F.pad(x, (0, 3)) + F.pad(y, (2, 2)), [x, y])  # an element is in both
+    kept("assembled", lambda x, y: F.pad(x, (0, 3), value=1) + F.pad(y, (4, 0)), [x, y])
+    kept("assembled", lambda x, y: (F.pad(x, (0, 3)), F.pad(x, (0, 3)) + y), [x, t(2, 6)])
+    two = lambda x, y: (z := F.pad(x, (0, 3)), z + F.pad(y, (4, 0)))  # noqa: E731
+    kept("assembled", two, [x, y])
 
 
 def test_views_that_stay():

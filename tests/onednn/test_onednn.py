@@ -178,6 +178,67 @@ def test_a_sum_among_post_ops(rng, c_strides):
     near(c, np.maximum(a.numpy() @ b.numpy() + 0.5 * old, 0))
 
 
+PIECES = {  # shapes and strides of a, b, c; what else there is
+    "rows": ((67, 250), (250, 190), {}),
+    "columns": ((20, 512), (512, 501), {}),
+    "a transposed": ((96, 256), (256, 200), {"a": (1, 96)}),
+    "b transposed": ((96, 256), (256, 200), {"b": (1, 256)}),
+    "c transposed": ((20, 512), (512, 501), {"c": (1, 20)}),
+    "c staged": ((128, 256), (256, 128), {"c": (256, 2)}),
+    "batch": ((5, 64, 64), (5, 64, 64), {}),
+    "batch of a only": ((3, 64, 128), (128, 80), {}),
+    "batch of b only": ((64, 128), (3, 128, 80), {}),
+}
+
+
+@pytest.fixture
+def team():
+    """Two threads, wherever there are as many."""
+    if (os.cpu_count() or 1) < 2 or os.environ.get("OMP_NUM_THREADS") == "1":
+        pytest.skip("one thread computes everything")
+    before = _core.set_team_size(2)
+    yield
+    _core.set_team_size(before)
+
+
+@pytest.mark.usefixtures("team")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("extra", ["", "bias accumulate", "add row", "mul column"])
+@pytest.mark.parametrize("case", PIECES)
+def test_pieces_of_a_product(rng, case, dtype, extra):
+    a_shape, b_shape, strides = PIECES[case]
+    shape = (*np.broadcast_shapes(a_shape[:-2], b_shape[:-2]), a_shape[-2], b_shape[-1])
+    a, b = (random(rng, s, dtype, strides.get(k), 0.1) for k, s in (("a", a_shape), ("b", b_shape)))
+    c = random(rng, shape, dtype, strides.get("c"))
+    expected, operands, options = a.numpy() @ b.numpy(), [a, b], {}
+    if "bias" in extra:
+        operands.append(random(rng, shape[-1:], dtype))
+        options["bias"] = operands[-1].geometry
+        expected = expected + operands[-1].numpy()
+    for kind, part in (("add", (1, shape[-1])), ("mul", (shape[-2], 1))):
+        if kind in extra:
+            operands.append(random(rng, part, dtype))
+            options["post_ops"] = ["tanh", (kind, operands[-1].geometry)]
+            x = operands[-1].numpy()
+            expected = np.tanh(expected) + x if kind == "add" else np.tanh(expected) * x
+    if "accumulate" in extra:
+        options["accumulate"] = True
+        expected = expected + c.numpy()
+    kernel = _core.onednn_matmul(a.geometry, b.geometry, c.geometry, **options)
+    assert kernel.pieces == 2 or dtype == "bfloat16"  # which is faster, and may be done by one thread
+    run(kernel, *operands, c)
+    near(c, expected, dtype)
+
+
+@pytest.mark.usefixtures("team")
+def test_how_wide_a_product_is():
+    f = lambda *shape: ("float32", shape, None)  # noqa: E731
+    pieces = [_core.onednn_matmul(f(n, n), f(n, n), f(n, n)).pieces for n in (16, 300, 1500)]
+    assert pieces == [1, 2, 0]
+    _core.set_team_size(1)
+    assert _core.onednn_matmul(f(300, 300), f(300, 300), f(300, 300)).pieces == 1
+
+
 def test_matmul_with_a_bias_in_bfloat16(rng):
     a, b, c = (random(rng, s, "bfloat16") for s in [(32, 48), (48, 40), (32, 40)])
     bias = random(rng, (1, 40), "bfloat16")

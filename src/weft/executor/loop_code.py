@@ -47,22 +47,25 @@ class LoopCode(Record):
     ordered: bool
 
     @property
-    def fixed(self) -> bool:
-        """Whether the dimensions keep their number and order: code asks for positions."""
-        return any(
-            node.op == "index" for stage in self.stages for p in parts(stage) for node in e.walk(p.value)
-        )
+    def asked(self) -> int:
+        """The dimensions that code asks for its position along, as row_axes. If any, all keep number and order."""
+        found = 0
+        for stage in self.stages:
+            for node in e.walk(*(part.value for part in parts(stage))):
+                if node.op == "index":
+                    found |= 1 << self.rank - 1 - node.value
+        return found
 
     def native(self) -> Any:
         """The native Loop; equal codes have one, and so share their machine code."""
-        fixed = self.fixed
+        asked = self.asked
         stages = tuple(map(_stage_key, self.stages))
-        key = (self.rank if fixed else 0, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
+        key = (self.rank if asked else 0, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
         found = _kernels.get(key)
         if found is None:
-            split = None if fixed or self.ordered else _split(self)
+            split = None if asked or self.ordered else _split(self)
             found = _core.make_loop(
-                len(self.dtypes), self.inputs, self.row_axes, fixed, self.ordered, self.compile, split
+                len(self.dtypes), self.inputs, self.row_axes, asked, self.ordered, self.compile, split
             )
             if len(_kernels) > 8192:
                 _kernels.clear()
@@ -73,7 +76,7 @@ class LoopCode(Record):
         """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
         words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
         operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
-        row_axes = self.row_axes if self.fixed else 0
+        row_axes = self.row_axes if self.asked else 0
         stages = tuple(_prepared(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
         name = _identifier(self.name)
         return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None)

@@ -5,6 +5,7 @@ Offsets and strides count elements of x as if it were row-major, whatever its sh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -150,3 +151,63 @@ class PutStrided(Strided):
     def errors(cls) -> Iterator[Any]:
         window: dict[str, Any] = {"shape": (2,), "strides": (1,)}
         yield ShapeError, "value does not fit", Sample(arrays((3,)), arrays((3,)), **window)
+
+
+@op
+class Assemble(Op):
+    """Zeros of a shape, with each part in its window; no element is in two.
+
+    sizes, strides, offsets: of the windows.
+    """
+
+    family: ClassVar[str] = "shape"
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    shape: tuple[int, ...]
+    sizes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+
+    def infer(self, *part: TensorType) -> TensorType:
+        counts = {len(part), len(self.sizes), len(self.strides), len(self.offsets)}
+        if len(counts) > 1 or not part:
+            raise ShapeError(f"{self.name}: {len(part)} parts, but {len(self.offsets)} windows")
+        whole = part[0].like(self.shape)
+        for x, window in zip(part, self.windows(), strict=True):
+            window.check()
+            window.require_inside(whole)
+            if x.shape != window.shape:
+                raise self.fail(ShapeError, f"a part does not fit the shape {window.shape}", part=x)
+        return whole
+
+    def windows(self) -> list[AsStrided]:
+        """The view of the whole that each part is."""
+        parts = zip(self.sizes, self.strides, self.offsets, strict=True)
+        return [AsStrided(shape=n, strides=s, offset=offset) for n, s, offset in parts]
+
+    def kernels(self, *part: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+        full = sum(map(math.prod, self.sizes)) == math.prod(self.shape)
+        views = tuple((k, view.see) for k, view in enumerate(self.windows()))
+        yield Parts(views, fill=None if full else 0)
+
+    def vjp(self, part: Any, dy: Any) -> Any:
+        return [F.as_strided(dy, **view.values()) for view in self.windows()]
+
+    def reference(self, *part: Any) -> Any:
+        y = np.zeros(self.shape, part[0].dtype)
+        for x, view in zip(part, self.windows(), strict=True):
+            view.window(y)[...] = x
+        return y
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        two: dict[str, Any] = {"sizes": ((2, 2), (2,)), "strides": ((3, 1), (3,)), "offsets": (0, 2)}
+        yield Sample([arrays((2, 2)), arrays((2,))], shape=(2, 3), **two)
+        yield Sample([arrays((2,))], shape=(6,), sizes=((2,),), strides=((3,),), offsets=(2,))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        one: dict[str, Any] = {"sizes": ((2,),), "strides": ((1,),), "offsets": (0,)}
+        yield ShapeError, "does not fit", Sample([arrays((3,))], shape=(4,), **one)
+        yield ShapeError, "2 parts, but 1 windows", Sample([arrays((2,)), arrays((2,))], shape=(4,), **one)
+        yield ShapeError, "do not lie inside", Sample([arrays((2,))], shape=(1,), **one)

@@ -1,7 +1,7 @@
 """The passes over graphs, in their order; what they do and why in that order is in docs/design/passes.md.
 
 >>> [each.name for each in PASSES]
-['batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'epilogues']
+['batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'assembled', 'epilogues']
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from weft.base import flags
 from weft.base.record import Record
 from weft.graph.graph import Graph
 from weft.graph.passes.algebra import algebra
+from weft.graph.passes.assembled import assembled
 from weft.graph.passes.batch_norm import batch_norm
 from weft.graph.passes.common import common
 from weft.graph.passes.constants import constants
@@ -72,6 +73,12 @@ PASSES: tuple[Pass, ...] = (
         common,
         "forward and backward compute the same things",
         after=("expand", "constants", "algebra", "views"),  # which make equal what meant the same
+    ),
+    Pass(
+        assembled,
+        "gradients of what was taken apart are sums of arrays that are mostly zeros",
+        after=("views", "common"),  # which leave one view of a sum where there were many
+        exact=False,
     ),
     Pass(
         epilogues,

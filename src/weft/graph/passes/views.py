@@ -17,45 +17,34 @@ graph(x0: f32[2,3,4]@cpu:0)
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from weft.graph.rewrite import Rewriting, first_choice
-from weft.ops.kernels import View
+from weft.graph.passes.geometry import Geometry, permutation, row_major, same_strides, see_of
+from weft.graph.rewrite import Rewriting
 from weft.ops.node import Node, Value, make_node
 from weft.ops.shape import PermuteDims, Reshape
 from weft.ops.strided import AsStrided
 
 __all__ = ["views"]
 
-Geometry = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides and offset in elements
-
 
 def views(node: Node, graph: Rewriting) -> Value | None:
     """The source of a view, or a reshape or a permutation of it, where the view or two in a row come to that."""
-    outer = _see(node)
+    outer = see_of(node)
     source = node.inputs[0] if outer is not None else None
     if outer is None or source is None or not all(isinstance(n, int) for n in source.shape):
         return None
-    inner = _see(source.node)
+    inner = see_of(source.node)
     base = source.node.inputs[0] if inner is not None else None
     if inner is not None and base is not None:
-        seen = inner(base.shape, _row_major(base.shape))
+        seen = inner(base.shape, row_major(base.shape))
         both = None if seen is None else outer(seen[0], seen[1])
         if seen is not None and both is not None:
             found = _simplest((both[0], both[1], seen[2] + both[2]), graph.new(base), node)
             if found is not None:
                 return found
-    alone = outer(source.shape, _row_major(source.shape))
+    alone = outer(source.shape, row_major(source.shape))
     found = None if alone is None else _simplest(alone, graph.new(source), node)
     return found if found is graph.new(source) or isinstance(node.op, AsStrided) else None
-
-
-def _see(node: Node) -> Any:
-    """How a node sees its first input; None if it is no view, or one that insists on being no copy."""
-    choice = first_choice(node)
-    if not isinstance(choice, View) or getattr(node.op, "copy", None) is False:
-        return None
-    return choice.see
 
 
 def _simplest(seen: Geometry, source: Value, node: Node) -> Value | None:
@@ -63,35 +52,13 @@ def _simplest(seen: Geometry, source: Value, node: Node) -> Value | None:
     shape, strides, offset = seen
     if math.prod(shape) != math.prod(source.shape) or offset:
         return None
-    if _same(shape, strides, _row_major(shape)) or 0 in shape:
+    if same_strides(shape, strides, row_major(shape)) or 0 in shape:
         if shape == source.shape:
             return source
         made = make_node(Reshape(shape=shape), [source], like=node)
     else:
-        axes = _permutation(seen, source.shape)
+        axes = permutation(seen, source.shape)
         if axes is None:
             return None
         made = make_node(PermuteDims(axes=axes), [source], like=node)
     return made.outputs[0]
-
-
-def _permutation(seen: Geometry, sizes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The dimension of a row-major array that each dimension of the view is; None if they are others."""
-    shape, strides, _ = seen
-    left = list(zip(sizes, _row_major(sizes), strict=True))
-    axes = []
-    for size, stride in zip(shape, strides, strict=True):
-        fits = [d for d, (n, s) in enumerate(left) if n == size and (s == stride or n == 1) and d not in axes]
-        if not fits:
-            return None
-        axes.append(fits[0])
-    return tuple(axes) if len(axes) == len(sizes) else None
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
-
-
-def _same(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether strides are equal where they matter."""
-    return all(n == 1 or s == t for n, s, t in zip(shape, a, b, strict=True))

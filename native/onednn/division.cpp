@@ -1,0 +1,85 @@
+#include "onednn/division.h"
+
+#include <algorithm>
+
+namespace weft::onednn {
+
+namespace {
+
+// About how fast one thread is: operations on float32, and bytes of operands, each nanosecond.
+constexpr double kOperations = 100, kBytes = 20;
+constexpr double kAlone_ns = 15e3;  // below, waking a thread takes longer than what it would save
+constexpr double kPiece_ns = 10e3;  // what a piece takes at the least
+constexpr double kRegion_ns = 2e6;  // above, waiting for a region is lost in the product
+constexpr int64_t kRows = 16;       // for which oneDNN's code is about as fast as for many
+constexpr int64_t kLine = 16;       // indices in pieces begin at a multiple of this, where they can
+
+int64_t elements(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const int64_t size : shape) n *= size;
+  return n;
+}
+
+double bytes_of(const Geometry& x) {
+  return static_cast<double>(elements(x.shape)) * static_cast<double>(size_of(x.dtype));
+}
+
+// On one thread. Half types are twice as fast.
+double time_ns(const Matmul& r) {
+  const double operations = 2.0 * static_cast<double>(elements(r.c.shape) * r.a.shape.back());
+  const double speed = kOperations * 4.0 / static_cast<double>(std::min<size_t>(size_of(r.a.dtype), 4));
+  return operations / speed + (bytes_of(r.a) + bytes_of(r.b) + bytes_of(r.c)) / kBytes;
+}
+
+// The outermost dimension if it has something for everybody. Else rows, if they are enough for oneDNN's
+// code: pieces of rows are dense results, which all of its implementations take. Else the longer of rows and
+// columns.
+size_t dimension(const Matmul& r, int threads) {
+  const auto& shape = r.c.shape;
+  const size_t columns = shape.size() - 1, rows = columns - 1;
+  if (rows > 0 && shape[0] >= threads) return 0;
+  return shape[rows] >= kRows * threads || shape[rows] > shape[columns] ? rows : columns;
+}
+
+}  // namespace
+
+Division divide(const Matmul& r, int threads) {
+  using Width = Division::Width;
+  const double time = time_ns(r);
+  if (r.b.any || r.b.layout) return {};  // its columns lie as only oneDNN knows
+  if (threads == 1 || time < kAlone_ns) return {.width = Width::alone};
+  if (time > kRegion_ns) return {};
+  Division found{.width = Width::team, .dim = dimension(r, threads)};
+  const int64_t size = r.c.shape[found.dim];
+  found.count = std::min<int64_t>(threads, static_cast<int64_t>(time / kPiece_ns));
+  found.grain = (size + found.count - 1) / found.count;
+  if (found.dim + 2 >= r.c.shape.size() && (size % found.count != 0 || found.grain % (kLine / 2) != 0))
+    found.grain = (found.grain + kLine - 1) / kLine * kLine;
+  found.count = (size + found.grain - 1) / found.grain;
+  if (found.count == 1) return {.width = Width::alone};
+  return found;
+}
+
+Piece cut(const Matmul& r, size_t dim, int64_t begin, int64_t size) {
+  Piece piece{r, {}};
+  const size_t last = r.c.shape.size() - 1;
+  // The operand moves with c along this dimension of its own, unless it is the same for all indices.
+  const auto take = [&](Geometry& x, bool moves, size_t at) {
+    size_t shift = 0;
+    if (moves && x.shape[at] != 1) {
+      shift = static_cast<size_t>(begin * x.strides[at]) * size_of(x.dtype);
+      x.shape[at] = size;
+    }
+    piece.shifts.push_back(shift);
+  };
+  Matmul& p = piece.product;
+  take(p.a, dim != last, dim);
+  take(p.b, dim + 1 != last, dim);
+  if (p.bias) take(*p.bias, dim == last, p.bias->shape.size() - 1);
+  for (PostOp& op : p.post_ops)
+    if (op.kind == "add" || op.kind == "mul") take(op.operand, true, dim);
+  take(p.c, true, dim);
+  return piece;
+}
+
+}  // namespace weft::onednn
