@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.base.typing import Any
+from weft.executor.budget import within
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
 from weft.graph.passes import optimize
@@ -25,15 +26,26 @@ __all__ = ["compile_graph"]
 
 
 def compile_graph(
-    graph: Graph, name: str, strides: Sequence[Any] = (), visible: int | None = None, as_tuple: bool = True
+    graph: Graph,
+    name: str,
+    strides: Sequence[Any] = (),
+    visible: int | None = None,
+    as_tuple: bool = True,
+    memory_budget: int | float | None = None,
 ) -> Any:
     """The _core.Plan of a graph of exact sizes, optimised.
 
     strides: of the arrays among its inputs, in elements, row-major where none are given; visible: how many of its
-    outputs callers get, in memory of their own. Raises what rules raise.
+    outputs callers get, in memory of their own. memory_budget: bytes that its temporary space may take, or the share
+    of what it takes without one. Raises what rules raise, GraphError for a budget that cannot be met.
     """
-    plan = make_plan(
-        optimize(graph), name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
-    )
+
+    def make(optimized: Graph) -> Any:
+        return make_plan(
+            optimized, name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
+        )
+
+    optimized = optimize(graph)
+    plan = make(optimized) if memory_budget is None else within(optimized, make, memory_budget)
     plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
     return plan

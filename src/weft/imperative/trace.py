@@ -27,6 +27,7 @@ from typing import Any
 from weft import _core
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
+from weft.executor.budget import checked_budget
 from weft.imperative.dependence import all_within
 from weft.imperative.export import Described, export
 from weft.imperative.gradient import gradients
@@ -51,10 +52,19 @@ class TraceWarning(UserWarning):
 class Trace:
     """A traced function; see trace."""
 
-    def __init__(self, function: Callable[..., Any], strict: bool, lazy: bool, max_entries: int) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        strict: bool,
+        lazy: bool,
+        max_entries: int,
+        memory_budget: int | float | None = None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.name: str = getattr(function, "__name__", type(function).__name__)
-        self.function, self.strict, self.lazy, self.max_entries = function, strict, lazy, max_entries
+        self.function, self.strict, self.max_entries = function, strict, max_entries
+        self.memory_budget = memory_budget
+        self.lazy = lazy or memory_budget is not None  # else the first call would keep everything
         self._under: dict[Any, Any] = {}  # Replays by the transformations that calls pass through
         self._programs: list[Traced] = []
         self._made = self._attempts = 0
@@ -127,7 +137,9 @@ class Trace:
             if scribe.whole:
                 try:
                     with scribe.unobserved():
-                        program = write_up(self.name, scribe, leaves, floats, result, before, outside)
+                        program = write_up(
+                            self.name, scribe, leaves, floats, result, before, outside, self.memory_budget
+                        )
                 except CannotWrite as problem:
                     self._give_up(problem)
             if program is not None:
@@ -135,6 +147,11 @@ class Trace:
             again = False
             if program is not None and self._made_state(scribe, program, result):
                 program, again = None, self._attempts < ATTEMPTS
+            if program is not None:
+                first, program.first = program.first, None
+                if isinstance(scribe, LazyTrace):
+                    with scribe.unobserved():
+                        scribe.run(program.plan, *first)
         if not again:
             self._keep(args, kwargs, program)
         found, shape = flatten(result)
@@ -201,7 +218,7 @@ def trace(
     strict: bool = False,
     lazy: bool = False,
     dynamic: Any = None,
-    memory_budget: int | None = None,
+    memory_budget: int | float | None = None,
     max_entries: int = 8,
 ) -> Any:
     """function, run as Python once for each kind of arguments and as a program from then on; also a decorator.
@@ -216,8 +233,12 @@ def trace(
     else such a function keeps running as Python, and a TraceWarning says so. lazy: the first call, too, computes
     nothing before it is written down (see lazy). max_entries: programs kept, the oldest are dropped.
 
-    dynamic, memory_budget: axes whose sizes may change within a program, and bytes that one may take; neither can be
-    had so far, and anything but None raises NotImplementedError.
+    memory_budget: what the temporary space of a program may take: bytes as an int, or as a float the share of what it
+    takes without one. Results that are cheap to compute again (pointwise operators, normalizations) are then not kept
+    for gradients, those first that save the most; values stay the same bits. GraphError, with the numbers, if that is
+    not enough. Implies lazy, since a first call as Python would keep everything.
+    dynamic: axes whose sizes may change within a program; cannot be had so far, and anything but None raises
+    NotImplementedError.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])
@@ -229,9 +250,11 @@ def trace(
     >>> w, len(step.programs)
     (tensor([-1.,  0.], dtype=float32, device=cpu:0), 1)
     """
-    if dynamic is not None or memory_budget is not None:
-        name = "memory_budget" if dynamic is None else "dynamic"
-        raise NotImplementedError(f"trace: {name} cannot be had so far")
+    if dynamic is not None:
+        raise NotImplementedError("trace: dynamic cannot be had so far")
+    budget = checked_budget(memory_budget)
     if function is None:
-        return functools.partial(trace, strict=strict, lazy=lazy, max_entries=max_entries)
-    return Trace(function, strict, lazy, max_entries)
+        return functools.partial(
+            trace, strict=strict, lazy=lazy, memory_budget=budget, max_entries=max_entries
+        )
+    return Trace(function, strict, lazy, max_entries, budget)

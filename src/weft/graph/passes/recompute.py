@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from weft.expr import scalar as e
+from weft.expr.kernel import parts
 from weft.graph.graph import Graph, reads_of
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.kernels import Loop, View
@@ -19,6 +21,8 @@ from weft.ops.node import Node, Value
 __all__ = ["Candidate", "candidates", "recompute", "recomputing"]
 
 SMALL_SHARE = 1 / 8  # of a value's bytes: what is smaller is not counted among what it is computed from
+CHEAP = 8  # operations on an element; a function such as exp is never cheap enough to be called again for nothing
+LEAVES = ("load", "constant", "parameter", "result", "index", "cast")
 NEAR = 4  # pointwise nodes from a reader to one that reads what the value is computed from: likely one loop
 
 
@@ -26,16 +30,23 @@ class Candidate:
     """A value that may be computed again for its late readers.
 
     sources: what it is computed from, as far as it is large. size_bytes: what is saved at the peak; 0 if the sources
-    are kept for nothing else and are as large. traffic_bytes: what more goes through memory; below 0: less.
+    are kept for nothing else and are as large. traffic_bytes: what more goes through memory; below 0: less. is_cheap:
+    whether it takes but a few operations on each element.
     """
 
-    __slots__ = ("late", "size_bytes", "sources", "traffic_bytes", "value")
+    __slots__ = ("is_cheap", "late", "size_bytes", "sources", "traffic_bytes", "value")
 
     def __init__(
-        self, value: Value, late: Sequence[Node], sources: Sequence[Value], size_bytes: int, traffic_bytes: int
+        self,
+        value: Value,
+        late: Sequence[Node],
+        sources: Sequence[Value],
+        size_bytes: int,
+        traffic_bytes: int,
+        is_cheap: bool,
     ) -> None:
         self.value, self.late, self.sources = value, list(late), list(sources)
-        self.size_bytes, self.traffic_bytes = size_bytes, traffic_bytes
+        self.size_bytes, self.traffic_bytes, self.is_cheap = size_bytes, traffic_bytes, is_cheap
 
 
 def candidates(graph: Graph) -> list[Candidate]:
@@ -48,7 +59,7 @@ def candidates(graph: Graph) -> list[Candidate]:
 def recompute(node: Node, graph: Rewriting) -> Sequence[Value | None] | None:
     """A reader on values computed again, where that saves memory and sends no more bytes through it."""
     if "again" not in graph.notes:
-        free = [c for c in candidates(graph.graph) if c.traffic_bytes <= 0]
+        free = [c for c in candidates(graph.graph) if c.is_cheap and c.traffic_bytes <= 0]
         graph.notes["again"] = _Again(free, graph)
     again: _Again = graph.notes["again"]
     return again.reader(node)
@@ -177,7 +188,8 @@ class _Lives:
         sources = [v for v in dict.fromkeys(_leaves(made, node)) if _bytes(v) > least]
         until = max(self.place[id(n)] for n in late)
         more = sum(_bytes(v) for v in sources if not self.is_kept(v, until))
-        return Candidate(value, late, sources, _bytes(value) - more, self._traffic(value, late, sources))
+        traffic = self._traffic(value, late, sources)
+        return Candidate(value, late, sources, _bytes(value) - more, traffic, _operations(made, node) <= CHEAP)
 
     def _traffic(self, value: Value, late: Sequence[Node], sources: Sequence[Value]) -> int:
         """Bytes that go through memory more: a copy for the kernels; less: loops read the sources instead."""
@@ -225,16 +237,28 @@ def _again(value: Value, read: Callable[[Value], Value]) -> Value | None:
 def _leaves(made: Value, node: Node) -> list[Value]:
     """What a computation reads of what there was before: the inputs of the node, and its other outputs."""
     known = {*map(id, reads_of(node)), *map(id, node.outputs)}
+    return [v for v in _within(made, known) if id(v) in known]
+
+
+def _operations(made: Value, node: Node) -> int:
+    """How many operations a computation does on an element; a function is many."""
+    known = {*map(id, reads_of(node)), *map(id, node.outputs)}
+    loops = [first_choice(v.node) for v in _within(made, known) if id(v) not in known]
+    roots = [s.value for loop in loops if isinstance(loop, Loop) for stage in loop.stages for s in parts(stage)]
+    each = [part.op for root in roots for part in e.walk(root)]
+    return sum(CHEAP + 1 if op in e.FUNCTIONS else op not in LEAVES for op in each)
+
+
+def _within(made: Value, known: Collection[int]) -> list[Value]:
+    """The values that a computation consists of, down to known ones, by id, and with those."""
     found, stack, seen = [], [made], set[int]()
     while stack:
         v = stack.pop()
-        if id(v) in seen:
-            continue
-        seen.add(id(v))
-        if id(v) in known:
+        if id(v) not in seen:
+            seen.add(id(v))
             found.append(v)
-        else:
-            stack.extend(reads_of(v.node))
+            if id(v) not in known:
+                stack.extend(reads_of(v.node))
     return found
 
 
