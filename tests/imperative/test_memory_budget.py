@@ -80,11 +80,15 @@ def test_a_budget_in_bytes_that_is_met_anyway(plain):
 
 def test_a_budget_that_cannot_be_met():
     step, _ = training_step(memory_budget=1000)
-    with pytest.raises(GraphError, match=r"step cannot do with 1000 bytes .*: it takes \d+ where all is kept, \d+"):
+    with pytest.raises(
+        GraphError, match=r"step cannot do with 1000 bytes .*: it takes \d+ where all is kept, \d+"
+    ):
         step()
 
 
-@pytest.mark.parametrize(("budget", "error"), [("1", TypeError), (True, TypeError), (-1, ValueError), (1.5, ValueError)])
+@pytest.mark.parametrize(
+    ("budget", "error"), [("1", TypeError), (True, TypeError), (-1, ValueError), (1.5, ValueError)]
+)
 def test_budgets_that_are_none(budget, error):
     with pytest.raises(error, match="memory_budget"):
         wf.trace(lambda x: x, memory_budget=budget)

@@ -161,7 +161,11 @@ class LazyTrace(LazyScribe):
         return self._whole
 
     def run(
-        self, plan: Any, sources: Sequence[Source], origins: Sequence[int], places: Sequence[tuple[Storage, Any]]
+        self,
+        plan: Any,
+        sources: Sequence[Source],
+        origins: Sequence[int],
+        places: Sequence[tuple[Storage, Any]],
     ) -> None:
         """Do what was written down by a plan of its graph, if that gives all that anybody can see.
 

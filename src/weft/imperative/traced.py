@@ -233,7 +233,9 @@ class _Outputs:
     def __init__(self, scribe: Scribe, inputs: _Inputs) -> None:
         self.scribe, self.inputs = scribe, inputs
         self.values: list[Value] = []
-        self.places: list[tuple[Storage, Tensor | None]] = []  # of values; the arrays that have all of the storage
+        self.places: list[
+            tuple[Storage, Tensor | None]
+        ] = []  # of values; the arrays that have all of the storage
         self._shared: set[int] = set()  # storages of which several arrays are shown
         self._whole: dict[int, int] = {}  # the output that has all of such a storage
         self._found: dict[int, Find] = {}

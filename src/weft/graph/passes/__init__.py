@@ -81,7 +81,10 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         recompute,
         "what gradients read in loops that have all it is computed from need not be kept",
-        after=("common", "epilogues"),  # which would find the copies equal; and what is kept is known only now
+        after=(
+            "common",
+            "epilogues",
+        ),  # which would find the copies equal; and what is kept is known only now
     ),
 )
 """What compile_graph does to every graph. exact False: results may differ in their last bits."""

@@ -9,7 +9,6 @@ kernels that need it in memory share one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from weft.expr import scalar as e
 from weft.expr.kernel import parts
@@ -21,7 +20,9 @@ from weft.ops.node import Node, Value
 __all__ = ["Candidate", "candidates", "recompute", "recomputing"]
 
 SMALL_SHARE = 1 / 8  # of a value's bytes: what is smaller is not counted among what it is computed from
-CHEAP = 8  # operations on an element; a function such as exp is never cheap enough to be called again for nothing
+CHEAP = (
+    8  # operations on an element; a function such as exp is never cheap enough to be called again for nothing
+)
 LEAVES = ("load", "constant", "parameter", "result", "index", "cast")
 NEAR = 4  # pointwise nodes from a reader to one that reads what the value is computed from: likely one loop
 
@@ -31,21 +32,23 @@ class Candidate:
 
     sources: what it is computed from, as far as it is large. size_bytes: what is saved at the peak; 0 if the sources
     are kept for nothing else and are as large. traffic_bytes: what more goes through memory; below 0: less. is_cheap:
-    whether it takes but a few operations on each element.
+    whether it takes but a few operations on each element. late: the readers, of it and of views of it that were made
+    early.
     """
 
-    __slots__ = ("is_cheap", "late", "size_bytes", "sources", "traffic_bytes", "value")
+    __slots__ = ("is_cheap", "late", "size_bytes", "sources", "traffic_bytes", "value", "views")
 
     def __init__(
         self,
         value: Value,
         late: Sequence[Node],
+        views: Sequence[Value],
         sources: Sequence[Value],
         size_bytes: int,
         traffic_bytes: int,
         is_cheap: bool,
     ) -> None:
-        self.value, self.late, self.sources = value, list(late), list(sources)
+        self.value, self.late, self.views, self.sources = value, list(late), list(views), list(sources)
         self.size_bytes, self.traffic_bytes, self.is_cheap = size_bytes, traffic_bytes, is_cheap
 
 
@@ -86,7 +89,7 @@ class _Again:
         self.late: dict[int, set[int]] = {}  # by id of a reader, those that it reads, by id
         for c in chosen:
             for node in c.late:
-                self.late.setdefault(id(node), set()).add(id(c.value))
+                self.late.setdefault(id(node), set()).update((id(c.value), *map(id, c.views)))
         self.shared: dict[int, Value] = {}  # copies in memory, by id of the old value
 
     def reader(self, node: Node) -> Sequence[Value | None] | None:
@@ -98,7 +101,7 @@ class _Again:
         def read(v: Value | None) -> Value | None:
             if v is None or id(v) not in late:
                 return None if v is None else self.graph.new(v)
-            return self.copy(v) if own else self.in_memory(v)
+            return self.copy(v) if own and id(v) in self.chosen else self.in_memory(v)
 
         inputs = [read(v) for v in node.inputs]
         runtime = {name: self.graph.new(v) for name, v in node.runtime.items()}
@@ -106,9 +109,20 @@ class _Again:
 
     def in_memory(self, value: Value) -> Value:
         """The copy that all share who want it in memory, made where the first one reads it."""
-        if id(value) not in self.shared:
-            self.shared[id(value)] = self.copy(value)
-        return self.shared[id(value)]
+        if id(value) in self.shared:
+            return self.shared[id(value)]
+        if id(value) in self.chosen:
+            made = self.copy(value)
+        else:  # a view of one
+            node = value.node
+            inputs = [
+                None if v is None else self.in_memory(v) if k == 0 else self.graph.new(v)
+                for k, v in enumerate(node.inputs)
+            ]
+            runtime = {name: self.graph.new(v) for name, v in node.runtime.items()}
+            made = Node(node.op, inputs, [v.type for v in node.outputs], runtime).outputs[0]
+        self.shared[id(value)] = made
+        return made
 
     def copy(self, value: Value) -> Value:
         """A copy; before it, of what it is computed from whatever is not kept, either. Not recursive: chains are long."""
@@ -141,7 +155,8 @@ class _Lives:
         for node in reversed(graph.nodes):
             for v in node.outputs:
                 self.last[id(v)] = max(
-                    (self._until(reader) for reader in self.readers.get(id(v), ())), default=self.place[id(node)]
+                    (self._until(reader) for reader in self.readers.get(id(v), ())),
+                    default=self.place[id(node)],
                 )
         self.peak = self._peak()
 
@@ -175,32 +190,41 @@ class _Lives:
 
     def candidate(self, value: Value) -> Candidate | None:
         node = value.node
-        late = [n for n in self.readers.get(id(value), ()) if self.place[id(n)] > self.peak]
-        late = [n for n in late if n.place != node.place]  # else it is such a copy
-        if node.op is None or node.op.random or not late or id(value) in self.leaving or _is_view(node):
+        if node.op is None or node.op.random or _is_view(node):
             return None
-        if self.last[id(value)] > max(self.place[id(n)] for n in late) or any(map(_is_view, late)):
-            return None  # kept as a part of something else
+        same = self._early_views(value)
+        late = [n for v in same for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]
+        late = [n for n in dict.fromkeys(late) if n.place != node.place]  # else it is such a copy
+        if not late or any(id(v) in self.leaving for v in same):
+            return None
         made = _again(value, lambda v: v)
         if made is None or made.type != value.type:
             return None
         least = _bytes(value) * SMALL_SHARE
         sources = [v for v in dict.fromkeys(_leaves(made, node)) if _bytes(v) > least]
-        until = max(self.place[id(n)] for n in late)
+        until = max(map(self._until, late))
         more = sum(_bytes(v) for v in sources if not self.is_kept(v, until))
-        traffic = self._traffic(value, late, sources)
-        return Candidate(value, late, sources, _bytes(value) - more, traffic, _operations(made, node) <= CHEAP)
+        inside = [n for n in late if _is_loop(n) and any(v is value for v in n.inputs)]
+        traffic = self._traffic(value, inside, len(inside) < len(late), sources)
+        is_cheap = _operations(made, node) <= CHEAP
+        return Candidate(value, late, same[1:], sources, _bytes(value) - more, traffic, is_cheap)
 
-    def _traffic(self, value: Value, late: Sequence[Node], sources: Sequence[Value]) -> int:
+    def _early_views(self, value: Value) -> list[Value]:
+        """The value, and the views of it that are made before the peak."""
+        found = [value]
+        for v in found:
+            for n in self.readers.get(id(v), ()):
+                if self.place[id(n)] <= self.peak and n.inputs[0] is v and _is_view(n):
+                    found.append(n.outputs[0])
+        return found
+
+    def _traffic(self, value: Value, loops: Sequence[Node], is_stored: bool, sources: Sequence[Value]) -> int:
         """Bytes that go through memory more: a copy for the kernels; less: loops read the sources instead."""
         size, own = _bytes(value), sum(map(_bytes, sources))
-        more = 0
-        if not all(map(_is_loop, late)):
-            more += own + size
-        for reader in late:
-            if _is_loop(reader):
-                passes, found = self._near(reader, sources)
-                more += passes * (sum(_bytes(v) for v in sources if id(v) not in found) - size)
+        more = own + size if is_stored else 0
+        for reader in loops:
+            passes, found = self._near(reader, sources)
+            more += passes * (sum(_bytes(v) for v in sources if id(v) not in found) - size)
         return more
 
     def _near(self, reader: Node, sources: Sequence[Value]) -> tuple[int, set[int]]:
@@ -244,7 +268,9 @@ def _operations(made: Value, node: Node) -> int:
     """How many operations a computation does on an element; a function is many."""
     known = {*map(id, reads_of(node)), *map(id, node.outputs)}
     loops = [first_choice(v.node) for v in _within(made, known) if id(v) not in known]
-    roots = [s.value for loop in loops if isinstance(loop, Loop) for stage in loop.stages for s in parts(stage)]
+    roots = [
+        s.value for loop in loops if isinstance(loop, Loop) for stage in loop.stages for s in parts(stage)
+    ]
     each = [part.op for root in roots for part in e.walk(root)]
     return sum(CHEAP + 1 if op in e.FUNCTIONS else op not in LEAVES for op in each)
 
