@@ -33,7 +33,7 @@ struct Geometry {
   DType dtype = DType::float32;
   std::vector<int64_t> shape, strides;
   bool any = false;  // `strides` are not given: the kernel chooses a layout and tells it
-  LayoutRef layout;  // what another kernel chose; the rest is not looked at
+  LayoutRef layout = nullptr;  // what another kernel chose; the rest is not looked at
 };
 
 // One step of what is done to a result before it is written.

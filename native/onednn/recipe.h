@@ -147,6 +147,10 @@ void check_window(const Window& window, size_t spatial, const char* what);
 // How many windows of `size` there are along spatial dimension d of `extent`.
 int64_t windows(const Window& window, size_t d, int64_t extent, int64_t size);
 
+// The product of matrices that computes a convolution, of the same operands, if its windows are single
+// elements and its arrays lie so.
+std::optional<Matmul> as_product(const Convolution& convolution);
+
 // -- attributes --
 
 dnnl::primitive_attr plain_attributes();  // scratchpads are the caller's

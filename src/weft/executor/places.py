@@ -91,7 +91,7 @@ class Place:
         whole = self.buffer
         return (
             same(self.offset, 0)
-            and same_shape(self.type.shape, whole.type.shape)
+            and (self.type is whole.type or same_shape(self.type.shape, whole.type.shape))
             and same_shape(self.strides, whole.strides)
         )
 
@@ -107,7 +107,7 @@ def same(n: Any, m: Any) -> bool:
 
 def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether two shapes are known to be equal."""
-    return len(a) == len(b) and all(map(same, a, b))
+    return a is b or (len(a) == len(b) and all(map(same, a, b)))
 
 
 def is_one(n: Any) -> bool:

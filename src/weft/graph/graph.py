@@ -87,6 +87,21 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
         if id(node) not in found:
             found[id(node)] = node
             stack.extend(v.node for v in reversed(reads_of(node)))
+    by_place = sorted(found.values(), key=lambda node: node.place)
+    return tuple(by_place if _is_in_order(by_place) else _in_order(found))
+
+
+def _is_in_order(nodes: Sequence[Node]) -> bool:
+    """Whether each node comes after those it reads; so it is unless a node took over an earlier one's place."""
+    seen: set[int] = set()
+    for node in nodes:
+        if not all(id(v.node) in seen for v in reads_of(node)):
+            return False
+        seen.add(id(node))
+    return True
+
+
+def _in_order(found: Mapping[int, Node]) -> list[Node]:
     waits: dict[int, int] = {}
     readers: dict[int, list[Node]] = {}
     for node in found.values():
@@ -106,7 +121,7 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
             waits[id(reader)] -= 1
             if not waits[id(reader)]:
                 heapq.heappush(ready, (reader.place, order[id(reader)], reader))
-    return tuple(done)
+    return done
 
 
 def graph_of(function: Callable[..., Any], types: Sequence[TensorType | None]) -> Graph:
