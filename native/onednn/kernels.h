@@ -32,7 +32,7 @@ uint64_t id_of(const Layout& layout);  // equal layouts have equal numbers while
 struct Geometry {
   DType dtype = DType::float32;
   std::vector<int64_t> shape, strides;
-  bool any = false;  // `strides` are not given: the kernel chooses a layout and tells it
+  bool any = false;            // `strides` are not given: the kernel chooses a layout and tells it
   LayoutRef layout = nullptr;  // what another kernel chose; the rest is not looked at
 };
 

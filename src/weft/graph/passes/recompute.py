@@ -1,9 +1,9 @@
 """Large results that are cheap to compute again where the program needs them late, instead of kept until then.
 
 In a training step nearly all memory is alive when the forward part ends: what gradients will read. A *candidate* is a
-value made before that moment and read behind it, whose operator can compute it again from what is there (Op.recomputed). Its
-late readers then read a copy made just before them. A loop gets one of its own, which the planner puts into that loop;
-kernels that need it in memory share one.
+value made before that moment and read behind it, whose operator can compute it again from what is there
+(Op.recomputed). Its late readers then read a copy made just before them. A loop gets one of its own, which the planner
+puts into that loop; kernels that need it in memory share one.
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ class _Again:
         return made
 
     def copy(self, value: Value) -> Value:
-        """A copy; before it, of what it is computed from whatever is not kept, either. Not recursive: chains are long."""
+        """A copy; before it those of what it is computed from, if that is not kept, either.
+
+        Not recursive: such chains are as long as networks are deep.
+        """
         stack = [value]
         while True:
             sources = self.chosen[id(stack[-1])].sources
