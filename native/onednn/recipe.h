@@ -71,6 +71,8 @@ class Steps {
   std::vector<LayoutRef> requested;  // layouts in the request, so that their numbers stay theirs
   size_t scratch_bytes = 0;
   std::string implementation;
+  int reorders = 0;  // among the steps
+  static inline std::atomic<uint64_t> reorders_run{0};
 
  private:
   std::unique_ptr<Frame> make_frame() const;

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from weft import engine as engine
     from weft import functional as functional
     from weft import metrics as metrics
+    from weft import models as models
     from weft import module as module
     from weft import operator as operator
     from weft import ops as ops
@@ -198,6 +199,7 @@ _SUBPACKAGES = (
     "engine",
     "functional",
     "metrics",
+    "models",
     "module",
     "operator",
     "ops",

@@ -36,6 +36,7 @@ LAYERS = [
         "amp",
         "operator",
     ],
+    ["models"],
     ["compat", "tools", "info"],
     [""],  # weft/__init__.py: lends every name and is imported by nobody
 ]

@@ -14,7 +14,7 @@ goes to the planner directly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from weft.base.typing import Any
 from weft.executor.budget import within
@@ -31,13 +31,16 @@ def compile_graph(
     strides: Sequence[Any] = (),
     visible: int | None = None,
     as_tuple: bool = True,
+    lasting: Collection[int] = (),
     memory_budget: int | float | None = None,
 ) -> Any:
     """The _core.Plan of a graph of exact sizes, optimised.
 
     strides: of the arrays among its inputs, in elements, row-major where none are given; visible: how many of its
-    outputs callers get, in memory of their own. memory_budget: bytes that its temporary space may take, or the share
-    of what it takes without one. Raises what rules raise, GraphError for a budget that cannot be met.
+    outputs callers get, in memory of their own. lasting: numbers of inputs whose content seldom changes from call to
+    call: what depends on nothing else is prepared, and made again after a write to one of them. memory_budget: bytes
+    that its temporary space may take, or the share of what it takes without one.
+    Raises what rules raise, GraphError for a budget that cannot be met.
     """
 
     def make(optimized: Graph) -> Any:
@@ -45,7 +48,8 @@ def compile_graph(
             optimized, name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
         )
 
-    optimized = optimize(graph)
+    marked = Graph(graph.inputs, graph.outputs, graph.writes, lasting) if lasting else graph
+    optimized = optimize(marked)
     plan = make(optimized) if memory_budget is None else within(optimized, make, memory_budget)
     plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
     return plan

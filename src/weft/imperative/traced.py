@@ -85,12 +85,14 @@ def write_up(
 
     written = list(scribe.written_sources())
     graph, sources, origins = scribe.graph(outputs.values, written)
+    arrays = [inputs.array(source) for source in sources]
+    lasting = [k for k, (kind, x, _) in enumerate(arrays) if kind == "object" and not x.requires_grad]
     lie = [_strides(s) for s in sources]
-    plan = compile_graph(graph, name, lie, len(outputs.values), memory_budget=memory_budget)
+    plan = compile_graph(graph, name, lie, len(outputs.values), lasting=lasting, memory_budget=memory_budget)
     plain = len(found) == 1 and structure.kind is None
     spec = {
         "plan": plan,
-        "arrays": [inputs.array(source) for source in sources],
+        "arrays": arrays,
         "numbers": [inputs.number(origin) for origin in origins],
         "results": results,
         "surroundings": surroundings,

@@ -153,6 +153,11 @@ class _Lives:
         for node in graph.nodes:
             for v in dict.fromkeys(reads_of(node)):
                 self.readers.setdefault(id(v), []).append(node)
+        lasting = {id(graph.inputs[k].node) for k in graph.lasting}  # and what follows from them, done once
+        for node in graph.nodes:
+            if node.op is not None and reads_of(node) and all(id(v.node) in lasting for v in reads_of(node)):
+                lasting.add(id(node))
+        self.lasting = lasting
         self.leaving = {id(v) for v in graph.outputs if v is not None}
         self.last: dict[int, int] = {}  # of the memory of a value, by its id, the place where it is read last
         for node in reversed(graph.nodes):
@@ -193,7 +198,7 @@ class _Lives:
 
     def candidate(self, value: Value) -> Candidate | None:
         node = value.node
-        if node.op is None or node.op.random or _is_view(node):
+        if node.op is None or node.op.random or id(node) in self.lasting or _is_view(node):
             return None
         same = self._early_views(value)
         late = [n for v in same for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]
