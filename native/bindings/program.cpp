@@ -274,8 +274,8 @@ void bind_program(nb::module_& m) {
         }
         std::vector<uint64_t> slots((parameters.size() + 7) / 8);
         std::copy_n(parameters.c_str(), parameters.size(), reinterpret_cast<char*>(slots.data()));
-        char* scratch = temp_space({}, kernel.kernel->scratch_bytes(views.data()));
-        kernel.kernel->run({views.data(), slots.data(), scratch});
+        const TempSpace scratch({}, kernel.kernel->scratch_bytes(views.data()));
+        kernel.kernel->run({views.data(), slots.data(), scratch.get()});
       },
       nb::arg("kernel"), nb::arg("operands"), nb::arg("parameters") = nb::bytes("", 0));
 }

@@ -16,9 +16,29 @@ nb::object to_tuple(Dims dims) {
   return tuple;
 }
 
-// Memory that a lazy program has to keep, without being a tensor of Python's that shows it.
-struct Held {
-  Tensor tensor;
+// Memory that a lazy program met, without being a tensor of Python's that shows it. Once let go it is kept
+// only as long as somebody else does.
+class Held {
+ public:
+  explicit Held(const Tensor& x) : tensor_(x), serial_(x.chunk->serial) {}
+  bool alone() const {
+    if (tensor_.chunk) return tensor_.chunk->references() == 1;
+    return !Chunk::is_alive(serial_);
+  }
+  Tensor tensor() const {
+    Tensor x(tensor_);
+    if (!x.chunk) x.chunk = Chunk::find(serial_);
+    if (!x.chunk) throw std::logic_error("memory was let go, and nobody kept it");
+    return x;
+  }
+  void let_go() {
+    if (tensor_.chunk) tensor_.chunk->watch();
+    tensor_.chunk = {};
+  }
+
+ private:
+  Tensor tensor_;
+  uint64_t serial_;
 };
 
 }  // namespace
@@ -135,8 +155,9 @@ void bind_scribe(nb::module_& m) {
       nb::arg("target").none());
   m.def("get_scribe", [] { return scribe ? current().target() : nb::none(); });
   nb::class_<Held>(m, "Held", "Memory of an array that lazy evaluation keeps.")
-      .def_prop_ro("alone", [](const Held& held) { return held.tensor.chunk->references() == 1; })
-      .def("tensor", [](const Held& held) { return wrap(Tensor(held.tensor)); });
+      .def_prop_ro("alone", &Held::alone)
+      .def("tensor", [](const Held& held) { return wrap(held.tensor()); })
+      .def("let_go", &Held::let_go);
   m.def("set_known_number_type",
         [](nb::handle type) { known_number_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr()); });
   m.def("note_change", [] { ++changes; });

@@ -138,7 +138,10 @@ void bind_storage(nb::module_& m) {
       "set_memory_limit",
       [](nb::handle device, uint64_t bytes) {
         const PythonEntry entry;
-        Runtime::get().pool(as_device(device)).set_limit(bytes);
+        Pool& pool = Runtime::get().pool(as_device(device));
+        if (bytes != 0 && pool.stats().reserved_bytes > bytes)
+          Runtime::get().release_temporary(as_device(device));
+        pool.set_limit(bytes);
       },
       nb::arg("device").none(), nb::arg("bytes"));
   m.def("used_devices", [] { return Runtime::get().used_devices(); });
@@ -153,7 +156,9 @@ void bind_storage(nb::module_& m) {
       "trim_memory",
       [](nb::handle device) {
         const PythonEntry entry;
-        return Runtime::get().pool(as_device(device)).trim();
+        Pool& pool = Runtime::get().pool(as_device(device));
+        Runtime::get().release_temporary(as_device(device));
+        return pool.trim();
       },
       nb::arg("device").none() = nb::none());
   m.def(

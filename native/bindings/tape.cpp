@@ -453,10 +453,11 @@ void bind_tape(nb::module_& m) {
     tracked.index = 0;
     return PyLeaf{node};
   });
-  // A plan on these arrays and numbers: all its outputs.
+  // A plan on these arrays and numbers: all its outputs; the first of them are written to the arrays of
+  // `into`.
   m.def(
       "run_plan",
-      [](const PyPlan& plan, nb::list arrays, nb::list numbers) {
+      [](const PyPlan& plan, nb::list arrays, nb::list numbers, nb::list into) {
         const PythonEntry entry;
         std::vector<const Tracked*> inputs;
         std::vector<Scalar> values;
@@ -469,13 +470,18 @@ void bind_tape(nb::module_& m) {
         if (inputs.size() != plan.plan->program->uses.size())
           throw ValueError("run_plan: " + std::to_string(inputs.size()) + " arrays given, " +
                            std::to_string(plan.plan->program->uses.size()) + " taken");
+        std::vector<const Tensor*> destinations;
+        for (nb::handle x : into) destinations.push_back(&tensor_of(x, "run_plan"));
         std::vector<Tracked> results(plan.plan->program->outputs.size());
-        call_plan(plan.plan, inputs, values, {}, results);
+        if (destinations.size() > results.size())
+          throw ValueError("run_plan: " + std::to_string(destinations.size()) + " arrays to write, " +
+                           std::to_string(results.size()) + " outputs");
+        call_plan(plan.plan, inputs, values, destinations, results);
         nb::list made;
         for (Tracked& y : results) made.append(wrap(std::move(y)));
         return made;
       },
-      nb::arg("plan"), nb::arg("arrays"), nb::arg("numbers") = nb::list());
+      nb::arg("plan"), nb::arg("arrays"), nb::arg("numbers") = nb::list(), nb::arg("into") = nb::list());
   // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
   m.def("unwatch", [](nb::handle x, const PyLeaf& leaf) {
     Tracked& tracked = tracked_of(x.ptr());

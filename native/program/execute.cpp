@@ -140,9 +140,8 @@ void Program::run_alone(const Run& run) const {
   for (int k = 0; k < inputs_; ++k) operands[next++] = run.inputs[k]->view();
   for (size_t j = 0; j < outputs.size(); ++j) operands[next++] = run.outputs[j]->view();
   const Kernel& kernel = *steps[0].kernel;
-  const size_t scratch = kernel.scratch_bytes(operands.get());
-  kernel.run(
-      {operands.get(), run.slots + steps[0].first_slot, scratch ? temp_space(device, scratch) : nullptr});
+  const TempSpace scratch(device, kernel.scratch_bytes(operands.get()));
+  kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get()});
 }
 
 // Steps of known geometry: only addresses are put in.
@@ -159,8 +158,8 @@ void Program::run_bound(const Run& run) const {
     for (size_t k = 0; k < keeper_->values().size(); ++k)
       data[static_cast<size_t>(keeper_->values()[k].number)] = keeping->data(k);
   }
-  const size_t space = p.arena_size + p.scratch_size;
-  char* arena = space ? temp_space(device, space) : nullptr;
+  const TempSpace space(device, p.arena_size + p.scratch_size);
+  char* const arena = space.get();
   for (const Prepared::Address& address : p.addresses)
     data[static_cast<size_t>(address.value)] =
         (address.base < 0 ? arena : data[static_cast<size_t>(address.base)]) + address.offset;
@@ -249,14 +248,15 @@ void Program::run_anywhere(const Run& run) const {
   size_t scratch_size = 0;
   for (const Step& step : steps)
     scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
-  size_t space = in_lines(arena_size + scratch_size);
+  size_t size = in_lines(arena_size + scratch_size);
   std::vector<size_t> kept(keeper_ ? values.size() : 0);
   for (size_t i = 0; i < kept.size(); ++i) {
-    kept[i] = space;
+    kept[i] = size;
     if (values[i].kind == Value::Kind::kept)
-      space += in_lines(extent_bytes(views[static_cast<size_t>(inputs_) + i]));
+      size += in_lines(extent_bytes(views[static_cast<size_t>(inputs_) + i]));
   }
-  char* arena = space ? temp_space(device, space) : nullptr;
+  const TempSpace space(device, size);
+  char* const arena = space.get();
   for (size_t i = 0; i < values.size(); ++i) {
     const Value& value = values[i];
     View& view = views[static_cast<size_t>(inputs_) + i];

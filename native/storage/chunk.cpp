@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 #include <mutex>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "storage/runtime.h"
 
@@ -60,7 +60,7 @@ namespace {
 
 struct Watched {
   std::mutex mutex;
-  std::unordered_set<uint64_t> alive;
+  std::unordered_map<uint64_t, Chunk*> alive;  // by serial; a chunk leaves before it is destroyed
 };
 Watched& watched_chunks() {
   static auto* const all = new Watched;  // chunks may end after static variables
@@ -73,13 +73,23 @@ void Chunk::watch() {
   if (watched_.exchange(true, std::memory_order_relaxed)) return;
   Watched& all = watched_chunks();
   const std::lock_guard lock(all.mutex);
-  all.alive.insert(serial);
+  all.alive.emplace(serial, this);
 }
 
 bool Chunk::is_alive(uint64_t serial) {
   Watched& all = watched_chunks();
   const std::lock_guard lock(all.mutex);
   return all.alive.contains(serial);
+}
+
+Ref<Chunk> Chunk::find(uint64_t serial) {
+  Watched& all = watched_chunks();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.alive.find(serial);
+  if (found == all.alive.end() || !found->second->try_retain()) return {};
+  Ref<Chunk> chunk(found->second);
+  found->second->release();  // not the last one: `chunk` has another
+  return chunk;
 }
 
 Chunk::Chunk(Engine* engine, Device where, char* memory, size_t size, bool write_protected)

@@ -39,6 +39,8 @@ class Chunk : public Var {
   // From watch() on, is_alive(serial) says whether the chunk is still there.
   void watch();
   static bool is_alive(uint64_t serial);
+  // The watched chunk of this serial; null: it is gone.
+  static Ref<Chunk> find(uint64_t serial);
 
   // How many others use the memory without asking the engine: NumPy arrays, DLPack capsules. While there are
   // any, whoever pushes an operation on the chunk waits for it, so that the others never see half of it.

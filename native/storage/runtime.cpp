@@ -35,9 +35,11 @@ Pool& Runtime::pool(Device device) {
   const std::lock_guard guard(mutex_);
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
   auto* made = new Pool("cpu:" + std::to_string(device.index), {.check = check_});
-  made->set_release_more([this] {  // operations that are pending hold memory, too
-    if (Engine::on_engine_thread()) return false;
+  made->set_release_more([this, device] {  // operations that are pending hold memory, too
+    const bool found = release_temporary(device);
+    if (Engine::on_engine_thread()) return found;
     engine().wait_until_idle();
+    release_temporary(device);
     return true;
   });
   slot.store(made, std::memory_order_release);
@@ -50,30 +52,77 @@ int Runtime::used_devices() const noexcept {
   return used;
 }
 
+bool Runtime::release_temporary(Device device) noexcept {
+  Pool* pool = pools_[index_of(device)].load(std::memory_order_acquire);
+  bool found = false;
+  for (auto& slot : pieces_[index_of(device)])
+    if (Piece* piece = slot.exchange(nullptr, std::memory_order_acquire)) {
+      pool->release(piece);
+      found = true;
+    }
+  return found;
+}
+
 namespace {
 
-struct Scratch {
-  Pool* pool = nullptr;
-  void* memory = nullptr;
-  size_t bytes = 0;
-  ~Scratch() {
-    if (memory) pool->release(memory);
-  }
+// A thread's own space. Not the pool's: a device's memory can be trimmed while threads that used it live on.
+struct Own {
+  alignas(Pool::kAlignment) char data[TempSpace::kSmall];
 };
-thread_local Scratch scratch;
+thread_local std::unique_ptr<Own> own;
+thread_local bool own_is_used = false;
+
+constexpr size_t kAbout = 8;  // pieces up to so many times too large are taken
 
 }  // namespace
 
-char* temp_space(Device device, size_t bytes) {
-  Pool& pool = Runtime::get().pool(device);
-  if (bytes <= scratch.bytes && scratch.pool == &pool) return static_cast<char*>(scratch.memory);
-  if (scratch.memory) scratch.pool->release(std::exchange(scratch.memory, nullptr));
-  scratch.bytes = 0;
-  const size_t grown = bytes + bytes / 4;  // so that slowly growing requests do not allocate each time
-  scratch.pool = &pool;
-  scratch.memory = pool.allocate(grown);
-  scratch.bytes = grown;
-  return static_cast<char*>(scratch.memory);
+TempSpace::TempSpace(Device device, size_t bytes) : device_(device) {
+  if (bytes == 0 || (bytes <= kSmall && take_own())) return;
+  take_piece(bytes);
+}
+
+TempSpace::~TempSpace() {
+  if (!data_) return;
+  if (!piece_) {
+    own_is_used = false;
+    return;
+  }
+  Runtime& runtime = Runtime::get();
+  for (auto& slot : runtime.pieces_[Runtime::index_of(device_)]) {
+    Runtime::Piece* free = nullptr;
+    if (slot.compare_exchange_strong(free, piece_, std::memory_order_release, std::memory_order_relaxed))
+      return;
+  }
+  runtime.pool(device_).release(piece_);
+}
+
+bool TempSpace::take_own() {
+  // Used: by a function that called this one. In checking mode, all is the pool's, which looks at its ends.
+  if (own_is_used || Runtime::get().check()) return false;
+  if (!own) own.reset(new Own);  // as it comes: not filled with zeros
+  own_is_used = true;
+  data_ = own->data;
+  return true;
+}
+
+void TempSpace::take_piece(size_t bytes) {
+  Runtime& runtime = Runtime::get();
+  Pool& pool = runtime.pool(device_);
+  for (auto& slot : runtime.pieces_[Runtime::index_of(device_)]) {
+    Runtime::Piece* found = slot.exchange(nullptr, std::memory_order_acquire);
+    if (!found) continue;
+    if (found->bytes >= bytes && found->bytes / kAbout <= bytes) {
+      piece_ = found;
+      break;
+    }
+    Runtime::Piece* free = nullptr;
+    const bool replaced = found->bytes < bytes && found->bytes >= bytes / kAbout;
+    if (replaced ||
+        !slot.compare_exchange_strong(free, found, std::memory_order_release, std::memory_order_relaxed))
+      pool.release(found);
+  }
+  if (!piece_) piece_ = new (pool.allocate(sizeof(Runtime::Piece) + bytes)) Runtime::Piece{bytes};
+  data_ = reinterpret_cast<char*>(piece_ + 1);
 }
 
 }  // namespace weft

@@ -28,12 +28,22 @@ class Runtime {
   static inline thread_local Generator* own_stream = nullptr;
   void seed_all(uint64_t seed);
   int used_devices() const noexcept;  // the highest index with a pool, plus 1
+  // Gives temporary space that nobody uses right now back to the device's pool; says whether there was any.
+  bool release_temporary(Device device) noexcept;
   void set_check(bool check) noexcept { check_ = check; }
   bool check() const noexcept { return check_; }
 
   static constexpr int kDevices = 64;
 
  private:
+  friend class TempSpace;
+  // A large piece of temporary space: at the beginning of memory from the pool.
+  struct alignas(Pool::kAlignment) Piece {
+    size_t bytes;  // behind this
+  };
+  static constexpr int kPieces = 16;  // of a device that wait to be used again; more go back to the pool
+  // Whoever exchanges a piece for null owns it, so nobody waits, and a forked child finds nothing locked.
+  using Pieces = std::array<std::atomic<Piece*>, kPieces>;
   Runtime() = default;
   static size_t index_of(Device device);
   std::shared_ptr<Engine> engine_;
@@ -41,11 +51,33 @@ class Runtime {
   std::mutex mutex_;
   std::array<std::atomic<Pool*>, kDevices> pools_{};
   std::array<Generator, kDevices> generators_;
+  std::array<Pieces, kDevices> pieces_{};
 };
 
-// Scratch memory of the calling thread, for as long as one function runs: grows, and is used again and again.
-// At least `bytes`, aligned to Pool::kAlignment; the content is undefined. A second request within one
-// function gives the same memory.
-char* temp_space(Device device, size_t bytes);
+// Scratch memory for as long as one function runs, used again and again: at least `bytes`, aligned to
+// Pool::kAlignment, null for 0; the content is undefined. Raises OutOfMemory.
+//
+// Up to kSmall bytes are the calling thread's own, and go when it ends. Larger pieces are the device's: one
+// that is not in use serves the next who wants about as much, on any thread, so that there are never more
+// than run at the same time, and programs that run in turn share one. A piece that turns out too small is
+// replaced, not kept beside the larger one.
+class TempSpace {
+ public:
+  static constexpr size_t kSmall = 64 << 10;
+
+  TempSpace(Device device, size_t bytes);
+  ~TempSpace();
+  TempSpace(const TempSpace&) = delete;
+  TempSpace& operator=(const TempSpace&) = delete;
+  char* get() const noexcept { return data_; }
+
+ private:
+  bool take_own();
+  void take_piece(size_t bytes);
+
+  const Device device_;
+  char* data_ = nullptr;
+  Runtime::Piece* piece_ = nullptr;  // null: none, or the thread's own
+};
 
 }  // namespace weft

@@ -2,16 +2,24 @@
 
 import textwrap
 
+import numpy as np
 import pytest
 
+import weft as wf
+from weft import _core
 from weft.base.dtype import as_dtype
-from weft.graph.graph import Graph, graph_of
+from weft.executor.compile import compile_graph
+from weft.graph.graph import Graph, graph_of, interpret
 from weft.graph.passes import PASSES, optimize
+from weft.graph.passes.recompute import candidates, recomputing
+from weft.graph.rewrite import rewrite
 from weft.graph.verify import same_interface, verify
 from weft.ops import functions as F
+from weft.ops.epilogue import Epilogue
 from weft.ops.indexing import BasicIndex
 from weft.ops.node import constant, input_value, make_node
 from weft.ops.random import Dropout
+from weft.ops.registry import get
 from weft.ops.types import TensorType
 
 NAMES = [each.name for each in PASSES]
@@ -464,3 +472,89 @@ def test_epilogues_keep_other_outputs():
 )
 def test_epilogues_that_are_none(function):
     kept("epilogues", function, [t(3, 3), t(3, 3)])
+
+
+# Computed again.
+
+
+def _late(x, first, kernel, last):
+    """first(x) is read at once and, behind where the most is alive, once more."""
+    y = first(x)
+    return last(kernel(kernel(y)), y)
+
+
+def test_recompute_for_a_loop():
+    golden(
+        "recompute",
+        lambda x: _late(x, F.relu, lambda v: F.softmax(v, axis=0), F.multiply),
+        [t(64)],
+        """
+        v0 = Relu()(x0): f32[64]@cpu:0
+        v1 = Softmax(axis=0)(v0): f32[64]@cpu:0
+        v2 = Softmax(axis=0)(v1): f32[64]@cpu:0
+        v3 = Relu()(x0): f32[64]@cpu:0
+        v4 = Multiply()(v2, v3): f32[64]@cpu:0
+        return v4
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (F.exp, F.multiply),  # functions take time
+        (F.relu, F.matmul),  # a kernel wants it in memory
+        (
+            lambda x: F.relu(F.matmul(x, x)),
+            F.multiply,
+        ),  # what it is computed from would have to be kept instead
+        (lambda x: F.matmul(x, x), F.multiply),
+    ],
+)
+def test_recompute_leaves(first, last):
+    kept("recompute", lambda x: _late(x, first, lambda v: F.softmax(v, axis=0), last), [t(8, 8)])
+
+
+def test_recompute_for_less_memory():
+    """Whatever is wanted for a budget: copies for kernels are shared, views are made of them, chains are followed."""
+
+    def f(x):
+        a = F.relu(x)
+        b = F.sigmoid(a)
+        row = F.reshape(b, shape=(16, 4))
+        z = F.matmul(F.matmul(F.reshape(row, shape=(8, 8)), x), x)
+        z = F.matmul(F.matmul(z, b), b)
+        return F.matmul(F.matmul(z, F.reshape(row, shape=(8, 8))), a)
+
+    graph = graph_of(f, [t(8, 8)])
+    made = rewrite(graph, recomputing(candidates(graph)))
+    verify(made)
+    names = [node.op.name for node in made.nodes if node.op is not None]
+    assert names.count("relu") == names.count("sigmoid") == 2
+    late = names.index("sigmoid", names.index("sigmoid") + 1)
+    assert names[:late].count("matmul") >= 2
+    x = np.random.default_rng(0).standard_normal((8, 8)).astype("float32")
+    np.testing.assert_array_equal(interpret(graph, [x])[0], interpret(made, [x])[0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_recomputed_normalizations_have_the_same_bits(dtype):
+    types = [t(4, 3, 5, dtype=dtype), t(1, 3, 1, dtype=dtype), t(1, 3, 1, dtype=dtype), t(5, dtype=dtype)]
+    x, scale, shift, last = (input_value(each, name) for each, name in zip(types, "xwbl", strict=True))
+    nodes = [
+        make_node(get("normalize")(axes=(0, 2), eps=1e-5), [x, scale, shift]),
+        make_node(get("layer_norm")(normalized_shape=5), [x, last, None]),
+        make_node(get("rms_norm")(normalized_shape=5), [x, last]),
+    ]
+    step = (get("relu")(), 0, 1)
+    nodes.append(make_node(Epilogue(of=nodes[0].op, steps=(step,), runtime=()), [x, scale, shift]))
+    again = [node.op.recomputed(node.inputs, [None, *node.outputs[1:]]) for node in nodes]
+    assert [v.type for v in again] == [node.outputs[0].type for node in nodes]
+    plan = compile_graph(
+        Graph([x, scale, shift, last], [*(node.outputs[0] for node in nodes), *again]), "both"
+    )
+    rng = np.random.default_rng(0)
+    arrays = [wf.asarray(rng.standard_normal(each.shape)).astype(each.dtype) for each in types]
+    made = _core.run_plan(plan, arrays)
+    for first, second in zip(made[:4], made[4:], strict=True):
+        assert first.astype("float64").numpy().tolist() == second.astype("float64").numpy().tolist()

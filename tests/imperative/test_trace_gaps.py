@@ -26,11 +26,6 @@ def test_dynamic_axes_and_training():
     assert len(step.programs) == 1
 
 
-def test_memory_budget():
-    f = wf.trace(lambda x: wf.exp(x), memory_budget=1 << 20)
-    assert f(wf.zeros(2)).numpy().tolist() == [1.0, 1.0]
-
-
 def test_nan_through_a_fused_relu():
     """oneDNN's relu after a product makes 0 of NaN, where weft's own keeps it."""
     w = wf.ones((4, 4))

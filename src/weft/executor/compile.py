@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from weft.base.typing import Any
+from weft.executor.budget import within
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
 from weft.graph.passes import PREPARATION, optimize, skipped
@@ -31,19 +32,26 @@ def compile_graph(
     visible: int | None = None,
     as_tuple: bool = True,
     lasting: Collection[int] = (),
+    memory_budget: int | float | None = None,
 ) -> Any:
     """The _core.Plan of a graph of exact sizes, optimised.
 
     strides: of the arrays among its inputs, in elements, row-major where none are given; visible: how many of its
     outputs callers get, in memory of their own. lasting: numbers of inputs whose content seldom changes from call to
-    call: what depends on nothing else is prepared, and made again after a write to one of them.
-    Raises what rules raise.
+    call: what depends on nothing else is prepared, and made again after a write to one of them. memory_budget: bytes
+    that its temporary space may take, or the share of what it takes without one.
+    Raises what rules raise, GraphError for a budget that cannot be met.
     """
     marked = graph
     if lasting and PREPARATION not in skipped():
         marked = Graph(graph.inputs, graph.outputs, graph.writes, lasting)
-    plan = make_plan(
-        optimize(marked), name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
-    )
+
+    def make(optimized: Graph) -> Any:
+        return make_plan(
+            optimized, name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
+        )
+
+    optimized = optimize(marked)
+    plan = make(optimized) if memory_budget is None else within(optimized, make, memory_budget)
     plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
     return plan

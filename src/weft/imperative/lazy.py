@@ -123,6 +123,9 @@ class LazyScribe(Scribe):
         """Do what was written down, and forget it."""
         with self.unobserved():
             self._run()
+        self._forget()
+
+    def _forget(self) -> None:
         self.storages, self.sources, self.numbers, self.random = Storages(), [], {}, []
         self._values, self._launches = {}, 0
         self._mark = _core.last_serial()
@@ -143,7 +146,7 @@ class LazyScribe(Scribe):
         if not wanted and not self.random:
             return None
         graph, sources, origins = self.graph((), wanted)
-        tensors = [s.tensor if s.window is None else _core.window(s.tensor, *s.window) for s in sources]
+        tensors = [s.array() for s in sources]
         strides = [tuple(step // x.itemsize for step in x.strides) for x in tensors]
         return self._plan(graph, strides), tensors, origins
 
@@ -231,6 +234,36 @@ class LazyTrace(LazyScribe):
     @property
     def whole(self) -> bool:
         return self._whole
+
+    def run(
+        self,
+        plan: Any,
+        sources: Sequence[Source],
+        origins: Sequence[int],
+        places: Sequence[tuple[Storage, Any]],
+    ) -> None:
+        """Do what was written down by a plan of its graph, if that gives all that anybody can see.
+
+        places: of each output the storage, and the array that has all of it; None if it has only a part.
+        """
+        given = {id(storage) for storage, array in places if array is not None}
+        made = (s for s in self.storages if s.source is None or s.source.is_constant)
+        seen = (s for s in made if s.written and not s.base.held.alone)
+        if len(given) < len(places) or any(id(s) not in given for s in seen):
+            return  # later, by a program that gives more
+        numbers = [self._values[origin] for origin in origins]
+        for index in range(
+            _core.used_devices()
+        ):  # what was never more than reserved, but touched at its ends
+            _core.trim_memory(f"cpu:{index}")
+        _core.run_plan(plan, [s.array() for s in sources], numbers, [array for _, array in places])
+        self._forget()
+
+    def store(self, x: Geometry, value: Value) -> None:
+        known = self._find(x)
+        super().store(x, value)
+        if known is None and (made := self._find(x)) is not None and self._born(x):
+            made.base.held.let_go()  # if nobody else keeps it, nobody needs its memory
 
     def met(self, tensor: Any, geometry: Any) -> None:
         if self.whole:

@@ -64,6 +64,10 @@ class Source:
     def __init__(self, tensor: Any, value: Value, window: Any = None, is_constant: bool = False) -> None:
         self.tensor, self.value, self.window, self.is_constant = tensor, value, window, is_constant
 
+    def array(self) -> Any:
+        """The tensor, or the part of it that is meant."""
+        return self.tensor if self.window is None else _core.window(self.tensor, *self.window)
+
 
 class Scribe:
     """Writes down what happens in a ``with`` of it on this thread.

@@ -28,6 +28,7 @@ from weft import _core
 from weft.base.device import scoped_device
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
+from weft.executor.budget import checked_budget
 from weft.imperative.dependence import all_within
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, Signature
 from weft.imperative.export import Described, export
@@ -62,11 +63,13 @@ class Trace:
         lazy: bool,
         max_entries: int,
         dynamic: DynamicAxes | None = None,
+        memory_budget: int | float | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.name: str = getattr(function, "__name__", type(function).__name__)
-        self.function, self.strict, self.lazy, self.max_entries = function, strict, lazy, max_entries
-        self._dynamic = dynamic
+        self.function, self.strict, self.max_entries = function, strict, max_entries
+        self._dynamic, self.memory_budget = dynamic, memory_budget
+        self.lazy = lazy or memory_budget is not None  # else the first call would keep everything
         self._under: dict[Any, Any] = {}  # Replays by the transformations that calls pass through
         self._programs: list[Any] = []  # Traced, or DynamicTraced
         self._made = self._attempts = 0
@@ -187,7 +190,9 @@ class Trace:
             if scribe.whole:
                 try:
                     with scribe.unobserved():
-                        program = write_up(self.name, scribe, leaves, floats, result, before, outside)
+                        program = write_up(
+                            self.name, scribe, leaves, floats, result, before, outside, self.memory_budget
+                        )
                 except CannotWrite as problem:
                     self._give_up(problem)
             if program is not None:
@@ -195,6 +200,11 @@ class Trace:
             again = False
             if program is not None and self._made_state(scribe, program, result):
                 program, again = None, self._attempts < ATTEMPTS
+            if program is not None:
+                first, program.first = program.first, None
+                if isinstance(scribe, LazyTrace):
+                    with scribe.unobserved():
+                        scribe.run(program.plan, *first)
         if not again:
             self._keep(args, kwargs, program)
         found, shape = flatten(result)
@@ -290,7 +300,7 @@ def trace(
     strict: bool = False,
     lazy: bool = False,
     dynamic: Any = None,
-    memory_budget: int | None = None,
+    memory_budget: int | float | None = None,
     max_entries: int = 8,
 ) -> Any:
     """function, run as Python once for each kind of arguments and as a program from then on; also a decorator.
@@ -312,7 +322,11 @@ def trace(
     else that would be done at once. Results are new arrays, or arguments. Sizes 0 and 1, and axes that are as long as
     others when they were not before, make another graph. Each size has its plan, the latest 64 are kept.
 
-    memory_budget: bytes that a program may take: cannot be had so far, anything but None raises NotImplementedError.
+    memory_budget: what the temporary space of a program may take: bytes as an int, or as a float the share of what it
+    takes without one. Results that are cheap to compute again (pointwise operators, normalizations) are then not kept
+    for gradients, those first that save the most; values stay the same bits. GraphError, with the numbers, if that is
+    not enough. Implies lazy, since a first call as Python would keep everything;
+    not for dynamic axes so far.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])
@@ -324,9 +338,12 @@ def trace(
     >>> w, len(step.programs)
     (tensor([-1.,  0.], dtype=float32, device=cpu:0), 1)
     """
-    if memory_budget is not None:
-        raise NotImplementedError("trace: memory_budget cannot be had so far")
+    budget = checked_budget(memory_budget)
+    if dynamic is not None and budget is not None:
+        raise NotImplementedError("trace: memory_budget cannot be had for dynamic axes so far")
     if function is None:
-        return functools.partial(trace, strict=strict, lazy=lazy, dynamic=dynamic, max_entries=max_entries)
+        return functools.partial(
+            trace, strict=strict, lazy=lazy, dynamic=dynamic, memory_budget=budget, max_entries=max_entries
+        )
     axes = None if dynamic is None else DynamicAxes(function, dynamic)
-    return Trace(function, strict, lazy, max_entries, axes)
+    return Trace(function, strict, lazy, max_entries, axes, budget)

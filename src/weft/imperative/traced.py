@@ -40,6 +40,7 @@ class Traced:
         self.strides: list[tuple[int, ...]] = []  # of the arrays
         self.example: tuple[list[Any], Structure] = ([], self.structure)  # leaves of the first call, by kind
         self.shown: set[int] = set()  # memory that the first call gave to the caller, by serial
+        self.first: Any = None  # for LazyTrace.run: sources, origins and places of the first call
 
     def memory_report(self) -> Any:
         """Bytes of the memory plan by kind."""
@@ -57,6 +58,7 @@ def write_up(
     result: Any,
     gradients_before: dict[int, tuple[Any, Tensor]],
     surroundings: list[Any],
+    memory_budget: int | float | None = None,
 ) -> Traced:
     """The program of what a scribe saw. Raises CannotWrite."""
     states = [(thing, thing.__weft_state__()) for thing in scribe.dependences.values()]
@@ -85,7 +87,8 @@ def write_up(
     graph, sources, origins = scribe.graph(outputs.values, written)
     arrays = [inputs.array(source) for source in sources]
     lasting = [k for k, (kind, x, _) in enumerate(arrays) if kind == "object" and inputs.seldom_changes(x)]
-    plan = compile_graph(graph, name, [strides_of(s) for s in sources], len(outputs.values), lasting=lasting)
+    lie = [strides_of(s) for s in sources]
+    plan = compile_graph(graph, name, lie, len(outputs.values), lasting=lasting, memory_budget=memory_budget)
     plain = len(found) == 1 and structure.kind is None
     spec = {
         "plan": plan,
@@ -102,7 +105,8 @@ def write_up(
     made = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
     made.shown = outputs.shown
     made.visible, made.structure = len(outputs.values), structure
-    made.strides = [strides_of(s) for s in sources]
+    made.strides = lie
+    made.first = (sources, origins, outputs.places)
     return made
 
 
@@ -236,6 +240,9 @@ class _Outputs:
     def __init__(self, scribe: Scribe, inputs: _Inputs) -> None:
         self.scribe, self.inputs = scribe, inputs
         self.values: list[Value] = []
+        self.places: list[
+            tuple[Storage, Tensor | None]
+        ] = []  # of values; the arrays that have all of the storage
         self._shared: set[int] = set()  # storages of which several arrays are shown
         self._whole: dict[int, int] = {}  # the output that has all of such a storage
         self._found: dict[int, Find] = {}
@@ -284,11 +291,14 @@ class _Outputs:
             return (kind, what, self.window(geometry, _core.geometry(source.tensor)[1]))
         if id(storage) not in self._shared and not geometry.repeats:
             self.values.append(storage.read(geometry))
+            self.places.append((storage, x if storage.is_all(geometry) else None))
             return ("output", len(self.values) - 1, None)
         number = self._whole.get(id(storage))
         if number is None:
             number = self._whole[id(storage)] = len(self.values)
             self.values.append(F.reshape(storage.row(), shape=(-1,)))
+            row = self.window(storage.base.flat(), geometry.address)
+            self.places.append((storage, _core.window(x, *row)))
         return ("output", number, self.window(geometry, storage.first))
 
     @staticmethod

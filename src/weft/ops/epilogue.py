@@ -80,8 +80,14 @@ class Epilogue(Op):
         own, extras, runtime = self._split(inputs)
         of: Any = self.of
         made = make_node(of, own, runtime).outputs
-        first = self._through(made[0], extras, lambda step, values: make_node(step, values).outputs[0])
+        first = self._through(made[0], extras, _applied)
         return (first, *made[1:])
+
+    def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        own, extras, runtime = self._split(inputs)
+        of: Any = self.of
+        first = (of.with_runtime(runtime) if runtime else of).recomputed(own, outputs)
+        return None if first is None else self._through(first, extras, _applied)
 
     def kernels(self, *inputs: TensorType | None) -> Iterator[Any]:
         own, extras, runtime = self._split(inputs)
@@ -175,6 +181,10 @@ class Epilogue(Op):
 
         changed, _ = self._through((as_stored(store.value), first), given, apply)
         return Store(store.operand, changed, store.add)
+
+
+def _applied(step: Op, values: list[Any]) -> Value:
+    return make_node(step, values).outputs[0]
 
 
 def _as(x: e.Scalar, type: TensorType, dtype: str) -> e.Scalar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft.base.dtype import DType, as_dtype
@@ -144,6 +144,10 @@ class LayerNorm(LastAxes):
                 dbias = cast_to(F.sum(dy, axis=self.leading(x.ndim)), bias.dtype)
         return through_statistics(x, axes, dx, mean, inverse_std, dmean, dinverse_std), dweight, dbias
 
+    def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        x, weight, bias = inputs
+        return scaled((cast_to(x, outputs[1].dtype) - outputs[1]) * outputs[2], weight, bias, x.dtype)
+
     def reference(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
         axes = self.axes(np.ndim(x))
         mean = np.mean(x, axes, keepdims=True)
@@ -164,6 +168,13 @@ class LayerNorm(LastAxes):
         yield ShapeError, f"{cls.name}: normalized_shape (3,)", Sample(arrays((2, 4)), 3)
         yield ShapeError, f"{cls.name}: weight must have", Sample(arrays((2, 4)), 4, arrays((3,)))
         yield DTypeError, f"{cls.name}: takes floating-point", Sample(arrays((2, 4), dtype="int32"), 4)
+
+
+def scaled(y: Any, weight: Any, bias: Any, dtype: DType) -> Any:
+    """y * weight + bias in y's type, then converted; as the loops above compute it."""
+    y = y if weight is None else y * cast_to(weight, y.dtype)
+    y = y if bias is None else y + cast_to(bias, y.dtype)
+    return cast_to(y, dtype)
 
 
 def through_statistics(
@@ -284,6 +295,10 @@ class RmsNorm(LastAxes):
             slope = F.divide_by_count(-dinverse_rms * cube, x, axis=self.axes(x.ndim))
             found.append(cast_to(cast_to(x, inverse_rms.dtype) * slope, x.dtype))
         return found[0] if len(found) == 1 else found[0] + found[1], dweight
+
+    def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        x, weight = inputs
+        return scaled(cast_to(x, outputs[1].dtype) * outputs[1], weight, None, x.dtype)
 
     def reference(self, x: Any, weight: Any = None) -> Any:
         eps = EPSILON[str(as_dtype(x.dtype))] if self.eps is None else self.eps
@@ -567,6 +582,10 @@ class Normalize(Op):
         row.each(e.cast(y, x.dtype.name))
         row.once(1, mean, inverse, variance)
         yield row.loop(self.axes)
+
+    def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        x, weight, bias = inputs
+        return scaled((cast_to(x, outputs[1].dtype) - outputs[1]) * outputs[2], weight, bias, x.dtype)
 
     def decompose(self, x: Any, weight: Any, bias: Any) -> Any:
         kind = statistics_dtype(x.type)

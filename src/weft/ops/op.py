@@ -420,6 +420,13 @@ class Op:
         """
         raise NotImplementedError(f"{self.name}: no kernel for these operands, and no decomposition")
 
+    def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """The first output once more, by pointwise operators on the inputs and the other outputs: the same bits.
+
+        For programs that compute a large result again rather than keep it. None: that is not so cheap.
+        """
+        return None
+
     def reference(self, *inputs: Any) -> Any:
         """The same in NumPy."""
         raise NotImplementedError(f"{self.name}: no reference")

@@ -17,7 +17,7 @@ from weft.expr import scalar as e
 from weft.expr.functions import derive
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, pointwise_loop
-from weft.ops.node import bind, constant
+from weft.ops.node import apply, bind, constant
 from weft.ops.op import Op, op
 from weft.ops.shapes import Contradiction, Partial, broadcast
 from weft.ops.sizes import Size
@@ -108,6 +108,9 @@ class Pointwise(Op):
                 numbers.append(value)
                 values[attribute.name] = e.parameter(len(numbers) - 1, dtype)
         return self.with_runtime(values) if values else self
+
+    def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        return apply(type(self), inputs, {a.name: getattr(self, a.name) for a in self.attributes})
 
     @classmethod
     def on_elements(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scalar:

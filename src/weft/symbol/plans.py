@@ -14,6 +14,7 @@ from typing import Any
 from weft.executor.compile import compile_graph
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
+from weft.graph.passes import optimize
 from weft.graph.split import split
 from weft.ops import functions as F
 from weft.ops.node import Value, input_value
@@ -122,15 +123,16 @@ class Plans:
         if training:
             made = self._training(signature, monitored)
             lowered, kept = made.lowered, list(made.kept.values())
+            outputs, written = made.outputs, made.written
         else:
             lowered, kept = self._lowered(signature, False), []
-        outputs = [lowered[entry] for entry in self.entries]
+            outputs, written = [lowered[entry] for entry in self.entries], lowered.written
         named = self._named(lowered) if monitored else []
         results = list({id(v): v for v in (*outputs, *kept, *(v for _, v in named))}.values())
         place = {id(v): k for k, v in enumerate(results)}
         names = [*self.arguments, *self.states]
-        writes = {len(results) + k: names.index(name) for k, name in enumerate(lowered.written)}
-        graph = Graph(self._inputs(lowered), [*results, *lowered.written.values()], writes)
+        writes = {len(results) + k: names.index(name) for k, name in enumerate(written)}
+        graph = Graph(self._inputs(lowered), [*results, *written.values()], writes)
         own = {variable.name for node in lowered.nodes for variable in own_variables(node)}
         lasting = [] if training else [k for k, name in enumerate(names) if name in own]
         plan = compile_graph(graph, self.name, signature.strides, visible=len(results), lasting=lasting)
@@ -179,18 +181,36 @@ class _Training:
 
     def __init__(self, plans: Plans, signature: Signature, monitored: bool) -> None:
         self.lowered = plans._lowered(signature, True)
-        outputs = [self.lowered[entry] for entry in plans.entries]
-        floats = [v for v in outputs if v.dtype.kind == "float"]
+        self.outputs = [self.lowered[entry] for entry in plans.entries]
+        self.written = dict(self.lowered.written)
+        floats = [v for v in self.outputs if v.dtype.kind == "float"]
         self.slopes = [input_value(v.type, f"d{k}") for k, v in enumerate(floats)]
-        self.places = [k for k, v in enumerate(outputs) if v.dtype.kind == "float"]
+        self.places = [k for k, v in enumerate(self.outputs) if v.dtype.kind == "float"]
         arguments = [self.lowered.inputs[name] for name in plans.arguments]
         wanted = [v for v, lie in zip(arguments, signature.gradient_strides, strict=True) if lie is not None]
         slopes = dict(zip(map(id, wanted), gradients(floats, wanted, self.slopes), strict=True))
-        first = [*outputs, *self.lowered.written.values()]
+        second = [slopes.get(id(v)) for v in arguments]
+        inputs = [*plans._inputs(self.lowered), *self.slopes]
+        if not monitored:
+            second = self._optimized(inputs, second)
+        first = [*self.outputs, *self.written.values()]
         if monitored:
             first += [value for _, value in plans._named(self.lowered)]
         old = [self.lowered.inputs[name] for name in self.lowered.written]
-        self.kept, self.found = split(first, [slopes.get(id(v)) for v in arguments], old)
+        self.kept, self.found = split(first, second, old)
+
+    def _optimized(self, inputs: Sequence[Value], second: Sequence[Value | None]) -> list[Value | None]:
+        """The second part's values after the passes over both parts together, which decide what has to be kept."""
+        graph = optimize(Graph(inputs, [*self.outputs, *self.written.values(), *second]))
+        made = iter(graph.outputs)
+        self.outputs = [_there(next(made)) for _ in self.outputs]
+        self.written = {name: _there(next(made)) for name in self.written}
+        return list(made)
+
+
+def _there(value: Value | None) -> Value:
+    assert value is not None
+    return value
 
 
 def _row_major(shape: Sequence[Any]) -> Strides:

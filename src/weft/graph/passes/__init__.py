@@ -1,7 +1,7 @@
 """The passes over graphs, in their order; what they do and why in that order is in docs/design/passes.md.
 
 >>> [each.name for each in PASSES]
-['batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'assembled', 'epilogues']
+['batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'assembled', 'epilogues', 'recompute']
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from weft.graph.passes.common import common
 from weft.graph.passes.constants import constants
 from weft.graph.passes.epilogues import epilogues
 from weft.graph.passes.expand import expand
+from weft.graph.passes.recompute import recompute
 from weft.graph.passes.updates import updates
 from weft.graph.passes.views import views
 from weft.graph.rewrite import Rule, rewrite
@@ -85,6 +86,14 @@ PASSES: tuple[Pass, ...] = (
         "a product that is added to, normalized and cut off is written once",
         after=("batch_norm", "expand", "common"),  # a value that turns out to have two readers stays
         exact=False,
+    ),
+    Pass(
+        recompute,
+        "what gradients read in loops that have all it is computed from need not be kept",
+        after=(
+            "common",
+            "epilogues",
+        ),  # which would find the copies equal; and what is kept is known only now
     ),
 )
 """What compile_graph does to every graph. exact False: results may differ in their last bits."""

@@ -1,0 +1,197 @@
+"""Memory of training steps: what is computed again, budgets, first calls that keep nothing, temporary space."""
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+import weft.module as M
+import weft.optimizer as optim
+from weft import _core, storage
+from weft.base.errors import GraphError
+from weft.imperative.trace import TraceWarning
+
+
+class Block(M.Module):
+    """Convolutions with normalization and relu, a residual connection, a feed-forward network over the last axis."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm1 = M.Conv2d(8, 8, 3, padding=1, bias=False), M.BatchNorm2d(8)
+        self.second, self.norm2 = M.Conv2d(8, 8, 3, padding=1, bias=False), M.BatchNorm2d(8)
+        self.norm3, self.up, self.down = M.LayerNorm(16), M.Linear(16, 32), M.Linear(32, 16)
+
+    def forward(self, x):
+        y = F.relu(self.norm1(self.first(x)))
+        y = F.relu(self.norm2(self.second(y)) + x)
+        return y + self.down(F.gelu(self.up(self.norm3(y))))
+
+
+def training_step(**options):
+    wf.random.seed(3)
+    net = M.Sequential(*(Block() for _ in range(3)))
+    x, y = wf.random.normal(0, 1, (4, 8, 16, 16)), wf.random.normal(0, 1, (4, 8, 16, 16))
+    optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    manager = wf.GradManager().attach(list(net.parameters()))
+
+    def step():
+        with manager as g:
+            loss = F.mean((net(x) - y) ** 2)
+            g.backward(loss)
+        optimizer.step()
+        optimizer.clear_grad()
+        return loss
+
+    return wf.trace(step, **options), net
+
+
+def run(count=3, **options):
+    step, net = training_step(**{"lazy": True, **options})
+    losses = [step().item() for _ in range(count)]
+    return losses, [p.numpy() for p in net.parameters()], step.programs[0].memory_report().arena_bytes
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return run()
+
+
+@pytest.mark.parametrize("budget", [0.9, 0.75])
+def test_less_memory_and_the_same_bits(plain, budget):
+    losses, parameters, arena = run(memory_budget=budget)
+    assert arena <= budget * plain[2]
+    assert losses == plain[0]
+    for a, b in zip(parameters, plain[1], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_nothing_is_kept_that_loops_can_compute(plain, monkeypatch):
+    monkeypatch.setenv("WEFT_SKIP_PASSES", "recompute")
+    losses, parameters, arena = run()
+    assert arena > plain[2]
+    assert losses == plain[0]
+    for a, b in zip(parameters, plain[1], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_budget_in_bytes_that_is_met_anyway(plain):
+    assert run(1, memory_budget=1 << 30)[2] == plain[2]
+
+
+def test_a_budget_that_cannot_be_met():
+    step, _ = training_step(memory_budget=1000)
+    with pytest.raises(
+        GraphError, match=r"step cannot do with 1000 bytes .*: it takes \d+ where all is kept, \d+"
+    ):
+        step()
+
+
+@pytest.mark.parametrize(
+    ("budget", "error"), [("1", TypeError), (True, TypeError), (-1, ValueError), (1.5, ValueError)]
+)
+def test_budgets_that_are_none(budget, error):
+    with pytest.raises(error, match="memory_budget"):
+        wf.trace(lambda x: x, memory_budget=budget)
+
+
+def test_no_gradients():
+    f = wf.trace(lambda x: wf.exp(x), memory_budget=1 << 20)
+    assert f(wf.zeros(2)).numpy().tolist() == [1.0, 1.0]
+
+
+def test_checked(monkeypatch, plain):
+    """No byte of the arena is read before or after its time."""
+    monkeypatch.setenv("WEFT_CHECK", "1")
+    assert run(2, memory_budget=0.8)[0] == plain[0][:2]
+
+
+# First calls.
+
+
+def test_a_lazy_first_call_is_the_program(plain):
+    step, _ = training_step(lazy=True)
+    before = _core.program_counters()["launches"]
+    assert step().item() == plain[0][0]
+    assert _core.program_counters()["launches"] == before + 1
+    assert [step().item() for _ in range(2)] == plain[0][1:]
+
+
+def test_results_of_a_lazy_first_call_are_those_that_are_kept_elsewhere():
+    kept = []
+
+    @wf.trace(lazy=True)
+    def f(x):
+        y = x + 1
+        kept.append(y)
+        return y, y[1:], wf.permute_dims(x * 2, (1, 0))
+
+    y, part, turned = f(wf.ones((2, 3)))
+    assert kept[0] is y
+    assert y.numpy().tolist() == [[2.0] * 3] * 2
+    assert part.numpy().tolist() == [[2.0] * 3]
+    assert turned.numpy().tolist() == [[2.0] * 2] * 3
+    y[1, 0] = 7
+    assert part.numpy().tolist() == [[7.0, 2.0, 2.0]]
+
+
+def test_what_a_lazy_first_call_keeps_elsewhere_is_computed():
+    kept = []
+
+    @wf.trace(lazy=True)
+    def f(x):
+        y = x * 3
+        kept.append(y + 1)
+        return y
+
+    for _ in range(2):
+        assert f(wf.ones(2)).numpy().tolist() == [3.0, 3.0]
+    with pytest.warns(TraceWarning, match="arrays that are kept"):
+        f(wf.ones(2))
+    assert kept[0].numpy().tolist() == [4.0, 4.0]
+
+
+def test_memory_of_what_is_dropped_is_used_again():
+    """While it is written down, a program has the memory of what is alive, not of everything."""
+    size = 1 << 20
+
+    @wf.trace(lazy=True)
+    def f(x):
+        for _ in range(20):
+            x = wf.exp(x)
+        return x
+
+    x = wf.zeros(size)
+    x.wait()
+    storage.reset_peaks("cpu:0")
+    before = storage.stats()["in_use_bytes"]
+    f(x).wait()
+    assert storage.stats()["peak_in_use_bytes"] - before < 6 * 4 * size
+
+
+# Temporary space.
+
+
+def test_trim_gives_back_temporary_space():
+    """Whatever thread used it."""
+    f = wf.trace(lambda x: wf.matmul(wf.matmul(x, x), x))
+    x = wf.ones((1024, 1024))
+    for _ in range(3):
+        f(x).wait()
+    storage.trim()
+    with_none = storage.stats()["in_use_bytes"]
+    f(x).wait()
+    assert storage.stats()["in_use_bytes"] >= with_none + 4 * 1024 * 1024
+    storage.trim()
+    assert storage.stats()["in_use_bytes"] == with_none
+
+
+def test_programs_in_turn_share_temporary_space():
+    fs = [wf.trace(lambda x, n=n: wf.matmul(wf.matmul(x, x) + n, x)) for n in range(4)]
+    x = wf.ones((1024, 1024))
+    for f in fs:
+        f(x).wait()
+    storage.trim()
+    before = storage.stats()["in_use_bytes"]
+    for f in fs:
+        f(x).wait()
+    assert storage.stats()["in_use_bytes"] - before < 2 * 4 * 1024 * 1024
