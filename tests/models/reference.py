@@ -168,7 +168,9 @@ def dumped(known):
         inner = []
         for precision, found in precisions.items():
             gradients = ",\n".join(f"  {json.dumps(k)}: {numbers(v)}" for k, v in found["gradients"].items())
-            inner.append(f' "{precision}": {{"losses": {numbers(found["losses"])}, "gradients": {{\n{gradients}}}}}')
+            inner.append(
+                f' "{precision}": {{"losses": {numbers(found["losses"])}, "gradients": {{\n{gradients}}}}}'
+            )
         parts.append(f"{json.dumps(name)}: {{\n" + ",\n".join(inner) + "}")
     return "{" + ",\n".join(parts) + "}\n"
 

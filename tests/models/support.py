@@ -87,5 +87,3 @@ class Training:
     def losses(self, steps: int) -> list[float]:
         """The loss of each of these steps."""
         return [loss.item() for loss in [self.step(self.x, self.labels) for _ in range(steps)]]
-
-
