@@ -1,7 +1,7 @@
 """What is compared: models by name, their sizes, data and optimizers, and weights that any framework can be given.
 
-Read by the tests, and by reference.py in an environment that has PyTorch and no weft: so only NumPy is used here. Numbers
-come from RandomState, whose streams NumPy promises not to change.
+Read by the tests, and by reference.py in an environment that has PyTorch and no weft: so only NumPy is used here.
+Numbers come from RandomState, whose streams NumPy promises not to change.
 """
 
 from __future__ import annotations
@@ -76,11 +76,8 @@ def expected(name: str) -> Any:
 
 
 # Residual networks of so small images amplify roundings from block to block; less so if blocks add less.
-RESNET = dict(optimizer="SGD", options=(("lr", 0.01), ("momentum", 0.9)), init=1.4, gain=0.4)
-GPT = dict(
-    optimizer="AdamW",
-    options=(("lr", 3e-4), ("weight_decay", 0.01)),
-)
+RESNET: Any = {"optimizer": "SGD", "options": (("lr", 0.01), ("momentum", 0.9)), "init": 1.4, "gain": 0.4}
+GPT: Any = {"optimizer": "AdamW", "options": (("lr", 3e-4), ("weight_decay", 0.01))}
 CASES = {
     "resnet50": Case(
         "resnet",

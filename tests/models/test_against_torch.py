@@ -1,7 +1,7 @@
-"""With the same weights and data the models do what PyTorch's implementation does: losses, gradients, 50 steps of training.
+"""With the same weights and data the models do what PyTorch's do: losses, gradients, 50 steps of training.
 
-What PyTorch computed is in expected.json (see reference.py). Its results in float64 are the truth; ours in a narrower type
-may lie from it a few times as far as PyTorch's in that type.
+What PyTorch computed is in expected.json (see reference.py). Its results in float64 are the truth; ours in a narrower
+type may lie from it a few times as far as PyTorch's in that type.
 """
 
 import numpy as np

@@ -10,9 +10,9 @@ from weft import _core, models
 from .cases import CASES
 from .support import Training
 
-# The most kernels that a training step may launch: forward, backward and update. A tenth more than there were when this was
-# written (489, 547, 276, 329, 25, 21); fewer is better, and the numbers are to follow. Of ResNet-50 54 products and their
-# gradients alone are 161.
+# The most kernels that a training step may launch: forward, backward and update. A tenth more than there were when this
+# was written (489, 547, 276, 329, 25, 21); fewer is better, and the numbers are to follow. Of ResNet-50 54 products and
+# their gradients alone are 161.
 KERNELS = {
     ("resnet50", "float32"): 540,
     ("resnet50", "bfloat16"): 600,
