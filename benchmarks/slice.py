@@ -2,9 +2,9 @@
 
     ./dev bench slice [--peers] [--quick] [--only TEXT] [--json FILE]
 
-Prints one table; `bar` is what the minimum of a row has to reach. With --peers, PyTorch (installed by ./dev into
-build/peers) and weft take turns in processes of their own, with two threads each, and rows are weft's best time over
-PyTorch's; the note has weft's time. Without it, rows that need PyTorch show weft's time and have no bar.
+Prints one table; `bar` is what the minimum of a row has to reach. With --peers, PyTorch (installed into
+build/peers/torch) and weft take turns in processes of their own, with two threads each, and rows are weft's best time
+over PyTorch's; the note has weft's time. Without it, rows that need PyTorch show weft's time and have no bar.
 """
 
 import argparse
@@ -15,11 +15,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import _environments as environments
 from _side import Side
-from _table import ROOT, Row, machine, show, write
+from _table import Row, machine, show, write
 
 HERE = Path(__file__).parent
-PEER = ROOT / "build" / "peers" / "bin" / "python"
 SCALES = {"ns": 1e9, "us": 1e6, "ms": 1e3, "MiB": 1 / 2**20, "plans": 1}
 
 # Case -> the unit of its time, and the bar of its ratio to PyTorch. 4x4 where the operands are called a and b,
@@ -136,14 +136,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
     arguments = parser.parse_args()
     only, turns = arguments.only, 2 if arguments.quick else 12
-    if arguments.peers and not PEER.exists():
-        sys.exit(f"no {PEER.relative_to(ROOT)}: `./dev bench slice --peers` makes it")
+    if arguments.peers:
+        try:
+            environments.make("torch")
+        except environments.PeerError as error:
+            sys.exit(str(error))
 
     facts = machine()
     print(", ".join(f"{name} {value}" for name, value in facts.items()))
     rows: list[Row] = []
     ours = Side(sys.executable, HERE / "_slice_weft.py")
-    peer = Side(PEER, HERE / "_slice_torch.py") if arguments.peers else None
+    peer = Side(environments.python_of("torch"), HERE / "_slice_torch.py") if arguments.peers else None
     for case, (unit, bar) in AGAINST_TORCH.items():
         if only not in case:
             continue

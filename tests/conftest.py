@@ -1,5 +1,6 @@
 """Options and the list of known gaps, for all tests."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xfail(reason=gaps[item.nodeid], strict=True))
         if item.get_closest_marker("full") and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="long: runs with ./dev test --full"))
+
+
+def pytest_collection_finish():
+    """Thousands of tests are millions of objects, which every gc.collect() of a test would walk through."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish():

@@ -87,6 +87,13 @@ void bind_kernels(nb::module_& m) {
       "kernel_random_integers", [] { return PyKernel{make_random_fill(Draw::integers)}; },
       "-> y. Parameters: key, stream, offset, low, high (int64).");
   m.def(
+      "kernel_drawn",
+      [](const PyKernel& kernel, int inputs, int outputs, int parameters, int64_t offset) {
+        return PyKernel{make_drawn(kernel.kernel, inputs, outputs, parameters, offset)};
+      },
+      nb::arg("kernel"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("parameters"), nb::arg("offset"),
+      "inputs, int64 words[2], int64 position -> outputs: the kernel's, from a stream that inputs give.");
+  m.def(
       "kernel_bernoulli", [] { return PyKernel{make_bernoulli()}; },
       "p -> y. Parameters: key, stream, offset.");
   m.def(

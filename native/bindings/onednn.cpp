@@ -137,6 +137,9 @@ void bind_matmul(nb::module_& m) {
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("accumulate") = false,
       "dst = convert(src), or dst += that. Operands: src; dst.");
+  m.def(
+      "onednn_layout", [](nb::handle x) { return PyLayout{layout_of(as_geometry(x))}; }, nb::arg("x"),
+      "The layout of an array with strides; kernels that choose these tell an equal one.");
 }
 
 void bind_convolution(nb::module_& m) {
@@ -336,6 +339,7 @@ void bind_cache(nb::module_& m) {
     result["misses"] = now.misses;
     result["size"] = now.size;
     result["limit"] = now.limit;
+    result["reorders"] = now.reorders;
     return result;
   });
   m.def("set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, nb::arg("kernels"));

@@ -559,6 +559,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   PyObject* interpreter = interpreter_among(arguments, all);
   if (layers_active() && (!interpreter || layers_here.capture))
     return call_layers(arguments, count, names, destination);
+  if (!interpreter && layers_here.capture) [[unlikely]]
+    interpreter = layers_here.capture;  // it happens each time that the function runs
   if (interpreter) {
     nb::object positional = nb::steal(PyTuple_New(count));
     for (Py_ssize_t i = 0; i < count; ++i)
@@ -566,7 +568,12 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     nb::dict named;
     for (Py_ssize_t i = count; i < all; ++i)
       named[nb::handle(PyTuple_GetItem(names, i - count))] = nb::handle(arguments[i]);
-    return nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
+    nb::object made = nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
+    if (!destination || !layers_here.capture) return made;
+    static PyObject* const assign = lasting("weft.imperative.indexing", "assign");
+    const nb::handle function(assign);
+    function(nb::handle(destination), nb::ellipsis(), made);
+    return nb::borrow(destination);
   }
   Arguments a;
   if (plain_ && !names && static_cast<size_t>(count) == inputs_.size()) {  // nothing to read
@@ -704,7 +711,8 @@ PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept {
 }
 
 PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept {
-  if (!takes_part(b)) {
+  // Written down, the value of a graph is written to the tensor, too.
+  if (!takes_part(b) && !(layers_here.capture && PyObject_HasAttrString(b, "__weft_apply__"))) {
     Py_INCREF(Py_NotImplemented);
     return Py_NotImplemented;
   }

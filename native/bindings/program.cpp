@@ -81,6 +81,7 @@ Ref<const Program> make_program(const Description& spec) {
     using Kind = Program::Value::Kind;
     p.values.push_back({kind == "output"      ? Kind::output
                         : kind == "temporary" ? Kind::temporary
+                        : kind == "kept"      ? Kind::kept
                                               : Kind::view,
                         dtype_at(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3]),
                         nb::cast<int>(item[4]), nb::cast<std::vector<int>>(item[5]),
@@ -107,6 +108,8 @@ Ref<const Program> make_program(const Description& spec) {
     p.steps.push_back({nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]),
                        nb::cast<int>(item[2]), nb::cast<std::string>(item[3]), nb::cast<std::string>(item[4]),
                        nb::cast<std::vector<std::pair<int, int>>>(item[5])});
+  for (nb::handle item : spec["preparing"])
+    p.preparing.push_back({nb::cast<std::vector<int>>(item[0]), nb::cast<std::vector<int>>(item[1])});
   for (nb::handle item : spec["spans"])
     p.spans.push_back({nb::cast<int>(item[0]), nb::cast<int>(item[1]), nb::cast<int64_t>(item[2]),
                        nb::cast<int64_t>(item[3])});
@@ -117,12 +120,8 @@ Ref<const Program> make_program(const Description& spec) {
                                 nb::cast<std::vector<int64_t>>(item[2])});
   for (const Program::Step& step : p.steps) p.wide |= step.kernel->wide();
   for (nb::handle item : spec["randoms"]) {
-    const auto kind = nb::cast<std::string>(item[0]);
-    p.randoms.push_back({kind == "uniform"    ? Draw::uniform
-                         : kind == "normal"   ? Draw::normal
-                         : kind == "integers" ? Draw::integers
-                                              : Draw::bits,
-                         dtype_at(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3])});
+    p.randoms.push_back({draw_of(nb::cast<std::string>(item[0])), dtype_at(item[1]), nb::cast<int>(item[2]),
+                         nb::cast<int>(item[3])});
   }
   p.finish();
   return Ref<const Program>(program.get());
@@ -142,7 +141,10 @@ void bind_program(nb::module_& m) {
                      const WithGil gil;
                      return Site{static_cast<PyObject*>(site.place), site.detail}.text();
                    }};
-  nb::class_<PyKernel>(m, "Kernel", "A computation on memory that native code runs.");
+  nb::class_<PyKernel>(m, "Kernel", "A computation on memory that native code runs.")
+      .def_prop_ro(
+          "reorders", [](const PyKernel& kernel) { return kernel.kernel->reorders(); },
+          "How many copies into other layouts a run makes.");
   nb::class_<PyPlan>(m, "Plan", "A program, and what it was made from.")
       .def_prop_ro(
           "recipe",
@@ -217,6 +219,7 @@ void bind_program(nb::module_& m) {
     nb::dict counters;
     counters["launches"] = Program::launches.load();
     counters["kernels"] = Program::kernels.load();
+    counters["prepared"] = Program::prepared.load();
     counters["loop_misses"] = Loop::misses.load();
     return counters;
   });

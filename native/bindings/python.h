@@ -109,6 +109,7 @@ void bind_tape(nb::module_& m);
 void bind_onednn(nb::module_& m);
 void bind_ahead(nb::module_& m);
 void bind_kernels(nb::module_& m);
+void bind_python_kernel(nb::module_& m);
 void bind_storage(nb::module_& m);
 void bind_scribe(nb::module_& m);
 void bind_traced(nb::module_& m);

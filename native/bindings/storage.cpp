@@ -1,7 +1,8 @@
 // storage.cpp: the process's engine for arrays, and the statistics of its memory.
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
-#include "bindings/tensor.h"
+#include "bindings/program.h"
 #include "storage/runtime.h"
 
 namespace weft {
@@ -13,14 +14,54 @@ Tensor new_like(nb::handle shape, nb::handle dtype, nb::handle device, const cha
   return Tensor::empty(as_shape(shape, function), as_dtype(dtype), as_tensor_device(device));
 }
 
+// `_core.RandomStream`: a generator of a thread's own. Its key and stream are the words that
+// kernel_random_integers makes from what it takes of the generator in use.
+constexpr int64_t kMostWord = int64_t{1} << 62;
+
+struct PyRandomStream {
+  explicit PyRandomStream(std::array<int64_t, 2> words)
+      : generator(static_cast<uint64_t>(words[0]), static_cast<uint64_t>(words[1])) {}
+  Generator generator;
+};
+
+std::array<int64_t, 2> take_words(nb::handle device) {
+  std::array<int64_t, 2> words{};
+  const int64_t shape[] = {2}, strides[] = {1};
+  Generator& parent = Runtime::get().generator(as_device(device));
+  const Reservation from = parent.reserve(blocks_for(Draw::integers, DType::int64, 2));
+  fill_integers({reinterpret_cast<char*>(words.data()), DType::int64, 1, shape, strides}, from, 0, kMostWord);
+  return words;
+}
+
+thread_local PyObject* stream_here = nullptr;  // owned; what holds Runtime::own_stream
+
+nb::object set_random_stream(nb::object stream) {
+  nb::object before = nb::steal(stream_here ? stream_here : nb::none().release().ptr());
+  Runtime::own_stream = stream.is_none() ? nullptr : &nb::cast<PyRandomStream&>(stream).generator;
+  stream_here = stream.is_none() ? nullptr : stream.release().ptr();
+  return before;
+}
+
 void bind_random(nb::module_& m) {
+  m.attr("MOST_WORD") = kMostWord;
+  nb::class_<PyRandomStream>(m, "RandomStream").def("__init__", [](PyRandomStream* self, nb::handle device) {
+    new (self) PyRandomStream(take_words(device));
+  });
+  // What this thread draws from, of whatever device; None: the devices' streams. Gives what it was.
+  m.def("set_random_stream", &set_random_stream, nb::arg("stream").none());
+  m.def(
+      "random_blocks",
+      [](const std::string& kind, nb::handle dtype, int64_t count) {
+        return blocks_for(draw_of(kind), as_dtype(dtype), count);
+      },
+      nb::arg("kind"), nb::arg("dtype"), nb::arg("count"), "How many positions of a stream it takes.");
   m.def("seed_all", [](uint64_t seed) { Runtime::get().seed_all(seed); });
   m.def("get_generator", [](nb::handle device) {
-    const Generator::State state = Runtime::get().generator(as_device(device)).state();
+    const Generator::State state = Runtime::get().devices_generator(as_device(device)).state();
     return std::make_tuple(state.seed, state.stream, state.offset);
   });
   m.def("set_generator", [](nb::handle device, uint64_t seed, uint64_t stream, uint64_t offset) {
-    Runtime::get().generator(as_device(device)).set_state({seed, stream, offset});
+    Runtime::get().devices_generator(as_device(device)).set_state({seed, stream, offset});
   });
   m.def(
       "random_uniform",

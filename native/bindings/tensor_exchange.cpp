@@ -16,7 +16,7 @@ namespace weft {
 namespace {
 
 void unshare(Chunk* chunk) noexcept {
-  chunk->shares.fetch_sub(1, std::memory_order_relaxed);
+  chunk->shares.fetch_sub(1, std::memory_order_release);  // what was written is there for whoever sees it
   chunk->release();
 }
 
@@ -26,6 +26,7 @@ class Share {
  public:
   explicit Share(const Tensor& x) noexcept : chunk_(x.chunk.get()) {
     chunk_->retain();
+    chunk_->lent.fetch_add(1, std::memory_order_relaxed);
     chunk_->shares.fetch_add(1, std::memory_order_seq_cst);
   }
   Share(const Share&) = delete;

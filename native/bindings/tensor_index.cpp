@@ -1,5 +1,6 @@
 // tensor_index.cpp: x[key] and x[key] = value for basic keys: integers, slices, None, Ellipsis and tuples of
 // them. Other keys, and those of recorded tensors, are weft/imperative/indexing.py's.
+#include "bindings/layers.h"
 #include "bindings/scribe.h"
 
 namespace weft {
@@ -98,7 +99,7 @@ Tensor index_of(const Tensor& x, nb::handle key) {
 
 nb::object subscript(PyObject* self, PyObject* key) {
   met(self);
-  if (!by_operators(self)) {
+  if (!layers_here.capture && !by_operators(self)) {
     try {
       return wrap(index_of(self_of(self), key));
     } catch (const Advanced&) {
@@ -113,7 +114,7 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
     if (!value) throw nb::type_error("elements of a tensor cannot be deleted");
     met(self);
     if (is_tensor(value)) met(value);
-    if (!by_operators(self) && !(is_tensor(value) && by_operators(value))) {
+    if (!layers_here.capture && !by_operators(self) && !(is_tensor(value) && by_operators(value))) {
       try {
         const Tensor to = index_of(self_of(self), key);
         if (is_number(value)) {

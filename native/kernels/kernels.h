@@ -57,6 +57,9 @@ Ref<Kernel> make_bernoulli();
 // -> y: random numbers, as storage/random.h defines them. Parameters: key, stream, offset, and the limits or
 // mean and deviation: float64, of integers int64.
 Ref<Kernel> make_random_fill(Draw kind);
+// A random kernel of so many inputs, outputs and parameters, which draws from where two more inputs say:
+// int64 words[2], the key and the stream, and int64 position of no dimensions, to which `offset` is added.
+Ref<Kernel> make_drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset);
 
 // Masks are of any type: true is what is not 0. Where a size depends on the mask, the caller has counted, and
 // ValueError says that the numbers differ.

@@ -17,7 +17,49 @@ class RandomFill final : public Kernel {
   }
 };
 
+class Drawn final : public Kernel {
+ public:
+  Drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset)
+      : kernel_(std::move(kernel)),
+        inputs_(inputs),
+        outputs_(outputs),
+        parameters_(parameters),
+        offset_(offset) {}
+
+  void run(const Call& call) const override {
+    const View *words = call.operands + inputs_, *position = words + 1;
+    std::vector<uint64_t> given(call.parameters, call.parameters + parameters_);
+    const auto word = [](const View& x, int64_t k) {
+      return reinterpret_cast<const uint64_t*>(x.data)[k * (x.ndim ? x.strides[0] : 0)];
+    };
+    given[0] = word(*words, 0);
+    given[1] = word(*words, 1);
+    given[2] = word(*position, 0) + static_cast<uint64_t>(offset_);
+    kernel_->run({without_source(call.operands).data(), given.data(), call.scratch});
+  }
+  size_t scratch_bytes(const View* operands) const override {
+    return kernel_->scratch_bytes(without_source(operands).data());
+  }
+  bool wide() const override { return kernel_->wide(); }
+
+ private:
+  std::vector<View> without_source(const View* operands) const {
+    std::vector<View> rest(operands, operands + inputs_);
+    const View* outputs = operands + inputs_ + 2;
+    rest.insert(rest.end(), outputs, outputs + outputs_);
+    return rest;
+  }
+
+  const Ref<Kernel> kernel_;
+  const int inputs_, outputs_, parameters_;
+  const int64_t offset_;
+};
+
 }  // namespace
+
+Ref<Kernel> make_drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset) {
+  return Ref<Kernel>(new Drawn(std::move(kernel), inputs, outputs, parameters, offset));
+}
 
 Ref<Kernel> make_random_fill(Draw kind) {
   switch (kind) {

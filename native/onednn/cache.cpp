@@ -61,7 +61,7 @@ class Cache {
 
   Counters counters() {
     const std::lock_guard guard(mutex_);
-    return {hits_, misses_, entries_.size(), limit_};
+    return {hits_, misses_, entries_.size(), limit_, Steps::reorders_run.load(std::memory_order_relaxed)};
   }
 
  private:

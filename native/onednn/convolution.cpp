@@ -263,6 +263,7 @@ KernelRef make_convolution(const Convolution& r) {
     throw ValueError(std::string(what) + ": dweights need strides, or 'any'");
   if (r.pass != Pass::forward && !r.post_ops.empty())
     throw ValueError(std::string(what) + ": only the forward pass has post-ops");
+  if (const auto product = as_product(r)) return make_matmul(*product);
   return cached(
       Key(what) << r.x << r.w << r.y << r.bias << r.window << r.groups << r.post_ops << r.accumulate, what,
       [&] { return Builder(r).build(); });

@@ -33,7 +33,7 @@ struct Geometry {
   DType dtype = DType::float32;
   std::vector<int64_t> shape, strides;
   bool any = false;  // `strides` are not given: the kernel chooses a layout and tells it
-  LayoutRef layout;  // what another kernel chose; the rest is not looked at
+  LayoutRef layout = nullptr;  // what another kernel chose; the rest is not looked at
 };
 
 // One step of what is done to a result before it is written.
@@ -56,6 +56,7 @@ class OnednnKernel : public Kernel {
   const std::string& implementation() const noexcept;
   bool is_reference() const noexcept;
   int operands() const noexcept;
+  int reorders() const override;
   // Of an operand given as `any`, or a workspace; null for those with strides.
   LayoutRef layout(int operand) const;
 
@@ -162,9 +163,13 @@ KernelRef make_lstm(const Lstm& request);
 // from a layout that a grouped convolution chose, which has dimensions [groups, o / groups, ...].
 KernelRef make_reorder(const Geometry& from, const Geometry& to, bool accumulate);
 
+// The layout of an array with strides; kernels that choose these tell an equal one.
+LayoutRef layout_of(const Geometry& x);
+
 // The cache of kernels.
 struct Counters {
   uint64_t hits, misses, size, limit;
+  uint64_t reorders;  // that have run
 };
 Counters counters();
 void set_cache_limit(size_t kernels);  // drops the least recently used

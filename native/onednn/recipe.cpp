@@ -115,6 +115,7 @@ void Steps::run(const Call& call) const {
                                    arguments.data()));
   }
   check(dnnl_stream_wait(stream().get()));
+  if (reorders) reorders_run.fetch_add(static_cast<uint64_t>(reorders), std::memory_order_relaxed);
   delete spare_.exchange(frame.release(), std::memory_order_acq_rel);
 }
 
@@ -146,6 +147,7 @@ size_t OnednnKernel::scratch_bytes(const View* operands) const {
 const std::string& OnednnKernel::implementation() const noexcept { return steps_->implementation; }
 bool OnednnKernel::is_reference() const noexcept { return is_reference_code(steps_->implementation); }
 int OnednnKernel::operands() const noexcept { return static_cast<int>(steps_->layouts.size()); }
+int OnednnKernel::reorders() const { return steps_->reorders; }
 LayoutRef OnednnKernel::layout(int operand) const {
   if (operand < 0 || operand >= operands())
     throw IndexError("layout: operand " + std::to_string(operand) + " of a kernel of " +
@@ -178,6 +180,7 @@ void Recipe::reorder(const memory::desc& from, Place source, const memory::desc&
     attributes.set_post_ops(ops);
   }
   const dnnl::reorder::primitive_desc pd(engine(), from, engine(), to, attributes);
+  ++steps_->reorders;
   add_step(dnnl::reorder(pd), pd.scratchpad_desc(),
            {{DNNL_ARG_FROM, from, source}, {DNNL_ARG_TO, to, target}});
 }

@@ -71,6 +71,8 @@ class Steps {
   std::vector<LayoutRef> requested;  // layouts in the request, so that their numbers stay theirs
   size_t scratch_bytes = 0;
   std::string implementation;
+  int reorders = 0;  // among the steps
+  static inline std::atomic<uint64_t> reorders_run{0};
 
  private:
   std::unique_ptr<Frame> make_frame() const;
@@ -146,6 +148,10 @@ DnnlWindow as_dnnl(const Window& window);
 void check_window(const Window& window, size_t spatial, const char* what);
 // How many windows of `size` there are along spatial dimension d of `extent`.
 int64_t windows(const Window& window, size_t d, int64_t extent, int64_t size);
+
+// The product of matrices that computes a convolution, of the same operands, if its windows are single
+// elements and its arrays lie so.
+std::optional<Matmul> as_product(const Convolution& convolution);
 
 // -- attributes --
 

@@ -38,4 +38,6 @@ KernelRef make_reorder(const Geometry& from, const Geometry& to, bool accumulate
   });
 }
 
+LayoutRef layout_of(const Geometry& x) { return layout_of(desc_of(x)); }
+
 }  // namespace weft::onednn

@@ -5,11 +5,27 @@
 
 #include "engine/error.h"
 #include "program/arena_check.h"
+#include "program/kept.h"
 #include "program/loop.h"
 #include "program/run.h"
 #include "storage/runtime.h"
 
 namespace weft {
+namespace {
+
+// From the first element to behind the last; no stride is negative.
+size_t extent_bytes(const View& x) {
+  int64_t last = 0;
+  for (int d = 0; d < x.ndim; ++d) {
+    if (x.shape[d] == 0) return 0;
+    last += (x.shape[d] - 1) * x.strides[d];
+  }
+  return static_cast<size_t>(last + 1) * size_of(x.dtype);
+}
+
+constexpr size_t in_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
 
 // Geometry, addresses and scratch memory of an exact program.
 void Program::learn() {
@@ -58,6 +74,11 @@ void Program::learn() {
     p.scratch_size = std::max(p.scratch_size, step.kernel->scratch_bytes(operands.data()));
     p.binds[t] = dynamic_cast<const Loop*>(step.kernel.get()) != nullptr;
   }
+  if (!preparing.empty()) {
+    std::vector<size_t> sizes;
+    for (const View& view : p.views) sizes.push_back(extent_bytes(view));
+    keeper_ = std::make_unique<Keeper>(*this, sizes);
+  }
   prepared_ = std::move(made);
 }
 
@@ -103,7 +124,7 @@ void Program::fail(const Step& step) const {
 }
 
 void Program::execute(const Run& run) const {
-  kernels.fetch_add(steps.size(), std::memory_order_relaxed);
+  kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
   if (straight_)
     run_alone(run);
   else if (prepared_ && lies_as_planned(run))
@@ -132,6 +153,12 @@ void Program::run_bound(const Run& run) const {
   for (int k = 0; k < inputs_; ++k) data[static_cast<size_t>(k)] = run.inputs[k]->data;
   for (size_t j = 0; j < outputs.size(); ++j)
     if (outputs[j].value >= inputs_) data[static_cast<size_t>(outputs[j].value)] = run.outputs[j]->data;
+  std::optional<Keeper::Use> keeping;
+  if (keeper_) {
+    keeping.emplace(*keeper_, run.inputs);
+    for (size_t k = 0; k < keeper_->values().size(); ++k)
+      data[static_cast<size_t>(keeper_->values()[k].number)] = keeping->data(k);
+  }
   const size_t space = p.arena_size + p.scratch_size;
   char* arena = space ? temp_space(device, space) : nullptr;
   for (const Prepared::Address& address : p.addresses)
@@ -142,7 +169,7 @@ void Program::run_bound(const Run& run) const {
 
   char* pointers[LoopPattern::kOperands];
   std::vector<View> views(p.most_operands);
-  for (size_t t = 0; t < steps.size(); ++t) {
+  const auto run_step = [&](size_t t) {
     const Step& step = steps[t];
     const size_t operands = step.operands.size();
     const uint64_t* slots = run.slots + step.first_slot;
@@ -168,10 +195,21 @@ void Program::run_bound(const Run& run) const {
     } catch (...) {
       fail(step);
     }
+  };
+  for (size_t t = 0; t < preparing.size(); ++t) {
+    if (keeping->wants(t)) {
+      prepared.fetch_add(1, std::memory_order_relaxed);
+      kernels.fetch_add(1, std::memory_order_relaxed);
+      run_step(t);
+    } else if (checked) {
+      checked->after(static_cast<int>(t));
+    }
   }
+  if (keeping) keeping->publish();
+  for (size_t t = preparing.size(); t < steps.size(); ++t) run_step(t);
 }
 
-// Geometry is computed in registers.
+// Geometry is computed in registers. What others keep is made here for one run.
 void Program::run_anywhere(const Run& run) const {
   const size_t count = static_cast<size_t>(inputs_) + values.size();
   Scratch<View, 24> views(count);
@@ -213,11 +251,20 @@ void Program::run_anywhere(const Run& run) const {
   size_t scratch_size = 0;
   for (const Step& step : steps)
     scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
-  char* arena = arena_size + scratch_size ? temp_space(device, arena_size + scratch_size) : nullptr;
+  size_t space = in_lines(arena_size + scratch_size);
+  std::vector<size_t> kept(keeper_ ? values.size() : 0);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    kept[i] = space;
+    if (values[i].kind == Value::Kind::kept)
+      space += in_lines(extent_bytes(views[static_cast<size_t>(inputs_) + i]));
+  }
+  char* arena = space ? temp_space(device, space) : nullptr;
   for (size_t i = 0; i < values.size(); ++i) {
     const Value& value = values[i];
     View& view = views[static_cast<size_t>(inputs_) + i];
-    if (value.kind == Value::Kind::temporary)
+    if (value.kind == Value::Kind::kept)
+      view.data = arena + kept[i];
+    else if (value.kind == Value::Kind::temporary)
       view.data = arena + run.registers[value.offset];
     else if (value.kind == Value::Kind::view)
       view.data = views[static_cast<size_t>(value.base)].data +

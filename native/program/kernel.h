@@ -44,6 +44,8 @@ class Kernel : public Counted<Kernel> {
     static_cast<void>(operands);
     return 0;
   }
+  // How many copies into other layouts a run makes.
+  virtual int reorders() const { return 0; }
   // Whether it opens parallel regions, or takes long, whatever the sizes.
   virtual bool wide() const { return false; }
 };

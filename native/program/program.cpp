@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/kept.h"
 #include "program/loop.h"
 #include "program/run.h"
 #include "storage/runtime.h"

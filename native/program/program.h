@@ -38,6 +38,7 @@ class Program final : public Counted<Program> {
                // its strides
       temporary,  // inside the arena, at register `offset` in bytes
       view,       // of value `base`, from element `offset` (a register) on
+      kept,       // made by the preparing steps, and kept from run to run
     } kind;
     DType dtype;
     int base = -1;
@@ -74,6 +75,11 @@ class Program final : public Counted<Program> {
     std::string name, where;  // the operators whose work it is; the user's line, "" if it is not known
     std::vector<std::pair<int, int>> in_place{};  // values it reads and writes that may be the same memory
   };
+  // The values that one of the first steps reads and writes. These are run when an input that they depend on
+  // was written since they ran last (kept.h).
+  struct Preparing {
+    std::vector<int> reads, writes;
+  };
   // A block of the arena: the steps in which it is written first and read last.
   struct Span {
     int first, last;
@@ -106,6 +112,7 @@ class Program final : public Counted<Program> {
   std::vector<Output> outputs;
   std::vector<Slot> slots;
   std::vector<Step> steps;
+  std::vector<Preparing> preparing;  // of the first so many steps; exact programs only
   std::vector<Random> randoms;
   int arena_bytes = -1;  // register
   Device device{};
@@ -136,12 +143,13 @@ class Program final : public Counted<Program> {
   // Fills `registers` of them.
   void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
 
-  static inline std::atomic<uint64_t> launches{0}, kernels{0};
+  static inline std::atomic<uint64_t> launches{0}, kernels{0}, prepared{0};  // the last: of `kernels`
 
  private:
   struct Run;
   struct KeptRun;
   struct Prepared;
+  class Keeper;
   static const TaskType kRunType, kKeptType;
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
@@ -166,6 +174,7 @@ class Program final : public Counted<Program> {
   bool straight_ = false;   // one kernel, whose operands are the inputs and outputs as they come
   bool pointwise_ = false;  // one kernel that reads an element only to write that of the same position
   std::unique_ptr<Prepared> prepared_;  // of an exact program with several steps
+  std::unique_ptr<Keeper> keeper_;      // of one with preparing steps
 };
 
 }  // namespace weft

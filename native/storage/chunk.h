@@ -43,6 +43,8 @@ class Chunk : public Var {
   // How many others use the memory without asking the engine: NumPy arrays, DLPack capsules. While there are
   // any, whoever pushes an operation on the chunk waits for it, so that the others never see half of it.
   std::atomic<uint32_t> shares{0};
+  // How often it came to such a use.
+  std::atomic<uint32_t> lent{0};
   // How many operations that change existing content have been pushed; `version` counts those that ran.
   std::atomic<uint32_t> writes{0};
   // How many arrays of Python show it; guarded by the GIL.

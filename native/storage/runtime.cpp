@@ -21,7 +21,9 @@ size_t Runtime::index_of(Device device) {
   return static_cast<size_t>(device.index);
 }
 
-Generator& Runtime::generator(Device device) { return generators_[index_of(device)]; }
+Generator& Runtime::devices_generator(Device device) { return generators_[index_of(device)]; }
+
+Generator& Runtime::generator(Device device) { return own_stream ? *own_stream : devices_generator(device); }
 
 void Runtime::seed_all(uint64_t seed) {
   for (size_t i = 0; i < kDevices; ++i) generators_[i].set_state({seed, i, 0});

@@ -22,8 +22,10 @@ class Runtime {
 
   // Made at the first use; never destroyed, because arrays may outlive everything.
   Pool& pool(Device device);
-  // One for each device, on streams of their own.
+  // One for each device, on streams of their own; while a thread has a stream of its own, that one.
   Generator& generator(Device device);
+  Generator& devices_generator(Device device);
+  static inline thread_local Generator* own_stream = nullptr;
   void seed_all(uint64_t seed);
   int used_devices() const noexcept;  // the highest index with a pool, plus 1
   void set_check(bool check) noexcept { check_ = check; }

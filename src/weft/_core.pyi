@@ -246,6 +246,16 @@ def settle_engines(arg: float, /) -> bool: ...
 
 def shut_down_engines(timeout_s: float) -> tuple[list[str], list[str]]: ...
 
+MOST_WORD: int = 4611686018427387904
+
+class RandomStream:
+    def __init__(self, arg: object, /) -> None: ...
+
+def set_random_stream(stream: object | None) -> object: ...
+
+def random_blocks(kind: str, dtype: object, count: int) -> int:
+    """How many positions of a stream it takes."""
+
 def seed_all(arg: int, /) -> None: ...
 
 def get_generator(arg: object, /) -> tuple[int, int, int]: ...
@@ -342,6 +352,10 @@ def from_dlpack_capsule(capsule: object, device: object | None = None) -> object
 
 class Kernel:
     """A computation on memory that native code runs."""
+
+    @property
+    def reorders(self) -> int:
+        """How many copies into other layouts a run makes."""
 
 class Plan:
     """A program, and what it was made from."""
@@ -493,6 +507,11 @@ def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None
 def onednn_reorder(src: object, dst: object, *, accumulate: bool = False) -> object:
     """dst = convert(src), or dst += that. Operands: src; dst."""
 
+def onednn_layout(x: object) -> Layout:
+    """
+    The layout of an array with strides; kernels that choose these tell an equal one.
+    """
+
 def onednn_convolution(src: object, weights: object, dst: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> object:
     """Operands: src, weights, [bias], [those of post-ops]; dst."""
 
@@ -604,6 +623,11 @@ def kernel_random_normal() -> Kernel:
 def kernel_random_integers() -> Kernel:
     """-> y. Parameters: key, stream, offset, low, high (int64)."""
 
+def kernel_drawn(kernel: Kernel, inputs: int, outputs: int, parameters: int, offset: int) -> Kernel:
+    """
+    inputs, int64 words[2], int64 position -> outputs: the kernel's, from a stream that inputs give.
+    """
+
 def kernel_bernoulli() -> Kernel:
     """p -> y. Parameters: key, stream, offset."""
 
@@ -627,6 +651,11 @@ def kernel_searchsorted(right: bool = False) -> Kernel:
 
 def kernel_unique() -> Kernel:
     """x[n] -> values[n], int64 first[n], inverse[n], counts[n], number."""
+
+def kernel_python(function: object, inputs: int, outputs: int) -> Kernel:
+    """
+    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs.
+    """
 
 def dnnl_version() -> tuple[int, int, int]: ...
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _core
@@ -26,6 +26,8 @@ from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DeviceError, DTypeError
 from weft.imperative.creation import arange
 from weft.imperative.tensor import Tensor
+from weft.ops.node import apply
+from weft.ops.random import RandomIntegers, RandomNormal, RandomUniform
 
 __all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state", "uniform"]
 
@@ -109,7 +111,7 @@ def uniform(
     """
     if not low <= high or not math.isfinite(high - low):
         raise ValueError(f"uniform: low and high must be finite, low not above high, got {low} and {high}")
-    return _core.random_uniform(low, high, shape, _float("uniform", dtype), device)
+    return _filled(RandomUniform, _core.random_uniform, low, high, shape, _float("uniform", dtype), device)
 
 
 def normal(
@@ -130,7 +132,7 @@ def normal(
     """
     if not std >= 0:
         raise ValueError(f"normal: std must be at least 0, got {std}")
-    return _core.random_normal(mean, std, shape, _float("normal", dtype), device)
+    return _filled(RandomNormal, _core.random_normal, mean, std, shape, _float("normal", dtype), device)
 
 
 def randint(
@@ -156,7 +158,7 @@ def randint(
     least, most = (0, 2**bits) if kind.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
     if not least <= low < high <= min(most, 2**63 - 1):
         raise ValueError(f"randint: needs low < high within {kind}, below 2**63: got {low} and {high}")
-    return _core.random_integers(low, high, shape, kind, device)
+    return _filled(RandomIntegers, _core.random_integers, low, high, shape, kind, device)
 
 
 def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
@@ -168,6 +170,10 @@ def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
     >>> sorted(permutation(5).numpy().tolist())
     [0, 1, 2, 3, 4]
     """
+    if _core.capture() is not None:
+        raise NotImplementedError(
+            "permutation: a function that becomes part of a graph cannot draw it so far"
+        )
     if isinstance(x, Tensor):
         if device is not None:
             raise ValueError("permutation: a tensor's slices stay on its device; device goes with an integer")
@@ -176,6 +182,23 @@ def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
     if count < 0:
         raise ValueError(f"permutation: x must be at least 0, got {count}")
     return _core.random_permutation(arange(count, device=device))
+
+
+def _filled(
+    op: Any,
+    function: Callable[..., Tensor],
+    a: float,
+    b: float,
+    shape: int | Sequence[int],
+    dtype: DType,
+    device: Device | str | None,
+) -> Any:
+    """function's numbers between or around a and b; op, which is the same in graphs, inside of control flow."""
+    if _core.capture() is None:
+        return function(a, b, shape, dtype, device)
+    sizes = shape if isinstance(shape, Sequence) else (shape,)
+    limits = dict(zip((x.name for x in op.attributes if x.runtime), (a, b), strict=True))
+    return apply(op, (), {"shape": tuple(sizes), "dtype": dtype, **limits})
 
 
 def _float(function: str, dtype: DType | str | Any) -> DType:

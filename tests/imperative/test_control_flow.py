@@ -9,6 +9,7 @@ import pytest
 import weft as wf
 import weft.functional as F
 from weft import _core
+from weft.base.structure import flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
 from weft.graph.graph import graph_of, interpret
 from weft.graph.subgraph import Subgraph
@@ -33,7 +34,7 @@ def run(request, monkeypatch):
         return step(*args)
 
     if request.param == "operator":
-        monkeypatch.setattr(control, "_in_graph", lambda leaves: True)
+        monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     plain = lambda function, *args: function(*args)  # noqa: E731
     return traced if request.param == "traced" else plain
 
@@ -376,7 +377,7 @@ def test_the_length_is_no_part_of_the_body():
 
 
 def test_equal_loops_are_planned_once(monkeypatch):
-    monkeypatch.setattr(control, "_in_graph", lambda leaves: True)
+    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     call = lambda: wf.foreach(lambda x, s: (x - s, s * 2), X, S)  # noqa: E731
     call()
     before = _core.operator_counters()["planner_calls"]
@@ -404,7 +405,7 @@ def test_layers_see_the_operator_and_what_its_functions_call(monkeypatch):
         wf.foreach(lambda x, s: (F.exp(x), s), X[:2].copy(), ())
     assert [n for n in names if n == "exp"] == ["exp", "exp"]
     names.clear()
-    monkeypatch.setattr(control, "_in_graph", lambda leaves: True)
+    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     with Seen():
         wf.foreach(lambda x, s: (F.exp(x), s), X, ())
     assert names == ["exp", "foreach_loop"]
@@ -417,7 +418,7 @@ def test_autocast_reaches_into_graphs(run):
 
 
 def test_eight_threads_at_once(monkeypatch):
-    monkeypatch.setattr(control, "_in_graph", lambda leaves: True)
+    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     want = [wf.foreach(rnn, X + k, S)[1].numpy() for k in range(8)]
     found = [None] * 8
 
@@ -440,7 +441,7 @@ def test_eight_threads_at_once(monkeypatch):
 @pytest.fixture(params=["eager", "operator"])
 def checked(request, monkeypatch):
     if request.param == "operator":
-        monkeypatch.setattr(control, "_in_graph", lambda leaves: True)
+        monkeypatch.setattr(control, "in_graph", lambda leaves: True)
 
 
 @pytest.mark.usefixtures("checked")
@@ -510,7 +511,7 @@ def rnn_outputs():
 
 
 def test_branches_that_differ(monkeypatch):
-    monkeypatch.setattr(control, "_in_graph", lambda leaves: True)
+    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     pred = X.sum() > 0
     with pytest.raises(wf.ShapeError, match=r"cond: then gives f32\[5,3\]@cpu:0, otherwise f32\[3\]@cpu:0"):
         wf.cond(pred, lambda: X * 1, lambda: X[0] * 1)
@@ -527,27 +528,169 @@ def test_later_outputs_that_differ():
 
 
 def test_truth_in_a_graph_is_not_known(monkeypatch):
-    monkeypatch.setattr(control, "_in_graph", lambda leaves: True)
+    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     with pytest.raises(TypeError, match="not known before it is computed; use where or cond"):
         wf.foreach(lambda x, s: (x if x.sum() > 0 else s, s), X, S)
     with pytest.raises(TypeError, match="how many elements of a mask are true is not known"):
         wf.foreach(lambda x, s: (x[x > 0], s), X, S)
 
 
-# Known gaps.
+# Effects of the functions.
 
 
-def test_random_numbers_inside(run):
-    """Needs positions of the stream that depend on how often the body runs."""
-    outputs, _ = run(lambda x: wf.foreach(lambda x, s: (F.dropout(x, 0.5, training=True), s), x, ()), X)
-    assert outputs.shape == X.shape
+def drops(x):
+    return F.dropout(x, 0.5, training=True)
 
 
-def test_running_statistics_inside(run):
-    """Needs writes of a graph inside another one to become those of the outer graph."""
+def noisy_loop(x):
+    """A loop whose number of runs depends on what it draws, and which draws in its condition, too."""
+
+    def body(s, total):
+        s = s + wf.random.uniform(0.5, 1.0, shape=3)
+        return s, total + drops(x[0])
+
+    return wf.while_loop(
+        lambda s, t: s.sum() + wf.random.uniform() < 9, body, x[1] * 0, x[0], max_iterations=9
+    )
+
+
+DRAWING = {
+    "foreach": lambda x: wf.foreach(lambda x, s: (drops(x) + drops(s), drops(s + x)), x, S)[0],
+    "of arrays": lambda x: wf.foreach(lambda x, s: (F.bernoulli(wf.full(2, 0.5)) + x[0], s), x, ())[0],
+    "normal": lambda x: wf.foreach(lambda x, s: (x + wf.random.normal(1, 2, shape=3), s), x, ())[0],
+    "unused": lambda x: wf.foreach(lambda x, s: ([drops(x), drops(x)][1], s), x, ())[0],
+    "while": noisy_loop,
+    "taken": lambda x: wf.cond(x[0, 0] < 9, lambda: drops(drops(x)), lambda: x * 2),
+    "not taken": lambda x: wf.cond(x[0, 0] > 9, lambda: drops(x), lambda: x * 2),
+    "nothing": lambda x: wf.cond(x[0, 0] > 9, lambda: x, lambda: x * 2),
+    "nested": lambda x: wf.foreach(
+        lambda x, s: (wf.cond(x[0] > 0, lambda: drops(x), lambda: drops(x * 2)) + drops(x), s), x, ()
+    )[0],
+    "gradient": wf.grad(lambda x: wf.foreach(lambda x, s: (drops(x) * s, drops(s)), x, S)[0].sum()),
+    "gradient of while": wf.grad(lambda x: noisy_loop(x)[1].sum()),
+}
+
+
+def drawn(function, *args):
+    """Its results for one seed, and what is drawn next."""
+    wf.random.seed(5)
+    made = function(*args)
+    made = made if isinstance(made, tuple) else (made,)
+    return [a.numpy().tolist() for a in (*made, wf.random.uniform(shape=2))]
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_random_numbers_inside(name, monkeypatch):
+    """The same numbers eagerly, by operators, and traced; whatever comes after them, too."""
+    want = drawn(DRAWING[name], X)
+    step = wf.trace(DRAWING[name], strict=True)
+    assert [drawn(step, X), drawn(step, X), drawn(step, X)] == [want] * 3
+    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    assert drawn(DRAWING[name], X) == want
+
+
+def test_an_exception_gives_the_stream_back():
+    def fails(x, s):
+        drops(x)
+        raise ZeroDivisionError
+
+    wf.random.seed(5)
+    with pytest.raises(ZeroDivisionError):
+        wf.foreach(fails, X, ())
+    after = wf.random.get_state()["cpu:0"]
+    drops(X)
+    assert wf.random.get_state()["cpu:0"] > after
+
+
+def norm(x, mean, var):
+    return F.batch_norm(x[None], mean, var, training=True)
+
+
+def assigning(x, mean, var):
+    def body(x, s):
+        mean[1:] = mean[1:] + x[1:]
+        mean[[0]] = x[:1]
+        return norm(x, mean, var), s + mean
+
+    return wf.foreach(body, x, wf.zeros(3))
+
+
+def with_memory(x, mean, var):
+    def body(x, s):
+        room = wf.zeros(3)
+        room[0] += x[0]
+        room += s
+        return room, room[::-1]
+
+    mean[...] = 5
+    return wf.foreach(body, x, mean)
+
+
+def updating(x, mean, var):
+    def body(x, s):
+        nonlocal var
+        var += x
+        norm(x, mean, var)
+        return var * 2, s
+
+    return wf.foreach(body, x, ())[0], var
+
+
+WRITING = {
+    "statistics": lambda x, m, v: wf.foreach(lambda x, s: (norm(x, m, v), s), x, ()),
+    "assigned": assigning,
+    "own memory": with_memory,
+    "in place": updating,
+    "while": lambda x, m, v: wf.while_loop(
+        lambda k: k < 4, lambda k: k + 1 + 0 * norm(x[0] * k, m, v).astype("int64")[0, 0], wf.tensor(0)
+    ),
+    "branch": lambda x, m, v: wf.cond(x[0, 0] < 9, lambda: norm(x[0], m, v), lambda: x[:1] * m),
+    "other branch": lambda x, m, v: wf.cond(x[0, 0] > 9, lambda: norm(x[0], m, v), lambda: x[:1] * m),
+    "nested": lambda x, m, v: wf.foreach(
+        lambda x, s: (wf.cond(x[0] > 0, lambda: norm(x, m, v), lambda: x[None]), s + m), x, wf.zeros(3)
+    ),
+    "gradient": lambda x, m, v: wf.grad(
+        lambda x: wf.foreach(lambda x, s: (norm(x, m, v), s), x, ())[0].sum()
+    )(x),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_writes_inside(name, monkeypatch):
+    """What the functions write has the same content afterwards, however they run."""
+
+    def ran(function):
+        mean, var = wf.zeros(3), wf.ones(3)
+        found = []
+        for _ in range(2):
+            made = function(X, mean, var)
+            found.append(flatten(made)[0])
+        return [a.numpy() for a in (*found[0], *found[1], mean, var)]
+
+    want = ran(WRITING[name])
+    for a, b in zip(ran(wf.trace(WRITING[name], strict=True)), want, strict=True):
+        near(a, b)
+    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    for a, b in zip(ran(WRITING[name]), want, strict=True):
+        near(a, b)
+
+
+def test_writes_that_graphs_cannot_hold(monkeypatch):
+    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     mean, var = wf.zeros(3), wf.ones(3)
-    run(lambda x: wf.foreach(lambda x, s: (F.batch_norm(x[None], mean, var, training=True), s), x, ()), X)
-    assert mean.numpy().any()
+    with pytest.raises(NotImplementedError, match="batch_norm writes what the function was given or made"):
+        wf.foreach(lambda x, s: (norm(x, *s), s), X, (mean, var))
+    with pytest.raises(NotImplementedError, match="the condition writes an array"):
+        wf.while_loop(lambda x: norm(x, mean, var).sum() > 0, lambda x: x, S)
+
+    def aliases(x, s):
+        mean[...] = x
+        return part + 1, s
+
+    part = mean[1:]
+    with pytest.raises(NotImplementedError, match="shares memory with another one"):
+        wf.foreach(aliases, X, ())
+    assert not mean.numpy().any()
 
 
 # Operators by themselves.

@@ -68,6 +68,16 @@ def test_a_network_agrees_with_eager():
     assert exe.output_dict["loss_output"] is exe.outputs[0]
 
 
+def test_prediction_prepares_parameters_and_sees_writes_to_them():
+    exe = bound("null")
+    for name in ("c1_weight", "fc_bias", "bn_running_var", "data"):
+        near(exe.forward()[0], eager(exe.arg_dict, exe.aux_arrays, training=False))
+        array = {**exe.arg_dict, **exe.aux_dict}[name]
+        array *= 1.5
+        near(exe.forward()[0], eager(exe.arg_dict, exe.aux_arrays, training=False))
+    assert exe.memory_report()["prepared"] > 0
+
+
 def test_states_change_in_training_only():
     exe = bound()
     before = exe.aux_dict["bn_running_mean"].copy()

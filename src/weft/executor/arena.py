@@ -90,7 +90,7 @@ def _peak(steps: Steps) -> int:
 class Arena:
     """The memory plan of steps in their order. Offsets of buffers by id; what is alive when."""
 
-    def __init__(self, steps: Steps, naive_bytes: int) -> None:
+    def __init__(self, steps: Steps, naive_bytes: int, kept: Sequence[Buffer] = ()) -> None:
         self.alive = lifetimes(steps)
         self.host: dict[int, int] = {}  # buffer -> the one whose memory it is written over
         self.find_in_place(steps)
@@ -111,6 +111,7 @@ class Arena:
                 Lifetime(makers.get(key, ""), b.size_bytes, self.offsets[key], first, last)
                 for key, (b, first, last) in self.alive.items()
             ),
+            sum(aligned(buffer.size_bytes) for buffer in kept),
         )
 
     def top(self, key: int) -> int:

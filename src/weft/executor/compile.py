@@ -14,7 +14,7 @@ goes to the planner directly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from weft.base.typing import Any
 from weft.executor.planner import make_plan
@@ -25,15 +25,23 @@ __all__ = ["compile_graph"]
 
 
 def compile_graph(
-    graph: Graph, name: str, strides: Sequence[Any] = (), visible: int | None = None, as_tuple: bool = True
+    graph: Graph,
+    name: str,
+    strides: Sequence[Any] = (),
+    visible: int | None = None,
+    as_tuple: bool = True,
+    lasting: Collection[int] = (),
 ) -> Any:
     """The _core.Plan of a graph of exact sizes, optimised.
 
     strides: of the arrays among its inputs, in elements, row-major where none are given; visible: how many of its
-    outputs callers get, in memory of their own. Raises what rules raise.
+    outputs callers get, in memory of their own. lasting: numbers of inputs whose content seldom changes from call to
+    call: what depends on nothing else is prepared, and made again after a write to one of them.
+    Raises what rules raise.
     """
+    marked = Graph(graph.inputs, graph.outputs, graph.writes, lasting) if lasting else graph
     plan = make_plan(
-        optimize(graph), name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
+        optimize(marked), name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
     )
     plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
     return plan

@@ -17,10 +17,17 @@ NOTHING, GEOMETRY, SHOWN, DATA = range(4)  # Program::Use
 
 
 def describe(
-    lowering: Lowering, steps: Sequence[Fused | NativeStep], outputs: Sequence[Place], arena: Arena | None
+    lowering: Lowering,
+    first: Sequence[Fused | NativeStep],
+    steps: Sequence[Fused | NativeStep],
+    outputs: Sequence[Place],
+    arena: Arena | None,
 ) -> dict[str, Any]:
-    """Of steps in the order in which they run. arena: None where sizes are not known: nothing is shared then."""
-    return _Description(lowering, arena).of(steps, outputs)
+    """Of steps in the order in which they run; first: those before them that prepare what is kept.
+
+    arena: None where sizes are not known: nothing is shared then.
+    """
+    return _Description(lowering, arena).of(first, steps, outputs)
 
 
 class _Description:
@@ -32,11 +39,16 @@ class _Description:
         self.uses = [NOTHING] * len(lowering.arrays)
         self.end: Any = 0 if arena is None else arena.size_bytes
 
-    def of(self, steps: Sequence[Fused | NativeStep], outputs: Sequence[Place]) -> dict[str, Any]:
+    def of(
+        self,
+        preparing: Sequence[Fused | NativeStep],
+        steps: Sequence[Fused | NativeStep],
+        outputs: Sequence[Place],
+    ) -> dict[str, Any]:
         lowering = self.lowering
-        self.find_flexible(steps)
+        self.find_flexible([*preparing, *steps])
         made = []
-        for step in steps:
+        for step in (*preparing, *steps):
             lent = set()
             if isinstance(step, Fused):
                 first = lowering.slots.add(step.parameters)
@@ -71,6 +83,10 @@ class _Description:
             "outputs": leaving,
             "uses": self.uses,
             "steps": made,
+            "preparing": [
+                ([self.root(x.buffer) for x in step.reads], [self.root(y.buffer) for y in step.writes])
+                for step in preparing
+            ],
             "spans": [] if self.arena is None else self.arena.spans,
             "slots": lowering.slots.slots,
             "randoms": lowering.slots.randoms,
@@ -118,6 +134,8 @@ class _Description:
             if buffer.output:
                 laid = self.lowering.exact or not (buffer.flexible or buffer.like >= 0)
                 found = self.add("output", whole, -1, -1, buffer.like, laid)
+            elif buffer.kept:
+                found = self.add("kept", whole, -1, -1, -1, True)
             else:
                 found = self.add("temporary", whole, -1, self.register(self.offset(buffer)), -1, True)
             self.number_of[id(buffer)] = found

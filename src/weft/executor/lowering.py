@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from weft import _core
 from weft.base.device import Device, cpu
-from weft.base.dtype import DType
+from weft.base.dtype import DType, uint8
 from weft.base.typing import Any
 from weft.executor.places import (
     Buffer,
@@ -23,12 +24,13 @@ from weft.executor.places import (
     same,
     same_shape,
 )
+from weft.executor.preparation import Lasting
 from weft.executor.registers import Registers, Slots
 from weft.executor.steps import LoopStep, NativeStep, Origin, Step
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph, reads_of
-from weft.ops.kernels import CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
+from weft.ops.kernels import ANY, CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
 from weft.ops.sizes import NeedsSizes, Size, input_stride
 from weft.ops.types import TensorType
@@ -72,6 +74,8 @@ class Lowering:
                 given = row_major(value.shape) if exact else [input_stride(k, d) for d in range(value.ndim)]
             self.places[id(value)] = Buffer(value.type, given, k, k).whole()
             self.arrays.append(value)
+        self.lasting = Lasting(self.places[id(graph.inputs[k])].buffer for k in graph.lasting)
+        self.packs: dict[Any, Place] = {}  # by what is packed, and the layout
         self.numbers = numbers
         self.slots = Slots(self.registers, numbers)
         self.device: Device = next((v.type.device for v in self.arrays), cpu(0))
@@ -250,8 +254,9 @@ class Lowering:
             else self.layout(choice.layouts, j, v.shape, first)
             for j, v in enumerate(outputs)
         ]
-        kernel = choice.make(
-            [None if p is None else (p.type.dtype.name, p.shape, p.strides) for p in places],
+        kernel = self.make_kernel(
+            choice,
+            places,
             [None if s is None else (v.dtype.name, v.shape, s) for v, s in zip(outputs, laid, strict=True)],
         )
         if kernel is None:
@@ -278,10 +283,45 @@ class Lowering:
                 self.origin,
                 fixed,
                 [(x, y) for x, y in pairs if x is not None and y is not None],
+                not choice.numbers,
             )
         )
         self.wide |= choice.wide
         return True
+
+    def make_kernel(self, choice: Native, places: list[Place | None], outputs: Sequence[Any]) -> Any:
+        """The kernel of a choice. An input that is prepared once is packed as it likes it best: replaced in places."""
+        given = [None if p is None else _geometry(p) for p in places]
+        for k, axes in choice.packed:
+            place = places[k]
+            if place is None or not self.lasting.holds(place, self.steps):
+                continue
+            kernel = choice.make([*given[:k], (*_geometry(place)[:2], ANY), *given[k + 1 :]], outputs)
+            if kernel is None:
+                continue
+            packed = self.pack(place, axes, kernel.layout(sum(p is not None for p in places[:k])))
+            if packed is not None:
+                places[k] = packed
+                return kernel
+        return choice.make(given, outputs)
+
+    def pack(self, place: Place, axes: tuple[int, ...], layout: Any) -> Place | None:
+        """A weight, seen with its axes in this order, in a layout of oneDNN's; None if it cannot be had."""
+        dtype, shape, strides = _geometry(place)
+        source = (dtype, tuple(shape[d] for d in axes), tuple(strides[d] for d in axes))
+        if _core.onednn_layout(source) == layout:
+            return place
+        key = (place.key, axes, layout)
+        found = self.packs.get(key)
+        if found is None:
+            kernel = _core.onednn_reorder(source, layout)
+            if kernel is None:
+                return None
+            found = self.packs[key] = Buffer(TensorType((layout.bytes,), uint8, self.device), (1,)).whole()
+            self.steps.append(
+                NativeStep(kernel, [place, found], [place], [found], 0, "pack", self.origin, fixed=True)
+            )
+        return found
 
     def unread(self, value: Value) -> bool:
         return id(value) not in self.wanted and not self.readers.get(id(value))
@@ -349,6 +389,11 @@ class Lowering:
         if not self.exact or not same(place.offset, 0) or not same(size, whole):
             return False
         return is_dense(place.shape, place.strides)
+
+
+def _geometry(place: Place) -> tuple[str, Any, Any]:
+    """As kernels of the native core are asked for."""
+    return (place.type.dtype.name, place.shape, place.strides)
 
 
 def _number(value: Any, dtype: DType) -> Any:

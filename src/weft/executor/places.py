@@ -33,15 +33,16 @@ class Buffer:
 
     number: of the array among the program's inputs, -1 if it is none. like: the input whose shape it has, and whose
     order in memory it takes where strides are not known when planning; -1: none. output: it leaves the program.
+    kept: its content is prepared once, and stays from run to run (executor/preparation.py).
     flexible: its strides do not matter to whoever writes and reads it, which all are loops. in_parts: several steps
     write it.
     """
 
-    __slots__ = ("flexible", "in_parts", "like", "number", "output", "strides", "type")
+    __slots__ = ("flexible", "in_parts", "kept", "like", "number", "output", "strides", "type")
 
     def __init__(self, type: TensorType, strides: Sequence[Any], number: int = -1, like: int = -1) -> None:
         self.type, self.strides, self.number, self.like = type, tuple(strides), number, like
-        self.output, self.flexible, self.in_parts = False, False, False
+        self.output, self.flexible, self.in_parts, self.kept = False, False, False, False
 
     def whole(self) -> Place:
         """The place that is all of it."""
@@ -53,7 +54,7 @@ class Buffer:
 
     @property
     def is_temporary(self) -> bool:
-        return self.number < 0 and not self.output
+        return self.number < 0 and not self.output and not self.kept
 
     @property
     def size_bytes(self) -> Any:
@@ -91,7 +92,7 @@ class Place:
         whole = self.buffer
         return (
             same(self.offset, 0)
-            and same_shape(self.type.shape, whole.type.shape)
+            and (self.type is whole.type or same_shape(self.type.shape, whole.type.shape))
             and same_shape(self.strides, whole.strides)
         )
 
@@ -107,7 +108,7 @@ def same(n: Any, m: Any) -> bool:
 
 def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether two shapes are known to be equal."""
-    return len(a) == len(b) and all(map(same, a, b))
+    return a is b or (len(a) == len(b) and all(map(same, a, b)))
 
 
 def is_one(n: Any) -> bool:

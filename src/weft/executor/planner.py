@@ -1,6 +1,7 @@
 """The planner: a graph becomes a Program of the native core.
 
 lowering    each node becomes steps on places: loops, native kernels; views are places        lowering.py
+preparation what follows from inputs that seldom change is done once for many runs            preparation.py
 fusion      loops that can share one loop do                                                  fusion.py, assembly.py
 order       steps that free memory run as soon as they can                                    order.py
 memory      results over dying inputs; one arena for what stays inside                        arena.py, memory.py
@@ -32,8 +33,9 @@ from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
 from weft.executor.memory import aligned
 from weft.executor.places import Buffer, is_dense, row_major
+from weft.executor.preparation import prepared
 from weft.executor.recipe import Recipe
-from weft.executor.steps import Step, alive
+from weft.executor.steps import NativeStep, Step, alive
 from weft.graph.graph import Graph
 from weft.ops.node import Value
 
@@ -62,14 +64,16 @@ def make_plan(
     lowering = Lowering(graph, name, strides, exact, first_choice, apart)
     outputs = lowering.run()
     leaving = [place.buffer for place in outputs]
-    lowered = alive(lowering.steps, leaving)
-    steps = fuse(name, lowered, leaving)
+    lasting = (lowering.places[id(graph.inputs[k])].buffer for k in graph.lasting)
+    once, lowered = prepared(lasting, alive(lowering.steps, leaving))
+    kept = list({id(y.buffer): y.buffer for step in once for y in step.writes if y.buffer.kept}.values())
+    first, steps = fuse(name, once, kept), fuse(name, lowered, leaving)
     arena = None
     if exact:
         if len(steps) > 1:
             steps = in_order(steps, written_inputs(lowering, leaving))
-        arena = Arena(steps, naive_bytes(lowered, leaving))
-    description = describe(lowering, steps, outputs, arena)
+        arena = Arena([*first, *steps], naive_bytes([*once, *lowered], [*leaving, *kept]), kept)
+    description = describe(lowering, first, steps, outputs, arena)
     shown = len(outputs) if visible is None else visible
     recipe = Recipe(
         name,
@@ -80,6 +84,8 @@ def make_plan(
         [step.text for step in steps],
         exact,
         None if arena is None else arena.report,
+        [step.text for step in first],
+        sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
     )
     return _core.make_plan(description, shown, as_tuple, recipe, gradients)
 

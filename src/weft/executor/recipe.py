@@ -26,7 +26,8 @@ class MemoryReport(Record):
 
     naive_bytes: every result of an operator in memory of its own; merged_bytes: without those that loops keep in
     registers; in_place_bytes: results written over inputs that die; arena_bytes: with memory used again and again.
-    largest_live_bytes: what is alive at once at the most, which no arena can go below.
+    largest_live_bytes: what is alive at once at the most, which no arena can go below. kept_bytes: what was prepared
+    once and stays from run to run, beside all these.
     """
 
     naive_bytes: int
@@ -35,6 +36,7 @@ class MemoryReport(Record):
     arena_bytes: int
     largest_live_bytes: int
     lifetimes: tuple[Lifetime, ...] = ()
+    kept_bytes: int = 0
 
     def __str__(self) -> str:
         rows = (
@@ -43,6 +45,7 @@ class MemoryReport(Record):
             ("in place", self.in_place_bytes),
             ("shared: the arena", self.arena_bytes),
             ("largest live set", self.largest_live_bytes),
+            ("kept between runs", self.kept_bytes),
         )
         return "\n".join(f"{what:26} {size / 2**20:10.2f} MiB" for what, size in rows)
 
@@ -50,7 +53,9 @@ class MemoryReport(Record):
 class Recipe:
     """What a plan was made from, and what it does; kept by the plan for gradients and for people.
 
-    strides: of the arrays given; made: those of the outputs. memory: None where sizes are not known.
+    strides: of the arrays given; made: those of the outputs. memory: None where sizes are not known. steps: those of
+    every run; prepared: those that are run again only when what they read was written; reorders: how many copies into
+    other layouts the kernels of a run make.
     """
 
     def __init__(
@@ -63,9 +68,12 @@ class Recipe:
         steps: Sequence[str] = (),
         exact: bool = False,
         memory: MemoryReport | None = None,
+        prepared: Sequence[str] = (),
+        reorders: int = 0,
     ) -> None:
         self.name, self.graph, self.strides, self.made = name, graph, strides, made
         self.visible, self.steps, self.exact, self.memory = visible, list(steps), exact, memory
+        self.prepared, self.reorders = list(prepared), reorders
 
     def memory_report(self) -> MemoryReport:
         """The plan's internal memory.

@@ -35,7 +35,10 @@ class Step:
 
 
 class NativeStep(Step):
-    """A kernel of the native core. operands: in the kernel's order; fixed: it is for the strides that were planned."""
+    """A kernel of the native core. operands: in the kernel's order; fixed: it is for the strides that were planned.
+
+    pure: it reads nothing but its operands, no numbers of the call.
+    """
 
     def __init__(
         self,
@@ -48,8 +51,10 @@ class NativeStep(Step):
         origin: Origin,
         fixed: bool,
         in_place: Sequence[tuple[Place, Place]] = (),
+        pure: bool = True,
     ) -> None:
         super().__init__(f"native {text}", origin, reads, writes)
+        self.is_pure = pure
         self.fixed = fixed
         self.kernel, self.operands, self.first_slot = kernel, tuple(operands), first_slot
         self.in_place = tuple(in_place)

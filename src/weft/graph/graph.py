@@ -14,7 +14,7 @@ graph(x0: f32[2]@cpu:0)
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from weft.base.typing import Any
 from weft.ops.kernels import Loop
@@ -30,19 +30,22 @@ class Graph:
 
     inputs: Values from outside; outputs: Values wanted, None where there is none to give. writes: number of an output
     -> number of the input that it becomes the new content of; nothing else is ever written, so a graph has no other
-    side effect than these, at its end. nodes: those that the outputs need, each after what it reads, else in the order
+    side effect than these, at its end. lasting: numbers of inputs whose content seldom changes from run to run, such as
+    parameters that are only read. nodes: those that the outputs need, each after what it reads, else in the order
     of their places.
     """
 
-    __slots__ = ("inputs", "nodes", "outputs", "writes")
+    __slots__ = ("inputs", "lasting", "nodes", "outputs", "writes")
 
     def __init__(
         self,
         inputs: Sequence[Value],
         outputs: Sequence[Value | None],
         writes: Mapping[int, int] | None = None,
+        lasting: Iterable[int] = (),
     ) -> None:
         self.inputs, self.outputs, self.writes = tuple(inputs), tuple(outputs), dict(writes or {})
+        self.lasting = frozenset(lasting) - set(self.writes.values())
         self.nodes = _sorted(self.outputs)
 
     def __str__(self) -> str:
@@ -87,6 +90,21 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
         if id(node) not in found:
             found[id(node)] = node
             stack.extend(v.node for v in reversed(reads_of(node)))
+    by_place = sorted(found.values(), key=lambda node: node.place)
+    return tuple(by_place if _is_in_order(by_place) else _in_order(found))
+
+
+def _is_in_order(nodes: Sequence[Node]) -> bool:
+    """Whether each node comes after those it reads; so it is unless a node took over an earlier one's place."""
+    seen: set[int] = set()
+    for node in nodes:
+        if not all(id(v.node) in seen for v in reads_of(node)):
+            return False
+        seen.add(id(node))
+    return True
+
+
+def _in_order(found: Mapping[int, Node]) -> list[Node]:
     waits: dict[int, int] = {}
     readers: dict[int, list[Node]] = {}
     for node in found.values():
@@ -106,7 +124,7 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
             waits[id(reader)] -= 1
             if not waits[id(reader)]:
                 heapq.heappush(ready, (reader.place, order[id(reader)], reader))
-    return tuple(done)
+    return done
 
 
 def graph_of(function: Callable[..., Any], types: Sequence[TensorType | None]) -> Graph:

@@ -76,6 +76,11 @@ class Rewriting:
         self._escaping: set[int] | None = None
         self._drawn: dict[int, frozenset[int]] = {}  # by id of a node
         self._settled = set(map(id, graph.nodes))
+        self._lasting = {id(graph.inputs[k].node) for k in graph.lasting}
+        for node in graph.nodes:
+            known = node.op is not None and not node.op.random
+            if known and all(v.is_constant or id(v.node) in self._lasting for v in reads_of(node)):
+                self._lasting.add(id(node))
         self._kept: list[Node] = []  # nodes known by id, so that their ids stay theirs
 
     # For rules.
@@ -97,6 +102,10 @@ class Rewriting:
         """Whether what stands for an old value is there already, as this one is reached."""
         return value.node.op is None or id(value) in self._new
 
+    def is_lasting(self, value: Value) -> bool:
+        """Whether an old value follows from inputs that seldom change (Graph.lasting), so that it can be prepared."""
+        return value.is_constant or id(value.node) in self._lasting
+
     # The machinery.
 
     def run(self, rule: Rule, show: Show | None) -> Graph:
@@ -113,7 +122,7 @@ class Rewriting:
                     show(f"{node!r} -> {', '.join(map(repr, made))}")
             self._new.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
         outputs = [None if v is None else self.new(v) for v in self.graph.outputs]  # type: ignore[misc]
-        return Graph(self.graph.inputs, outputs, self.graph.writes)
+        return Graph(self.graph.inputs, outputs, self.graph.writes, self.graph.lasting)
 
     def _rebuilt(self, node: Node) -> Node:
         """The node on new values; itself if they are the old ones."""

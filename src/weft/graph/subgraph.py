@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import _core
-from weft.base.dtype import bool_
+from weft.base.dtype import bool_, int64
 from weft.graph.graph import Graph
-from weft.ops.node import Value, constant, input_value
-from weft.ops.op import attribute_type
+from weft.graph.inner import Detached, Drawn, blocks_of
+from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
+from weft.ops.op import Op, attribute_type
 from weft.ops.types import TensorType
 
 __all__ = ["Capture", "Subgraph"]
@@ -59,27 +60,50 @@ class Capture:
 
     What they find elsewhere, arrays and the Values of a graph outside, becomes an input, too: `found`, in the order of
     `extra`. So the operands of the operator that runs the graph are those given, then those found. name: for errors.
+
+    Effects. What is found and written has its new content from then on; `written` says which that is, for each number
+    of found. What draws random numbers draws from `stream`, the words that Drawn takes, at `position`, an input of the
+    graph, and `blocks` counts the positions taken.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, stream: Any = None) -> None:
+        self.name, self.stream = name, stream
         self.found: list[Any] = []
         self.extra: list[Value] = []
-        self._known: dict[int, Value] = {}
+        self.written: dict[int, Value] = {}
+        self.assigned: set[int] = set()  # those of written that the program writes, not an operator
+        self.blocks = 0
+        self.drew = False
+        self.position = self.input(TensorType((), int64))
+        self._known: dict[int, int] = {}  # numbers in found by id, of the stand-ins and contents, too
+        self._kept: list[Value] = []
+        self._local: set[int] = set()  # arrays that a function made: nobody else sees them
         self._start = self.input(TensorType((), bool_)).node.place
+        self._mark = _core.last_serial()
 
     def input(self, type: TensorType) -> Value:
         """A Value to call functions with."""
         return input_value(type)
 
     def run(self, function: Callable[[], Sequence[Any]]) -> list[Value]:
-        """What the function gives, as Values of the graph; numbers become arrays."""
+        """What the function gives, as Values of the graph; numbers become arrays. Nothing is written yet."""
+        self.written = {}
         before = _core.capture()
         _core.set_capture(self)
         try:
-            return [self._result(x) for x in function()]
+            made = [self._result(x) for x in function()]
         finally:
             _core.set_capture(before)
+        self.written = {k: v for k, v in self.written.items() if k not in self._local}
+        self._check_written()
+        return made
+
+    # What operators' functions call while run runs.
+
+    def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator with effects, on whatever operands."""
+        inputs, attributes = bind(op, args, kwargs)
+        return apply(op, inputs, attributes)
 
     def lift(self, x: Any) -> Any:
         """What stands for x in the graph; called for all that operators are applied to while run runs."""
@@ -91,12 +115,71 @@ class Capture:
             type = TensorType(x.shape, x.dtype, x.device)
         else:  # a number that a trace was given becomes part of what the trace is for
             return x.settle() if hasattr(x, "settle") else x
-        stand_in = self._known.get(id(x))
-        if stand_in is None:
-            stand_in = self._known[id(x)] = self.input(type)
+        k = self._known.get(id(x))
+        if k is None:
+            k = self._known[id(x)] = len(self.found)
+            stand_in = self.input(type)
+            self._known[id(stand_in)] = k
             self.found.append(x)
             self.extra.append(stand_in)
-        return stand_in
+            if isinstance(x, _core.Tensor) and self._is_new(x):
+                self._local.add(k)
+        return self.written.get(k, self.extra[k])
+
+    def made(self, node: Node) -> Node:
+        """The node, or what stands for it here; called for every node."""
+        op = node.op
+        assert op is not None
+        if op.random:
+            node = self._draw(node)
+        for number, output in op.written(len(node.inputs)).items():
+            target = node.inputs[number]
+            if target is not None:
+                if id(target) not in self._known:
+                    raise NotImplementedError(
+                        f"{self.name}: {op.name} writes what the function was given or made; it can write "
+                        "arrays of its surroundings only"
+                    )
+                self.write(target, make_node(Detached(), [node.outputs[output]]).outputs[0])
+        return node
+
+    def write(self, target: Any, content: Value) -> None:
+        """Make content that of an array of the surroundings, or of a Value that stands for one."""
+        self.lift(target)
+        k = self._known[id(target)]
+        self.written[k] = content
+        self._kept.append(content)  # so that its id stays its own
+        self._known[id(content)] = k
+
+    def assign(self, target: Any, content: Value) -> None:
+        """As write, where the program says so: then the content has a gradient."""
+        self.write(target, content)
+        self.assigned.add(self._known[id(target)])
+
+    def _draw(self, node: Node) -> Node:
+        assert node.op is not None
+        if node.runtime or self.stream is None:
+            raise NotImplementedError(
+                f"{self.name}: {node.op.name} draws random numbers, which this function cannot"
+            )
+        self.drew = True
+        drawn = Drawn(of=node.op, offset=self.blocks)
+        self.blocks += blocks_of(node.op, *(None if v is None else v.type for v in node.inputs))
+        return make_node(drawn, [*node.inputs, self.lift(self.stream), self.position])
+
+    def _check_written(self) -> None:
+        for k in self.written:
+            for j, other in enumerate(self.found):
+                both = isinstance(self.found[k], _core.Tensor) and isinstance(other, _core.Tensor)
+                if j != k and both and _core.shares_memory(self.found[k], other):
+                    raise NotImplementedError(
+                        f"{self.name}: an array is written that shares memory with another one that the function "
+                        f"uses: {_core.describe(self.found[k])}, {_core.describe(other)}"
+                    )
+
+    def _is_new(self, x: Any) -> bool:
+        serial = _core.geometry(x)[0]
+        return bool(serial > self._mark and serial >> 40 == self._mark >> 40)
 
     def _result(self, x: Any) -> Value:
         x = self.lift(x)
@@ -107,16 +190,13 @@ class Capture:
             raise TypeError(f"{self.name}: a function must give arrays and numbers, got {type(x).__name__}")
         return x
 
-    def subgraph(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Subgraph:
-        """The graph from the inputs given, and those found, to the outputs.
+    # What became of them.
 
-        Raises NotImplementedError for operators with effects, which no graph inside another one has so far.
-        """
-        graph = Graph([*inputs, *self.extra], outputs)
-        for node in graph.nodes:
-            if node.op is not None and (node.op.random or node.op.written(len(node.inputs))):
-                what = "draws random numbers" if node.op.random else "writes one of its inputs"
-                raise NotImplementedError(
-                    f"{self.name}: {node.op.name} {what}; functions that become part of a graph cannot do that so far"
-                )
-        return Subgraph(graph)
+    def others(self, numbers: Sequence[int]) -> list[Any]:
+        """What was found, but for these."""
+        return [x for k, x in enumerate(self.found) if k not in numbers]
+
+    def subgraph(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Subgraph:
+        """The graph from the inputs given, and those found that are not among them, to the outputs."""
+        given = set(map(id, inputs))
+        return Subgraph(Graph([*inputs, *(v for v in self.extra if id(v) not in given)], outputs))

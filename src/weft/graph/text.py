@@ -31,6 +31,7 @@ from weft.ops.types import TensorType
 
 __all__ = [
     "Source",
+    "codec",
     "decode",
     "decode_op",
     "document",
@@ -45,6 +46,12 @@ N = TypeVar("N")
 FORMAT, VERSION = "weft.graph", 1
 CONTENT = ("inputs", "outputs", "writes", "nodes")
 MOST = 1 << 62  # elements of an array
+_CODECS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Source], Any]]] = {}
+
+
+def codec(kind: str, cls: type, to_text: Callable[[Any], Any], from_text: Callable[[Source], Any]) -> None:
+    """Attributes of this class are objects of one entry, {kind: to_text(value)}."""
+    _CODECS[kind] = cls, to_text, from_text
 
 
 # Writing.
@@ -76,8 +83,9 @@ def encode(value: Any) -> Any:
         return {"device": str(value)}
     if isinstance(value, Op):
         return encode_op(value)
-    if isinstance(value, Subgraph):
-        return {"graph": _content(value.graph)}
+    for kind, (cls, to_text, _) in _CODECS.items():
+        if isinstance(value, cls):
+            return {kind: to_text(value)}
     raise GraphError(f"to_json: an attribute cannot be written: {value!r}")
 
 
@@ -230,8 +238,9 @@ def decode(source: Source) -> Any:
         return value
     if "op" in source:
         return decode_op(source)
-    if "graph" in source and len(value) == 1:
-        return Subgraph(_read(source["graph"]))
+    for kind, (_, _, from_text) in _CODECS.items():
+        if kind in source and len(value) == 1:
+            return from_text(source[kind])
     kinds: dict[str, Callable[[Any], Any]] = {"float": float, "dtype": as_dtype, "device": as_device}
     for kind, make in kinds.items():
         if kind in source and len(value) == 1:
@@ -239,7 +248,7 @@ def decode(source: Source) -> Any:
                 return make(source[kind].text())
             except (TypeError, ValueError) as error:
                 raise source.fail(str(error)) from None
-    raise source.fail(f"expected one of {', '.join(kinds)}, op, graph")
+    raise source.fail(f"expected one of {', '.join((*kinds, *_CODECS))}, op")
 
 
 def decode_op(source: Source, find: Callable[[str], type[Op]] = registry.get) -> Op:
@@ -347,3 +356,6 @@ def _read_node(part: Source, value: Callable[[Source], Value | None]) -> Node:
     if types != shown:
         raise part.fail(f"{op.name} makes {shown}, the document says {types}")
     return node
+
+
+codec("graph", Subgraph, lambda subgraph: _content(subgraph.graph), lambda source: Subgraph(_read(source)))

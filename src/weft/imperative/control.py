@@ -13,6 +13,7 @@ function called with Values) they become one operator each, whose functions are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from weft import _core
@@ -22,6 +23,15 @@ from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
 from weft.graph.subgraph import Capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
+from weft.imperative.bodies import (
+    applied,
+    deliver,
+    in_graph,
+    own_stream,
+    positions,
+    take_words,
+    unused_words,
+)
 from weft.imperative.creation import asarray, empty
 from weft.ops import functions as F
 from weft.ops.node import Value
@@ -46,19 +56,16 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
     >>> halve(wf.tensor([8., 4.])), halve(wf.tensor([4., 2.]))
     (tensor([4., 2.], dtype=float32, device=cpu:0), tensor([4., 2.], dtype=float32, device=cpu:0))
     """
+    if (symbol := _symbol([pred, *operands])) is not None:
+        return symbol.__weft_control__("cond", pred, then, otherwise, *operands)
     leaves, structure = _arrays("cond", operands)
     if isinstance(pred, bool):
         return (then if pred else otherwise)(*operands)
     _check_predicate("cond", pred)
-    if not _in_graph([pred, *leaves]):
-        return (then if pred else otherwise)(*operands)
-    capture = Capture("cond")
-    values = [capture.input(_type(x)) for x in leaves]
-    outputs, shape = _written(capture, lambda: then(*structure.build(values)))
-    others, other_shape = _written(capture, lambda: otherwise(*structure.build(values)))
-    _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, others)
-    op = CondBranch(then=capture.subgraph(values, outputs), otherwise=capture.subgraph(values, others))
-    return shape.build(op(pred, *leaves, *capture.found))
+    if not in_graph([pred, *leaves]):
+        with own_stream([pred, *leaves]):
+            return (then if pred else otherwise)(*operands)
+    return _cond_in_graph(pred, leaves, structure, (then, otherwise))
 
 
 def while_loop(
@@ -83,19 +90,19 @@ def while_loop(
         raise TypeError("while_loop: a state must be given")
     if max_iterations is not None and max_iterations < 0:
         raise ValueError(f"while_loop: max_iterations must be at least 0, got {max_iterations}")
+    if (symbol := _symbol(state)) is not None:
+        return symbol.__weft_control__("while_loop", condition, body, *state, max_iterations=max_iterations)
     leaves, structure = _arrays("while_loop", state)
 
     def step(leaves: Sequence[Any]) -> Any:
         made = body(*structure.build(leaves))
         return (made,) if len(state) == 1 else made
 
-    if _in_graph(leaves):
+    if in_graph(leaves):
         leaves = _while_in_graph(condition, step, leaves, structure, max_iterations)
     else:
-        count = 0
-        while count != max_iterations and _check_predicate("while_loop", condition(*structure.build(leaves))):
-            leaves = _next_state("while_loop", leaves, structure, step(leaves))
-            count += 1
+        with own_stream(leaves):
+            leaves = _while_on_arrays(condition, step, leaves, structure, max_iterations)
     found = structure.build(leaves)
     return found[0] if len(state) == 1 else found
 
@@ -115,9 +122,12 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
     >>> means
     tensor([1.5, 3.5], dtype=float32, device=cpu:0)
     """
+    if (symbol := _symbol([data, state])) is not None:
+        made: tuple[Any, Any] = symbol.__weft_control__("foreach", body, data, state)
+        return made
     sequences, data_structure = _arrays("foreach", data)
     states, structure = _arrays("foreach", state)
-    length = _length(sequences)
+    _length(sequences)
 
     def step(slices: Sequence[Any], states: Sequence[Any]) -> tuple[Any, Any]:
         made = body(data_structure.build(slices), structure.build(states))
@@ -125,10 +135,31 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
             raise TypeError("foreach: body must give a pair, the output and the new state")
         return made
 
-    if _in_graph([*sequences, *states]):
+    if in_graph([*sequences, *states]):
         return _foreach_in_graph(step, sequences, states, structure)
-    if not length:
-        capture = Capture("foreach")
+    with own_stream([*sequences, *states]):
+        return _foreach_on_arrays(step, sequences, states, structure)
+
+
+def _while_on_arrays(
+    condition: Callable[..., Any],
+    step: Callable[..., Any],
+    leaves: list[Any],
+    structure: Structure,
+    limit: int | None,
+) -> list[Any]:
+    count = 0
+    while count != limit and _check_predicate("while_loop", condition(*structure.build(leaves))):
+        leaves = _next_state("while_loop", leaves, structure, step(leaves))
+        count += 1
+    return leaves
+
+
+def _foreach_on_arrays(
+    step: Callable[..., Any], sequences: list[Any], states: list[Any], structure: Structure
+) -> tuple[Any, Any]:
+    if not _length(sequences):
+        capture = Capture("foreach", unused_words())
         outputs, output_structure, _, _ = _write_step(capture, step, sequences, states, structure)
         made = [empty((0, *v.shape), v.dtype, v.type.device) for v in outputs]
         return output_structure.build(made), structure.build(states)
@@ -149,13 +180,25 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
 def _foreach_in_graph(
     step: Callable[..., Any], sequences: list[Any], states: list[Any], structure: Structure
 ) -> tuple[Any, Any]:
-    capture = Capture("foreach")
+    leaves = [*sequences, *states]
+    capture = Capture("foreach", take_words(leaves))
     outputs, output_structure, inputs, new = _write_step(capture, step, sequences, states, structure)
+    slices, befores = inputs[: len(sequences)], inputs[len(sequences) :]
+    if capture.blocks:
+        slices = [*slices, capture.position]
+        sequences = [*sequences, positions(leaves, _length(sequences), capture.blocks)]
+    written = list(capture.written)
+    befores = [*befores, *(capture.extra[k] for k in written)]
+    count = len(befores)
     op = ForeachLoop(
-        body=capture.subgraph(inputs, [*new, *outputs]), sequences=len(sequences), states=len(states)
+        body=capture.subgraph([*slices, *befores], [*new, *capture.written.values(), *outputs]),
+        sequences=len(sequences),
+        states=count,
     )
-    made = op(*sequences, *states, *capture.found)
-    return output_structure.build(made[len(states) :]), structure.build(made[: len(states)])
+    kept = [capture.found[k] for k in written]
+    made = applied(op, [*sequences, *states, *kept, *capture.others(written)])
+    deliver(capture, written, made[len(states) : count])
+    return output_structure.build(made[count:]), structure.build(made[: len(states)])
 
 
 def _write_step(
@@ -191,28 +234,61 @@ def _while_in_graph(
     structure: Structure,
     limit: int | None,
 ) -> list[Any]:
-    capture = Capture("while_loop")
+    capture = Capture("while_loop", take_words(leaves))
     values = [capture.input(_type(x)) for x in leaves]
     (holds, *_), _ = _written(capture, lambda: condition(*structure.build(values)))
     _check_predicate("while_loop", holds)
+    if capture.written:
+        raise NotImplementedError("while_loop: the condition writes an array; only the body of a loop can")
     made, new_structure = _written(capture, lambda: step(values))
     _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, made)
+    written = list(capture.written)
+    befores = [*values, *(capture.extra[k] for k in written)]
+    afters = [*made, *capture.written.values()]
+    states = [*leaves, *(capture.found[k] for k in written)]
+    if capture.blocks:
+        befores.append(capture.position)
+        afters.append(F.add(capture.position, capture.blocks))
+        states.append(positions(leaves, None, capture.blocks))
     op = WhileLoop(
-        condition=capture.subgraph(values, [holds]),
-        body=capture.subgraph(values, made),
-        states=len(leaves),
+        condition=capture.subgraph(befores, [holds]),
+        body=capture.subgraph(befores, afters),
+        states=len(states),
         limit=limit,
     )
-    return list(op(*leaves, *capture.found))
+    found = applied(op, [*states, *capture.others(written)])
+    deliver(capture, written, found[len(leaves) : len(leaves) + len(written)])
+    return list(found[: len(leaves)])
 
 
-def _in_graph(leaves: Sequence[Any]) -> bool:
-    """Whether this is written down rather than done: by a trace, as part of another function, or on Values."""
-    return (
-        _core.get_scribe() is not None
-        or _core.capture() is not None
-        or any(isinstance(x, Value) for x in leaves)
+def _cond_in_graph(
+    pred: Any, leaves: list[Any], structure: Structure, branches: Sequence[Callable[..., Any]]
+) -> Any:
+    capture = Capture("cond", take_words([pred, *leaves]))
+    values = [capture.input(_type(x)) for x in leaves]
+    results, written = [], []
+    for branch in branches:
+        capture.blocks = 0  # it is the only one that draws
+        results.append(_written(capture, partial(branch, *structure.build(values))))
+        written.append(capture.written)
+    (outputs, shape), (others, other_shape) = results
+    _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, others)
+    numbers = sorted({k for each in written for k in each})
+    ends = [[each.get(k, capture.extra[k]) for k in numbers] for each in written]
+    given = [*values, capture.position] if capture.drew else values
+    operands = [*leaves, positions([pred, *leaves], None, 1)] if capture.drew else leaves
+    op = CondBranch(
+        then=capture.subgraph(given, [*outputs, *ends[0]]),
+        otherwise=capture.subgraph(given, [*others, *ends[1]]),
     )
+    made = applied(op, [pred, *operands, *capture.found])
+    deliver(capture, numbers, made[len(outputs) :])
+    return shape.build(made[: len(outputs)])
+
+
+def _symbol(given: Any) -> Any:
+    """A symbol among the leaves, which decides what control flow means, or None."""
+    return next((x for x in flatten(given)[0] if hasattr(x, "__weft_control__")), None)
 
 
 def _arrays(name: str, given: Any) -> tuple[list[Any], Structure]:

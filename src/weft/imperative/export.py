@@ -229,8 +229,9 @@ def _read(entry: Source, program: Program) -> None:
     structure = _read_structure(entry["structure"])
     checked(entry["structure"], lambda: structure.build(results))
     plain = structure.kind is None
+    lasting = [k for k, ((kind, *_), _) in enumerate(arrays) if kind == "object"]
     spec = {
-        "plan": checked(entry, lambda: compile_graph(graph, program.name, strides, visible)),
+        "plan": checked(entry, lambda: compile_graph(graph, program.name, strides, visible, lasting=lasting)),
         "arrays": [find for find, _ in arrays],
         "numbers": numbers,
         "results": results,

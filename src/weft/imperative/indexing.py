@@ -269,6 +269,12 @@ def subscript(x: Any, key: Any) -> Any:
     >>> wf.tensor([1, 2, 3])[wf.tensor([True, False, True])]
     tensor([1, 3], dtype=int64, device=cpu:0)
     """
+    from weft import _core
+
+    if (
+        capture := _core.capture()
+    ) is not None:  # a view of what may be written each time that the function runs
+        return _subscript_value(capture.lift(x), key)
     return get(x, parse(key, x.shape, _true_places), _as_index)
 
 
@@ -285,6 +291,9 @@ def assign(x: Any, key: Any, value: Any) -> None:
     from weft.imperative.creation import asarray
     from weft.ops import registry
 
+    if (capture := _core.capture()) is not None:  # it is written each time that the function runs
+        capture.assign(x, _replaced(capture.lift(x), key, value))
+        return
     found = parse(key, x.shape, _true_places)
     if not isinstance(value, bool | int | float | _core.Tensor):
         value = asarray(value, device=x.device)
@@ -345,6 +354,28 @@ def _unknown_places(mask: Any) -> Sequence[Any]:
     if isinstance(mask, Value):
         raise TypeError("index: how many elements of a mask are true is not known in a graph; use where")
     return _true_places(mask)
+
+
+def _replaced(x: Value, key: Any, value: Any) -> Any:
+    """x, but x[key] is value."""
+    from weft import _core
+    from weft.imperative.creation import asarray
+    from weft.ops import registry
+
+    found = parse(key, x.shape, _unknown_places)
+    if not isinstance(value, bool | int | float | _core.Tensor | Value):
+        value = asarray(value)
+    given = getattr(value, "shape", ())
+    check_fits(found, given)
+    if len(given) > len(found.shape):
+        value = registry.function("reshape")(value, given[len(given) - len(found.shape) :])
+    basic_put, basic_index = registry.function("basic_put"), registry.function("basic_index")
+    if found.is_basic:
+        return basic_put(x, value, items=found.items)
+    where = {"axes": found.axes, "position": found.position}
+    seen = x if found.whole else basic_index(x, items=found.items)
+    made = registry.function("index_put")(seen, value, *map(_as_index_of_value, found.indices), **where)
+    return made if found.whole else basic_put(x, made, items=found.items)
 
 
 def _as_index_of_value(array: Any) -> Any:

@@ -83,11 +83,13 @@ def write_up(
 
     written = list(scribe.written_sources())
     graph, sources, origins = scribe.graph(outputs.values, written)
-    plan = compile_graph(graph, name, [_strides(s) for s in sources], len(outputs.values))
+    arrays = [inputs.array(source) for source in sources]
+    lasting = [k for k, (kind, x, _) in enumerate(arrays) if kind == "object" and not x.requires_grad]
+    plan = compile_graph(graph, name, [_strides(s) for s in sources], len(outputs.values), lasting=lasting)
     plain = len(found) == 1 and structure.kind is None
     spec = {
         "plan": plan,
-        "arrays": [inputs.array(source) for source in sources],
+        "arrays": arrays,
         "numbers": [inputs.number(origin) for origin in origins],
         "results": results,
         "surroundings": surroundings,

@@ -43,6 +43,7 @@ class Convolution(Convolving):
 
     spatial: ClassVar[int]
     learnable = ("weight", "bias")
+    channel_axis = 1
     positional = ("stride", "padding", "dilation", "groups")
     stride: int | tuple[int, ...] = 1
     padding: int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] = 0
@@ -140,7 +141,8 @@ class Convolution(Convolving):
                 inputs[0], inputs[1], outputs[0], bias=given, **keywords, **options
             )
 
-        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate", "post_ops"))
+        packed = ((1, tuple(range(weight.ndim))),)
+        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate", "post_ops"), packed=packed)
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         cast = recast(getattr(F, self.name), (x, weight, bias), **self.values())
@@ -289,7 +291,8 @@ class ConvolutionInputGradient(ConvolutionGradient):
         def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
             return _core.onednn_convolution_backward_data(*inputs, *outputs, **keywords, **options)
 
-        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate",))
+        packed = ((1, tuple(range(weight.ndim))),)
+        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate",), packed=packed)
 
     def decompose(self, dy: Any, weight: Any) -> Any:
         """Windows that count backwards over dy, spread by the stride."""

@@ -20,6 +20,7 @@ __all__ = ["Loop", "Native", "Parts", "Row", "Several", "View", "pointwise_loop"
 Scalar = e.Scalar
 
 ROW_MAJOR, CHANNELS_LAST, LIKE_INPUT = "row_major", "channels_last", "like_input"
+ANY = "any"  # strides: whatever the kernel likes best
 
 # Numbers of a random operator's kernel: the seed, the device's stream, the first position reserved; uint64.
 KEY, STREAM, OFFSET = "key", "stream", "offset"
@@ -63,6 +64,8 @@ class Native(Record):
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
     result before it is written, as _core.onednn_matmul's; their operands are more inputs), quick (made in less time).
     wide: it opens parallel regions whatever the sizes.
+    packed: (input, axes) of inputs that make also takes with ANY for strides: the kernel then says in which layout it
+    wants the input with its axes in that order. It is asked so where the input is prepared once for many runs.
     """
 
     make: Callable[[Sequence[Any], Sequence[Any]], Any]
@@ -75,6 +78,7 @@ class Native(Record):
     in_place: tuple[tuple[int, int], ...] = ()
     wide: bool = False
     optional: tuple[int, ...] = ()
+    packed: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 class Several(Record):

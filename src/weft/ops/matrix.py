@@ -11,7 +11,7 @@ from weft.base.dtype import float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Native, Row, reducible
+from weft.ops.kernels import ANY, Loop, Native, Row, reducible
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
@@ -205,7 +205,8 @@ class Matmul(Product):
 
     def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:  # type: ignore[override]
         if native_float(a, b):
-            yield Native(make_matmul, options=("accumulate", "post_ops", "quick"))
+            packed = ((1, (0, 1)),) if b.ndim == 2 else ()
+            yield Native(make_matmul, options=("accumulate", "post_ops", "quick"), packed=packed)
 
     def decompose(self, a: Any, b: Any) -> Any:
         cast = recast(F.matmul, (a, b))
@@ -273,7 +274,7 @@ def flat_rows(x: Any) -> Any:
     return F.reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
 
 
-Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
+Geometry = tuple[str, tuple[int, ...], Any]
 
 
 def merged_rows(*operands: Geometry) -> list[Geometry] | None:
@@ -312,8 +313,10 @@ def make_matmul(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **optio
 
 
 def _with_rank(x: Geometry, rank: int) -> Geometry:
-    """With leading dimensions of 1."""
+    """With leading dimensions of 1; a matrix whose layout the kernel chooses stays one."""
     dtype, shape, strides = x
+    if strides == ANY:
+        return x
     more = rank - len(shape)
     return dtype, (1,) * more + shape, (math.prod(shape),) * more + strides
 
@@ -334,6 +337,7 @@ class Linear(Product):
 
     method: ClassVar[bool] = False
     learnable = ("weight", "bias")
+    channel_axis = -1
     sizes_rule = "x[*b,k], weight[out_features,k], bias[out_features] -> y[*b,out_features]"
     out_features: int | None = None
 
@@ -365,7 +369,8 @@ class Linear(Product):
         self, x: TensorType, weight: TensorType, bias: TensorType | None = None
     ) -> Iterator[Native]:
         if native_float(x, weight, bias):
-            yield Native(make_linear, options=("accumulate", "post_ops", "quick"))
+            packed = ((1, (1, 0)),)  # the kernel takes the transpose
+            yield Native(make_linear, options=("accumulate", "post_ops", "quick"), packed=packed)
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         cast = recast(F.linear, (x, weight, bias))
@@ -407,7 +412,7 @@ def make_linear(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **optio
     x, (dtype, w, sw) = inputs[:2]
     bias = inputs[2] if len(inputs) > 2 and inputs[2] is not None else None
     y = outputs[0]
-    weight = (dtype, (w[1], w[0]), (sw[1], sw[0]))
+    weight = (dtype, (w[1], w[0]), sw if sw == ANY else (sw[1], sw[0]))
     if len(x[1]) == 1:
         x, y = ((t[0], (1, *t[1]), (t[1][0], *t[2])) for t in (x, y))
     given = (None if options.get("post_ops") else merged_rows(x, y)) or [x, y]

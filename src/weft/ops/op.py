@@ -205,6 +205,7 @@ class Op:
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
     prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
+    channel_axis: where a result is linear in the inputs weight[c, ...] and bias[c] together, its axis of size c.
     sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it. An attribute
     called training is left open by symbols that are not told; executors know.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
@@ -225,6 +226,7 @@ class Op:
     prefix: ClassVar[str | None] = None
     fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
+    channel_axis: ClassVar[int | None] = None
     sizes_rule: ClassVar[str] = ""
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft import imperative as _imperative  # noqa: F401 - so that functions can be planned
+from weft.imperative.control import cond, foreach, while_loop
 from weft.ops import registry as _registry
 from weft.symbol.compose import compose as _compose
 from weft.symbol.executor import Executor
@@ -26,12 +27,15 @@ __all__ = [
     "Executor",
     "NameScope",
     "Symbol",
+    "cond",
+    "foreach",
     "from_json",
     "full",
     "group",
     "load",
     "ones",
     "var",
+    "while_loop",
     "zeros",
 ]
 

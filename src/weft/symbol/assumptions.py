@@ -18,7 +18,7 @@ from weft.ops.types import TensorType
 from weft.symbol.inference import UNFIT, Inference, infer
 from weft.symbol.node import Entry, SymbolNode, trained
 
-__all__ = ["inferred", "variable_types"]
+__all__ = ["inferred", "own_variables", "variable_types"]
 
 
 def inferred(
@@ -55,7 +55,7 @@ def learn(known: Inference) -> bool:
     """Tells learnable inputs and states what their operators say of them; whether that was anything new."""
     changed = False
     for node in known.nodes:
-        names = _own_variables(node)
+        names = own_variables(node)
         if any(known.type_of((variable, 0)) is None for variable in names):
             types = _learnable_types(known, node)
             dtype = known.dtype_of(node.inputs[0])
@@ -65,7 +65,7 @@ def learn(known: Inference) -> bool:
     return changed
 
 
-def _own_variables(node: SymbolNode) -> dict[SymbolNode, str]:
+def own_variables(node: SymbolNode) -> dict[SymbolNode, str]:
     """The variables that are learnt or written by an operator -> their names in its learnable_types."""
     if node.op is None:
         return {}

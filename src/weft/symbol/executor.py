@@ -192,7 +192,8 @@ class Executor:
     def memory_report(self) -> dict[str, int]:
         """Bytes by purpose: the bound arrays, and for training: outputs, what is kept for backward, temporary space.
 
-        Temporary space is that of the plan that needs most; running plans take it from the device's pool.
+        Temporary space is that of the plan that needs most; running plans take it from the device's pool. Prepared are
+        packed parameters, which prediction without gradients keeps.
         """
         with self._lock:
             made, plans = self._own_plans()
@@ -205,6 +206,7 @@ class Executor:
                 "outputs": sum(_bytes(graph.outputs[k].type) for k in set(made.outputs)),
                 "kept for backward": sum(_bytes(graph.outputs[k].type) for k in kept),
                 "temporary": max(plan.recipe.memory_report().arena_bytes for plan in plans),
+                "prepared": sum(plan.recipe.memory_report().kept_bytes for plan in plans),
             }
 
     def _own_plans(self) -> tuple[Forward, list[Any]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from weft import _core
 from weft.base.errors import GraphError
 from weft.graph.gradient import gradients
 from weft.ops import functions as F
 from weft.ops.node import Value, constant, input_value, make_node
 from weft.ops.types import TensorType
+from weft.symbol.control import Body, SymbolControl
 from weft.symbol.gradient import SymbolGradient
 from weft.symbol.node import Entry, Operand, SymbolNode, ordered
 
@@ -41,20 +43,41 @@ def lower(entries: Sequence[Entry], types: Mapping[str, TensorType], training: b
 
     types: of the variables; training: for operators that were not told. Raises what operators' rules raise.
     """
-    made = Lowered(ordered(entries))
+    nodes = ordered(entries)
+    given = {node.name: input_value(types[node.name], node.name) for node in nodes if node.op is None}
+    return _lower(nodes, given, training)
+
+
+def _lower(nodes: Sequence[SymbolNode], given: Mapping[str, Value], training: bool) -> Lowered:
+    made = Lowered(nodes)
     for node in made.nodes:
         if node.op is None:
-            made.inputs[node.name] = made[node, 0] = input_value(types[node.name], node.name)
+            made.inputs[node.name] = made[node, 0] = given[node.name]
         elif isinstance(node.op, SymbolGradient):
             _differentiate(made, node, node.op)
+        elif isinstance(node.op, SymbolControl):
+            _run(made, node, node.op, training)
         else:
             _apply(made, node, training)
     return made
 
 
+def _run(made: Lowered, node: SymbolNode, op: SymbolControl, training: bool) -> None:
+    def run(body: Body, values: Sequence[Value]) -> list[Value]:
+        here = _core.capture()  # that writes the body down
+        given = dict(zip(body.inputs, map(here.lift, values), strict=True))
+        inner = _lower(ordered(body.entries), given, training)
+        return [inner[entry] for entry in body.entries]
+
+    for k, value in enumerate(op.lowered(run, [made[x] for x in node.entries])):
+        made[node, k] = value
+
+
 def _apply(made: Lowered, node: SymbolNode, training: bool) -> None:
     op = node.resolved(training)
     result = make_node(op, [made.operand(x) for x in node.inputs])
+    if (here := _core.capture()) is not None:
+        result = here.made(result)
     result.where = node.where
     if len(result.outputs) - op.hidden != node.count:
         raise GraphError(

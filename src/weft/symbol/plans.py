@@ -19,6 +19,7 @@ from weft.graph.split import split
 from weft.ops import functions as F
 from weft.ops.node import Value, input_value
 from weft.ops.types import TensorType
+from weft.symbol.assumptions import own_variables
 from weft.symbol.lower import Lowered, lower
 from weft.symbol.node import Entry
 
@@ -128,7 +129,9 @@ class Plans:
         names = [*self.arguments, *self.states]
         writes = {len(results) + k: names.index(name) for k, name in enumerate(lowered.written)}
         graph = Graph(self._inputs(lowered), [*results, *lowered.written.values()], writes)
-        plan = compile_graph(graph, self.name, signature.strides, visible=len(results))
+        own = {variable.name for node in lowered.nodes for variable in own_variables(node)}
+        lasting = [] if training else [k for k, name in enumerate(names) if name in own]
+        plan = compile_graph(graph, self.name, signature.strides, visible=len(results), lasting=lasting)
         return Forward(
             plan,
             tuple(place[id(v)] for v in outputs),

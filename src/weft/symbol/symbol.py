@@ -25,6 +25,7 @@ from weft.symbol import drawing, text
 from weft.symbol.assumptions import inferred
 from weft.symbol.binding import bind_arrays, bind_shapes
 from weft.symbol.compose import Outputs, compose, single
+from weft.symbol.control import compose_control
 from weft.symbol.executor import Executor
 from weft.symbol.gradient import gradient
 from weft.symbol.inference import Inference
@@ -59,6 +60,10 @@ class Symbol(Outputs):
     def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
         """What a function does that is called with a symbol."""
         return Symbol(compose(op, args, kwargs))
+
+    def __weft_control__(self, kind: str, *args: Any, **kwargs: Any) -> Any:
+        """What wf.cond, wf.while_loop and wf.foreach do that are called with a symbol."""
+        return compose_control(Symbol, kind, *args, **kwargs)
 
     # What it is.
 

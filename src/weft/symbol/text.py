@@ -11,9 +11,21 @@ from typing import Any
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import GraphError
-from weft.graph.text import MOST, Source, checked, decode, decode_op, document, encode, encode_op, written
+from weft.graph.text import (
+    MOST,
+    Source,
+    checked,
+    codec,
+    decode,
+    decode_op,
+    document,
+    encode,
+    encode_op,
+    written,
+)
 from weft.ops import registry
 from weft.ops.op import Op
+from weft.symbol.control import CONTROL, Body
 from weft.symbol.gradient import SymbolGradient
 from weft.symbol.node import OPEN, Entry, Operand, SymbolNode, check_names, check_written, ordered
 
@@ -24,6 +36,10 @@ FORMAT, VERSION = "weft.symbol", 1
 
 def to_json(entries: Sequence[Entry]) -> str:
     """The text form of symbols. Raises GraphError if two variables have one name."""
+    return written(FORMAT, VERSION, _content(entries))
+
+
+def _content(entries: Sequence[Entry]) -> dict[str, Any]:
     nodes = ordered(entries)
     check_names(nodes)
     number = {id(node): k for k, node in enumerate(nodes)}
@@ -47,8 +63,7 @@ def to_json(entries: Sequence[Entry]) -> str:
             "attrs": node.attrs,
         }
 
-    content = {"outputs": [operand(e) for e in entries], "nodes": [encoded(node) for node in nodes]}
-    return written(FORMAT, VERSION, content)
+    return {"outputs": [operand(e) for e in entries], "nodes": [encoded(node) for node in nodes]}
 
 
 def from_json(text: str | bytes) -> tuple[Entry, ...]:
@@ -60,8 +75,27 @@ def from_json(text: str | bytes) -> tuple[Entry, ...]:
         raise source.fail("is nested too deeply") from None
 
 
+def _encode_body(body: Body) -> dict[str, Any]:
+    return {"inputs": list(body.inputs), **_content(body.entries)}
+
+
+def _decode_body(source: Source) -> Body:
+    source.only("inputs", "outputs", "nodes")
+    names = [part.text() for part in source["inputs"].items()]
+    entries = _read_entries(source)
+    body: Body = checked(source, lambda: Body(entries, names))
+    return body
+
+
+codec("symbol", Body, _encode_body, _decode_body)
+
+
 def _read(source: Source) -> tuple[Entry, ...]:
     source.only("format", "version", "outputs", "nodes")
+    return _read_entries(source)
+
+
+def _read_entries(source: Source) -> tuple[Entry, ...]:
     nodes: list[SymbolNode] = []
     for part in source["nodes"].items():
         nodes.append(_variable(part) if "variable" in part else _operator(part, nodes))
@@ -104,7 +138,8 @@ def _variable(part: Source) -> SymbolNode:
 
 
 def _find(name: str) -> type[Op]:
-    return SymbolGradient if name == SymbolGradient.name else registry.get(name)
+    own: dict[str, type[Op]] = {SymbolGradient.name: SymbolGradient, **CONTROL}
+    return own[name] if name in own else registry.get(name)
 
 
 def _operator(part: Source, nodes: Sequence[SymbolNode]) -> SymbolNode:

@@ -1,0 +1,81 @@
+"""Environments of the peers: build/peers/NAME holds what benchmarks/peers/NAME.txt requires.
+
+Each has one of its own, so that no two frameworks share libraries. A stamp says what an environment was made for.
+"""
+
+import fcntl
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PEERS = ROOT / "benchmarks" / "peers"
+FOLDER = ROOT / "build" / "peers"
+MODELS = FOLDER / "models"
+
+
+class PeerError(Exception):
+    """An environment that cannot be made; the text is the reason."""
+
+
+def names() -> list[str]:
+    """Every peer there is."""
+    return sorted(path.stem for path in PEERS.glob("*.txt"))
+
+
+def python_of(name: str) -> Path:
+    return FOLDER / name / "bin" / "python"
+
+
+def make(name: str) -> None:
+    """Make the environment of a peer, unless it is there as required."""
+    wanted = (PEERS / f"{name}.txt").read_text().split()
+    with _locked():
+        if _stamp(name, wanted):
+            return
+        print(f"bench: installing {' '.join(wanted)} into {FOLDER.relative_to(ROOT) / name}", file=sys.stderr)
+        _run(sys.executable, "-m", "venv", "--clear", FOLDER / name)
+        pip = (python_of(name), "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+        _run(*pip, *wanted)
+        _write_stamp(name, wanted)
+
+
+def export_models() -> None:
+    """The networks of the inference workloads as ONNX files in MODELS, written by PyTorch's environment."""
+    sources = [PEERS / f"_torch_{part}.py" for part in ("models", "export")]
+    wanted = [(PEERS / "torch.txt").read_text(), *(path.read_text() for path in sources)]
+    with _locked():
+        if not _stamp("models", wanted):
+            print(f"bench: exporting models into {MODELS.relative_to(ROOT)}", file=sys.stderr)
+            _run(python_of("torch"), sources[1], MODELS)
+            _write_stamp("models", wanted)
+
+
+def _stamp(name: str, wanted: list[str]) -> bool:
+    path = FOLDER / name / "weft-stamp.json"
+    return path.exists() and json.loads(path.read_text()) == wanted
+
+
+def _write_stamp(name: str, wanted: list[str]) -> None:
+    (FOLDER / name / "weft-stamp.json").write_text(json.dumps(wanted))
+
+
+@contextmanager
+def _locked():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(FOLDER / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _run(*command: object) -> None:
+    done = subprocess.run(
+        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode:
+        words = " ".join(Path(str(word)).name for word in command[:5])
+        lines = [line for line in done.stdout.splitlines() if line.strip()] or ["no output"]
+        reason = next((line for line in reversed(lines) if "rror" in line), lines[-1])
+        raise PeerError(f"{words} ... failed: {reason.strip()[:300]}")

@@ -1,0 +1,74 @@
+// python_kernel.cpp: a kernel that calls a Python function: a custom operator as one step of a program.
+//
+// The function gets tensors of its own, copies of the operands, so that whatever it keeps of them stays valid
+// when the program's memory has become something else's; what it wrote is copied back. It runs under the GIL,
+// on whatever thread runs the program, and sees nothing of what that thread's caller is doing.
+#include <vector>
+
+#include "bindings/layers.h"
+#include "bindings/program.h"
+#include "tensor/scribe.h"
+
+namespace weft {
+namespace {
+
+Tensor copied(const View& x) {
+  Tensor made = Tensor::empty({x.shape, static_cast<size_t>(x.ndim)}, x.dtype, {});
+  copy(made.view(), x);
+  return made;
+}
+
+class CallsPython final : public Kernel {
+ public:
+  CallsPython(nb::object function, int inputs, int outputs)
+      : function_(function.release().ptr()), inputs_(inputs), outputs_(outputs) {}
+  ~CallsPython() override { release_later(function_); }
+
+  bool wide() const override { return true; }  // nobody knows how long it takes
+
+  void run(const Call& call) const override {
+    if (python_is_ending()) return;
+    std::vector<Tensor> arrays;
+    for (int k = 0; k < inputs_; ++k) arrays.push_back(copied(call.operands[k]));
+    for (int k = 0; k < outputs_; ++k) {
+      const View& y = call.operands[inputs_ + k];
+      arrays.push_back(Tensor::empty({y.shape, static_cast<size_t>(y.ndim)}, y.dtype, {}));
+    }
+    apply(arrays);
+    for (int k = 0; k < outputs_; ++k)
+      copy(call.operands[inputs_ + k], arrays[static_cast<size_t>(inputs_ + k)].view());
+  }
+
+ private:
+  void apply(const std::vector<Tensor>& arrays) const {
+    const WithGil gil;
+    const BelowLayers below;
+    const Unobserved unobserved;
+    try {
+      nb::list inputs, outputs;
+      for (size_t k = 0; k < arrays.size(); ++k)
+        (k < static_cast<size_t>(inputs_) ? inputs : outputs).append(wrap(Tensor(arrays[k])));
+      const nb::handle function(function_);
+      function(inputs, outputs);
+    } catch (nb::python_error& thrown) {
+      throw TaskFailure{error_from_python(thrown)};
+    }
+  }
+
+  PyObject* const function_;
+  const int inputs_, outputs_;
+};
+
+}  // namespace
+
+void bind_python_kernel(nb::module_& m) {
+  m.def(
+      "kernel_python",
+      [](nb::object function, int inputs, int outputs) {
+        return PyKernel{Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs))};
+      },
+      nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"),
+      "inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs.");
+}
+
+}  // namespace weft

@@ -1,0 +1,99 @@
+"""What is done once for many runs: steps that depend on nothing but inputs that seldom change (Graph.lasting).
+
+Packing of weights into the layouts that kernels like, folded normalizations, casts of parameters. The program runs
+these steps when one of those inputs was written since it did last (native/program/kept.h), and keeps what other steps
+read of their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from weft.executor.places import Buffer, Place
+from weft.executor.steps import LoopStep, NativeStep, Step, written_by
+from weft.ops.node import Value
+
+__all__ = ["Lasting", "prepared"]
+
+LARGER = 2  # times the bytes of the inputs that it is made of, a result may have to be kept
+SMALL_BYTES = 64 << 10  # results that are kept whatever they are made of
+
+
+class Lasting:
+    """Which buffers follow from the lasting inputs: by id, the inputs of each. Steps are added in order."""
+
+    def __init__(self, inputs: Iterable[Buffer]) -> None:
+        self.origins: dict[int, frozenset[Buffer]] = {id(buffer): frozenset([buffer]) for buffer in inputs}
+        self.any = bool(self.origins)
+        self._count = 0
+
+    def holds(self, place: Place, steps: Sequence[Step]) -> bool:
+        """Whether a place holds such a value, after these steps, of which there may be more than before."""
+        for step in steps[self._count :]:
+            self.add(step)
+        self._count = len(steps)
+        return id(place.buffer) in self.origins
+
+    def add(self, step: Step) -> bool:
+        """Looks at one more step; whether it is worth being done once."""
+        fits = self.any and _is_pure(step) and all(id(x.buffer) in self.origins for x in step.reads)
+        origins = (
+            frozenset[Buffer]().union(*(self.origins[id(x.buffer)] for x in step.reads))
+            if fits
+            else frozenset()
+        )
+        most = LARGER * sum(buffer.size_bytes for buffer in origins) + SMALL_BYTES
+        fits = fits and all(y.buffer.size_bytes <= most and not y.buffer.output for y in step.writes)
+        for y in step.writes:
+            if fits:
+                self.origins[id(y.buffer)] = origins | self.origins.get(id(y.buffer), frozenset())
+            else:
+                self.origins.pop(id(y.buffer), None)
+        return fits
+
+
+def prepared(inputs: Iterable[Buffer], steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
+    """The steps in two: those done once, and those of every run; what these read of the first is marked as kept."""
+    lasting = Lasting(inputs)
+    if not lasting.any:
+        return [], list(steps)
+    makers = written_by(steps)
+    readers: dict[int, list[int]] = {}
+    once, bare = (
+        set(),
+        set(),
+    )  # bare: of nothing but constants, which every run makes as quickly as it reads them
+    for k, step in enumerate(steps):
+        if lasting.add(step):
+            once.add(k)
+            if not any(lasting.origins[id(y.buffer)] for y in step.writes):
+                bare.add(k)
+        for x in step.reads:
+            readers.setdefault(id(x.buffer), []).append(k)
+    while True:  # a buffer that a step of every run writes is not made once, nor is what follows from it
+        late = set()
+        for k in once:
+            step = steps[k]
+            needs = {m for p in (*step.reads, *step.writes) for m in makers.get(id(p.buffer), ())}
+            if k in bare:
+                needs |= {r for y in step.writes for r in readers.get(id(y.buffer), ())}
+            if not needs <= once:
+                late.add(k)
+        if not late:
+            break
+        once -= late
+    first = [step for k, step in enumerate(steps) if k in once]
+    rest = [step for k, step in enumerate(steps) if k not in once]
+    made = {id(y.buffer) for step in first for y in step.writes}
+    for step in rest:
+        for x in step.reads:
+            x.buffer.kept |= id(x.buffer) in made
+    return first, rest
+
+
+def _is_pure(step: Step) -> bool:
+    """Whether a step reads nothing but its operands, no numbers of the call."""
+    if isinstance(step, NativeStep):
+        return step.is_pure
+    assert isinstance(step, LoopStep)
+    return all(x.is_constant for x in (*step.inputs, *step.loop.numbers) if isinstance(x, Value))

@@ -1,0 +1,91 @@
+"""What the functions of control flow need of their surroundings, on arrays and in graphs alike.
+
+Random numbers: an operator of control flow takes two words of the stream that is in use, once, whatever its functions
+draw. They are the key and the stream of numbers of its own, in which its functions take positions one after the other.
+So what follows it draws the same numbers however often a body ran, which nobody knows when a program is launched.
+
+Writes: an array that a function finds and writes is a state of the loop, or a result of the branch, which is written to
+the array at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.device import Device, cpu
+from weft.base.dtype import int64
+from weft.graph.subgraph import Capture
+from weft.imperative.creation import empty
+from weft.ops.creation import Stepped
+from weft.ops.node import Value, apply
+from weft.ops.op import Op
+from weft.ops.random import RandomIntegers
+
+__all__ = ["applied", "deliver", "in_graph", "own_stream", "positions", "take_words", "unused_words"]
+
+
+def in_graph(leaves: Sequence[Any]) -> bool:
+    """Whether this is written down rather than done: by a trace, as part of another function, or on Values."""
+    return _core.get_scribe() is not None or _on_values(leaves)
+
+
+def _on_values(leaves: Sequence[Any]) -> bool:
+    return _core.capture() is not None or any(isinstance(x, Value) for x in leaves)
+
+
+def _device(leaves: Sequence[Any]) -> Device:
+    return next((x.device for x in leaves if isinstance(x, _core.Tensor)), cpu(0))
+
+
+@contextlib.contextmanager
+def own_stream(leaves: Sequence[Any]) -> Iterator[None]:
+    """Functions that run on arrays draw from a stream that begins here."""
+    before = _core.set_random_stream(_core.RandomStream(_device(leaves)))
+    try:
+        yield
+    finally:
+        _core.set_random_stream(before)
+
+
+def take_words(leaves: Sequence[Any]) -> Any:
+    """The same stream, as an array, for functions that are written down."""
+    if _on_values(leaves):
+        limits = {"low": 0, "high": _core.MOST_WORD}
+        return apply(RandomIntegers, (), {"shape": (2,), "dtype": int64, **limits})
+    return _core.random_integers(0, _core.MOST_WORD, (2,), int64, _device(leaves))
+
+
+def unused_words() -> Any:
+    """For functions that are written down only to see what they give."""
+    return empty(2, "int64")
+
+
+def positions(leaves: Sequence[Any], count: int | None, step: int) -> Any:
+    """0, step, ...: where each of so many runs begins to draw; count None: 0 alone, an array of no dimensions."""
+    if _on_values(leaves):
+        row = apply(Stepped, (), {"shape": (1 if count is None else count,), "step": step})
+    else:
+        row = _core.stepped(1 if count is None else count, 0, step, int64, _device(leaves))
+    return row.reshape(()) if count is None else row
+
+
+def applied(op: Op, operands: Sequence[Any]) -> Any:
+    """The operator on operands; where a graph is being written down, it becomes part of that whatever they are."""
+    here = _core.capture()
+    return op(*operands) if here is None else op(*map(here.lift, operands))
+
+
+def deliver(capture: Capture, numbers: Sequence[int], contents: Sequence[Any]) -> None:
+    """Writes what functions have written, the contents of those of capture.found, to where they found it."""
+    here = _core.capture()
+    for k, content in zip(numbers, contents, strict=True):
+        target, is_assigned = capture.found[k], k in capture.assigned
+        if here is not None:
+            (here.assign if is_assigned else here.write)(target, content)
+        elif isinstance(target, _core.Tensor):
+            target[...] = content if is_assigned else _core.alias(content, keep_past=False)
+        else:
+            raise NotImplementedError(f"{capture.name}: a function writes a value of a graph, {target.type}")
