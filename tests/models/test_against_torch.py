@@ -13,8 +13,8 @@ from .support import Training
 # Times PyTorch's own largest error, plus a share of the value: its roundings are as accidental as ours.
 TIMES = 4
 SHARE = {"float64": 1e-7, "float32": 2e-6, "bfloat16": 2e-3}
-# In double precision the definition alone decides: it is the tight check of ResNet-50, which amplifies roundings so much
-# that PyTorch's own float32 leaves the truth after a few steps. So only its first steps are compared; it is slow, too.
+# In double precision the definition alone decides: the tight check of ResNet-50, which amplifies roundings so much that
+# PyTorch's own float32 leaves the truth after a few steps. So only the first steps are compared; it is slow, too.
 FIRST = 6
 WAYS = [("float32", False), ("float32", True), ("bfloat16", False), ("bfloat16", True), ("float64", True)]
 
