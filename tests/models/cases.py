@@ -1,7 +1,7 @@
 """What is compared: models by name, their sizes, data and optimizers, and weights that any framework can be given.
 
-Read by the tests, and by reference.py in an environment that has PyTorch and no weft: so only NumPy is used here. Numbers
-come from RandomState, whose streams NumPy promises not to change.
+Read by the tests, and by reference.py in an environment that has PyTorch and no weft: so only NumPy is used here.
+Numbers come from RandomState, whose streams NumPy promises not to change.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ STEPS = 50
 
 @dataclass(frozen=True)
 class Case:
-    """A model trained on one batch. inputs: a shape of floats, or of integers below `tokens`. init: the scale of weights.
+    """A model of a workload's graph at small sizes, trained on one batch.
 
-    real: a workload at its full size, which takes minutes; the others have the same graph at small sizes.
+    inputs: a shape of floats, or of integers below `tokens`. init: the scale of weights that multiply; gain: of weights
+    of normalizations.
     """
 
     model: str
@@ -34,7 +35,7 @@ class Case:
     options: tuple[tuple[str, float], ...]
     tokens: int | None = None
     init: float = 1.0
-    real: bool = False
+    gain: float = 1.0
     precisions: tuple[str, ...] = ("float64", "float32", "bfloat16")
 
     def data(self) -> tuple[Any, Any]:
@@ -51,14 +52,11 @@ class Case:
         """First values of a parameter or buffer: by its name and shape alone."""
         random = np.random.RandomState(zlib.crc32(name.encode()))
         noise = random.standard_normal(shape).astype("float32")
-        if name.endswith("running_mean"):
-            return np.zeros(shape, "float32")
-        if len(shape) < 2:  # biases near 0; scales and variances near 1
-            near_one = name.endswith("running_var") or (name.endswith("weight") and len(shape) == 1)
-            return np.float32(near_one) + np.float32(0.1) * noise * np.float32(
-                not name.endswith("running_var")
-            )
-        return noise * np.float32(self.init / np.sqrt(np.prod(shape[1:])))
+        if name.endswith(("running_mean", "running_var")):
+            return np.full(shape, float(name.endswith("var")), "float32")
+        if len(shape) > 1:
+            return noise * np.float32(self.init / np.sqrt(np.prod(shape[1:])))
+        return np.float32(self.gain if name.endswith("weight") else 0) + np.float32(0.1) * noise
 
 
 def directions(name: str, size: int) -> Any:
@@ -77,11 +75,9 @@ def expected(name: str) -> Any:
     return json.loads(EXPECTED.read_text())[name]
 
 
-RESNET = dict(optimizer="SGD", options=(("lr", 0.01), ("momentum", 0.9)), init=1.4)
-GPT = dict(
-    optimizer="AdamW",
-    options=(("lr", 3e-4), ("weight_decay", 0.01)),
-)
+# Residual networks of so small images amplify roundings from block to block; less so if blocks add less.
+RESNET: Any = {"optimizer": "SGD", "options": (("lr", 0.01), ("momentum", 0.9)), "init": 1.4, "gain": 0.4}
+GPT: Any = {"optimizer": "AdamW", "options": (("lr", 3e-4), ("weight_decay", 0.01))}
 CASES = {
     "resnet50": Case(
         "resnet",
@@ -126,35 +122,5 @@ CASES = {
         classes=10,
         optimizer="Adam",
         options=(("lr", 1e-3),),
-    ),
-    "resnet50 224x224": Case(
-        "resnet",
-        (("blocks", (3, 4, 6, 3)),),
-        inputs=(16, 3, 224, 224),
-        labels=(16,),
-        classes=1000,
-        real=True,
-        **RESNET,
-    ),
-    "gpt 512x6": Case(
-        "gpt",
-        (),
-        inputs=(4, 256),
-        labels=(4, 256),
-        classes=8192,
-        tokens=8192,
-        real=True,
-        **GPT,
-    ),
-    "lstm 650x2": Case(
-        "lstm",
-        (("vocabulary", 10000), ("width", 650), ("layers", 2)),
-        inputs=(35, 20),
-        labels=(35, 20),
-        classes=10000,
-        tokens=10000,
-        optimizer="SGD",
-        options=(("lr", 0.1),),
-        real=True,
     ),
 }

@@ -2,13 +2,14 @@
 
     build/peers/torch/bin/python tests/models/reference.py [CASE...]
 
-`./dev bench slice --peers` makes that environment. For each case and precision (bfloat16 by autocast): the losses of all
-steps, and digests of the first step's gradients. Those in float64 are what others are compared with.
+`./dev bench slice --peers` makes that environment. For each case and precision (bfloat16 by autocast): the losses of
+all steps, and digests of the first step's gradients. Those in float64 are what others are compared with.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -112,7 +113,7 @@ class LSTM(nn.Module):
 class MLP(nn.Module):
     def __init__(self, sizes):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in itertools.pairwise(sizes))
 
     def forward(self, x):
         for layer in self.layers[:-1]:

@@ -1,7 +1,7 @@
-"""With the same weights and data the models do what PyTorch's implementation does: losses, gradients, 50 steps of training.
+"""With the same weights and data the models do what PyTorch's do: losses, gradients, 50 steps of training.
 
-What PyTorch computed is in expected.json (see reference.py). Its results in float64 are the truth; ours in a narrower type
-may lie from it a few times as far as PyTorch's in that type.
+What PyTorch computed is in expected.json (see reference.py). Its results in float64 are the truth; ours in a narrower
+type may lie from it a few times as far as PyTorch's in that type.
 """
 
 import numpy as np
@@ -13,8 +13,10 @@ from .support import Training
 # Times PyTorch's own largest error, plus a share of the value: its roundings are as accidental as ours.
 TIMES = 4
 SHARE = {"float64": 1e-7, "float32": 2e-6, "bfloat16": 2e-3}
-# In double precision the definition alone decides, so one way of running will do; it compiles kernels of its own.
-WAYS = [("float32", False), ("float32", True), ("bfloat16", False), ("bfloat16", True), ("float64", False)]
+# In double precision the definition alone decides: the tight check of ResNet-50, which amplifies roundings so much that
+# PyTorch's own float32 leaves the truth after a few steps. So only the first steps are compared; it is slow, too.
+FIRST = 6
+WAYS = [("float32", False), ("float32", True), ("bfloat16", False), ("bfloat16", True), ("float64", True)]
 
 
 def runs():
@@ -22,8 +24,7 @@ def runs():
         for precision, traced in WAYS:
             if precision not in case.precisions:
                 continue
-            long = case.real or (precision == "float64" and case.model != "resnet")
-            marks = [pytest.mark.full] if long else []
+            marks = [pytest.mark.full] if precision == "float64" and name != "resnet50" else []
             label = f"{name.replace(' ', '-')}-{precision}-{'traced' if traced else 'eager'}"
             yield pytest.param(name, precision, traced, marks=marks, id=label)
 
@@ -32,10 +33,9 @@ def runs():
 def test_gradients_and_losses_are_pytorchs(name, precision, traced):
     want = expected(name)
     run = Training(CASES[name], precision, traced)
-    if not traced:  # a traced step has them in its losses
-        gradients = {key: digest(key, g.numpy()) for key, g in run.first_gradients().items()}
-        compare_gradients(gradients, want, precision)
-    compare_losses(run.losses(STEPS), want, precision)
+    gradients = {key: digest(key, g.numpy()) for key, g in run.first_gradients().items()}
+    compare_gradients(gradients, want, precision)
+    compare_losses(run.losses(FIRST if precision == "float64" else STEPS), want, precision)
 
 
 def compare_gradients(got, want, precision):
@@ -57,10 +57,11 @@ def compare_gradients(got, want, precision):
 
 def compare_losses(got, want, precision):
     """All along the curve, by the largest error."""
-    exact = np.array(want["float64"]["losses"])
+    exact = np.array(want["float64"]["losses"])[: len(got)]
     error = np.abs(got - exact).max()
     allowed = (
-        TIMES * np.abs(np.array(want[precision]["losses"]) - exact).max() + SHARE[precision] * exact.max()
+        TIMES * np.abs(np.array(want[precision]["losses"])[: len(got)] - exact).max()
+        + SHARE[precision] * exact.max()
     )
     assert error <= allowed, f"a loss is wrong by {error:.2g}, more than {allowed:.2g}"
     assert got[-1] < got[0]

@@ -232,6 +232,17 @@ def directional(graph, arrays, floats, gradients, weights, rng):
     return got, want
 
 
+def assert_one_space(graph):
+    """The inputs of every loop broadcast with each other: what only lends its sizes is no operand of a loop."""
+    for node in graph.nodes:
+        if node.op is None:
+            continue
+        types = [None if v is None else v.type for v in node.inputs]
+        for choice in node.op.kernels(*types):
+            if isinstance(choice, Loop):
+                np.broadcast_shapes(*(t.shape for t in types if t is not None))
+
+
 def gradient_case(fixed, graph, arrays, sample, rng, joint):
     floats = [v.type.dtype.kind == "float" for v in graph.inputs]
     floats = [is_float and id(v) not in fixed for is_float, v in zip(floats, graph.inputs, strict=True)]
@@ -245,6 +256,7 @@ def gradient_case(fixed, graph, arrays, sample, rng, joint):
         backward = joint_graph(graph, floats, given)
         return backward, [*arrays, *dys]
     backward = backward_graph(graph, floats, given)
+    assert_one_space(backward)
     gradients = interpret(backward, [*arrays, *results, *dys])
     got, want = directional(graph, arrays, floats, gradients, weights, rng)
     assert math.isclose(got, want, rel_tol=1e-6, abs_tol=1e-7), (

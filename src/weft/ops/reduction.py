@@ -9,7 +9,7 @@ from weft.base.dtype import DType, bool_, int64, uint64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, reducible
+from weft.ops.kernels import Loop, Row, Several, reducible
 from weft.ops.op import Op, Runtime, op
 from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
@@ -631,17 +631,18 @@ class DivideByCount(Op):
     def infer(self, a: TensorType, x: TensorType) -> TensorType:
         return a.like()
 
-    def kernels(self, a: TensorType, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, a: TensorType, x: TensorType) -> Iterator[Several]:  # type: ignore[override]
         count: Any = 1
         for axis in self.axis:
             count = count * x.shape[axis]
-        row = Row(inputs=2)
+        row = Row(inputs=1)
         wide = reducible(e.load(0, a.dtype.name))
         number = row.number(count, wide.dtype)
         if not (isinstance(self.correction, int) and self.correction == 0):
             number = e.maximum(number - row.number(self.correction, wide.dtype), 0)
         row.each(e.cast(wide / number, a.dtype.name))
-        yield row.loop(())
+        # Of x only the sizes are wanted: as an operand of the loop it would lend its own positions to it.
+        yield Several(((row.loop(()), (0,), (0,)),))
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.divide_by_count(dy, x, axis=self.axis, correction=self.correction), None
