@@ -26,7 +26,8 @@ def test_a_network(tmp_path):
     wanted = f(x)
     path, loaded = stored(tmp_path, f)
     del net, f
-    np.testing.assert_array_equal(loaded(x).numpy(), wanted.numpy())
+    # What was loaded is never trained, so its normalization is folded into the weights: rounded otherwise.
+    np.testing.assert_allclose(loaded(x).numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
     assert sum(x.size for x in loaded.tensors.values()) == 4 * 9 + 4 + 4 * 4 + 1440 + 10
     assert path.stat().st_size < 40_000
 

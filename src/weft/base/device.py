@@ -90,6 +90,9 @@ def gpu(index: int = 0) -> Device:
     return Device("gpu", index)
 
 
+_OUTSIDE = cpu(0)  # current outside of any ``with device(...)``
+
+
 def as_device(value: Device | str | None = None) -> Device:
     """The device that value means: a Device, its name as text, or None for the current one.
 
@@ -121,7 +124,7 @@ def current_device() -> Device:
     >>> current_device()
     cpu:0
     """
-    return _current.get(None) or cpu(0)
+    return _current.get(None) or _OUTSIDE
 
 
 def scoped_device() -> Device | None:
@@ -131,8 +134,8 @@ def scoped_device() -> Device | None:
     ...     scoped_device()
     cpu:1
     """
-    found = _current.get(None) if _ever_scoped[0] else None
-    return None if found is cpu(0) else found
+    found = _current.get(None)
+    return None if found is _OUTSIDE else found
 
 
 def device(value: Device | str) -> AbstractContextManager[Device]:

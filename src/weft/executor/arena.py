@@ -9,7 +9,6 @@ from weft.base import flags
 from weft.base.typing import Any
 from weft.executor.assembly import Fused
 from weft.executor.memory import Block, aligned, largest_live_bytes, lay_out
-from weft.executor.order import Task, ordered
 from weft.executor.places import Buffer, Place, same_shape
 from weft.executor.recipe import Lifetime, MemoryReport
 from weft.executor.steps import NativeStep, Step, written_by
@@ -27,6 +26,8 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
     written: for each output's buffer, by id, the inputs that it becomes the new content of. Whoever reads the old
     content runs before, where the program has it before, so that the new one is written in its place.
     """
+    from weft.executor.order import Task, ordered  # not before there are steps to order
+
     makers = written_by(steps)
     after = [_needs(k, step, makers) for k, step in enumerate(steps)]
     kind = [k for k, step in enumerate(steps) if isinstance(step, NativeStep) and step.ordered]

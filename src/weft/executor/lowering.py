@@ -24,7 +24,6 @@ from weft.executor.places import (
     same,
     same_shape,
 )
-from weft.executor.preparation import Lasting
 from weft.executor.registers import Registers, Slots
 from weft.executor.steps import LoopStep, NativeStep, Origin, Step
 from weft.expr import scalar as e
@@ -82,7 +81,11 @@ class Lowering:
                 given = row_major(value.shape) if exact else [input_stride(k, d) for d in range(value.ndim)]
             self.places[id(value)] = Buffer(value.type, given, k, k).whole()
             self.arrays.append(value)
-        self.lasting = Lasting(self.places[id(graph.inputs[k])].buffer for k in graph.lasting)
+        self.lasting: Any = None
+        if graph.lasting:
+            from weft.executor.preparation import Lasting
+
+            self.lasting = Lasting(self.places[id(graph.inputs[k])].buffer for k in graph.lasting)
         self.packs: dict[Any, Place] = {}  # by what is packed, and the layout
         self.numbers = numbers
         self.slots = Slots(self.registers, numbers)
@@ -300,7 +303,7 @@ class Lowering:
     def make_kernel(self, choice: Native, places: list[Place | None], outputs: Sequence[Any]) -> Any:
         """The kernel of a choice. An input that is prepared once is packed as it likes it best: replaced in places."""
         given = [None if p is None else _geometry(p) for p in places]
-        for k, axes in choice.packed:
+        for k, axes in choice.packed if self.lasting is not None else ():
             place = places[k]
             if place is None or not self.lasting.holds(place, self.steps):
                 continue

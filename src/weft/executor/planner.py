@@ -33,7 +33,6 @@ from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
 from weft.executor.memory import aligned
 from weft.executor.places import Buffer, is_dense, row_major
-from weft.executor.preparation import prepared
 from weft.executor.recipe import Recipe
 from weft.executor.steps import NativeStep, Step, alive
 from weft.graph.graph import Graph
@@ -71,8 +70,14 @@ def make_plan(
     lowering = Lowering(graph, name, strides, exact, first_choice, apart, laid)
     outputs = lowering.run()
     leaving = [place.buffer for place in outputs]
-    lasting = (lowering.places[id(graph.inputs[k])].buffer for k in graph.lasting)
-    once, lowered = prepared(lasting, alive(lowering.steps, leaving))
+    once: list[Step] = []
+    lowered = alive(lowering.steps, leaving)
+    if graph.lasting:
+        from weft.executor.preparation import prepared  # no call of one operator has such inputs
+
+        once, lowered = prepared(
+            (lowering.places[id(graph.inputs[k])].buffer for k in graph.lasting), lowered
+        )
     kept = list({id(y.buffer): y.buffer for step in once for y in step.writes if y.buffer.kept}.values())
     first, steps = fuse(name, once, kept), fuse(name, lowered, leaving)
     arena = None
