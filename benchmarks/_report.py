@@ -38,6 +38,35 @@ class Report:
         return (KNOWN[name].flops or KNOWN[name].bytes) / min(costs) if costs else None
 
 
+def combined(reports: Sequence[Report]) -> Report:
+    """One report of runs that measured a part each; what they all measured, the machine's peaks, is put together.
+
+    Raises ValueError for a workload that two of them measured: shares are of sides that took turns.
+    """
+    whole = Report({name: together(r.facts[name] for r in reports) for name in reports[0].facts})
+    peaks: dict[tuple[str, ...], Result] = {}
+    for report in reports:
+        whole.missing.update(report.missing)
+        for workload, precision in report.groups():
+            if whole.of(workload.name, precision):
+                raise ValueError(f"{workload.name} {precision} was measured twice")
+        for each in report.results:
+            key = (each.workload, each.precision, each.side, each.variant)
+            if each.workload in WORKLOADS:
+                whole.results.append(each)
+            elif key in peaks:
+                peaks[key].runs += each.runs
+            else:
+                peaks[key] = each
+    whole.results[:0] = peaks.values()
+    return whole
+
+
+def together(facts: Iterable[Any]) -> Any:
+    found = list(dict.fromkeys(str(fact) for fact in facts))
+    return found[0] if len(found) == 1 else "; ".join(found)
+
+
 def cost(result: Result) -> float:
     """Seconds of the quickest run, or MiB of the peak over what was there after the import: less is better."""
     return min(result.runs) if result.runs else result.memory["peak"] - result.memory["imported"]

@@ -1,6 +1,6 @@
 """weft beside other frameworks, on whole workloads: docs/benchmarks.md says which, and how they are measured.
 
-    ./dev bench [NAME] [--peers] [--quick] [--only TEXT] [--json FILE] [--write] [--load FILE]
+    ./dev bench [NAME] [--peers] [--quick] [--only TEXT] [--json FILE] [--write] [--load FILE...]
 
 NAME: a workload, or how the names of some begin; without it, all. --peers compares with PyTorch, JAX, MXNet, ONNX
 Runtime and OpenVINO, each in an environment of its own below build/peers, made when it is first needed.
@@ -17,7 +17,7 @@ from pathlib import Path
 import _environments as environments
 from _contest import Arena, Result, Side
 from _plot import plot
-from _report import OURS, Report, read_json, show, write_json, write_page
+from _report import OURS, Report, combined, read_json, show, write_json, write_page
 from _table import machine
 from _workloads import PEAKS, WORKLOADS, Workload, selected
 
@@ -102,7 +102,11 @@ def parsed() -> argparse.Namespace:
         "--write", action="store_true", help=f"write the results into {PAGE.relative_to(ROOT)}"
     )
     parser.add_argument(
-        "--load", type=Path, metavar="FILE", help="show what --json kept instead of measuring"
+        "--load",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="show what --json kept instead of measuring; several that measured a part each together",
     )
     arguments = parser.parse_args()
     if not selected(arguments.name):
@@ -128,7 +132,7 @@ def run(arguments: argparse.Namespace) -> Report:
 
 def main() -> None:
     arguments = parsed()
-    report = read_json(arguments.load) if arguments.load else run(arguments)
+    report = combined([read_json(path) for path in arguments.load]) if arguments.load else run(arguments)
     show(report)
     if arguments.json:
         write_json(arguments.json, report)

@@ -184,6 +184,19 @@ def test_rows():
     assert _report.closing(_report.Report({}, made(1, 1).results[:2])) == "0 bars hold, 0 do not"
 
 
+def test_runs_of_parts_are_one_report():
+    first, second = made(0.1, 0.2, peak=0.5), made(0.1, 0.2, peak=0.4)
+    first.facts, second.facts = ({"date": day, "cores": 2} for day in ("Monday", "Tuesday"))
+    for each in second.results[:-1]:
+        each.workload = "lstm-train"
+    whole = _report.combined([first, second])
+    assert whole.facts == {"date": "Monday; Tuesday", "cores": "2"}
+    assert [(w.name, p) for w, p in whole.groups()] == [("mlp-train", "f32"), ("lstm-train", "f32")]
+    assert whole.of("matmul", "f32")[0].runs == [0.5, 0.4]
+    with pytest.raises(ValueError, match="mlp-train f32 was measured twice"):
+        _report.combined([made(1, 1), made(1, 1)])
+
+
 def test_the_page_is_written_between_its_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{_report.BEGIN}\nstale\n{_report.END}\nafter\n")
