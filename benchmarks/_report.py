@@ -41,15 +41,15 @@ class Report:
 def combined(reports: Sequence[Report]) -> Report:
     """One report of runs that measured a part each; what they all measured, the machine's peaks, is put together.
 
-    Raises ValueError for a workload that two of them measured: shares are of sides that took turns.
+    Of a workload that several measured, the last has all rows: ratios are of sides that took turns.
     """
     whole = Report({name: together(r.facts[name] for r in reports) for name in reports[0].facts})
     peaks: dict[tuple[str, ...], Result] = {}
     for report in reports:
         whole.missing.update(report.missing)
         for workload, precision in report.groups():
-            if whole.of(workload.name, precision):
-                raise ValueError(f"{workload.name} {precision} was measured twice")
+            stale = whole.of(workload.name, precision)
+            whole.results = [each for each in whole.results if each not in stale]
         for each in report.results:
             key = (each.workload, each.precision, each.side, each.variant)
             if each.workload in WORKLOADS:

@@ -193,8 +193,8 @@ def test_runs_of_parts_are_one_report():
     assert whole.facts == {"date": "Monday; Tuesday", "cores": "2"}
     assert [(w.name, p) for w, p in whole.groups()] == [("mlp-train", "f32"), ("lstm-train", "f32")]
     assert whole.of("matmul", "f32")[0].runs == [0.5, 0.4]
-    with pytest.raises(ValueError, match="mlp-train f32 was measured twice"):
-        _report.combined([made(1, 1), made(1, 1)])
+    assert _report.cost(_report.combined([made(1, 1), made(2, 2)]).of("mlp-train", "f32")[0]) == 2
+    assert len(_report.combined([made(1, 1), made(2, 2)]).results) == 4
 
 
 def test_the_page_is_written_between_its_marks(tmp_path):

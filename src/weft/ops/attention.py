@@ -136,7 +136,8 @@ class ScaledDotProductAttention(Attention):
     def kernels(  # type: ignore[override]
         self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None
     ) -> Iterator[Native]:
-        if native_float(q, k, v) and self.is_plain(q, k, v, mask):
+        # The kernel takes queries by tiles: of a single one, as in decoding, nearly all of its work would be wasted.
+        if native_float(q, k, v) and self.is_plain(q, k, v, mask) and q.shape[-2] != 1:
             causal, masked = self.is_causal, mask is not None
             yield Native(
                 lambda _, __: _core.kernel_attention(causal, masked), exact=False, numbers=self.numbers(q)
