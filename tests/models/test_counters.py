@@ -89,8 +89,8 @@ def test_decoding():
     assert spent["launches"] == 20
     assert {key: spent[key] for key in STEADY} == dict.fromkeys(STEADY, 0)
     assert spent["python"] <= 20 * (WRAPPER + RESULT)
-    # Of each layer: two normalizations, four products, two rows written, three of attention. Before and after: positions,
-    # two rows of tables, the last normalization, the product, the largest, and the next position.
+    # Of each layer: two normalizations, four products, two rows written, three of attention. Before and after:
+    # positions, two rows of tables, the last normalization, the product, the largest, and the next position.
     assert spent["kernels"] <= 20 * (6 * 11 + 8), spent["kernels"] / 20
     report = step.memory_report()[0]
     assert report.naive_bytes < cache.keys[0].nbytes * 20
