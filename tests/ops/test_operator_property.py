@@ -318,6 +318,34 @@ def test_lazily_and_in_loops(log):
         assert calls.item() == k
 
 
+class NotedProperty(wf.operator.OperatorProperty):
+    """The identity, which notes that it was called."""
+
+    def create_operator(self, device):
+        class Noted(wf.operator.Operator):
+            def forward(self, ctx, in_data, req, out_data, aux):
+                LOG.append("noted")
+                self.assign(out_data[0], req[0], in_data[0].numpy())
+
+        return Noted()
+
+
+wf.operator.register("noted_of_tests")(NotedProperty)
+
+
+def test_functions_are_called_each_time_though_their_operands_seldom_change(log):
+    """What depends on captured arrays alone is otherwise prepared once for many runs; inside of loops, too."""
+    x, times = wf.ones((2, 3)), wf.ones(())
+    plain = wf.trace(lambda times: F.noted_of_tests(x) * times)
+    looped = wf.trace(lambda times: wf.foreach(lambda row, s: (F.noted_of_tests(row), s), x, ())[0] * times)
+    for function, runs in ((plain, 1), (looped, 2)):
+        function(times).wait()
+        del LOG[:]
+        for _ in range(3):
+            function(times).wait()
+        assert len(LOG) == 3 * runs
+
+
 def test_in_symbols(log):
     x, w, calls = operands()
     y = F.product_of_tests(sym.var("x"), sym.var("w"), sym.var("calls"), scale=2.0)

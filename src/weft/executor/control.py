@@ -20,6 +20,7 @@ from weft.executor.planner import row_major
 from weft.graph.gradient import joint_graph
 from weft.graph.graph import Graph, interpret
 from weft.graph.placement import devices, spans_devices
+from weft.graph.rewrite import first_choice
 from weft.graph.subgraph import Subgraph
 from weft.ops import functions as F
 from weft.ops.kernels import Native
@@ -51,6 +52,12 @@ class Control(Op):
                 n != m for n, m in zip(mine.shape, theirs.shape, strict=True)
             ):
                 raise self.fail(ShapeError, f"{theirs} was expected", x=mine)
+
+
+def has_effects(*bodies: Subgraph) -> bool:
+    """Whether one of their kernels has (Native.ordered), as those that call Python functions may have."""
+    choices = (first_choice(node) for body in bodies for node in body.graph.nodes)
+    return any(isinstance(choice, Native) and choice.ordered for choice in choices)
 
 
 def program(name: str, subgraph: Subgraph, strides: Sequence[Any]) -> Any:
@@ -137,7 +144,8 @@ class ForeachLoop(Control):
                 counted=self.counted,
             )
 
-        yield Native(make, optional=tuple(range(shown, shown + self.states)))
+        hidden = tuple(range(shown, shown + self.states))
+        yield Native(make, optional=hidden, ordered=has_effects(self.body))
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         sequences, states, rest = self.parts(x)
@@ -295,7 +303,8 @@ class WhileLoop(Control):
                 saved=[t is not None for t in kept[1:]],
             )
 
-        yield Native(make, optional=tuple(range(self.states, self.states + self.hidden)))
+        hidden = tuple(range(self.states, self.states + self.hidden))
+        yield Native(make, optional=hidden, ordered=has_effects(self.condition, self.body))
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if self.limit is None:
@@ -354,7 +363,7 @@ class CondBranch(Control):
                 inputs=len(strides),
             )
 
-        yield Native(make)
+        yield Native(make, ordered=has_effects(self.then, self.otherwise))
 
     def vjp(self, predicate: Any, x: Any, dy: Any) -> Any:
         wanted = [is_float(v) for v in x]

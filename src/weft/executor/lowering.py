@@ -293,7 +293,7 @@ class Lowering:
             self.origin,
             fixed,
             [(x, y) for x, y in pairs if x is not None and y is not None],
-            choice.pure and not (choice.numbers or choice.ordered or op.random),
+            not (choice.numbers or choice.ordered or op.random),
         )
         step.ordered = choice.ordered
         self.steps.append(step)

@@ -252,9 +252,8 @@ class LazyTrace(LazyScribe):
         if len(given) < len(places) or any(id(s) not in given for s in seen):
             return  # later, by a program that gives more
         numbers = [self._values[origin] for origin in origins]
-        for index in range(
-            _core.used_devices()
-        ):  # what was never more than reserved, but touched at its ends
+        # Memory that was only reserved so far has been touched at its ends: others may have it.
+        for index in range(_core.used_devices()):
             _core.trim_memory(f"cpu:{index}")
         _core.run_plan(plan, [s.array() for s in sources], numbers, [array for _, array in places])
         self._forget()

@@ -64,7 +64,6 @@ class Native(Record):
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
     result before it is written, as _core.onednn_matmul's; their operands are more inputs), quick (made in less time).
     wide: it opens parallel regions whatever the sizes.
-    pure: it does nothing but compute its outputs from its inputs and numbers, so that it may be run once for many runs.
     ordered: it may have effects that others of its kind see, so these run in the program's order.
     packed: (input, axes) of inputs that make also takes with ANY for strides: the kernel then says in which layout it
     wants the input with its axes in that order. It is asked so where the input is prepared once for many runs.
@@ -80,7 +79,6 @@ class Native(Record):
     in_place: tuple[tuple[int, int], ...] = ()
     wide: bool = False
     optional: tuple[int, ...] = ()
-    pure: bool = True
     ordered: bool = False
     packed: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
