@@ -26,6 +26,7 @@ from weft.base.typing import Any
 from weft.expr.scalar import (
     FLOATS,
     FUNCTIONS,
+    HALVES,
     LEAVES,
     Number,
     Scalar,
@@ -40,8 +41,6 @@ from weft.expr.scalar import (
 )
 
 __all__ = ["derive", "expand"]
-
-HALVES = ("float16", "bfloat16")
 
 
 class _Layout(Record):
