@@ -101,6 +101,8 @@ struct Program::KeptRun {
   std::vector<const Tensor*> pointers;  // to them
   std::vector<uint64_t> slots;
   std::vector<int64_t> registers;
+  std::vector<Tensor> written;
+  std::vector<Copy> copies;  // to these
   Site site;
 
   // The one that the state of an operation points to.
@@ -125,7 +127,7 @@ const TaskType Program::kKeptType{
       kept.program->execute(
           {kept.program.get(), kept.pointers.data(), kept.pointers.data() + kept.program->inputs_,
            kept.slots.data(),
-           kept.program->exact ? kept.program->known_registers_.data() : kept.registers.data()});
+           kept.program->exact ? kept.program->known_registers_.data() : kept.registers.data(), kept.copies});
     },
     [](void* state) noexcept { delete KeptRun::in(state); },
     nullptr,
@@ -144,6 +146,9 @@ void Program::keep(Op& op) {
   for (size_t k = 0; k < count; ++k) kept->tensors.push_back(run.inputs[k] ? *run.inputs[k] : Tensor());
   for (size_t j = 0; j < program.outputs.size(); ++j) kept->tensors.push_back(*run.outputs[j]);
   for (const Tensor& tensor : kept->tensors) kept->pointers.push_back(&tensor);
+  kept->written.reserve(run.copies.size());
+  for (const auto& [output, to] : run.copies)
+    kept->copies.push_back({output, &kept->written.emplace_back(*to)});
   kept->slots.assign(run.slots, run.slots + program.slots.size());
   if (program.needs_registers_ && !program.exact)
     kept->registers.assign(run.registers, run.registers + program.registers);
@@ -328,8 +333,7 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
   int64_t bytes = 0;
   for (size_t k = 0; k < inputs.size(); ++k)
     if (uses[k] == Use::data) bytes += inputs[k]->size * static_cast<int64_t>(inputs[k]->itemsize());
-  std::vector<std::pair<size_t, const Tensor*>>
-      copies;          // outputs that have to be copied to their destinations
+  std::vector<Copy> copies, copied_later;  // of outputs to their destinations: by this operation, by others
   uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
   const Neighbours neighbours(outputs.size() >= kManyOutputs ? inputs : std::span<const Tensor* const>());
   for (size_t j = 0; j < outputs.size(); ++j) {
@@ -352,9 +356,15 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
         bytes += destination->size * static_cast<int64_t>(destination->itemsize());
         continue;
       }
-      copies.emplace_back(j, destination);
     }
     *results[j] = make_output(value, inputs, registers_);
+    if (destination) {
+      const bool own = value.kind == Value::Kind::output && !steps.empty() && destination->size != 0 &&
+                       destination->device() == device &&
+                       std::ranges::equal(destination->dims(), results[j]->dims());
+      (own ? copies : copied_later).push_back({j, destination});
+      bytes += destination->size * static_cast<int64_t>(destination->itemsize());
+    }
     if (value.kind == Value::Kind::output && j < 64) fresh |= uint64_t{1} << j;
     if (value.kind != Value::Kind::view)
       bytes += results[j]->size * static_cast<int64_t>(results[j]->itemsize());
@@ -381,8 +391,8 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
       slots_[first + 1] = taken.stream;
       slots_[first + 2] = taken.offset;
     }
-    Run run{this, inputs.data(), results, slots_.get(), registers_};
-    Op* op = new_op(inputs.size() + outputs.size());
+    Run run{this, inputs.data(), results, slots_.get(), registers_, copies};
+    Op* op = new_op(inputs.size() + outputs.size() + copies.size());
     for (size_t j = 0; j < outputs.size(); ++j) {
       const Output& output = outputs[j];
       if (output.value < inputs_ ||
@@ -395,6 +405,10 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
       }
       chunk->writes.fetch_add(1, std::memory_order_relaxed);
       op->add(chunk, results[j]->covers_chunk() ? Mode::overwrite : Mode::write);
+    }
+    for (const auto& [output, to] : copies) {
+      to->chunk->writes.fetch_add(1, std::memory_order_relaxed);
+      op->add(to->chunk.get(), to->covers_chunk() ? Mode::overwrite : Mode::write);
     }
     for (size_t k = 0; k < inputs.size(); ++k)
       if (uses[k] == Use::data && inputs[k]->chunk) op->add(inputs[k]->chunk.get(), Mode::read);
@@ -410,14 +424,15 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     op->type = &kRunType;
     op->state = &run;
     Runtime::get().engine().submit(op, options);
+    for (const auto& [output, to] : copies) *results[output] = *to;
     for (size_t k = 0; k < inputs.size(); ++k)
       if (uses[k] == Use::data && is_shared(*inputs[k])) settle_shared({inputs[k]->chunk.get()});
     for (size_t j = 0; j < outputs.size(); ++j)
       if (is_shared(*results[j])) settle_shared({results[j]->chunk.get()});
   }
-  for (const auto& [j, destination] : copies) {
-    push_copy(*destination, *results[j]);
-    *results[j] = *destination;
+  for (const auto& [output, to] : copied_later) {
+    push_copy(*to, *results[output]);
+    *results[output] = *to;
   }
 }
 

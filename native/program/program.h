@@ -164,6 +164,7 @@ class Program final : public Counted<Program> {
   static inline std::atomic<uint64_t> launches{0}, kernels{0}, prepared{0};  // the last: of `kernels`
 
  private:
+  struct Copy;
   struct Run;
   struct KeptRun;
   struct Prepared;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "program/program.h"
@@ -24,6 +25,11 @@ class Scratch {
   T* data_;
 };
 
+struct Program::Copy {
+  size_t output;
+  const Tensor* to;
+};
+
 // A launch that has not been queued: it reads the caller's arrays.
 struct Program::Run {
   const Program* program;
@@ -31,6 +37,9 @@ struct Program::Run {
   const Tensor* const* outputs;
   const uint64_t* slots;
   const int64_t* registers;
+  // Outputs that no kernel could write where they are wanted, and where that is. Not operations of their own:
+  // another thread's launch could come between.
+  std::span<const Copy> copies;
 };
 
 // What an exact program knows before it runs.
