@@ -14,7 +14,7 @@ from weft.base.dtype import DType, as_dtype, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any, ClassVar
 from weft.expr import scalar as e
-from weft.expr.functions import derive
+from weft.expr.derivative import derive
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, pointwise_loop
 from weft.ops.node import apply, bind, constant
