@@ -438,6 +438,8 @@ def record_function(arg0: list, arg1: list, arg2: object, /) -> None: ...
 
 def set_scribe(target: object | None) -> object: ...
 
+def depends_on(arg: object, /) -> None: ...
+
 def get_scribe() -> object: ...
 
 class Held:
@@ -471,6 +473,16 @@ class Log:
 
     def flush(self) -> None: ...
 
+    @property
+    def segments(self) -> int:
+        """How many programs were run."""
+
+    @property
+    def unseen_bytes(self) -> int:
+        """
+        Memory of results that nobody could see any more, so that they were not written.
+        """
+
 def log_counters() -> dict: ...
 
 class Replays:
@@ -478,7 +490,9 @@ class Replays:
 
     def __init__(self) -> None: ...
 
-    def run(self, args: object, kwargs: object) -> object: ...
+    def run(self, args: object, kwargs: object, function: object) -> object: ...
+
+    def call_directly(self, args: object, kwargs: object) -> None: ...
 
     def add(self, args: object, kwargs: object, owner: object | None, spec: dict) -> None: ...
 

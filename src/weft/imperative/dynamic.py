@@ -265,7 +265,7 @@ class DynamicTraced:
             "surroundings": self.surroundings,
             "watched": self.watched,
             "guard": None,
-            "build": None if plain else self.structure.build,
+            "build": None if plain else self.structure.builder,
             "effect": None,
             "elsewhere": set(),
         }

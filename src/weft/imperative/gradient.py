@@ -39,6 +39,21 @@ def gradients() -> dict[int, tuple[ref[Tensor], Tensor]]:
     return dict(_gradients)
 
 
+def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
+    """The grad of each."""
+    return [None if (kept := _gradients.get(id(x))) is None else kept[1] for x in tensors]
+
+
+def forget_gradients(tensors: Iterable[Tensor]) -> None:
+    """None of them has a grad any more."""
+    keys = [id(x) for x in tensors]
+    scribe = _core.get_scribe()
+    if scribe is not None:
+        scribe.set_gradients.update(keys)
+    for key in keys:
+        _gradients.pop(key, None)
+
+
 def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
     """Make dx the grad of x; None: it has none."""
     key = id(x)
@@ -49,12 +64,6 @@ def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
         _gradients.pop(key, None)
     else:
         _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
-
-
-def _ones_like(y: Tensor) -> Tensor:
-    from weft.imperative.creation import ones_like
-
-    return ones_like(y)
 
 
 class GradManager:
@@ -165,9 +174,9 @@ class GradManager:
             for hook in self._callbacks[id(x)]:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
-            before = _get_grad(x)
+            before = _gradients.get(id(x))
             if before is not None:
-                dx = _core.below_layers(registry.function("add"), before, dx)
+                dx = _core.below_layers(registry.function("add"), before[1], dx)
             keep_gradient(x, dx)
 
 
@@ -180,16 +189,12 @@ def _core_dtype_error(x: Tensor) -> Exception:
 def _backward(
     ys: Sequence[Tensor], dys: Sequence[Tensor | None], leaves: Sequence[Any], create_graph: bool
 ) -> list[Tensor | None]:
-    slopes = []
     if len(ys) != len(dys):
         raise ValueError(f"backward: {len(ys)} values, but {len(dys)} gradients of them")
     for y, dy in zip(ys, dys, strict=True):
-        if dy is None:
-            dy = _ones_like(y)
-        if dy.shape != y.shape:
+        if dy is not None and dy.shape != y.shape:
             raise ShapeError(f"backward: y has shape {y.shape}, its gradient {dy.shape}")
-        slopes.append(dy)
-    found: list[Tensor | None] = _core.backward(list(ys), slopes, list(leaves), create_graph)
+    found: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph)
     return found
 
 

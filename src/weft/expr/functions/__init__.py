@@ -23,8 +23,6 @@ from weft.expr.scalar import FUNCTIONS, LEAVES, Scalar, bitcast, cast, constant,
 
 __all__ = ["expand"]
 
-HALVES = ("float16", "bfloat16")
-
 
 def expand(root: Scalar) -> Scalar:
     """The expression in basic operations only; arithmetic of half types goes on in float32.
