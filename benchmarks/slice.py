@@ -17,7 +17,7 @@ from pathlib import Path
 
 import _environments as environments
 from _side import Side
-from _table import Row, machine, show, write
+from _table import Row, introduce, show, write
 
 HERE = Path(__file__).parent
 SCALES = {"ns": 1e9, "us": 1e6, "ms": 1e3, "MiB": 1 / 2**20, "plans": 1}
@@ -128,6 +128,16 @@ def fresh_rows(runs: int) -> list[Row]:
     return [imports, arrays, first]
 
 
+def torch_side() -> Side | None:
+    """None, after saying why, where PyTorch cannot be installed: the other rows are worth having."""
+    try:
+        environments.make("torch")
+    except environments.PeerError as error:
+        print(f"PyTorch does not run, so its rows are weft's times alone: {error}", file=sys.stderr)
+        return None
+    return Side(environments.python_of("torch"), HERE / "_slice_torch.py")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="benchmark of operators beside PyTorch")
     parser.add_argument("--peers", action="store_true", help="compare with PyTorch")
@@ -136,17 +146,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
     arguments = parser.parse_args()
     only, turns = arguments.only, 2 if arguments.quick else 12
-    if arguments.peers:
-        try:
-            environments.make("torch")
-        except environments.PeerError as error:
-            sys.exit(str(error))
-
-    facts = machine()
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    facts = introduce()
     rows: list[Row] = []
     ours = Side(sys.executable, HERE / "_slice_weft.py")
-    peer = Side(environments.python_of("torch"), HERE / "_slice_torch.py") if arguments.peers else None
+    peer = torch_side() if arguments.peers else None
     for case, (unit, bar) in AGAINST_TORCH.items():
         if only not in case:
             continue
@@ -168,9 +171,9 @@ def main() -> None:
     rows += [row for row in fresh_rows(2 if arguments.quick else 10) if only in row.name]
     if not rows:
         sys.exit(f"no row has {only!r} in its name")
-    show(rows)
+    show("slice", rows)
     if arguments.json:
-        write(arguments.json, facts, rows)
+        write(arguments.json, facts, "slice", rows)
 
 
 if __name__ == "__main__":
