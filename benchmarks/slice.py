@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import _environments as environments
-from _side import Side
+from _side import Side, SideError
 from _table import Row, introduce, show, write
 
 HERE = Path(__file__).parent
@@ -98,11 +98,14 @@ class RatioRow(Row):
 def ratio_row(
     case: str, bar: float | None, unit: str, ours: Side, other: Side, named: str, turns: int
 ) -> Row:
-    """weft's time over another one, sampled in turn; `named` is the other's case."""
+    """weft's time over another one, sampled in turn; `named` is the other's case. Alone where the other ends."""
     row = RatioRow(case, f"x {'PyTorch' if named == case else named.split()[-1]}", bar=bar)
     for _ in range(turns):
         row.times.append(ours.seconds(case))
-        row.others.append(other.seconds(named))
+        try:
+            row.others.append(other.seconds(named))
+        except SideError as error:
+            return Row(case, unit, times=[time * SCALES[unit] for time in row.times], note=str(error))
     row.note = f"{min(row.times) * SCALES[unit]:.3g} {unit}"
     return row
 

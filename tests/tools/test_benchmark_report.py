@@ -132,6 +132,22 @@ def test_a_row_that_misses_has_a_reason_or_says_that_it_has_none(monkeypatch, ca
     assert _table.why("slice", rows) == {"slow": NONE}
 
 
+def test_a_row_of_an_operator_stays_where_the_other_side_ends(tmp_path):
+    import slice as slice_rows
+
+    program = "import sys; sys.path.insert(0, {!r}); from _side import serve; serve({{'sum': lambda: {}}})"
+    sides = []
+    for name, sample in (("ours", "lambda: 2e-6"), ("other", "lambda: sys.exit(3)")):
+        (tmp_path / f"{name}.py").write_text(program.format(str(BENCHMARKS), sample))
+        sides.append(slice_rows.Side(sys.executable, tmp_path / f"{name}.py"))
+    rows = [slice_rows.ratio_row("sum", 1.1, "us", *sides, "sum", 2) for _ in range(2)]
+    for side in sides:
+        side.close()
+    assert [(row.minimum, row.bar, row.note) for row in rows] == [
+        (2.0, None, "other.py: ended with status 3")
+    ] * 2
+
+
 def sections(page):
     """Anchors of its headings, as they are made from their words."""
     words = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
