@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from _table import Row, machine, show, write
+from _table import Row, introduce, show, write
 
 import weft as wf
 from weft import _core
@@ -83,17 +83,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
     arguments = parser.parse_args()
 
-    facts = machine()
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    facts = introduce()
     table = rows()
     for repeat in range(4 if arguments.quick else 40):
         for row in table:
             value = row.sample()
             if repeat:
                 row.times.append(value)
-    show(table)
+    show("onednn", table)
     if arguments.json:
-        write(arguments.json, facts, table)
+        write(arguments.json, facts, "onednn", table)
 
 
 if __name__ == "__main__":
