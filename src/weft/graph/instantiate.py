@@ -69,6 +69,8 @@ class _Sizes:
     def __call__(self, value: Any) -> Any:
         if isinstance(value, Size):
             return self.number(value)
+        if isinstance(value, Op):
+            return self.of_operator(value)
         if isinstance(value, tuple):
             made = tuple(map(self, value))
             return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
