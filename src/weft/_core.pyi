@@ -539,9 +539,14 @@ class OnednnKernel(Kernel):
     def layout(self, operand: int) -> Layout | None:
         """Of an operand given as 'any', or a workspace; else None."""
 
-def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = (), quick: bool = False) -> object:
+def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> object:
     """
     c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.
+    """
+
+def onednn_product(dtype: object, *, transposed: bool = False, bias: bool = False) -> object:
+    """
+    A product for all sizes, or None. Operands: a, b (transposed: as [n, k]), [bias]; c.
     """
 
 def onednn_reorder(src: object, dst: object, *, accumulate: bool = False) -> object:

@@ -188,6 +188,12 @@ class Lazily(Scribe):
         done = self.log.segments
         return bool(done and self.log.unseen_bytes >= GAIN_BYTES * done)
 
+    def depends_on(self, thing: Any) -> None:
+        """Nothing does: Python runs at each call."""
+
+    def happens_once(self, fact: str) -> None:
+        """It happens at each call."""
+
     def note_break(self) -> None:
         """Somebody looks at what was put off."""
         self.breaks.append(users_line())
@@ -300,6 +306,9 @@ class LazyTrace(LazyScribe):
     def random_state(self) -> None:
         if not self.whole:
             super().random_state()
+
+    def happens_once(self, fact: str) -> None:
+        self._end(fact)
 
     def _stop_short(self, problem: CannotWrite) -> None:
         self._end(problem.fact)

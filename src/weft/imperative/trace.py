@@ -209,8 +209,11 @@ class Trace:
             if program is not None:
                 program.example = ([Described(x) if isinstance(x, Tensor) else x for x in leaves], structure)
             again = False
-            if program is not None and self._made_state(scribe, program, result):
+            if program is not None and (left := self._left(scribe, program, result)):
+                self._attempts += 1
                 program, again = None, self._attempts < ATTEMPTS
+                if not again:
+                    self._give_up(CannotWrite(left, users_line()))
             if program is not None:
                 first, program.first = program.first, None
                 if isinstance(scribe, LazyTrace):
@@ -236,11 +239,18 @@ class Trace:
         if entry not in self._programs:
             self._add(entry)
 
-    def _made_state(self, scribe: Scribe, program: Traced, result: Any) -> bool:
-        """Whether the call left arrays behind that later calls will find, so that only they show what is repeated.
+    def _left(self, scribe: Scribe, program: Traced, result: Any) -> str:
+        """What the call left behind that later calls will find, so that only they show what is repeated; "": nothing.
 
         Such as states that are made when they are first needed. A function that does so each time stays Python.
         """
+        if things := scribe.changed():
+            names = ", ".join(sorted({type(thing).__name__ for thing in things}))
+            return f"each call changes attributes, on which it depends, of {names}"
+        made = "each call makes arrays that are kept elsewhere"
+        return made if self._keeps_arrays(scribe, program, result) else ""
+
+    def _keeps_arrays(self, scribe: Scribe, program: Traced, result: Any) -> bool:
         tensors = [x for x in flatten(result)[0] if isinstance(x, Tensor)]
         if any(x.requires_grad for x in tensors):  # what their history keeps alive cannot be told from that
             return False
@@ -248,12 +258,7 @@ class Trace:
             return False
         with scribe.unobserved():
             settle([*tensors, *(source.tensor for source, _ in scribe.written_sources())])
-        if not scribe.kept(program.shown):
-            return False
-        self._attempts += 1
-        if self._attempts == ATTEMPTS:
-            self._give_up(CannotWrite("each call makes arrays that are kept elsewhere", users_line()))
-        return True
+        return scribe.kept(program.shown)
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays().add(args, kwargs, program, program.spec if program else {})

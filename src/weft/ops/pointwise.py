@@ -260,7 +260,7 @@ def pointwise_gradients(of: Any, inputs: Sequence[Any], y: Any, dy: Any) -> tupl
 @functools.lru_cache(maxsize=4096)
 def _slope(gradient: PointwiseGradient) -> tuple[tuple[Scalar, ...], Scalar]:
     """Leaves for all operands, and the derivative in them; by the operator's result where that saves an operand."""
-    from weft.expr.functions import derive  # not before the first gradient
+    from weft.expr.derivative import derive  # not before the first gradient
 
     of: Any = gradient.of
     count = gradient.count

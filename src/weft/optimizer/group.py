@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.base.device import Device
 from weft.imperative.creation import tensor, zeros, zeros_like
-from weft.imperative.dependence import changed, state_of
+from weft.imperative.dependence import changed, happens_once, state_of
 from weft.imperative.tensor import Tensor
 
 __all__ = ["Cohort", "Option", "ParameterGroup"]
@@ -122,7 +122,10 @@ class ParameterGroup(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in self._options:
             raise KeyError(f"{self._owner}: no option {name!r}; there are: {', '.join(self._options)}")
-        self._values[name] = self._options[name].checked(self._owner, name, value)
+        value = self._options[name].checked(self._owner, name, value)
+        if name == "lr":
+            happens_once("a learning rate was set, which is a number of Python")
+        self._values[name] = value
         if name == "lr":
             for rate in self._rates.values():
                 rate[...] = self._values["lr"]
