@@ -11,8 +11,6 @@ import weft.module as M
 import weft.optimizer as optim
 from weft import _core
 
-from .test_threads import in_threads
-
 
 def counted(call):
     """What a call adds to the counters of puttings-off, and the launches it makes."""
@@ -187,7 +185,7 @@ def test_the_state_of_random_numbers_inside():
         assert a.numpy().tolist() == wanted[0].numpy().tolist()
 
 
-def test_eight_threads_use_one_function_with_breaks():
+def test_eight_threads_use_one_function_with_breaks(in_threads):
     total = wf.zeros(())
 
     def run(x, k):
@@ -206,5 +204,5 @@ def test_eight_threads_use_one_function_with_breaks():
         for _ in range(20):
             np.testing.assert_allclose(traced(arrays[k], k).numpy(), wanted[k], rtol=1e-5)
 
-    in_threads(work)
+    in_threads(work, range(8))
     assert total.item() == 160
