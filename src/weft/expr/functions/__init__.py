@@ -19,11 +19,9 @@ from collections.abc import Callable
 
 from weft.expr.functions import error, exponential, logarithm, power, trigonometry
 from weft.expr.functions.pieces import LAYOUTS
-from weft.expr.scalar import FUNCTIONS, LEAVES, Scalar, bitcast, cast, constant, substitute, walk
+from weft.expr.scalar import FUNCTIONS, HALVES, LEAVES, Scalar, bitcast, cast, constant, substitute, walk
 
 __all__ = ["expand"]
-
-HALVES = ("float16", "bfloat16")
 
 
 def expand(root: Scalar) -> Scalar:
