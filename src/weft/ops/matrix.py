@@ -34,6 +34,19 @@ def native_float(*types: TensorType | None) -> bool:
     return len(names) == 1 and names <= {"float16", "bfloat16", "float32"}
 
 
+def is_one_row(x: TensorType) -> bool:
+    """Whether x is one vector, whatever its leading dimensions: its product with a matrix is bound by memory.
+
+    A loop over the matrix then reads as fast as memory gives, on all threads and without a packed copy; what is done to
+    the result joins it.
+
+    >>> from weft.base.dtype import float32
+    >>> is_one_row(TensorType((1, 1, 5), float32)), is_one_row(TensorType((2, 5), float32))
+    (True, False)
+    """
+    return all(n == 1 for n in x.shape[:-1])
+
+
 def cast_all(values: Sequence[Any]) -> list[Any]:
     """Values converted to the type they are promoted to; None stays."""
     common = promote(*(v.type for v in values if v is not None))
@@ -350,13 +363,18 @@ class Linear(Product):
     def kernels(  # type: ignore[override]
         self, x: TensorType, weight: TensorType, bias: TensorType | None = None
     ) -> Iterator[Native]:
-        if native_float(x, weight, bias) and has_sizes(x, weight):
+        if not native_float(x, weight, bias) or is_one_row(x):
+            return
+        if has_sizes(x, weight):
             yield product_of_sizes(x.dtype.name, transposed=True, bias=bias is not None)
-        elif native_float(x, weight, bias):
+        else:
             packed = ((1, (1, 0)),)  # the kernel takes the transpose
             yield Native(make_linear, options=("accumulate", "post_ops"), packed=packed)
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        if native_float(x.type, weight.type, None if bias is None else bias.type) and is_one_row(x.type):
+            y = F.vecdot(F.expand_dims(x, axis=-2), weight)
+            return y if bias is None else y + bias
         cast = recast(F.linear, (x, weight, bias))
         if cast is not None:
             return cast
