@@ -6,6 +6,7 @@
 
 #include "bindings/operator.h"
 #include "bindings/scribe.h"
+#include "program/scratch.h"
 
 namespace weft {
 
@@ -26,26 +27,6 @@ Tracked& Tracked::operator=(Tracked other) noexcept {
 Tracked::~Tracked() = default;
 
 namespace {
-
-// Places on the stack for a few values, elsewhere for more.
-template <class T>
-class Few {
- public:
-  explicit Few(size_t count) {
-    if (count <= kFew) return;
-    many_.resize(count);
-    places_ = many_.data();
-  }
-  T& operator[](size_t k) noexcept { return places_[k]; }
-  T* data() noexcept { return places_; }
-  std::span<T> first(size_t count) noexcept { return {places_, count}; }
-
- private:
-  static constexpr size_t kFew = 8;
-  T few_[kFew];
-  std::vector<T> many_;
-  T* places_ = few_;
-};
 
 uint64_t last_number = 0;
 
@@ -155,8 +136,8 @@ void TapeNode::dispose() const noexcept {
 
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                std::span<const Tensor* const> destinations, std::span<Tracked> results) {
-  Few<const Tensor*> tensors(inputs.size());
-  Few<Tensor*> outputs(results.size());
+  Scratch<const Tensor*, 8> tensors(inputs.size());
+  Scratch<Tensor*, 8> outputs(results.size());
   bool tracked = false;
   for (size_t k = 0; k < inputs.size(); ++k) {
     tensors[k] = &inputs[k]->tensor;
@@ -165,7 +146,7 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
   for (size_t j = 0; j < results.size(); ++j) outputs[j] = &results[j].tensor;
   // What is written in place by the call itself must be found overwritten later: versions of before.
   const bool records = tracked && recording();
-  Few<uint32_t> versions(records ? inputs.size() : 0);
+  Scratch<uint32_t, 8> versions(records ? inputs.size() : 0);
   for (size_t k = 0; records && k < inputs.size(); ++k) {
     const Chunk* chunk = inputs[k]->tensor.chunk.get();
     versions[k] = chunk ? chunk->writes.load(std::memory_order_relaxed) : 0;
@@ -173,24 +154,32 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
   if (scribe) {
     bool left_out = false;
     if (scribe->defers()) {
-      plan->program->prepare(tensors.first(inputs.size()), destinations, outputs.data());
+      plan->program->prepare({tensors.get(), inputs.size()}, destinations, outputs.get());
       left_out = current().launched(*plan, inputs, numbers, results);
     }
     if (!left_out) {
       const Unobserved quiet;
-      plan->program->launch(tensors.first(inputs.size()), numbers, destinations, outputs.data());
+      plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
     }
     if (!scribe->defers()) current().launched(*plan, inputs, numbers, results);
   } else {
-    plan->program->launch(tensors.first(inputs.size()), numbers, destinations, outputs.data());
+    plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
   }
-  if (records) record(plan, inputs, numbers, versions.first(inputs.size()), results);
+  if (records) record(plan, inputs, numbers, {versions.get(), inputs.size()}, results);
 }
 
 void note_overwriting(const Tensor& x) {
   if (!x.chunk->saved.load(std::memory_order_relaxed)) return;
   if (overwritten_at.size() > 4096) overwritten_at.clear();
   overwritten_at[x.chunk.get()] = Site::here();
+}
+
+Tensor filled(const Tensor& like, Device device, int64_t value) {
+  Tensor x = Tensor::empty(like.dims(), like.dtype, device);
+  Scalar number{Scalar::Kind::integer, {}};
+  number.integer = value;
+  push_fill(x, number);
+  return x;
 }
 
 const Site* overwriting_of(const Chunk* chunk) noexcept {
@@ -204,14 +193,6 @@ namespace {
 struct PyLeaf {
   Ref<TapeNode> node;
 };
-
-Tensor ones(const Tensor& like) {
-  Tensor x = Tensor::empty(like.dims(), like.dtype, like.device());
-  Scalar one{Scalar::Kind::integer, {}};
-  one.integer = 1;
-  push_fill(x, one);
-  return x;
-}
 
 struct NotRecording {
   explicit NotRecording(bool off) : off_(off) { recording_off += off; }
@@ -320,7 +301,7 @@ void bind_tape(nb::module_& m) {
         for (size_t i = 0; i < nb::len(roots); ++i) {
           nb::object root = roots[i], slope = slopes[i];
           if (!tracked_of(root.ptr()).node) continue;
-          if (slope.is_none()) slope = wrap(ones(self_of(root.ptr())));
+          if (slope.is_none()) slope = wrap(filled(self_of(root.ptr()), self_of(root.ptr()).device(), 1));
           from.push_back(&tracked_of(root.ptr()));
           with.push_back(&tracked_of(slope.ptr()));
           kept.push_back(root);

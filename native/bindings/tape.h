@@ -57,6 +57,8 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
 void note_overwriting(const Tensor& x);
 // The line that was remembered last; null if none.
 const Site* overwriting_of(const Chunk* chunk) noexcept;
+// An array of like's shape and type, every element this number.
+Tensor filled(const Tensor& like, Device device, int64_t value);
 // The plan of the gradients of `plan`'s inputs in `wanted`, from those of its visible outputs and of the
 // hidden ones in `hidden`; null if all are zero. May throw what a rule throws.
 Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, uint64_t hidden);

@@ -103,14 +103,6 @@ class Walk {
     }
   }
 
-  static Tracked zeros(const Tensor& like, Device device) {
-    Tensor x = Tensor::empty(like.dims(), like.dtype, device);
-    Scalar zero{Scalar::Kind::integer, {}};
-    zero.integer = 0;
-    push_fill(x, zero);
-    return Tracked(std::move(x));
-  }
-
   // Makes x lie as a plan for exact sizes was told, by a copy if it does not; gradients are told to lie
   // without gaps.
   static void lay_out(Tensor& x, const std::vector<int64_t>& strides) {
@@ -165,7 +157,7 @@ class Walk {
     const Plan& backward = *plan;
     slopes.resize(std::max(visible, slopes.size()));
     for (size_t j = 0; j < visible; ++j)
-      if (!slopes[j]) slopes[j].emplace(zeros(node->saved[count + j], node->plan->program->device_of(j)));
+      if (!slopes[j]) slopes[j].emplace(filled(node->saved[count + j], node->plan->program->device_of(j), 0));
     std::vector<Tracked> inputs;
     inputs.reserve(node->saved.size() + slopes.size());
     for (size_t k = 0; k < node->saved.size(); ++k) {
@@ -196,7 +188,8 @@ class Walk {
     slopes.resize(node->outputs.size());
     nb::list given;
     for (size_t j = 0; j < slopes.size(); ++j)
-      given.append(wrap(slopes[j] ? std::move(*slopes[j]) : zeros(node->outputs[j], node->devices[j])));
+      given.append(
+          wrap(slopes[j] ? std::move(*slopes[j]) : Tracked(filled(node->outputs[j], node->devices[j], 0))));
     nb::object made = nb::handle(node->function)(*nb::tuple(given));
     nb::object items = made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : made;
     if (nb::len(items) != node->edges.size())

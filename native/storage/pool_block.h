@@ -1,5 +1,4 @@
-// pool_block.h: what only the files of the pool know: the header of a block, and the sizes blocks are made
-// of.
+// pool_block.h: for the files of the pool only: the header of a block, the sizes that blocks are made of.
 #pragma once
 
 #include "storage/pool.h"
@@ -9,11 +8,9 @@ namespace weft {
 inline constexpr uint64_t kUnit = Pool::kAlignment;
 inline constexpr uint64_t kHeader = 64;
 inline constexpr uint64_t kSmallest = kHeader + kUnit;
-inline constexpr uint64_t kStep =
-    2 << 20;  // the usable part ends at multiples of this: the size of a huge page
+inline constexpr uint64_t kStep = 2 << 20;    // the usable part ends at multiples of it: a huge page
 inline constexpr uint64_t kPiece = 64 << 10;  // what is given back from between live blocks
-inline constexpr uint64_t kCanary =
-    64;  // checking mode: in front of the user's bytes, and at least one behind
+inline constexpr uint64_t kCanary = 64;       // checking mode: before the user's bytes, at least one behind
 
 inline uint64_t round_up(uint64_t number, uint64_t unit) { return (number + unit - 1) & ~(unit - 1); }
 inline uint64_t round_down(uint64_t number, uint64_t unit) { return number & ~(unit - 1); }

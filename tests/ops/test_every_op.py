@@ -16,7 +16,7 @@ from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
-from weft.imperative.planning import plan_call
+from weft.imperative.planning import ALIGNED, plan_call
 from weft.ops.node import BINARY_METHODS
 from weft.ops.op import Op, differentiable
 from weft.ops.pointwise import Pointwise
@@ -155,7 +155,7 @@ def holds_for_all_sizes(case):
     given = {id(v): wf.tensor(a) for v, a in zip(case.graph.inputs, case.arrays, strict=True)}
     operands = [None if v is None else v.node.value if v.is_constant else given[id(v)] for v in node.inputs]
     runtime = {a.name: getattr(node.op, a.name) for a in node.op.attributes if a.runtime}
-    return plan_call(node.op, operands, runtime, exact=False, records=False) is not None
+    return plan_call(node.op, operands, runtime, ALIGNED, records=False) is not None
 
 
 POINTWISE = [cls for cls in OPERATORS if issubclass(cls, Pointwise) and len(cls.inputs) > 1]
