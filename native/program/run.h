@@ -7,23 +7,9 @@
 #include <vector>
 
 #include "program/program.h"
+#include "program/scratch.h"
 
 namespace weft {
-
-// An array that rarely needs the heap.
-template <class T, size_t kInline>
-class Scratch {
- public:
-  explicit Scratch(size_t size)
-      : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
-  T* get() noexcept { return data_; }
-  T& operator[](size_t i) noexcept { return data_[i]; }
-
- private:
-  T inline_[kInline];
-  std::unique_ptr<T[]> heap_;
-  T* data_;
-};
 
 struct Program::Copy {
   size_t output;

@@ -1,7 +1,6 @@
 """cond, while_loop, foreach: against plain Python, as arrays, as operators, and inside of traces."""
 
 import collections
-import threading
 
 import numpy as np
 import pytest
@@ -417,7 +416,7 @@ def test_autocast_reaches_into_graphs(run):
     assert outputs.dtype is wf.bfloat16
 
 
-def test_eight_threads_at_once(monkeypatch):
+def test_eight_threads_at_once(monkeypatch, in_threads):
     monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     want = [wf.foreach(rnn, X + k, S)[1].numpy() for k in range(8)]
     found = [None] * 8
@@ -426,11 +425,7 @@ def test_eight_threads_at_once(monkeypatch):
         for _ in range(20):
             found[k] = wf.foreach(rnn, X + k, S)[1].numpy()
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(8))
     for a, b in zip(found, want, strict=True):
         near(a, b)
 

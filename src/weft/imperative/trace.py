@@ -329,8 +329,8 @@ def trace(
 
     strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:);
     else such a function runs as Python at each call, in programs from one such line to the next (breaks), and a
-    TraceWarning says so. lazy: the first call, too, computes
-    nothing before it is written down (see lazy). max_entries: programs kept, the oldest are dropped.
+    TraceWarning says so. lazy: the first call, too, computes nothing before it is written down (see lazy).
+    max_entries: programs kept, the oldest are dropped.
 
     dynamic: {argument: axes}, arguments by name or place: sizes of these axes may differ from call to call. The
     function is then run once on symbols, not on arrays, so that no size is taken for granted: what has to know the
@@ -341,8 +341,7 @@ def trace(
     memory_budget: what the temporary space of a program may take: bytes as an int, or as a float the share of what it
     takes without one. Results that are cheap to compute again (pointwise operators, normalizations) are then not kept
     for gradients, those first that save the most; values stay the same bits. GraphError, with the numbers, if that is
-    not enough. Implies lazy, since a first call as Python would keep everything;
-    not for dynamic axes so far.
+    not enough. Implies lazy, since a first call as Python would keep everything; not for dynamic axes so far.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])
