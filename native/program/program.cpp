@@ -250,23 +250,25 @@ void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* 
     }
     registers_[load.reg] = value;
   }
+  bool wraps = false;  // of sizes of views, which no memory bounds
   for (const Compute& c : computes) {
     const int64_t a = registers_[c.a], b = registers_[c.b];
     switch (c.what) {
       case Compute::What::add:
-        registers_[c.reg] = a + b;
+        wraps |= __builtin_add_overflow(a, b, &registers_[c.reg]);
         break;
       case Compute::What::sub:
-        registers_[c.reg] = a - b;
+        wraps |= __builtin_sub_overflow(a, b, &registers_[c.reg]);
         break;
       case Compute::What::mul:
-        registers_[c.reg] = a * b;
+        wraps |= __builtin_mul_overflow(a, b, &registers_[c.reg]);
         break;
       case Compute::What::div:
         registers_[c.reg] = b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));
         break;
     }
   }
+  if (wraps) throw ShapeError("shape: " + name + " makes sizes or strides that do not fit 64 bits");
 }
 
 bool Program::shape_fits(const Value& value, const Tensor& x, const int64_t* registers_) const {
@@ -377,7 +379,8 @@ void Program::place_outputs(Launching& call) const {
       continue;
     }
     const Value& value = values[static_cast<size_t>(output.value - inputs_)];
-    if (const Tensor* destination = destination_of(j, inputs, call.destinations)) {
+    const Tensor* destination = destination_of(j, inputs, call.destinations);
+    if (destination) {
       check_writable(*destination, name.c_str());
       const bool fits = destination->dtype == value.dtype && shape_fits(value, *destination, registers_);
       const bool apart =
