@@ -195,8 +195,7 @@ def test_each_call_changes_what_it_depends_on(thing, fact, lazy):
     assert [fact in str(w.message) for w in caught] == [True]
     traced = wf.trace(lambda x: strict(x), strict=True, lazy=lazy)
     with pytest.raises(GraphError, match=fact):
-        for _ in range(6):
-            traced(wf.ones(2))
+        [traced(wf.ones(2)) for _ in range(6)]
 
 
 def test_results_that_are_used_up():
