@@ -25,12 +25,6 @@ RECOMPUTED = 1 << 14  # operations that may be done again to save a kernel
 
 def fuse(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Fused | NativeStep]:
     """The steps with loops merged, in an order in which they can run; outputs: what is read after all of them."""
-    if len(steps) == 1 and isinstance(
-        steps[0], LoopStep
-    ):  # most calls of one operator: there is nothing to merge
-        step = steps[0]
-        space, kept = Space(step.shape, step.loop.axes), {id(buffer) for buffer in outputs}
-        return [assemble(name, space, [(step, WHOLE)], kept)]
     return _Fusion(name, steps, outputs).run()
 
 

@@ -82,6 +82,8 @@ class _Sizes:
             return size
         if size.op == "dim":
             return next((s[-1 - size.args[0]] for s in self.shapes if self.tells(s, size.args[0])), 1)
+        if size.op == "extent":
+            return self.shapes[size.args[0]][size.args[1]]
         if size.op == "axis":
             return self.axes[size.args[0]]
         if size.op == "stride":

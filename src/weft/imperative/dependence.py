@@ -14,14 +14,8 @@ from weft import _core
 __all__ = ["all_within", "changed", "depends_on", "happens_once", "objects_in", "state_of"]
 
 changed = _core.note_change
+depends_on = _core.depends_on  # a program that is being written down here, if any, is for its present state
 _PLAIN = (int, float, bool, str, bytes, type(None))
-
-
-def depends_on(thing: Any) -> None:
-    """A program that is being written down on this thread, if any, is for the present state of a thing."""
-    scribe = _core.get_scribe()
-    if scribe is not None:
-        scribe.depends_on(thing)
 
 
 def happens_once(fact: str) -> None:

@@ -301,7 +301,7 @@ class DynamicTraced:
             "surroundings": self.surroundings,
             "watched": self.watched,
             "guard": self._had_as_now if self._had else None,
-            "build": None if plain else self.structure.build,
+            "build": None if plain else self.structure.builder,
             "effect": effect_of(self._effects) if self._effects else None,
             "elsewhere": elsewhere if written else set(),
         }

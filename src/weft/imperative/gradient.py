@@ -40,6 +40,27 @@ def gradients() -> dict[int, tuple[ref[Tensor], Tensor]]:
     return dict(_gradients)
 
 
+def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
+    """The grad of each."""
+    if _core.capture() is not None:
+        return [_get_grad(x) for x in tensors]
+    return [None if (kept := _gradients.get(id(x))) is None else kept[1] for x in tensors]
+
+
+def forget_gradients(tensors: Iterable[Tensor]) -> None:
+    """None of them has a grad any more."""
+    if _core.capture() is not None:
+        for x in tensors:
+            keep_gradient(x, None)
+        return
+    keys = [id(x) for x in tensors]
+    scribe = _core.get_scribe()
+    if scribe is not None:
+        scribe.set_gradients.update(keys)
+    for key in keys:
+        _gradients.pop(key, None)
+
+
 def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
     """Make dx the grad of x; None: it has none."""
     key = id(x)
@@ -178,8 +199,8 @@ class GradManager:
             before = _get_grad(x)
             if before is not None:
                 capture = _core.capture()
-                before = before if capture is None else capture.lift(before)
-                dx = _core.below_layers(registry.function("add"), before, dx)
+                known = before if capture is None else capture.lift(before)
+                dx = _core.below_layers(registry.function("add"), known, dx)
             keep_gradient(x, dx)
 
 
@@ -197,19 +218,16 @@ def _core_dtype_error(x: Tensor) -> Exception:
 def _backward(
     ys: Sequence[Tensor], dys: Sequence[Tensor | None], leaves: Sequence[Any], create_graph: bool
 ) -> list[Tensor | None]:
-    slopes = []
     if len(ys) != len(dys):
         raise ValueError(f"backward: {len(ys)} values, but {len(dys)} gradients of them")
     for y, dy in zip(ys, dys, strict=True):
-        if dy is None:
-            dy = _filled_like(y, 1.0)
-        if dy.shape != y.shape:
+        if dy is not None and dy.shape != y.shape:
             raise ShapeError(f"backward: y has shape {y.shape}, its gradient {dy.shape}")
-        slopes.append(dy)
     if (capture := _core.capture()) is not None:
+        slopes = [_filled_like(y, 1.0) if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
         values: list[Any] = capture.gradients(ys, slopes, leaves, create_graph)
         return values
-    found: list[Tensor | None] = _core.backward(list(ys), slopes, list(leaves), create_graph)
+    found: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph)
     return found
 
 

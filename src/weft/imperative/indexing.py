@@ -72,6 +72,8 @@ def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]
 
     dimension = 0
     for place, (kind, value) in enumerate(parts):
+        if kind == "ellipsis":
+            continue  # the slices it stands for follow
         if kind in ("integer", "array", "mask"):
             places.append(place)
             firsts.append(len(view) - len(axes))
@@ -156,7 +158,7 @@ def _kind(array: Any) -> str:
 
 
 def _without_ellipsis(parts: list[tuple[str, Any]], ndim: int) -> list[tuple[str, Any]]:
-    """With whole slices for the Ellipsis, at the end if there is none."""
+    """With whole slices behind the Ellipsis, or at the end; it stays: even alone it parts its neighbours."""
     used = sum(
         {"slice": 1, "integer": 1, "array": 1, "mask": getattr(v, "ndim", 0)}.get(k, 0) for k, v in parts
     )
@@ -167,7 +169,7 @@ def _without_ellipsis(parts: list[tuple[str, Any]], ndim: int) -> list[tuple[str
         raise IndexError("index: an index can only have one ellipsis ('...')")
     place = found[0] if found else len(parts)
     fill = [("slice", slice(None))] * (ndim - used)
-    return [*parts[:place], *fill, *parts[place + 1 :]]
+    return [*parts[: place + 1], *fill, *parts[place + 1 :]]
 
 
 def _span(part: slice, size: Any) -> tuple[Any, Any, int]:
@@ -339,6 +341,7 @@ def assign(x: Any, key: Any, value: Any) -> None:
     seen = registry.function("basic_index")(x, items=found.items)
     if recorded:
         made = put(seen, value, *indices, **where)
+        del seen  # a view of x: with another one alive, no gradient knows what is written
         _core.call_into(registry.function("basic_put"), x, (x, made), {"items": found.items})
     else:
         _core.call_into(put, seen, (seen, value, *indices), where)

@@ -70,7 +70,8 @@ class Trace:
         self.function, self.strict, self.max_entries = function, strict, max_entries
         self._dynamic, self.memory_budget = dynamic, memory_budget
         self.lazy = lazy or memory_budget is not None  # else the first call would keep everything
-        self._under: dict[Any, Any] = {}  # Replays by the transformations that calls pass through
+        self._plain = _core.Replays()  # of calls outside of any device and transformation
+        self._under: dict[Any, Any] = {(): self._plain}  # Replays by what calls are inside of
         self._programs: list[Any] = []  # Traced, or DynamicTraced
         self._made = self._attempts = 0
         self._breaks: dict[str, None] = {}
@@ -114,7 +115,9 @@ class Trace:
         return f"trace({self.function!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        done, result = self._replays().run(args, kwargs)
+        plain = _core.layers() is None and scoped_device() is None  # spares the next call of Python
+        replays = self._plain if plain else self._replays()
+        done, result = replays.run(args, kwargs, self.function)
         if done:
             return result
         if _core.get_scribe() is not None:  # part of something greater
@@ -122,25 +125,33 @@ class Trace:
         if result:
             return self._in_segments(args, kwargs)
         with self._lock:
-            done, result = self._replays().run(args, kwargs)  # another thread may have made it meanwhile
+            done, result = replays.run(
+                args, kwargs, self.function
+            )  # another thread may have made it meanwhile
             if not done and not result:
                 if self._dynamic is None:
                     return self._record(args, kwargs)
                 self._plan_for_sizes(self._dynamic, args, kwargs)
-                done, result = self._replays().run(args, kwargs)
+                done, result = replays.run(args, kwargs, self.function)
         return result if done else self._in_segments(args, kwargs)
 
     def _in_segments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the function's Python; what lies between the places that cannot be written down is programs."""
+        """Run the function's Python; what lies between the places that cannot be written down is programs.
+
+        Where these save less than they cost, later calls with arguments of this kind run operation by operation.
+        """
         if self._unsteady >= UNSTEADY:
             return self.function(*args, **kwargs)
         segments = Lazily(watched=self._watched > 0)
         try:
             with segments:
-                return self.function(*args, **kwargs)
+                result = self.function(*args, **kwargs)
         finally:
             if segments.made or self._unsteady or self._watched:
                 self._note(segments)
+        if not self._watched and not segments.made and not segments.gains:
+            self._replays().call_directly(args, kwargs)
+        return result
 
     def _note(self, segments: Lazily) -> None:
         """Remember what a call in segments made. One that makes new programs each time is slower than none."""

@@ -98,7 +98,7 @@ def write_up(
         "surroundings": surroundings,
         "watched": watched_by(states),
         "guard": inputs.guard(),
-        "build": None if plain else structure.build,
+        "build": None if plain else structure.builder,
         "effect": effect_of(effects) if effects else None,
         "elsewhere": inputs.elsewhere(sources) if written else set(),
     }

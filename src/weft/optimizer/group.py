@@ -134,8 +134,11 @@ class ParameterGroup(MutableMapping[str, Any]):
 
     def __weft_state__(self) -> Any:
         """What programs depend on: the options but the learning rate, which they read, and who is updated together."""
-        options = {name: value for name, value in self._values.items() if name != "lr"}
-        return state_of((options, [cohort.parameters for cohort in self.cohorts]))
+        return state_of((self.constants(), [cohort.parameters for cohort in self.cohorts]))
+
+    def constants(self) -> dict[str, Any]:
+        """The options that an update gets as numbers: all but the learning rate."""
+        return {name: value for name, value in self._values.items() if name != "lr"}
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
