@@ -355,6 +355,10 @@ def trace(
     (tensor([-1.,  0.], dtype=float32, device=cpu:0), 1)
     """
     budget = checked_budget(memory_budget)
+    if function is not None and not callable(function):
+        raise TypeError(f"trace: takes a function, got {type(function).__name__}")
+    if max_entries < 1:
+        raise ValueError(f"trace: max_entries must be at least 1, got {max_entries}")
     if dynamic is not None and budget is not None:
         raise NotImplementedError("trace: memory_budget cannot be had for dynamic axes so far")
     if function is None:
