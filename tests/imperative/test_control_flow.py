@@ -714,6 +714,34 @@ def test_gradients_of_ones_own_inside(run):
     near(found, np.full((5, 3), 3.0))
 
 
+def test_gradients_taken_inside(run):
+    """wf.grad in a body, and a gradient through that."""
+
+    def slopes(x):
+        return wf.foreach(lambda x, s: (wf.grad(lambda t: (t**3 * S).sum())(x), s), x, ())[0]
+
+    near(run(slopes, X), 3 * X.numpy() ** 2 * S.numpy(), 1e-4)
+    near(run(wf.grad(lambda x: slopes(x).sum()), X), 6 * X.numpy() * S.numpy(), 1e-4)
+    picked = run(lambda x: wf.cond(x.sum() > -1e9, wf.grad(lambda t: (t * t).sum()), lambda t: t, x), X)
+    near(picked, 2 * X.numpy())
+
+
+def test_managers_inside_of_graphs_set_no_gradients():
+    w = wf.ones(3)
+    gm = wf.GradManager().attach([w])
+
+    def body(x, s):
+        with gm:
+            gm.backward((x * w).sum())
+        return x, s
+
+    with pytest.raises(NotImplementedError, match="cannot set gradients so far"):
+        wf.trace(lambda x: wf.foreach(body, x, ())[0], strict=True)(X)
+    assert w.grad is None
+    wf.foreach(body, X, ())  # is Python's own loop
+    near(w.grad, X.numpy().sum(axis=0))
+
+
 # Operators by themselves.
 
 

@@ -351,8 +351,8 @@ class Function:
     def __call__(self, *args: Any) -> Any:
         if _core.capture() is not None:
             raise NotImplementedError(
-                f"{type(self).__name__}: a function of control flow that becomes part of a graph cannot hold a "
-                "gradient of one's own so far"
+                f"{type(self).__name__}: a function that is written down on values of a graph (the body of control "
+                "flow, one with dynamic axes) cannot hold a gradient of one's own so far"
             )
         inputs = [x for x in args if isinstance(x, Tensor)]
         with no_grad():
