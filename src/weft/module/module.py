@@ -139,14 +139,16 @@ class Module:
                     with names:
                         return self(*args, **kwargs)
         depends_on(self)
-        for hook in tuple(self._pre_hooks.values()):
-            replaced = hook(self, args)
-            if replaced is not None:
-                args = replaced if isinstance(replaced, tuple) else (replaced,)
+        if self._pre_hooks:
+            for hook in tuple(self._pre_hooks.values()):
+                replaced = hook(self, args)
+                if replaced is not None:
+                    args = replaced if isinstance(replaced, tuple) else (replaced,)
         y = self.forward(*args, **kwargs)
-        for hook in tuple(self._hooks.values()):
-            replaced = hook(self, args, y)
-            y = y if replaced is None else replaced
+        if self._hooks:
+            for hook in tuple(self._hooks.values()):
+                replaced = hook(self, args, y)
+                y = y if replaced is None else replaced
         return y
 
     def _named_arrays(self) -> dict[str, Tensor]:
