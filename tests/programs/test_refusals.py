@@ -179,7 +179,11 @@ class Schedule:
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(
     ("thing", "fact"),
-    [(Sum, "attributes, on which it depends, of Sum"), (Count, "of Count"), (Schedule, "a learning rate was set")],
+    [
+        (Sum, "attributes, on which it depends, of Sum"),
+        (Count, "of Count"),
+        (Schedule, "a learning rate was set"),
+    ],
 )
 def test_each_call_changes_what_it_depends_on(thing, fact, lazy):
     eager, plain, strict = thing(), thing(), thing()

@@ -249,6 +249,7 @@ ELSEWHERE: dict[str, str] = {
     "foreach_loop": "weft.executor.control",
     "own_gradient": "weft.graph.own_gradient",
     "python_gradient": "weft.imperative.python_op",
+    "watched": "weft.graph.inner",
     "while_loop": "weft.executor.control",
 }
 
