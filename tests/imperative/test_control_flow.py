@@ -701,17 +701,37 @@ def test_recomputation_draws_the_same(run):
 
 
 def test_gradients_of_ones_own_inside(run):
-    """Known gap of graphs: bodies are values, of which a Function's backward knows nothing."""
+    """Functions with a gradient that is not forward's, several outputs, and one of two arguments without a gradient."""
 
-    class Double(wf.Function):
-        def forward(self, x):
-            return x * 2
+    class Own(wf.Function):
+        def forward(self, x, w):
+            self.x = x
+            return x * w, x + 1
 
-        def backward(self, dy):
-            return dy * 3
+        def backward(self, dy, dz):
+            return dy * self.x * 3 + dz, None
 
-    found = run(wf.grad(lambda x: wf.foreach(lambda x, s: (Double()(x), s), x, ())[0].sum()), X)
-    near(found, np.full((5, 3), 3.0))
+    w = wf.ones(3)
+
+    def loss(x):
+        def body(row, s):
+            y, z = Own()(row, w)
+            return y * z, s
+
+        return wf.foreach(body, x, ())[0].sum()
+
+    x = X.numpy()
+    near(run(wf.grad(loss), X), 3 * x * (x + 1) + x)
+    near(
+        run(wf.grad(lambda x: wf.grad(loss)(x).sum()), X), 9 * x + 3, 1e-4
+    )  # y and z have gradients of their own
+
+    class Wrong(Own):
+        def backward(self, dy, dz):
+            return dy
+
+    with pytest.raises(ValueError, match="backward gave 1 gradients for 2 inputs"):
+        run(wf.grad(lambda x: wf.foreach(lambda r, s: (Wrong()(r, w)[0], s), x, ())[0].sum()), X)
 
 
 def test_gradients_taken_inside(run):

@@ -189,12 +189,19 @@ def test_what_bind_refuses():
         y.bind("cpu:1", args=arrays)
     with pytest.raises(GraphError, match="must be one of write, add, null, got 'sum'"):
         y.bind(args=arrays, args_grad=arrays, grad_req="sum")
-    with pytest.raises(GraphError, match="args_grad has no 'other'"):
+    with pytest.raises(GraphError, match="args_grad: no 'other'; there are: x"):
         y.bind(args=arrays, args_grad={"other": x})
     with pytest.raises(DTypeError, match="the gradient of x must be like it"):
         y.bind(args=arrays, args_grad={"x": wf.zeros((4, 2))})
     with pytest.raises(GraphError, match="grad_req has 1 words for 3"):
         y.bind(args=arrays, grad_req=["write"])
+    with pytest.raises(GraphError, match="argument x, fc_weight, fc_bias must be given"):
+        y.bind()
+    pair, slope = sym.var("v") * sym.var("w"), wf.zeros((2, 6))
+    slopes = [slope.reshape(4, 3), slope.reshape(4, 3)]
+    with pytest.raises(GraphError, match="the gradients of v and w share memory"):
+        pair.bind(args=[x, x], args_grad=slopes, grad_req="add")
+    pair.bind(args=[x, x], args_grad=slopes, grad_req={"w": "add"})
     assert y.bind(args=arrays).forward()[0].shape == (4, 2)
 
 
@@ -233,6 +240,15 @@ def test_monitors_see_every_value():
     assert list(seen)[:2] == ["data", "c1_weight"]
     assert "bn_running_var" in seen
     seen.clear()
+
+    def failing(name, x):
+        raise ZeroDivisionError(name)
+
+    exe.set_monitor_callback(failing)
+    with pytest.raises(ZeroDivisionError):
+        exe.forward()
+    with pytest.raises(TypeError, match="expected a function or None, got 3"):
+        exe.set_monitor_callback(3)
     exe.set_monitor_callback(None)
     exe.forward()
     assert not seen

@@ -327,8 +327,8 @@ class no_grad(contextlib.ContextDecorator):  # its public name
 class Function:
     """A function with a gradient of one's own: forward(*x) and backward(*dy), both on tensors.
 
-    Call an instance with tensors; forward may keep what backward needs in self. backward returns a gradient for each
-    tensor that forward was given, None for zero.
+    Call an instance with tensors, or with symbols; forward may keep what backward needs in self. backward returns a
+    gradient for each tensor that forward was given, None for zero.
 
     >>> import weft as wf
     >>> class Double(Function):
@@ -349,11 +349,11 @@ class Function:
         raise NotImplementedError(f"{type(self).__name__}: no backward")
 
     def __call__(self, *args: Any) -> Any:
+        symbol = next((x for x in args if hasattr(x, "__weft_control__")), None)
+        if symbol is not None:
+            return symbol.__weft_control__("function", self, *args)
         if _core.capture() is not None:
-            raise NotImplementedError(
-                f"{type(self).__name__}: a function that is written down on values of a graph (the body of control "
-                "flow, one with dynamic axes) cannot hold a gradient of one's own so far"
-            )
+            return self._in_graph(args)
         inputs = [x for x in args if isinstance(x, Tensor)]
         with no_grad():
             result = self.forward(*args)
@@ -362,6 +362,17 @@ class Function:
             outputs = [_core.alias(y, keep_past=False) for y in outputs]
             _core.record_function(inputs, outputs, self.backward)
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
+
+    def _in_graph(self, args: Sequence[Any]) -> Any:
+        """A call in a function that is being written down."""
+        from weft.graph.own_gradient import with_gradient
+
+        here = _core.capture()
+        xs = [here.lift(x) for x in args if isinstance(x, Tensor) or hasattr(x, "__weft_apply__")]
+        result = self.forward(*args)
+        ys = [here.lift(y) for y in (result if isinstance(result, tuple | list) else (result,))]
+        made = with_gradient(type(self).__name__, ys, xs, self.backward)
+        return tuple(made) if isinstance(result, tuple | list) else made[0]
 
 
 def _restore(states: dict[str, Any]) -> None:
@@ -378,8 +389,10 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     >>> grad(lambda x: recompute(lambda t: t * t, x))(wf.tensor(3.)).item()
     6.0
     """
-    if _core.capture() is not None:  # a body that becomes part of a graph keeps nothing inside anyway
-        return f(*args)
+    if _core.capture() is not None or any(hasattr(x, "__weft_control__") for x in args):
+        return f(
+            *args
+        )  # a body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says
     devices = {str(x.device) for x in args if isinstance(x, Tensor)}
     state = {device: _core.get_generator(device) for device in devices}
     stream = copy.copy(_core.random_stream())  # of control flow that this is inside of

@@ -241,6 +241,18 @@ MODULE_OF: dict[str, str] = {
     "where": "weft.ops.comparison",
 }
 
+# Those of other layers, which are found by name only.
+ELSEWHERE: dict[str, str] = {
+    "cond_branch": "weft.executor.control",
+    "detached": "weft.graph.inner",
+    "drawn": "weft.graph.inner",
+    "foreach_loop": "weft.executor.control",
+    "own_gradient": "weft.graph.own_gradient",
+    "python_gradient": "weft.imperative.python_op",
+    "watched": "weft.graph.inner",
+    "while_loop": "weft.executor.control",
+}
+
 # Not for users: what gradients and plans are made of.
 INTERNAL: frozenset[str] = frozenset(
     {

@@ -165,8 +165,10 @@ class Executor:
         """Call this with the name and value of every operator's output, in order, after each forward.
 
         monitor_all: also of arguments and auxiliary states, first. None: no longer. The results are the same, but
-        nothing is fused over what is looked at.
+        nothing is fused over what is looked at. Raises TypeError for what cannot be called.
         """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"set_monitor_callback: expected a function or None, got {callback!r}")
         with self._lock:
             self._callback, self._monitor_all = callback, monitor_all
 
