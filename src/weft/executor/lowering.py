@@ -286,7 +286,7 @@ class Lowering:
         step = NativeStep(
             kernel,
             [p for n in chosen if (p := operands[n]) is not None],
-            [p for p in places if p is not None],
+            [p for n in chosen if n < len(places) and (p := places[n]) is not None],
             [p for p in made if p is not None],
             first_slot,
             repr(op),
