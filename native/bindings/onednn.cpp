@@ -316,29 +316,41 @@ void bind_normalization(nb::module_& m) {
 }
 
 void bind_lstm(nb::module_& m) {
+  const auto made = [](const Lstm& request) -> nb::object {
+    const PythonEntry entry;
+    try {
+      return nb::cast(PyKernel{make_lstm(request)});
+    } catch (const Unsupported&) {
+      return nb::none();
+    }
+  };
   m.def(
       "onednn_lstm",
-      [](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional, bool training) {
-        return kernel_or_none([&] {
-          return make_lstm({as_geometry(src), as_geometry(dst), layers, bidirectional, training, false});
-        });
+      [made](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional, bool training) {
+        return made({as_geometry(src), as_geometry(dst), layers, bidirectional, training, false});
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
       nb::arg("training") = false,
       "src[t,n,c], dst[t,n,d*h]. Operands: src, h0, c0, for each layer and direction w_ih, w_hh, b_ih, b_hh; "
       "dst,\n"
-      "hn, cn, [workspace if training]. All but src and dst are row-major; biases, c0 and cn are float32.");
+      "hn, cn, [workspace if training]. All are row-major and of one type, float32 or bfloat16.");
   m.def(
       "onednn_lstm_backward",
-      [](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
-        return kernel_or_none([&] {
-          return make_lstm({as_geometry(src), as_geometry(dst), layers, bidirectional, true, true});
-        });
+      [made](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
+        return made({as_geometry(src), as_geometry(dst), layers, bidirectional, true, true});
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
       "Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and "
       "the\n"
-      "gradient of each parameter. All gradients are float32.");
+      "gradient of each parameter.");
+  m.def(
+      "onednn_lstm_workspace",
+      [](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
+        const PythonEntry entry;
+        return lstm_workspace_bytes({as_geometry(src), as_geometry(dst), layers, bidirectional, true, false});
+      },
+      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
+      "Bytes of the workspace.");
 }
 
 void bind_cache(nb::module_& m) {

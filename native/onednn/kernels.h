@@ -77,11 +77,12 @@ using KernelRef = Ref<OnednnKernel>;
 // b is a vector, broadcast over the leading dimensions; bias[n]. b alone may be `any` or a layout, and has 2
 // dimensions then.
 // Operands: a, b, bias if there is one, those of post-ops; c.
+// `alone`: it runs on the calling thread, whatever its size; the caller has its own pieces for the team.
 struct Matmul {
   Geometry a, b, c;
-  std::optional<Geometry> bias;
-  std::vector<PostOp> post_ops;
-  bool accumulate = false;
+  std::optional<Geometry> bias = std::nullopt;
+  std::vector<PostOp> post_ops = {};
+  bool accumulate = false, alone = false;
 };
 KernelRef make_matmul(const Matmul& request);
 
@@ -160,16 +161,17 @@ KernelRef make_softmax(const Softmax& request);
 
 // Layers of long short-term memory. x[t,n,c], y[t,n,d*h], d = 2 if bidirectional, else 1; states[l*d,n,h].
 // Weights for layer by layer, direction by direction: w_ih[4h,c'], w_hh[4h,h], b_ih[4h], b_hh[4h], with the
-// gates in the order i, f, g, o; all row-major and of x's type, biases and c0, cn float32.
-// Forward operands: x, h0, c0, the weights; y, hn, cn, with `training` a workspace.
+// gates in the order i, f, g, o; all operands are row-major and of x's type, float32 or bfloat16.
+// Forward operands: x, h0, c0, the weights; y, hn, cn, with `training` a workspace of so many bytes.
 // Backward operands: x, h0, c0, the weights, y, hn, cn, the workspace, dy, dhn, dcn;
-//   dx, dh0, dc0, and for each of the weights its gradient, all float32 where x is bfloat16.
+//   dx, dh0, dc0, and for each of the weights its gradient.
 struct Lstm {
   Geometry x, y;  // backward: of x and dx, of y and dy
   int64_t layers = 1;
   bool bidirectional = false, training = false, backward = false;
 };
-KernelRef make_lstm(const Lstm& request);
+Ref<Kernel> make_lstm(const Lstm& request);
+int64_t lstm_workspace_bytes(const Lstm& request);
 
 // to = convert(from), or to += that. Operands: from; to. Equal shapes, but that weights[o, ...] go to and
 // from a layout that a grouped convolution chose, which has dimensions [groups, o / groups, ...].

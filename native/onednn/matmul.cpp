@@ -265,7 +265,8 @@ KernelRef build(const Matmul& request) {
     std::swap(r.a, r.b);
     for (Geometry* x : {&r.a, &r.b, &r.c}) transpose(*x);
   }
-  const Division division = divide(r, omp_get_max_threads());
+  const Division division =
+      r.alone ? Division{.width = Division::Width::alone} : divide(r, omp_get_max_threads());
   if (division.width == Division::Width::region) return make_ref<OnednnKernel>(steps_of(r, order));
   const Entered alone(1);
   if (division.width == Division::Width::team) return in_pieces(r, order, division);
@@ -279,7 +280,7 @@ KernelRef build(const Matmul& request) {
 KernelRef make_matmul(const Matmul& request) {
   const Matmul r = as_matrices(request);
   check(r);
-  return cached(Key(kWhat) << r.a << r.b << r.c << r.bias << r.post_ops << r.accumulate, kWhat,
+  return cached(Key(kWhat) << r.a << r.b << r.c << r.bias << r.post_ops << r.accumulate << r.alone, kWhat,
                 [&] { return build(r); });
 }
 

@@ -373,7 +373,7 @@ class Plan:
     @property
     def name(self) -> str: ...
 
-def make_loop(operands: int, inputs: int, row_axes: int, asked: int, ordered: bool, compile: object, split: object | None = None) -> Kernel: ...
+def make_loop(operands: int, inputs: int, row_axes: int, asked: int, ordered: bool, compile: object, split: object | None = None, apart: object | None = None) -> Kernel: ...
 
 def make_plan(spec: dict, visible: int, as_tuple: bool, recipe: object, gradients: int = 0) -> Plan: ...
 
@@ -490,7 +490,7 @@ class Replays:
 
     def __init__(self) -> None: ...
 
-    def run(self, args: object, kwargs: object, function: object) -> object: ...
+    def run(self, args: object, kwargs: object, function: object | None = None) -> object: ...
 
     def call_directly(self, args: object, kwargs: object) -> None: ...
 
@@ -604,14 +604,17 @@ def onednn_softmax_backward(dst: object, ddst: object, dsrc: object, *, axis: in
 def onednn_lstm(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False, training: bool = False) -> object:
     """
     src[t,n,c], dst[t,n,d*h]. Operands: src, h0, c0, for each layer and direction w_ih, w_hh, b_ih, b_hh; dst,
-    hn, cn, [workspace if training]. All but src and dst are row-major; biases, c0 and cn are float32.
+    hn, cn, [workspace if training]. All are row-major and of one type, float32 or bfloat16.
     """
 
 def onednn_lstm_backward(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False) -> object:
     """
     Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and the
-    gradient of each parameter. All gradients are float32.
+    gradient of each parameter.
     """
+
+def onednn_lstm_workspace(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False) -> int:
+    """Bytes of the workspace."""
 
 def onednn_counters() -> dict: ...
 

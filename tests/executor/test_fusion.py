@@ -143,3 +143,23 @@ def test_updates_of_many_parameters():
     gradients = [given(10, 10) for _ in range(5)]
     new = [p - 0.1 * g for p, g in zip(parameters, gradients, strict=True)]
     assert kernels([*parameters, *gradients], new, {k: k for k in range(5)}) == 5
+
+
+def test_a_layer_on_one_row_is_one_loop():
+    """Its bias, activation and residual, too: the weight is read once, by all threads, and not packed."""
+    x, w, b, r = given(1, 1, 12), given(20, 12), given(20), given(1, 1, 20)
+    assert kernels([x, w, b, r], [F.gelu(F.linear(x, w, b), approximate="tanh") + r]) == 1
+
+
+def test_what_asks_for_positions_takes_part():
+    """Sums that pick an element by its place read what is made for them, and give it to what follows."""
+    x, y = given(6, 7), given(6, 7)
+    here = F.equal(F.places_like(x, axis=1), F.cast(x * 0 + 2, dtype="int64"))
+    picked = F.sum(F.where(here, F.exp(x), 0) * y, axis=1, keepdims=True)
+    assert kernels([x, y], [picked * 2]) == 1
+
+
+def test_positions_of_a_smaller_space_stay_apart():
+    x, y = given(6, 7), given(6, 1)
+    column = F.cast(F.places_like(y, axis=0), dtype="float32")
+    assert kernels([x, y], [x * F.exp(column)]) == 2

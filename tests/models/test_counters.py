@@ -14,14 +14,15 @@ from .cases import CASES
 from .support import Training, build
 
 # The most kernels that a training step may launch: forward, backward and update. A tenth more than there were when this
-# was written (489, 547, 276, 329, 25, 21); fewer is better, and the numbers are to follow. Of ResNet-50 54 products and
-# their gradients alone are 161.
+# was written (489, 547, 276, 327, 25, 38, 21); fewer is better, and the numbers are to follow. Of ResNet-50 54 products
+# and their gradients alone are 161.
 KERNELS = {
     ("resnet50", "float32"): 540,
     ("resnet50", "bfloat16"): 600,
     ("gpt", "float32"): 304,
-    ("gpt", "bfloat16"): 362,
+    ("gpt", "bfloat16"): 360,
     ("lstm", "float32"): 28,
+    ("lstm", "bfloat16"): 42,
     ("mlp", "float32"): 23,
 }
 WRAPPER = 1  # Python functions entered by a call of a traced function: its own
@@ -82,7 +83,7 @@ def test_an_eager_step():
     spent = counted(step)
     assert spent["launches"] <= 3 * 14
     assert {key: spent[key] for key in STEADY} == dict.fromkeys(STEADY, 0)
-    assert spent["python"] <= 3 * 42
+    assert spent["python"] <= 3 * 43
     assert default_engine().stats()["stalls"] == stalls
 
 

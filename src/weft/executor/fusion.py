@@ -34,6 +34,7 @@ class Group:
     def __init__(self, number: int, space: Space, members: Sequence[tuple[LoopStep, View]]) -> None:
         self.last, self.space, self.members = number, space, list(members)
         self.sealed = any(step.is_closed or step.writes_part for step, _ in members)
+        self.asks_positions = any(step.asks_positions for step, _ in members)
         self.made: dict[int, tuple[Place, View]] = {}
         for step, view in members:
             for y in step.outputs:
@@ -162,12 +163,11 @@ class _Fusion:
         number = k if only is None else only.last
         taken: list[Group] = []
         merged = Group(number, Space(step.shape, step.loop.axes), [(step, WHOLE)])
-        if not step.asks_positions:
-            for space, view, giver in self.spaces(step, sources):
-                found = self.attempt(number, k, step, sources, space, view)
-                if giver is None or giver in found[0]:
-                    taken, merged = found
-                    break
+        for space, view, giver in self.spaces(step, sources):
+            found = self.attempt(number, k, step, sources, space, view)
+            if giver is None or giver in found[0]:
+                taken, merged = found
+                break
         sibling = self.sibling(k, merged, sources)
         if sibling is not None and (only is None or sibling is only):
             space = sibling.space if sibling.space.axes else merged.space
@@ -178,7 +178,7 @@ class _Fusion:
 
     def spaces(self, step: LoopStep, sources: Sequence[Group]) -> Iterator[tuple[Space, View, Group | None]]:
         """The spaces that a loop could run over, how it would see them, and which group it would have to join."""
-        for group in sources:
+        for group in sources if not step.asks_positions else ():
             if not group.sealed and (view := group.space.row_view(step)) is not None:
                 yield group.space, view, group
         if step.is_pointwise:
@@ -237,7 +237,7 @@ class _Fusion:
         own = group.space
         if same_shape(own.shape, space.shape):
             return group.members if not own.axes or own.axes == space.axes else None
-        if own.axes:
+        if own.axes or group.asks_positions:
             return None
         again = inlined and broadcasts(own.shape, space.shape) and self.is_cheap(group, space)
         if again and all(view == WHOLE for _, view in group.members):

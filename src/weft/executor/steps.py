@@ -13,7 +13,7 @@ from weft.expr.kernel import Each, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Value
 
-__all__ = ["LoopStep", "NativeStep", "Origin", "Step", "without_rows"]
+__all__ = ["LoopStep", "NativeStep", "Origin", "Step", "alive", "without_rows", "written_by"]
 
 Scalar = e.Scalar
 CALL_WEIGHT = 12  # of exp and the like, in basic operations
@@ -103,7 +103,7 @@ class LoopStep(Step):
 
     @property
     def asks_positions(self) -> bool:
-        """Whether code asks where in the loops it is: the loops must be the step's own then."""
+        """Whether code asks where in the loops it is: the space must have the step's own shape then."""
         return any(node.op == "index" for node in self.nodes)
 
     @cached_property
@@ -113,7 +113,7 @@ class LoopStep(Step):
         Scans; stages that read what earlier ones stored; what is stored once a row, but read from the whole row.
         """
         inputs, stages = self.loop.inputs, self.loop.stages
-        if any(isinstance(stage, Scan) for stage in stages) or self.asks_positions:
+        if any(isinstance(stage, Scan) for stage in stages):
             return True
         if any(node.op in ("load", "load_at") and node.value >= inputs for node in self.nodes):
             return True
@@ -186,6 +186,3 @@ def alive(steps: Sequence[Step], kept: Iterable[Buffer]) -> list[Step]:
             found.append(step)
             needed.update(id(x.buffer) for x in step.reads)
     return found[::-1]
-
-
-__all__ += ["alive", "written_by"]

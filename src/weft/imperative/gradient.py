@@ -129,7 +129,7 @@ class GradManager:
                 self._watched.append(x)
                 self._callbacks[id(x)] = []
                 if self._leaves is not None:
-                    self._leaves[id(x)] = _watch(x)
+                    self._leaves[id(x)] = _watcher()(x)
             self._callbacks[id(x)].extend(hooks)
         return self
 
@@ -143,7 +143,8 @@ class GradManager:
         if self._leaves is not None:
             raise RuntimeError("record: this GradManager records already")
         self._capture = _core.capture()
-        self._leaves = {id(x): _watch(x) for x in self._watched}
+        watch = _watcher()
+        self._leaves = {id(x): watch(x) for x in self._watched}
         _active += 1
 
     def release(self) -> None:
@@ -184,7 +185,7 @@ class GradManager:
             )
         ys = [] if y is None else [y] if isinstance(y, Tensor | Value) else list(y)
         dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor | Value) else list(dy)
-        leaves = self._leaves
+        leaves, capture = self._leaves, self._capture
         nested = _active > 1
         try:
             found = _backward(ys, dys, [leaves[id(x)] for x in self._watched], create_graph=nested)
@@ -196,17 +197,17 @@ class GradManager:
             for hook in self._callbacks[id(x)]:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
-            before = _get_grad(x)
+            before = None if capture is None and id(x) not in _gradients else _get_grad(x)
             if before is not None:
-                capture = _core.capture()
                 known = before if capture is None else capture.lift(before)
                 dx = _core.below_layers(registry.function("add"), known, dx)
             keep_gradient(x, dx)
 
 
-def _watch(x: Any) -> Any:
+def _watcher() -> Callable[[Any], Any]:
+    """What makes a tensor a leaf."""
     capture = _core.capture()
-    return _core.watch(x) if capture is None else capture.watch(x)
+    return _core.watch if capture is None else capture.watch
 
 
 def _core_dtype_error(x: Tensor) -> Exception:

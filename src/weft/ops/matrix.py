@@ -400,6 +400,7 @@ class Linear(Product):
         yield Sample(arrays((2, 3)), arrays((4, 3)))
         yield Sample(arrays((5, 2, 3)), arrays((4, 3)), arrays((4,)))
         yield Sample(arrays((3,)), arrays((4, 3)), arrays((4,)))
+        yield Sample(arrays((1, 1, 3)), arrays((4, 3)))
         yield Sample(arrays((0, 3)), arrays((4, 3)), arrays((4,)), out_features=4)
 
     @classmethod

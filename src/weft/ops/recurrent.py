@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from weft import _core
-from weft.base.dtype import as_dtype, float32, uint8
+from weft.base.dtype import as_dtype, bfloat16, float32, uint8
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.indexing import zeros_like
@@ -153,15 +153,12 @@ class Lstm(Recurrent):
 
     def workspace_bytes(self, x: TensorType, y: TensorType, layers: int) -> int:
         """What the native kernel leaves for the gradient's."""
-        if not is_native(x, y):
+        if not is_native(x, y) or not hasattr(_core, "onednn_lstm"):
             return 0
-        if not hasattr(_core, "onednn_lstm"):
-            return 0
-        kernel = self.native(row_major(x), row_major(y), layers, training=True)
-        return 0 if kernel is None else int(kernel.layout(3 + 4 * layers * self.directions + 3).bytes)
-
-    def native(self, x: Geometry, y: Geometry, layers: int, training: bool) -> Any:
-        return _core.onednn_lstm(x, y, layers=layers, bidirectional=self.bidirectional, training=training)
+        bidirectional = self.bidirectional
+        return _core.onednn_lstm_workspace(
+            row_major(x), row_major(y), layers=layers, bidirectional=bidirectional
+        )
 
     def kernels(  # type: ignore[override]
         self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType
@@ -171,9 +168,12 @@ class Lstm(Recurrent):
         layers = self.layers(parameters)
 
         def make(inputs: Sequence[Geometry], outputs: Sequence[Any]) -> Any:
-            return self.native(inputs[0], outputs[0], layers, training=outputs[3] is not None)
+            training = outputs[3] is not None
+            return _core.onednn_lstm(
+                inputs[0], outputs[0], layers=layers, bidirectional=self.bidirectional, training=training
+            )
 
-        yield Native(make, contiguous=tuple(range(1, 3 + len(parameters))), optional=(3,))
+        yield Native(make, contiguous=tuple(range(3 + len(parameters))), optional=(3,))
 
     def decompose(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
         forward = _forward(self, x, h0, c0, parameters)
@@ -270,8 +270,13 @@ class Lstm(Recurrent):
 
 
 def is_native(*types: TensorType) -> bool:
-    """oneDNN's layers in bfloat16 want some operands in float32: float32 alone is taken."""
-    return all(t.dtype is float32 for t in types) and all(n for t in types for n in t.shape)
+    """Whether the native core has layers of these: all of one type, float32 or bfloat16, and nothing empty."""
+    kind = types[0].dtype
+    return (
+        kind in (float32, bfloat16)
+        and all(t.dtype is kind for t in types)
+        and all(n for t in types for n in t.shape)
+    )
 
 
 def row_major(t: TensorType) -> Geometry:
@@ -383,7 +388,7 @@ def _rows(x: Any) -> Any:
 
 @op
 class LstmGradient(Recurrent):
-    """The gradients of an lstm's inputs: x, h0, c0, then the parameters. All is float32."""
+    """The gradients of an lstm's inputs: x, h0, c0, then the parameters, all of one type."""
 
     public: ClassVar[bool] = False
     outputs = ("*gradient",)
