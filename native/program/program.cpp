@@ -342,7 +342,8 @@ struct Program::Launching {
   const int64_t* registers;
   int64_t bytes = 0;   // that are read and written
   uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
-  std::vector<Copy> copies{}, copied_later{};  // of outputs to their destinations: by this operation, by others
+  std::vector<Copy> copies{},
+      copied_later{};  // of outputs to their destinations: by this operation, by others
 };
 
 void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
