@@ -50,7 +50,7 @@ class Operator:
     ) -> None:
         """Write in_grad. What declare_backward_dependency left out is None, and so are gradients that are not wanted.
 
-        aux is as forward left it, and only to be read.
+        aux is as forward left it; in graphs it is only to be read.
         """
         raise NotImplementedError(f"{type(self).__name__}: no backward")
 

@@ -44,7 +44,7 @@ __all__ = ["Context", "Form", "PythonGradient", "PythonOp"]
 
 # Of this process and of files that others have written: none comes twice.
 _places = itertools.count(secrets.randbits(61))
-_workers: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+_workers: WeakValueDictionary[Any, _Held] = WeakValueDictionary()
 _node: Any = functools.cache(_core.operator_function)  # of a class, the function that makes nodes
 
 
@@ -159,18 +159,18 @@ class PythonOp(Op):
         first, states = len(self.form().arguments), len(self.form().states)
         return inputs[:first], inputs[first : first + states], inputs[first + states :]
 
-    def worker(self, device: Device) -> Any:
+    def worker(self, device: Device) -> _Held:
         """The worker of this place; whoever uses it keeps it."""
         values = [repr(value) for name, value in self.values().items() if name != "training"]
         key = (self.name, device, *values)
-        return _workers.get(key) or _workers.setdefault(key, self.make_worker(device))
+        return _workers.get(key) or _workers.setdefault(key, _Held(self.make_worker(device)))
 
-    def run(self, worker: Any, run_context: Any, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+    def run(self, held: _Held, run_context: Any, inputs: list[Tensor], outputs: list[Tensor]) -> None:
         """Let a worker do it."""
         x, states, words = self.split(inputs)
         kinds = self.resources([each.shape for each in x], False)
         context = Context(self.training, run_context, _requested(kinds, words))
-        self.work(worker, context, x, outputs[: self.form().outputs], states)
+        self.work(held.worker, context, x, outputs[: self.form().outputs], states)
 
     def work(self, worker: Any, context: Context, x: Any, y: Any, states: Any) -> None:
         """What it does: a worker's forward."""
@@ -226,11 +226,11 @@ class PythonOp(Op):
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
         device = next((t.device for t in x if t is not None), cpu(0))
         run_context = SimpleNamespace(operation=self.label, device=device, stream=None)
-        worker = self.worker(device)
+        held = self.worker(device)
 
         def function(inputs: list[Tensor], outputs: list[Tensor]) -> None:
-            self.run(worker, run_context, inputs, outputs)
-            for state, new in zip(self.split(inputs)[1], outputs[self.form().outputs :], strict=True):
+            self.run(held, run_context, inputs, outputs)
+            for state, new in zip(self.split(inputs)[1], outputs[self.form().outputs :], strict=False):
                 new.numpy()[...] = state.numpy()
 
         yield Native(
@@ -288,19 +288,27 @@ class PythonGradient(PythonOp):
         return f"{self.of.name} gradient"
 
     def form(self) -> Form:
-        names = [f"x{k}" for k in range(sum(self.given) + len(self.of.form().states))]
-        return Form(names, (), sum(self.wanted), sum(self.wanted))
+        names = [f"x{k}" for k in range(sum(self.given))]
+        return Form(names, self.of.form().states, sum(self.wanted), sum(self.wanted))
 
-    def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        return known, [shape for shape, want in zip(self.sizes, self.wanted, strict=True) if want]
+    @property
+    def hidden(self) -> int:  # type: ignore[override]
+        return 0
 
-    def dtypes(self, known: Sequence[DType]) -> Sequence[DType]:
-        return [dtype for dtype, want in zip(self.types, self.wanted, strict=True) if want]
+    def written(self, count: int) -> dict[int, int]:
+        return {}  # in graphs; on arrays it may write states, as forward does
+
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
+        if len(x) < sum(self.given) + len(self.of.form().states):
+            raise TypeError(f"{self.name}: {len(x)} inputs do not fit {self.of!r}")
+        device = x[0].device if x else cpu(0)
+        found = zip(self.sizes, self.types, self.wanted, strict=True)
+        return tuple(TensorType(shape, dtype, device) for shape, dtype, want in found if want)
 
     def resources(self, shapes: Sequence[Any], backward: bool) -> Sequence[str]:
         return self.of.resources(self.sizes, True)
 
-    def worker(self, device: Device) -> Any:
+    def worker(self, device: Device) -> _Held:
         return self.of.worker(device)
 
     def work(self, worker: Any, context: Context, x: Any, y: Any, states: Any) -> None:
@@ -309,11 +317,18 @@ class PythonGradient(PythonOp):
         dx = [next(results) if want else None for want in self.wanted]
         req = ["write" if want else "null" for want in self.wanted]
         count = self.of.form().outputs
-        worker.backward(context, known[:count], known[count:-count], known[-count:], req, dx, list(values))
+        worker.backward(context, known[:count], known[count:-count], known[-count:], req, dx, states)
 
     def gradient(self, *_: Any) -> Any:
         name = self.of.name
         raise NotImplementedError(f"{name}: its gradient is a Python function and has no gradient itself")
+
+
+class _Held:
+    """A worker, and a variable of the engine: its functions take turns, also where no array says so."""
+
+    def __init__(self, worker: Any) -> None:
+        self.worker, self.turn = worker, default_engine().new_variable()
 
 
 class _Call(Function):
@@ -330,18 +345,18 @@ class _Call(Function):
         outputs = [empty(t.shape, t.dtype, t.device) for t in types]
         given, states, words = op.split(inputs)
         device = x[0].device if x else cpu(0)
-        worker = op.worker(device)
+        held = op.worker(device)
 
         def run(context: _core.RunContext) -> None:
-            op.run(worker, context, inputs, outputs)
+            op.run(held, context, inputs, outputs)
 
-        default_engine().push(run, device, [*given, *words], states, outputs, name=op.label)
+        default_engine().push(run, device, [*given, *words], [*states, held.turn], outputs, name=op.label)
         if op.training:
             past = [_core.alias(each, keep_past=True) for each in op.split(x)[0]]  # it is no constant
             self.known = op.kept([*[None] * form.outputs, *past, *outputs])
             self.like = [value.type for value in op.split(operands)[0]]
             self.wanted = [_core.is_tracked(each) for each in past]
-            self.worker, self.states, self.others = worker, states, len(states) + len(words)
+            self.held, self.states, self.others = held, states, len(states) + len(words)
             self.hidden = types[form.visible :]
         return outputs[: form.visible]
 
