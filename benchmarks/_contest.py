@@ -1,116 +1,29 @@
-"""Sides of a comparison, each case in a process of its own, asked in turn: what disturbs the machine disturbs all.
+"""Ways to compute a workload, each in a process of its own, asked in turn: what disturbs the machine disturbs all."""
 
-A process that is not asked is stopped (SIGSTOP), with all its children: whatever its threads would do while they wait,
-they do not take a core from the others. All run on the same few cores.
-"""
-
-import json
-import os
-import select
-import signal
-import subprocess
-import time
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from _process import Process, Side, SideError
 
-class Side(NamedTuple):
-    """How a side is started: its environment's Python and its program."""
-
-    python: Path
-    program: Path
-
-
-class SideError(Exception):
-    """A side that cannot do what it was asked; the text is the reason."""
-
-
-class Process:
-    """One side's process, stopped but while it answers. Lines it prints go to `log`."""
-
-    def __init__(
-        self, side: Side, environment: Mapping[str, str], cores: Sequence[int], log: Path, timeout_s: float
-    ) -> None:
-        self.timeout_s, self.log, self.buffer = timeout_s, log, b""
-        try:
-            with open(log, "ab") as errors:
-                self.process = subprocess.Popen(
-                    [side.python, side.program],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    bufsize=0,
-                    env={**os.environ, **environment},
-                    start_new_session=True,  # its children are stopped with it
-                )
-        except OSError as error:
-            raise SideError(f"does not start: {error}") from None
-        os.sched_setaffinity(self.process.pid, cores)  # long before it has threads, which inherit it
-        try:
-            self.hello = self._answer()
-        except SideError:
-            self.close()
-            raise
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        self._signal(signal.SIGCONT)
-        assert self.process.stdin
-        try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
-        except OSError:
-            raise self._ended() from None
-        return self._answer()
-
-    def close(self) -> None:
-        self._signal(signal.SIGKILL)
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            assert stream
-            stream.close()
-
-    def __enter__(self) -> "Process":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _signal(self, number: int) -> None:
-        # The group lives as long as its leader is not waited for, so that this cannot hit another one.
-        if self.process.returncode is None:
-            os.killpg(self.process.pid, number)
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout
-        end = time.monotonic() + self.timeout_s
-        while b"\n" not in self.buffer:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))
-            if not ready:
-                raise SideError(f"no answer in {self.timeout_s:g} s")
-            part = os.read(self.process.stdout.fileno(), 1 << 16)
-            if not part:
-                raise self._ended()
-            self.buffer += part
-        line, self.buffer = self.buffer.split(b"\n", 1)
-        self._signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until it has stopped
-        answer = json.loads(line)
-        if "error" in answer:
-            raise SideError(answer["error"])
-        return answer
-
-    def _ended(self) -> SideError:
-        self._signal(signal.SIGCONT)
-        status = self.process.wait()
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return SideError(f"{how}: {lines[-1][:300]}" if lines else how)
+OURS = "weft"
+BEHIND = 1.5  # times the quickest of its group: who takes longer after the first turns is not asked again
+PREPARE_LIMIT_S, SAMPLE_LIMIT_S = (
+    900.0,
+    300.0,
+)  # torch.compile takes 66 s for ResNet-50; JAX 9 s for a run of it
+CACHES = ("WEFT_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")  # where sides keep what they compiled
 
 
 @dataclass
 class Result:
-    """What one way of one side took for a workload. runs: seconds of each; memory: MiB of each kind; error: why not."""
+    """What one way of one side took for a workload.
+
+    run: of several that were made one after the other, each by fresh processes. runs: seconds of each measurement;
+    memory: MiB of each kind; error: why there are none, or no more; dropped: how far behind it was when left out.
+    """
 
     workload: str
     precision: str
@@ -123,10 +36,61 @@ class Result:
     result: float | None = None
     memory: dict[str, float] = field(default_factory=dict)
     error: str = ""
+    dropped: str = ""
+    run: int = 1
+
+    @property
+    def way(self) -> str:
+        return f"{self.side}, {self.variant}"
+
+
+@dataclass
+class Entry:
+    """A way that takes part. others: cores that other processes used during each of its samples."""
+
+    result: Result
+    process: Process
+    others: list[float] = field(default_factory=list)
+
+    def sample(self, budget_s: float) -> None:
+        try:
+            answer = self.process.ask(SAMPLE_LIMIT_S, sample=budget_s)
+        except SideError as error:
+            self.result.error = str(error)
+            self.close()  # at once: who did not answer in time still computes
+            return
+        self.result.runs += answer["runs"]
+        if answer["others"] is not None:
+            self.others.append(answer["others"])
+
+    def close(self) -> None:
+        """End the process, and say what the machine did beside it."""
+        self.process.close()
+        if seen := sorted(self.others):
+            self.result.others = seen[len(seen) // 2]
+
+
+def contenders(entries: Sequence[Entry]) -> list[Entry]:
+    """Those who may still be the best of weft's ways, or of the peers'; the others are closed, with the reason."""
+    kept = []
+    for entry in entries:
+        ours = entry.result.side == OURS
+        group = [each.result for each in entries if (each.result.side == OURS) == ours]
+        leader = min(group, key=lambda result: min(result.runs))
+        ratio = min(entry.result.runs) / min(leader.runs)
+        if ratio > BEHIND:
+            entry.result.dropped = f"{ratio:.1f} x {leader.way}"
+            entry.close()
+        else:
+            kept.append(entry)
+    return kept
 
 
 class Arena:
-    """Where contests are held: how sides are started, and how much they are asked."""
+    """Where contests are held: how sides are started, and how much they are asked.
+
+    turns: samples of each way, of budget_s seconds each; after `trial` of them only contenders go on.
+    """
 
     def __init__(
         self,
@@ -136,11 +100,12 @@ class Arena:
         environment: Mapping[str, str],
         turns: int = 8,
         budget_s: float = 1.0,
-        timeout_s: float = 900,
+        trial: int | None = None,
+        warm: int = 3,
         say: Callable[[str], None] = print,
     ) -> None:
         self.sides, self.folder, self.cores, self.say = sides, folder, cores, say
-        self.turns, self.budget_s, self.timeout_s = turns, budget_s, timeout_s
+        self.turns, self.budget_s, self.trial, self.warm = turns, budget_s, trial, warm
         threads = str(len(cores))
         self.environment = {
             "BENCH_THREADS": threads,
@@ -149,9 +114,10 @@ class Arena:
         }
         folder.mkdir(parents=True, exist_ok=True)
 
-    def start(self, side: str) -> Process:
+    def start(self, side: str, environment: Mapping[str, str] | None = None) -> Process:
         log = self.folder / f"{side}.log"
-        return Process(self.sides[side], self.environment, self.cores, log, self.timeout_s)
+        variables = {**self.environment, **(environment or {})}
+        return Process(self.sides[side], variables, self.cores, log, PREPARE_LIMIT_S)
 
     def hellos(self) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """What every side says of itself, and why some do not."""
@@ -165,58 +131,50 @@ class Arena:
                 missing[side] = str(error)
         return hellos, missing
 
-    def contest(self, results: Sequence[Result], warm: int = 3) -> None:
+    def contest(self, results: Sequence[Result]) -> None:
         """Fill the results of one workload and precision, asking for samples in turn."""
-        running: list[tuple[Result, Process]] = []
+        entries: list[Entry] = []
         try:
             for result in results:
-                if process := self._prepared(result, warm):
-                    running.append((result, process))
-            others: dict[int, list[float]] = {id(result): [] for result in results}
+                if process := self._prepared(result):
+                    entries.append(Entry(result, process))
             for turn in range(self.turns):
                 # Nobody always follows the same one.
-                for result, process in running if turn % 2 else running[::-1]:
-                    if not result.error:
-                        self._sample(result, process, others[id(result)])
-            for result in results:
-                if seen := sorted(others[id(result)]):
-                    result.others = seen[len(seen) // 2]
+                for entry in entries if turn % 2 else entries[::-1]:
+                    entry.sample(self.budget_s)
+                entries = [entry for entry in entries if not entry.result.error]
+                if turn + 1 == self.trial < self.turns:
+                    entries = contenders(entries)
         finally:
-            for _, process in running:
-                process.close()
+            for entry in entries:
+                entry.close()
 
     def memory(self, result: Result, workload: str) -> None:
-        """Fill the result with what a case of a workload takes in a fresh process."""
-        self.say(f"{result.workload} {result.precision}: {result.side}, {result.variant}")
-        try:
-            with self.start(result.side) as process:
-                case = [workload, result.variant, result.precision]
-                result.memory = process.ask(memory=case)
-        except SideError as error:
-            result.error = str(error)
+        """Fill the result with what a case of a workload takes in a fresh process, which has to compile everything."""
+        self.say(f"{result.workload} {result.precision}: {result.way}")
+        case = [workload, result.variant, result.precision]
+        with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as empty:
+            try:
+                with self.start(result.side, dict.fromkeys(CACHES, empty)) as process:
+                    result.memory = process.ask(PREPARE_LIMIT_S, memory=case)
+            except SideError as error:
+                result.error = str(error)
 
-    def _prepared(self, result: Result, warm: int) -> Process | None:
-        self.say(f"{result.workload} {result.precision}: {result.side}, {result.variant}")
+    def _prepared(self, result: Result) -> Process | None:
+        self.say(f"{result.workload} {result.precision}: {result.way}")
         try:
             process = self.start(result.side)
         except SideError as error:
             result.error = str(error)
             return None
         try:
-            answer = process.ask(prepare=[result.workload, result.variant, result.precision], warm=warm)
-        except SideError as error:
+            case = [result.workload, result.variant, result.precision]
+            answer = process.ask(PREPARE_LIMIT_S, prepare=case, warm=self.warm)
+        except BaseException as error:
             process.close()
+            if not isinstance(error, SideError):
+                raise
             result.error = str(error)
             return None
         result.prepare_s, result.result = answer["seconds"], answer["result"]
         return process
-
-    def _sample(self, result: Result, process: Process, others: list[float]) -> None:
-        try:
-            answer = process.ask(sample=self.budget_s)
-        except SideError as error:
-            result.error = str(error)
-            return
-        result.runs += answer["runs"]
-        if answer["others"] is not None:
-            others.append(answer["others"])

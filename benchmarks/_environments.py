@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "benchmarks" / "peers"
 FOLDER = ROOT / "build" / "peers"
 MODELS = FOLDER / "models"
+INSTALL_LIMIT_S = 1800.0  # of each step: PyTorch with its requirements is 800 MiB
 
 
 class PeerError(Exception):
@@ -71,11 +72,20 @@ def _locked():
 
 
 def _run(*command: object) -> None:
-    done = subprocess.run(
-        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    words = " ".join(Path(str(word)).name for word in command[:5])
+    try:
+        done = subprocess.run(
+            [str(word) for word in command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=INSTALL_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise PeerError(f"{words} ... did not end in {INSTALL_LIMIT_S:g} s") from None
+    except OSError as error:
+        raise PeerError(f"{words} ... did not start: {error}") from None
     if done.returncode:
-        words = " ".join(Path(str(word)).name for word in command[:5])
         lines = [line for line in done.stdout.splitlines() if line.strip()] or ["no output"]
         reason = next((line for line in reversed(lines) if "rror" in line), lines[-1])
         raise PeerError(f"{words} ... failed: {reason.strip()[:300]}")

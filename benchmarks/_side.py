@@ -4,7 +4,9 @@ Two frameworks in one process share libgomp, and its threads go on spinning for 
 a process, and a pause before its turn. Needs nothing but Python: it runs in both environments.
 """
 
+import contextlib
 import json
+import select
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from pathlib import Path
 THREADS = 2
 PAUSE_S = 0.004  # longer than idle threads of libgomp spin
 SAMPLE_S = 0.02  # a sample is the best call within this time
+LIMIT_S = 300.0  # for an answer
 
 Sample = Callable[[], float]
 Wait = Callable[[object], None]
@@ -65,6 +68,10 @@ def serve(cases: Mapping[str, Callable[[], Sample]]) -> None:
         print(json.dumps(prepared[name]()), flush=True)
 
 
+class SideError(Exception):
+    """A side that has ended, or does not answer."""
+
+
 class Side:
     """A process that serves; `cases` are the names it knows."""
 
@@ -77,17 +84,25 @@ class Side:
     def seconds(self, case: str) -> float:
         time.sleep(PAUSE_S)
         assert self.process.stdin is not None
-        print(case, file=self.process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # that it has ended is the answer
+            print(case, file=self.process.stdin, flush=True)
         return float(self._answer())
 
     def close(self) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
+        self.process.stdout.close()
 
     def _answer(self):
         assert self.process.stdout is not None
+        program = Path(self.process.args[1]).name
+        if not select.select([self.process.stdout], [], [], LIMIT_S)[0]:
+            self.process.kill()
+            raise SideError(f"{program}: no answer in {LIMIT_S:g} s")
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(f"{self.process.args[1]}: ended with status {self.process.wait()}")
+            raise SideError(f"{program}: ended with status {self.process.wait()}")
         return json.loads(line)

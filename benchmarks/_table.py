@@ -1,16 +1,15 @@
 """What the benchmarks share: rows with bars, how they are shown, and the rows of the native program."""
 
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import weft
+from _machine import cores_in_use, machine, restless
+from _reasons import NONE, reasons
 
 ROOT = Path(__file__).resolve().parents[1]
 NATIVE_PROGRAM = ROOT / "build" / "native-bench" / "weft_native_bench"
@@ -72,27 +71,23 @@ def native_rows(part: str, bars: dict[str, float], runs: int) -> list[Row]:
     return list(rows.values())
 
 
-def machine() -> dict[str, object]:
-    cpu = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
-    return {
-        "cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0)),
-        "cpu": cpu[0] if cpu else platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "weft": weft.__version__,
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-    }
+def introduce() -> dict[str, object]:
+    """Print what this machine is, and whether it is quiet; for `write`."""
+    facts = {**machine(), "cores_in_use": round(cores_in_use(), 2)}
+    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    if text := restless(facts["cores_in_use"]):
+        print(text, file=sys.stderr)
+    return facts
 
 
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []
+def why(program: str, rows: Iterable[Row]) -> dict[str, str]:
+    """Of each row that misses its bar: the reason, or that there is none."""
+    known = reasons(program)
+    missed = [row.name for row in rows if row.holds is False]
+    return {name: known[name].text if name in known else NONE for name in missed}
 
 
-def show(rows: list[Row]) -> None:
+def show(program: str, rows: list[Row]) -> None:
     width = max(len(row.name) for row in rows)
     print(f"\n{'row':{width}}  {'minimum':>8}  {'median':>8}  {'bar':>5}  holds  unit")
     for row in rows:
@@ -100,12 +95,14 @@ def show(rows: list[Row]) -> None:
         holds = {None: "", True: "yes", False: "NO"}[row.holds]
         unit = f"{row.unit}; {row.note}" if row.note else row.unit
         print(f"{row.name:{width}}  {row.minimum:8.3g}  {row.median:8.3g}  {bar:>5}  {holds:5}  {unit}")
-    missed = [row.name for row in rows if row.holds is False]
+    missed = why(program, rows)
+    print("".join(f"\n{name} misses: {reason}" for name, reason in missed.items()))
     print(f"\n{sum(row.holds is True for row in rows)} bars hold, {len(missed)} do not")
 
 
-def write(path: Path, facts: dict[str, object], rows: list[Row]) -> None:
+def write(path: Path, facts: dict[str, object], program: str, rows: list[Row]) -> None:
     """Machine and rows as JSON."""
     keys = ("name", "minimum", "median", "unit", "bar", "holds", "note")
-    table = [{key: getattr(row, key) for key in keys} for row in rows]
+    missed = why(program, rows)
+    table = [{**{key: getattr(row, key) for key in keys}, "why": missed.get(row.name, "")} for row in rows]
     path.write_text(json.dumps({"machine": facts, "rows": table}, indent=1) + "\n")

@@ -13,7 +13,11 @@ class Goal:
 
 @dataclass(frozen=True)
 class Workload:
-    """steps: in one run. flops, bytes: of a step, for its share of what the machine can do. unit: of what is shown."""
+    """steps: in one run. flops, bytes: of a step, for its share of what the machine can do. unit: of what is shown.
+
+    memory_of: the workload whose memory is the result. way: of weft, the one that is compared with the peers, not its
+    best.
+    """
 
     name: str
     unit: str = "ms"
@@ -22,7 +26,8 @@ class Workload:
     flops: float = 0
     bytes: float = 0  # in float32; half in bf16
     goals: dict[str, Goal] = field(default_factory=dict)
-    memory_of: str = ""  # the workload whose memory is the result
+    memory_of: str = ""
+    way: str = ""
 
     def shown(self, seconds: float) -> float:
         """The value in `unit` of a run of so many seconds."""
@@ -114,6 +119,7 @@ WORKLOADS = {
             unit="MiB",
             goals={"f32": Goal(0.80, 0.65), "bf16": Goal(0.80, 0.65)},
             memory_of="resnet50-train",
+            way="traced lazily",
         ),
     )
 }

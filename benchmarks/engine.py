@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from _table import Row, machine, native_rows, show, write
+from _table import Row, introduce, native_rows, show, write
 
 from weft._core import testing
 from weft.engine import Engine, NativeFunction
@@ -251,8 +251,7 @@ def main() -> None:
     arguments = parser.parse_args()
     quick, only = arguments.quick, arguments.only
 
-    facts = machine()
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    facts = introduce()
     rows = [] if only else native_rows("engine", NATIVE_BARS, runs=1 if quick else 2)
     from_python = [row for row in python_rows(2000 if quick else 10_000) if only in row.name]
     for repeat in range(4 if quick else 16):
@@ -265,9 +264,9 @@ def main() -> None:
         rows += region_rows(*(50, 3) if quick else (REGIONS, 9))
     if not rows:
         sys.exit(f"no row has {only!r} in its name")
-    show(rows)
+    show("engine", rows)
     if arguments.json:
-        write(arguments.json, facts, rows)
+        write(arguments.json, facts, "engine", rows)
 
 
 if __name__ == "__main__":

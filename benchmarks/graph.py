@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from _networks import prediction_graph, training_graph
-from _table import Row, machine, show, write
+from _table import Row, introduce, show, write
 
 import weft as wf
 import weft.ops.functions as F
@@ -92,8 +92,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
     arguments = parser.parse_args()
 
-    facts = machine()
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    facts = introduce()
     rows = replay_rows(20 if arguments.quick else 300) + planning_rows()
     for _ in range(2 if arguments.quick else 9):
         for row in rows:
@@ -101,9 +100,9 @@ def main() -> None:
     counted = memory_rows()
     for row in counted:
         row.times.append(row.sample())
-    show(rows + counted)
+    show("graph", rows + counted)
     if arguments.json:
-        write(arguments.json, facts, rows + counted)
+        write(arguments.json, facts, "graph", rows + counted)
 
 
 if __name__ == "__main__":

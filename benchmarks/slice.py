@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import _environments as environments
-from _side import Side
-from _table import Row, machine, show, write
+from _side import Side, SideError
+from _table import Row, introduce, show, write
 
 HERE = Path(__file__).parent
 SCALES = {"ns": 1e9, "us": 1e6, "ms": 1e3, "MiB": 1 / 2**20, "plans": 1}
@@ -98,11 +98,14 @@ class RatioRow(Row):
 def ratio_row(
     case: str, bar: float | None, unit: str, ours: Side, other: Side, named: str, turns: int
 ) -> Row:
-    """weft's time over another one, sampled in turn; `named` is the other's case."""
+    """weft's time over another one, sampled in turn; `named` is the other's case. Alone where the other ends."""
     row = RatioRow(case, f"x {'PyTorch' if named == case else named.split()[-1]}", bar=bar)
     for _ in range(turns):
         row.times.append(ours.seconds(case))
-        row.others.append(other.seconds(named))
+        try:
+            row.others.append(other.seconds(named))
+        except SideError as error:
+            return Row(case, unit, times=[time * SCALES[unit] for time in row.times], note=str(error))
     row.note = f"{min(row.times) * SCALES[unit]:.3g} {unit}"
     return row
 
@@ -128,6 +131,16 @@ def fresh_rows(runs: int) -> list[Row]:
     return [imports, arrays, first]
 
 
+def torch_side() -> Side | None:
+    """None, after saying why, where PyTorch cannot be installed: the other rows are worth having."""
+    try:
+        environments.make("torch")
+    except environments.PeerError as error:
+        print(f"PyTorch does not run, so its rows are weft's times alone: {error}", file=sys.stderr)
+        return None
+    return Side(environments.python_of("torch"), HERE / "_slice_torch.py")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="benchmark of operators beside PyTorch")
     parser.add_argument("--peers", action="store_true", help="compare with PyTorch")
@@ -136,17 +149,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
     arguments = parser.parse_args()
     only, turns = arguments.only, 2 if arguments.quick else 12
-    if arguments.peers:
-        try:
-            environments.make("torch")
-        except environments.PeerError as error:
-            sys.exit(str(error))
-
-    facts = machine()
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    facts = introduce()
     rows: list[Row] = []
     ours = Side(sys.executable, HERE / "_slice_weft.py")
-    peer = Side(environments.python_of("torch"), HERE / "_slice_torch.py") if arguments.peers else None
+    peer = torch_side() if arguments.peers else None
     for case, (unit, bar) in AGAINST_TORCH.items():
         if only not in case:
             continue
@@ -168,9 +174,9 @@ def main() -> None:
     rows += [row for row in fresh_rows(2 if arguments.quick else 10) if only in row.name]
     if not rows:
         sys.exit(f"no row has {only!r} in its name")
-    show(rows)
+    show("slice", rows)
     if arguments.json:
-        write(arguments.json, facts, rows)
+        write(arguments.json, facts, "slice", rows)
 
 
 if __name__ == "__main__":

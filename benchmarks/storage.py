@@ -13,7 +13,7 @@ import timeit
 from pathlib import Path
 
 import numpy as np
-from _table import Row, machine, native_rows, show, write
+from _table import Row, introduce, native_rows, show, write
 
 import weft as wf
 from weft import storage
@@ -112,8 +112,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
     arguments = parser.parse_args()
 
-    facts = machine()
-    print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    facts = introduce()
     rows = native_rows("storage", NATIVE_BARS, runs=1 if arguments.quick else 2)
     from_python = python_rows() + copy_rows()
     for repeat in range(3 if arguments.quick else 12):
@@ -124,9 +123,9 @@ def main() -> None:
     reserved = reserved_row(20_000 if arguments.quick else 1_000_000)
     reserved.times.append(reserved.sample())
     rows += [*from_python, reserved]
-    show(rows)
+    show("storage", rows)
     if arguments.json:
-        write(arguments.json, facts, rows)
+        write(arguments.json, facts, "storage", rows)
 
 
 if __name__ == "__main__":

@@ -1,46 +1,41 @@
 """weft beside other frameworks, on whole workloads: docs/benchmarks.md says which, and how they are measured.
 
-    ./dev bench [NAME] [--peers] [--quick] [--only TEXT] [--json FILE] [--write] [--load FILE...]
+    ./dev bench [NAME] [--peers] [--runs N] [--bars] [--quick] [--only TEXT] [--all] [--json FILE] [--write]
+    ./dev bench --load FILE... [--write]
 
 NAME: a workload, or how the names of some begin; without it, all. --peers compares with PyTorch, JAX, MXNet, ONNX
 Runtime and OpenVINO, each in an environment of its own below build/peers, made when it is first needed.
 """
 
 import argparse
-import os
 import shlex
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import _environments as environments
-from _contest import Arena, Result, Side
+from _contest import OURS, Arena
+from _machine import cores, cores_in_use, machine, restless
+from _plan import Contest, Progress, contests, estimate_s, known, minutes
 from _plot import plot
-from _report import OURS, Report, combined, read_json, show, write_json, write_page
-from _table import machine
-from _workloads import PEAKS, WORKLOADS, Workload, selected
+from _process import Side
+from _report import Report, combined, read_json, write_json
+from _show import show, write_page
+from _workloads import WORKLOADS, selected
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
+LAST = ROOT / "build" / "bench" / "last.json"
+STOPPED = 130  # the status of a program that Ctrl-C ended
 
 
 def say(text: str) -> None:
     print(f"bench: {text}", file=sys.stderr, flush=True)
-
-
-def cores(count: int) -> list[int]:
-    """So many cores to measure on, of different physical ones where there are enough."""
-    usable = sorted(os.sched_getaffinity(0))
-    first: dict[str, int] = {}
-    for core in usable:
-        path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-        first.setdefault(path.read_text() if path.exists() else str(core), core)
-    chosen = [*first.values(), *(core for core in usable if core not in first.values())][:count]
-    if len(chosen) < count:
-        sys.exit(f"./dev bench: {count} threads need as many cores, there are {len(usable)}")
-    return sorted(chosen)
 
 
 def peers() -> tuple[dict[str, Side], dict[str, str]]:
@@ -51,6 +46,7 @@ def peers() -> tuple[dict[str, Side], dict[str, str]]:
             environments.make(name)
             sides[name] = Side(environments.python_of(name), environments.PEERS / f"{name}_side.py")
         except environments.PeerError as error:
+            say(f"{name} will not run: {error}")
             missing[name] = str(error)
     try:
         if "torch" in sides:
@@ -60,82 +56,129 @@ def peers() -> tuple[dict[str, Side], dict[str, str]]:
     return sides, missing
 
 
-def measure(arena: Arena, report: Report, workloads: Sequence[Workload], only: str, warm: int = 3) -> None:
-    """Run all cases of the workloads that have `only` in "side variant", a workload and precision at a time."""
-    hellos, missing = arena.hellos()
-    report.missing.update(missing)
-    report.facts["versions"] = ", ".join(f"{each['name']} {each['version']}" for each in hellos.values())
-
-    def cases(workload: str, precision: str) -> list[Result]:
-        return [
-            Result(workload, precision, side, case[1], hello["version"])
-            for side, hello in hellos.items()
-            for case in hello["cases"]
-            if (case[0], case[2]) == (workload, precision) and only in f"{side} {case[1]}"
-        ]
-
-    for workload in [*PEAKS, *workloads]:
-        for precision in workload.precisions:
-            results = cases(workload.memory_of or workload.name, precision)
-            for each in results:
-                each.workload = workload.name
-            if not workload.memory_of:
-                arena.contest(results, warm)
-            else:
-                for each in results:
-                    arena.memory(each, workload.memory_of)
-            report.results += results
-
-
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench", description="weft beside others, on whole workloads")
-    parser.add_argument("name", nargs="?", default="", help=f"of {', '.join(WORKLOADS)}, or how some begin")
-    parser.add_argument("--peers", action="store_true", help="compare with other frameworks")
-    parser.add_argument("--quick", action="store_true", help="few repeats: to see that it works")
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help='only ways with this in "side way", as "weft traced"'
-    )
-    parser.add_argument("--threads", type=int, default=2, help="of every side (2)")
-    parser.add_argument("--turns", type=int, default=8, help="samples of each way (8)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep every run there")
-    parser.add_argument(
-        "--write", action="store_true", help=f"write the results into {PAGE.relative_to(ROOT)}"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("name", nargs="?", default="", help=f"of {', '.join(WORKLOADS)}, or how some begin")
+    add("--peers", action="store_true", help="compare with other frameworks")
+    add("--runs", type=int, default=1, help="separate runs, one after the other (1)")
+    add("--bars", action="store_true", help="only what has a bar")
+    add("--all", action="store_true", help="ask also those ways to the end that are far behind")
+    add("--quick", action="store_true", help="few repeats: to see that it works")
+    add("--only", default="", metavar="TEXT", help='only ways with this in "side way", as "weft traced"')
+    add("--threads", type=int, default=2, help="of every side (2)")
+    add("--turns", type=int, default=8, help="samples of each way in a run (8)")
+    add("--json", type=Path, metavar="FILE", help=f"keep every run there, not in {LAST.relative_to(ROOT)}")
+    add("--write", action="store_true", help=f"write the results into {PAGE.relative_to(ROOT)}")
+    add(
         "--load",
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="show what --json kept instead of measuring; several that measured a part each together",
+        help="show what was kept, all together, and measure nothing",
     )
     arguments = parser.parse_args()
     if not selected(arguments.name):
         parser.error(f"no workload begins with {arguments.name!r}; there are: {', '.join(WORKLOADS)}")
     if arguments.write and not arguments.load and (arguments.name or arguments.only or not arguments.peers):
         parser.error("--write needs a whole run: --peers, without a name and --only")
+    if min(arguments.runs, arguments.turns) < 1:
+        parser.error("--runs and --turns are at least 1")
     return arguments
 
 
-def run(arguments: argparse.Namespace) -> Report:
+def command(words: Sequence[str]) -> str:
+    """What was asked for, without where the results went."""
+    kept, skipped = [], False
+    for word in words:
+        if not skipped and not word.startswith("--json"):
+            kept.append(word)
+        skipped = word == "--json"
+    return shlex.join(["./dev", "bench", *kept])
+
+
+def revision() -> str:
+    """Of the repository, and whether it was changed since; "" outside of one."""
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
+def facts(hellos: Mapping[str, Mapping[str, Any]], threads: int) -> dict[str, Any]:
+    """When, what, where: new for each run."""
+    used = round(cores_in_use(), 2)
+    if text := restless(used):
+        say(text)
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "command": command(sys.argv[1:]),
+        **machine(),
+        "cores_in_use": used,
+        "threads": threads,
+        "versions": ", ".join(f"{each['name']} {each['version']}" for each in hellos.values()),
+        "revision": revision(),
+    }
+
+
+def measured(
+    arena: Arena, parts: Sequence[Contest], begin: Callable[[], Report], runs: int
+) -> Iterator[Report]:
+    """All contests so often, from the first to the last each time; gives, after each, what is whole until then."""
+    before = known(read_json(PAGE.with_suffix(".json")).results)
+    estimates_s = [estimate_s(part, arena, before) for part in parts] * runs
+    ways = sum(len(part.ways) for part in parts)
+    arena.say(f"{ways} ways in {len(parts)} contests, {runs} x: about {minutes(sum(estimates_s))}")
+    progress, reports = Progress(estimates_s), []
+    for _ in range(runs):
+        reports.append(begin())
+        for part in parts:
+            reports[-1].results += part.hold(arena)
+            arena.say(progress.step())
+            yield combined(reports)
+
+
+def run(arguments: argparse.Namespace, kept: Path) -> tuple[Report, bool]:
+    """What was measured, which is kept after each contest, and whether that is all that was asked for."""
     chosen = cores(arguments.threads)
-    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    command = shlex.join(["./dev", "bench", *sys.argv[1:]])
-    report = Report({"date": now, "command": command, **machine(), "threads": arguments.threads})
-    others, report.missing = peers() if arguments.peers else ({}, {})
+    others, missing = peers() if arguments.peers else ({}, {})
     sides = {OURS: Side(Path(sys.executable), HERE / "_weft_side.py"), **others}
-    turns, budget_s = (2, 0.2) if arguments.quick else (arguments.turns, 1.0)
+    turns, budget_s, warm = (2, 0.2, 2) if arguments.quick else (arguments.turns, 1.0, 3)
+    trial = None if arguments.all else max(1, turns // 4)
     environment = {"BENCH_MODELS": str(environments.MODELS)}
-    arena = Arena(sides, ROOT / "build" / "bench", chosen, environment, turns, budget_s, say=say)
-    measure(arena, report, selected(arguments.name), arguments.only, warm=2 if arguments.quick else 3)
-    return report
+    arena = Arena(sides, LAST.parent, chosen, environment, turns, budget_s, trial, warm, say)
+    hellos, silent = arena.hellos()
+    missing.update(silent)
+    parts = contests(hellos, selected(arguments.name), arguments.only, arguments.bars)
+
+    def begin() -> Report:
+        return Report(facts(hellos, arguments.threads), missing=missing)
+
+    report = Report({}, missing=missing)
+    try:
+        for report in measured(arena, parts, begin, arguments.runs):
+            write_json(kept, report)
+    except KeyboardInterrupt:
+        say(f"stopped: all but the contest that was going on is in {kept}")
+        return report, False
+    say(f"results are in {kept}")
+    return report, True
 
 
 def main() -> None:
     arguments = parsed()
-    report = combined([read_json(path) for path in arguments.load]) if arguments.load else run(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    whole = True
+    if arguments.load:
+        report = combined([read_json(path) for path in arguments.load])
+        if arguments.json:
+            write_json(arguments.json, report)
+    else:
+        report, whole = run(arguments, arguments.json or LAST)
     show(report)
-    if arguments.json:
-        write_json(arguments.json, report)
+    if not whole:
+        sys.exit(STOPPED)
     if arguments.write:
         write_json(PAGE.with_suffix(".json"), report)
         PAGE.with_suffix(".svg").write_text(plot(report))
@@ -143,4 +186,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)

@@ -20,6 +20,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -175,7 +176,7 @@ def make_optimizer(weights):
 
 
 class Stop:
-    """Asked for by Ctrl-C, or after a number of steps; the step that runs is finished first. A second Ctrl-C kills."""
+    """Asked for by SIGINT, or after a number of steps; the step that runs is finished first. A second SIGINT kills."""
 
     def __init__(self, after=None):
         self.steps_left, self.asked = after, False
@@ -329,7 +330,8 @@ def shown(path):
 def train(name, epochs, paths, stop_after):
     """Train one way until its record is written; if stopped before, the end of the process."""
     unfinished, finished = paths
-    run, stop = Run(WAYS[name], epochs, unfinished), Stop(stop_after)
+    stop = Stop(stop_after)
+    run = Run(WAYS[name], epochs, unfinished)
     check_epochs(run.record, epochs, unfinished)
     bars = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
     with Progress(*bars, TimeElapsedColumn()) as progress:
@@ -343,9 +345,40 @@ def train(name, epochs, paths, stop_after):
     unfinished.unlink()
 
 
+def alone(function, *given):
+    """Run a function in a process of its own, so that its memory can be told. Returns the exit status.
+
+    Ctrl-C and SIGTERM reach this process, which passes them on, so that it does not matter to whom they are sent.
+    """
+    process = multiprocessing.get_context("fork").Process(target=apart, args=(function, *given))
+
+    def pass_on(*_):
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGINT)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    process.start()
+    process.join()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    return process.exitcode
+
+
+def apart(function, *given):
+    os.setpgid(0, 0)  # Ctrl-C reaches the process that waits for this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    function(*given)
+
+
+def end_with_parent():
+    """So that nobody goes on training when the process that was started is killed."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
 def train_all(arguments):
-    """The records of all ways. Each has a process of its own, so that its memory can be told."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the process that trains: it decides
+    """The records of all ways."""
     paths = {name: (arguments.out / f"{name}.unfinished", arguments.out / f"{name}.json") for name in WAYS}
     if arguments.fresh or all(finished.exists() for _, finished in paths.values()):
         for path in itertools.chain(*paths.values()):
@@ -354,11 +387,8 @@ def train_all(arguments):
     for name, (unfinished, finished) in paths.items():
         if not finished.exists():
             given = (name, arguments.epochs, (unfinished, finished), arguments.stop_after)
-            process = multiprocessing.get_context("fork").Process(target=train, args=given)
-            process.start()
-            process.join()
-            if process.exitcode:
-                sys.exit(process.exitcode)
+            if status := alone(train, *given):
+                sys.exit(status)
         records[name] = json.loads(finished.read_text())
         check_epochs(records[name], arguments.epochs, finished)
     return records

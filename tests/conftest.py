@@ -1,6 +1,7 @@
 """Options and the list of known gaps, for all tests."""
 
 import gc
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,17 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run the tests marked full, too")
     parser.addoption("--native", action="store_true", help="a missing native test program fails")
+    parser.addoption(
+        "--part", metavar="K/N", type=part, help="run the K-th of N parts of the tests, such as 1/4"
+    )
+
+
+def part(text):
+    """(k, n) of "k/n", 1 <= k <= n."""
+    k, n = map(int, text.split("/"))
+    if not 1 <= k <= n:
+        raise ValueError
+    return k, n
 
 
 def known_gaps():
@@ -20,7 +32,17 @@ def known_gaps():
     return dict(pairs)
 
 
+def keep_part(config, items):
+    """By their names, so that a part is the same at every run, and holds some of every file."""
+    k, n = config.getoption("--part")
+    others = [item for item in items if zlib.crc32(item.nodeid.encode()) % n != k - 1]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % n == k - 1]
+
+
 def pytest_collection_modifyitems(config, items):
+    if config.getoption("--part"):
+        keep_part(config, items)
     gaps = known_gaps()
     for item in items:
         if item.nodeid in gaps:

@@ -183,14 +183,25 @@ class Log final : public Reporter {
   void awaited(const Tensor& x) override { read(x); }
   void random_state() override { flush(); }
 
+  uint64_t done() const noexcept { return segments_; }
+  uint64_t unseen_bytes() const noexcept { return unseen_bytes_; }
+
   // Does what was put off, and forgets it.
   void flush() {
     if (operations_.empty()) return clear();
     const Unobserved quiet;
     // What nobody else can see any more need not be computed.
-    for (const Piece& piece : pieces_) key_.push_back(piece.born && piece.chunk->references() > 1);
+    uint64_t unseen = unseen_bytes_;
+    for (const Piece& piece : pieces_) {
+      const bool wanted = piece.born && piece.chunk->references() > 1;
+      if (piece.born && !wanted) unseen += piece.chunk->bytes;
+      key_.push_back(wanted);
+    }
+    const uint64_t done = segments_ + 1;
     Log now{nb::handle(target_), watched_};
     std::swap(now, *this);
+    unseen_bytes_ = unseen;
+    segments_ = done;
     mark_ = Chunk::last_serial();
     now.run();
   }
@@ -455,8 +466,9 @@ class Log final : public Reporter {
   std::vector<Scalar> numbers_;  // inputs
   std::vector<Piece> pieces_;
   std::unordered_map<const Chunk*, size_t> numbers_of_;
-  size_t bytes_ = 0;     // of pieces that were born
-  bool shared_ = false;  // the operation at hand uses memory of others
+  uint64_t segments_ = 0, unseen_bytes_ = 0;  // done so far, and results in them that were not computed
+  size_t bytes_ = 0;                          // of pieces that were born
+  bool shared_ = false;                       // the operation at hand uses memory of others
 };
 
 }  // namespace
@@ -466,10 +478,14 @@ Scribe& scribe_of(nb::handle log) { return nb::cast<Log&>(log); }
 void bind_log(nb::module_& m) {
   nb::class_<Log>(m, "Log", "What lazy evaluation has put off; for an object that makes programs of it.")
       .def(nb::init<nb::handle, bool>(), nb::arg("target"), nb::arg("watched") = false)
-      .def("flush", [](Log& log) {
-        const PythonEntry entry;
-        log.flush();
-      });
+      .def("flush",
+           [](Log& log) {
+             const PythonEntry entry;
+             log.flush();
+           })
+      .def_prop_ro("segments", &Log::done, "How many programs were run.")
+      .def_prop_ro("unseen_bytes", &Log::unseen_bytes,
+                   "Memory of results that nobody could see any more, so that they were not written.");
   m.def("log_counters", [] {
     nb::dict counters;
     counters["put_off"] = put_off;

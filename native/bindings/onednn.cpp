@@ -120,16 +120,26 @@ using Padding = std::vector<std::pair<int64_t, int64_t>>;
 void bind_matmul(nb::module_& m) {
   m.def(
       "onednn_matmul",
-      [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops,
-         bool quick) {
+      [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops) {
         return kernel_or_none([&] {
           return make_matmul({as_geometry(a), as_geometry(b), as_geometry(c), as_optional(bias),
-                              as_post_ops(post_ops), accumulate, quick});
+                              as_post_ops(post_ops), accumulate});
         });
       },
       nb::arg("a"), nb::arg("b"), nb::arg("c"), nb::kw_only(), nb::arg("bias").none() = nb::none(),
-      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(), nb::arg("quick") = false,
+      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
       "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
+  m.def(
+      "onednn_product",
+      [](nb::handle dtype, bool transposed, bool bias) -> nb::object {
+        try {
+          return nb::cast(PyKernel{make_product(as_dtype(dtype), transposed, bias)});
+        } catch (const Unsupported&) {
+          return nb::none();
+        }
+      },
+      nb::arg("dtype"), nb::kw_only(), nb::arg("transposed") = false, nb::arg("bias") = false,
+      "A product for all sizes, or None. Operands: a, b (transposed: as [n, k]), [bias]; c.");
   m.def(
       "onednn_reorder",
       [](nb::handle src, nb::handle dst, bool accumulate) {

@@ -379,6 +379,34 @@ size_t OperatorFunction::variant_of(Arguments& a) {
   return variants_.size() - 1;
 }
 
+namespace {
+
+// Which sizes are 0 or 1, and which are equal, eight to a word. False: too many different ones.
+bool add_extents(std::span<const Tracked* const> tensors, uint64_t* key, size_t& length) {
+  int64_t known[64];
+  known[0] = 0, known[1] = 1;
+  size_t count = 2, filled = 0;
+  for (const Tracked* tracked : tensors)
+    for (const int64_t size : tracked->tensor.dims()) {
+      size_t number = 0;
+      while (number < count && known[number] != size) ++number;
+      if (number == std::size(known)) return false;
+      if (number == count) known[count++] = size;
+      if (filled % 8 == 0) key[length++] = 0;
+      key[length - 1] |= static_cast<uint64_t>(number) << filled++ % 8 * 8;
+    }
+  return true;
+}
+
+void add_sizes(std::span<const Tracked* const> tensors, uint64_t* key, size_t& length) {
+  for (const Tracked* tracked : tensors) {
+    for (const int64_t size : tracked->tensor.dims()) key[length++] = static_cast<uint64_t>(size);
+    for (const int64_t stride : tracked->tensor.steps()) key[length++] = static_cast<uint64_t>(stride);
+  }
+}
+
+}  // namespace
+
 Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
   const size_t variant = attributes_.empty() && !variants_.empty() ? 0 : variant_of(a);
   constexpr size_t kWords = 64;
@@ -442,34 +470,33 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
     }
     key[1] = key[1] * 8 + form;
   }
+  const std::span<const Tracked* const> tensors{a.tensors, a.tensor_count};
   const size_t pattern_length = length;
-  bool exact = variants_[variant].exact || !aligned;
-  const auto add_sizes = [&] {
-    for (size_t t = 0; t < a.tensor_count; ++t) {
-      const Tensor& x = a.tensors[t]->tensor;
-      for (int d = 0; d < x.ndim; ++d) key[length++] = static_cast<uint64_t>(x.shape[d]);
-      for (int d = 0; d < x.ndim; ++d) key[length++] = static_cast<uint64_t>(x.strides[d]);
-    }
-  };
-  if (exact) add_sizes();
-  if (Plan* plan = plans_.find({key, length})) {
-    ++hits;
-    return Ref<Plan>(plan);
-  }
-  ++misses;
-  Ref<Plan> plan = ask_planner(a, variant, exact, records);
-  if (!plan) {  // a rule has to know the sizes
-    variants_[variant].exact = exact = true;
+  const Variant& asked = variants_[variant];
+  Scope scope = asked.aligned && aligned ? Scope::aligned : asked.extents ? Scope::extents : Scope::exact;
+  bool met = false;
+  for (;; scope = static_cast<Scope>(static_cast<int>(scope) + 1)) {
     length = pattern_length;
-    add_sizes();
-    if (Plan* known = plans_.find({key, length})) return Ref<Plan>(known);
-    plan = ask_planner(a, variant, exact, records);
+    key[0] = key[0] << 2 >> 2 | static_cast<uint64_t>(scope) << 62;
+    if (scope == Scope::extents && !add_extents(tensors, key, length)) continue;
+    if (scope == Scope::exact) add_sizes(tensors, key, length);
+    if (Plan* plan = plans_.find({key, length})) {
+      if (!met) ++hits;
+      return Ref<Plan>(plan);
+    }
+    if (!met) ++misses;
+    met = true;
+    Ref<Plan> plan = ask_planner(a, variant, scope, records);
+    if (!plan) continue;  // a rule has to know more
+    Variant& answered = variants_[variant];
+    if (aligned && scope != Scope::aligned) answered.aligned = false;
+    if (scope == Scope::exact) answered.extents = false;
+    plans_.add({key, length}, plan);
+    return plan;
   }
-  plans_.add({key, length}, plan);
-  return plan;
 }
 
-Ref<Plan> OperatorFunction::ask_planner(Arguments& a, size_t variant, bool exact, bool records) {
+Ref<Plan> OperatorFunction::ask_planner(Arguments& a, size_t variant, Scope scope, bool records) {
   if (!planner) throw std::logic_error("no planner");
   const BelowLayers below;
   ++planner_calls;
@@ -478,8 +505,9 @@ Ref<Plan> OperatorFunction::ask_planner(Arguments& a, size_t variant, bool exact
   nb::dict runtime;
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (attributes_[i].runtime) runtime[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
-  nb::object made =
-      nb::handle(planner)(nb::handle(variants_[variant].made), operands, runtime, exact, records);
+  static constexpr const char* kNames[] = {"aligned", "extents", "exact"};
+  nb::object made = nb::handle(planner)(nb::handle(variants_[variant].made), operands, runtime,
+                                        kNames[static_cast<int>(scope)], records);
   if (made.is_none()) return {};
   return nb::cast<PyPlan&>(made).plan;
 }

@@ -59,6 +59,11 @@ class OperatorFunction {
 
  private:
   struct Arguments;
+  enum class Scope : uint8_t {
+    aligned,
+    extents,
+    exact
+  };  // which sizes a plan is for (imperative/planning.py)
   struct Input {
     PyObject* name;
     bool optional, variadic;
@@ -74,7 +79,7 @@ class OperatorFunction {
   struct Variant {
     std::vector<PyObject*> given;
     PyObject* made = nullptr;
-    bool exact = false;  // its plans hold for exact sizes only
+    bool aligned = true, extents = true;  // plans of this scope may be had
   };
 
   void parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count, PyObject* names) const;
@@ -87,7 +92,7 @@ class OperatorFunction {
   nb::object operator_of(Arguments& a);
   void check_in_place(const Plan& plan, const Tensor& into) const;
   Ref<Plan> plan_for(Arguments& a, bool recording);
-  Ref<Plan> ask_planner(Arguments& a, size_t variant, bool exact, bool recording);
+  Ref<Plan> ask_planner(Arguments& a, size_t variant, Scope scope, bool recording);
 
   PyObject* const cls_;
   std::string name_;

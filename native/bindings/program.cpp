@@ -63,7 +63,10 @@ Ref<const Program> make_program(const Description& spec) {
     p.constants.emplace_back(nb::cast<int>(item[0]), nb::cast<int64_t>(item[1]));
   for (nb::handle item : spec["loads"]) {
     const auto from = nb::cast<std::string>(item[0]);
-    p.loads.push_back({from == "size" ? Program::Load::From::size : Program::Load::From::stride,
+    using From = Program::Load::From;
+    p.loads.push_back({from == "size"     ? From::size
+                       : from == "extent" ? From::extent
+                                          : From::stride,
                        nb::cast<int>(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3])});
   }
   for (nb::handle item : spec["computes"]) {

@@ -85,11 +85,27 @@ bool python_is_ending() noexcept {
   return ending.load(std::memory_order_seq_cst) && std::this_thread::get_id() != main_thread;
 }
 
+namespace {
+
+// The latest line that was asked for within an entry, and the frame that it was found from: what a call
+// pushes and records comes from one line, for which all frames between would be gone through again.
+struct LatestSite {
+  PyFrameObject* frame = nullptr;  // not owned: only compared
+  Site site;
+};
+thread_local LatestSite latest_site;
+
+}  // namespace
+
 PythonEntry::PythonEntry() noexcept : outer_(holds_gil) {
   holds_gil = true;
+  latest_site.frame = nullptr;
   if (any_left.load(std::memory_order_relaxed)) release_now_what_was_left();
 }
-PythonEntry::~PythonEntry() { holds_gil = outer_; }
+PythonEntry::~PythonEntry() {
+  holds_gil = outer_;
+  latest_site.frame = nullptr;
+}
 
 WithGil::WithGil() : state_(take_gil(PyGILState_Ensure)), outer_(holds_gil) { holds_gil = true; }
 WithGil::~WithGil() {
@@ -304,6 +320,8 @@ nb::object frame_of_user() {
 }  // namespace
 
 Site Site::here() {
+  PyFrameObject* const innermost = PyEval_GetFrame();
+  if (innermost && latest_site.frame == innermost) return latest_site.site;
   const nb::object frame = frame_of_user();
   if (!frame.is_valid()) return {};
   static PyObject* const lasti = PyUnicode_InternFromString("f_lasti");
@@ -314,6 +332,7 @@ Site Site::here() {
     Py_DECREF(value);
   }
   PyErr_Clear();
+  if (holds_gil) latest_site = {innermost, site};
   return site;
 }
 

@@ -153,6 +153,10 @@ void bind_scribe(nb::module_& m) {
         return before;
       },
       nb::arg("target").none());
+  // Whoever writes down what this thread does is told that it used an object with __weft_state__.
+  m.def("depends_on", [](nb::handle thing) {
+    if (scribe) current().target().attr("depends_on")(thing);
+  });
   m.def("get_scribe", [] { return scribe ? current().target() : nb::none(); });
   nb::class_<Held>(m, "Held", "Memory of an array that lazy evaluation keeps.")
       .def_prop_ro("alone", &Held::alone)

@@ -424,6 +424,14 @@ struct PyLeaf {
   Ref<TapeNode> node;
 };
 
+Tensor ones(const Tensor& like) {
+  Tensor x = Tensor::empty(like.dims(), like.dtype, like.device());
+  Scalar one{Scalar::Kind::integer, {}};
+  one.integer = 1;
+  push_fill(x, one);
+  return x;
+}
+
 struct NotRecording {
   explicit NotRecording(bool off) : off_(off) { recording_off += off; }
   ~NotRecording() { recording_off -= off_; }
@@ -518,6 +526,8 @@ void bind_tape(nb::module_& m) {
         return wrap(std::move(y));
       },
       nb::arg("x"), nb::arg("keep_past"));
+  // The gradients of `leaves`, None where there is none, from those of `roots`; a slope None: 1 for every
+  // element.
   m.def(
       "backward",
       [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph) {
@@ -529,6 +539,7 @@ void bind_tape(nb::module_& m) {
         for (size_t i = 0; i < nb::len(roots); ++i) {
           nb::object root = roots[i], slope = slopes[i];
           if (!tracked_of(root.ptr()).node) continue;
+          if (slope.is_none()) slope = wrap(ones(self_of(root.ptr())));
           from.push_back(&tracked_of(root.ptr()));
           with.push_back(&tracked_of(slope.ptr()));
           kept.push_back(root);

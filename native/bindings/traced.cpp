@@ -194,7 +194,8 @@ std::vector<Find> as_finds(nb::handle specs) {
 
 // One program of a traced function.
 struct Replay {
-  nb::object owner;  // weft.imperative.traced.Traced; null: calls of this kind run as Python
+  nb::object owner;     // weft.imperative.traced.Traced; null: calls of this kind run as Python
+  bool direct = false;  // and that nothing is to be made of
   Ref<Plan> plan;
   std::vector<Find> arrays, numbers, results;
   struct Outside {
@@ -307,22 +308,22 @@ struct KeyHash {
 
 class Replays {
  public:
-  // (True, result) of the program for these arguments, (False, None) if there is none, (False, True) if such
-  // calls run as Python.
-  nb::object run(nb::handle args, nb::handle kwargs) {
-    const PythonEntry entry;
+  // (True, result) of the program for these arguments, or of the function itself where calls of this kind are
+  // direct; (False, None) if there is none, (False, True) if such calls run as Python.
+  nb::object run(nb::handle args, nb::handle kwargs, nb::handle function) {
+    nb::object made = replay(args, kwargs);
+    if (made.is_valid()) return made;
+    made = nb::steal(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
+    if (!made.is_valid()) throw nb::python_error();
+    return nb::make_tuple(true, made);
+  }
+
+  // Calls of this kind run the function, and nothing else.
+  void call_directly(nb::handle args, nb::handle kwargs) {
     Arguments a;
     read(args, kwargs, a);
-    const auto found = table_.find(a.key);
-    if (found == table_.end()) return miss(false);
-    nb::object leaves;
-    for (const std::shared_ptr<Replay>& replay : found->second) {
-      if (!replay->owner.is_valid()) return miss(true);
-      if (!replay->fits(a, leaves)) continue;
-      const std::shared_ptr<Replay> kept = replay;  // the table may change while it runs
-      return nb::make_tuple(true, kept->run(a, leaves));
-    }
-    return miss(false);
+    if (const auto found = table_.find(a.key); found != table_.end())
+      for (const std::shared_ptr<Replay>& replay : found->second) replay->direct = !replay->owner.is_valid();
   }
 
   void add(nb::handle args, nb::handle kwargs, nb::object owner, nb::dict spec) {
@@ -356,6 +357,23 @@ class Replays {
   }
 
  private:
+  // As run; null: the function is to be called.
+  nb::object replay(nb::handle args, nb::handle kwargs) {
+    const PythonEntry entry;
+    Arguments a;
+    read(args, kwargs, a);
+    const auto found = table_.find(a.key);
+    if (found == table_.end()) return miss(false);
+    nb::object leaves;
+    for (const std::shared_ptr<Replay>& replay : found->second) {
+      if (!replay->owner.is_valid()) return replay->direct ? nb::object() : miss(true);
+      if (!replay->fits(a, leaves)) continue;
+      const std::shared_ptr<Replay> kept = replay;  // the table may change while it runs
+      return nb::make_tuple(true, kept->run(a, leaves));
+    }
+    return miss(false);
+  }
+
   static nb::object miss(bool python) {
     return nb::make_tuple(false, python ? nb::object(nb::bool_(true)) : nb::none());
   }
@@ -375,7 +393,8 @@ class Replays {
 void bind_traced(nb::module_& m) {
   nb::class_<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.")
       .def(nb::init<>())
-      .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"))
+      .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function"))
+      .def("call_directly", &Replays::call_directly, nb::arg("args"), nb::arg("kwargs"))
       .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(), nb::arg("spec"))
       .def("drop", &Replays::drop, nb::arg("owner"));
 }

@@ -183,20 +183,15 @@ Operator::~Operator() {
 }
 
 void Engine::enqueue(Op* op) {
+  if (options_.kind == EngineKind::threaded && op->cheap && op->kind == OpKind::task && try_inline(op))
+    return;
   if (op->size_bytes) pending_bytes_.fetch_add(op->size_bytes, std::memory_order_relaxed);
-  switch (options_.kind) {
-    case EngineKind::naive: {
-      Session s(*this);
-      op->direct = true;
-      schedule(op, s);
-      s.finish();
-      return;
-    }
-    case EngineKind::threaded:
-      if (op->cheap && op->kind == OpKind::task && try_inline(op)) return;
-      break;
-    case EngineKind::explore:
-      break;
+  if (options_.kind == EngineKind::naive) {
+    Session s(*this);
+    op->direct = true;
+    schedule(op, s);
+    s.finish();
+    return;
   }
   // Variables are also dropped by the garbage collector, at moments that do not repeat.
   const bool decides = op->kind != OpKind::erase && !on_engine_thread();
@@ -249,6 +244,7 @@ bool Engine::try_inline(Op* op) {
   for (const Access *a = op->accesses(), *end = a + op->access_count; a != end; ++a) {
     if (!(a->mode == Mode::read ? a->var->readable() : a->var->idle())) return false;
   }
+  op->size_bytes = 0;   // it is never pending
   op->queue = nullptr;  // tells `ready` to leave it to us
   op->direct = true;
   schedule(op, s);

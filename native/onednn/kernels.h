@@ -73,18 +73,22 @@ class OnednnKernel : public Kernel {
 };
 using KernelRef = Ref<OnednnKernel>;
 
-// c = post(a @ b + bias), or c += that. a[*,m,k], b[*,k,n], c[*,m,n], each of at least 2 dimensions,
-// broadcast over the leading ones; bias[n]. b alone may be `any` or a layout, and has 2 dimensions then.
+// c = post(a @ b + bias), or c += that. a[*,m,k] or [k], b[*,k,n] or [k], c[*,m,n] without m or n where a or
+// b is a vector, broadcast over the leading dimensions; bias[n]. b alone may be `any` or a layout, and has 2
+// dimensions then.
 // Operands: a, b, bias if there is one, those of post-ops; c.
-// `quick` asks for code that is made in a tenth of the time and is nearly as fast: for sizes that come once.
 // `alone`: it runs on the calling thread, whatever its size; the caller has its own pieces for the team.
 struct Matmul {
   Geometry a, b, c;
   std::optional<Geometry> bias = std::nullopt;
   std::vector<PostOp> post_ops = {};
-  bool accumulate = false, quick = false, alone = false;
+  bool accumulate = false, alone = false;
 };
 KernelRef make_matmul(const Matmul& request);
+
+// A product for all sizes: each call's operands (a, b, bias if there is one, c) tell theirs. transposed: b is
+// given as [n,k]. Throws Unsupported if oneDNN has no product of this type.
+Ref<Kernel> make_product(DType dtype, bool transposed, bool bias);
 
 // Sizes of a window over the spatial dimensions; each as long as there are such dimensions.
 struct Window {

@@ -34,12 +34,36 @@ std::vector<int64_t> sizes_of(const Geometry& x) {
   return {dims.begin(), dims.end()};
 }
 
-void check(const Matmul& r) {
+// A dimension of size 1 more, as number `at` from the end.
+void insert_one(Geometry& x, size_t at) {
+  if (x.shape.size() < at) return;
+  x.shape.insert(x.shape.end() - static_cast<ptrdiff_t>(at), 1);
+  x.strides.insert(x.strides.end() - static_cast<ptrdiff_t>(at), 1);
+}
+
+// The same with matrices of one row or column for vectors.
+Matmul as_matrices(Matmul r) {
   require_strided(r.a, kWhat, "a");
   require_strided(r.c, kWhat, "c");
   if (r.bias) require_strided(*r.bias, kWhat, "bias");
+  const auto insert_into_result = [&](size_t at) {
+    insert_one(r.c, at);
+    for (PostOp& op : r.post_ops) insert_one(op.operand, at);
+  };
+  if (!r.b.layout && r.b.shape.size() == 1) {
+    insert_one(r.b, 0);
+    insert_into_result(0);
+  }
+  if (r.a.shape.size() == 1) {
+    insert_one(r.a, 1);
+    insert_into_result(1);
+  }
+  return r;
+}
+
+void check(const Matmul& r) {
   const auto a = sizes_of(r.a), b = sizes_of(r.b), c = sizes_of(r.c);
-  if (a.size() < 2 || b.size() < 2 || c.size() < 2) misfit("each needs at least 2 dimensions", r);
+  if (a.size() < 2 || b.size() < 2 || c.size() < 2) misfit("a and b need at least 1 dimension", r);
   if ((r.b.any || r.b.layout) && b.size() != 2) misfit("b in a chosen layout has 2 dimensions", r);
   if (c.size() != std::max(a.size(), b.size())) misfit("c has not the dimensions of a @ b", r);
   if (a.back() != b[b.size() - 2]) misfit("inner sizes differ", r);
@@ -146,14 +170,6 @@ struct Plan {
 
 memory::desc staged(const Geometry& x) { return row_major_desc(x.dtype, x.shape); }
 
-// The implementation that shares its generated code among all sizes, where there is one.
-bool take_shared_code(dnnl::matmul::primitive_desc& pd) {
-  do {
-    if (std::string_view(pd.impl_info_str()).starts_with("gemm:jit")) return true;
-  } while (pd.next_impl());
-  return false;
-}
-
 // What oneDNN makes of the product; pd is empty if nothing.
 Plan attempt(const Matmul& r, Attempt how) {
   Plan plan;
@@ -168,12 +184,9 @@ Plan attempt(const Matmul& r, Attempt how) {
     shape.back() = r.c.shape.back();
     plan.bias = row_major_desc(r.bias->dtype, shape);
   }
-  const auto make = [&]() -> dnnl::matmul::primitive_desc {
-    if (r.bias) return {engine(), plan.a, plan.b, plan.bias, plan.c, attributes, true};
-    return {engine(), plan.a, plan.b, plan.c, attributes, true};
-  };
-  plan.pd = make();
-  if (r.quick && plan.pd && !take_shared_code(plan.pd)) plan.pd = make();
+  plan.pd = r.bias
+                ? dnnl::matmul::primitive_desc(engine(), plan.a, plan.b, plan.bias, plan.c, attributes, true)
+                : dnnl::matmul::primitive_desc(engine(), plan.a, plan.b, plan.c, attributes, true);
   return plan;
 }
 
@@ -264,10 +277,11 @@ KernelRef build(const Matmul& request) {
 
 }  // namespace
 
-KernelRef make_matmul(const Matmul& r) {
+KernelRef make_matmul(const Matmul& request) {
+  const Matmul r = as_matrices(request);
   check(r);
-  return cached(Key(kWhat) << r.a << r.b << r.c << r.bias << r.post_ops << r.accumulate << r.quick << r.alone,
-                kWhat, [&] { return build(r); });
+  return cached(Key(kWhat) << r.a << r.b << r.c << r.bias << r.post_ops << r.accumulate << r.alone, kWhat,
+                [&] { return build(r); });
 }
 
 }  // namespace weft::onednn

@@ -232,6 +232,8 @@ void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* 
     int64_t value = 1;
     if (load.from == Load::From::stride) {
       value = inputs[static_cast<size_t>(load.input)]->strides[load.dimension];
+    } else if (load.from == Load::From::extent) {
+      value = inputs[static_cast<size_t>(load.input)]->shape[load.dimension];
     } else {
       for (const Tensor* x : inputs) {
         if (!x || load.dimension >= x->ndim) continue;

@@ -22,7 +22,7 @@ class Program final : public Counted<Program> {
  public:
   // Registers.
   struct Load {
-    enum class From : uint8_t { size, stride } from;
+    enum class From : uint8_t { size, extent, stride } from;
     int reg, input, dimension;  // of a size: counted from the last, over all inputs; input is not looked at
   };
   struct Compute {

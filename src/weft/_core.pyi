@@ -438,6 +438,8 @@ def record_function(arg0: list, arg1: list, arg2: object, /) -> None: ...
 
 def set_scribe(target: object | None) -> object: ...
 
+def depends_on(arg: object, /) -> None: ...
+
 def get_scribe() -> object: ...
 
 class Held:
@@ -471,6 +473,16 @@ class Log:
 
     def flush(self) -> None: ...
 
+    @property
+    def segments(self) -> int:
+        """How many programs were run."""
+
+    @property
+    def unseen_bytes(self) -> int:
+        """
+        Memory of results that nobody could see any more, so that they were not written.
+        """
+
 def log_counters() -> dict: ...
 
 class Replays:
@@ -478,7 +490,9 @@ class Replays:
 
     def __init__(self) -> None: ...
 
-    def run(self, args: object, kwargs: object) -> object: ...
+    def run(self, args: object, kwargs: object, function: object) -> object: ...
+
+    def call_directly(self, args: object, kwargs: object) -> None: ...
 
     def add(self, args: object, kwargs: object, owner: object | None, spec: dict) -> None: ...
 
@@ -525,9 +539,14 @@ class OnednnKernel(Kernel):
     def layout(self, operand: int) -> Layout | None:
         """Of an operand given as 'any', or a workspace; else None."""
 
-def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = (), quick: bool = False) -> object:
+def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> object:
     """
     c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.
+    """
+
+def onednn_product(dtype: object, *, transposed: bool = False, bias: bool = False) -> object:
+    """
+    A product for all sizes, or None. Operands: a, b (transposed: as [n, k]), [bias]; c.
     """
 
 def onednn_reorder(src: object, dst: object, *, accumulate: bool = False) -> object:

@@ -1,37 +1,29 @@
 """Operators whose kernels are Python functions on whole arrays: OperatorProperty says what one is, Operator computes.
 
->>> import numpy as np
 >>> import weft as wf
->>> @wf.operator.register("clamped")
-... class ClampedProperty(wf.operator.OperatorProperty):
-...     def __init__(self, most=1.0):
-...         self.most = most
-...     def declare_backward_dependency(self, out_grad, in_data, out_data):
-...         return [*out_grad, *in_data]
-...     def create_operator(self, device):
-...         return Clamped(self.most)
->>> class Clamped(wf.operator.Operator):
-...     def __init__(self, most):
-...         self.most = most
+>>> class Doubled(wf.operator.Operator):
 ...     def forward(self, ctx, in_data, req, out_data, aux):
-...         self.assign(out_data[0], req[0], np.minimum(in_data[0].numpy(), self.most))
-...     def backward(self, ctx, out_grad, in_data, out_data, req, in_grad, aux):
-...         self.assign(in_grad[0], req[0], out_grad[0].numpy() * (in_data[0].numpy() < self.most))
->>> x = wf.tensor([0.5, 3.])
->>> wf.operator.clamped(x, most=2.0), wf.grad(lambda x: wf.operator.clamped(x, most=2.0).sum())(x)
-(tensor([0.5, 2. ], dtype=float32, device=cpu:0), tensor([1., 0.], dtype=float32, device=cpu:0))
+...         self.assign(out_data[0], req[0], 2 * in_data[0].numpy())
+>>> @wf.operator.register("doubled")
+... class DoubledProperty(wf.operator.OperatorProperty):
+...     def create_operator(self, device):
+...         return Doubled()
+>>> wf.operator.doubled(wf.tensor([0.5, 3.]))
+tensor([1., 6.], dtype=float32, device=cpu:0)
+
+What such an operator is in calls, graphs and gradients: weft.imperative.python_op.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.imperative.custom import CustomOp
-from weft.imperative.custom_call import Context
+from weft.imperative.python_op import Context, Form, PythonOp
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.op import op
@@ -39,36 +31,27 @@ from weft.ops.op import op
 __all__ = ["Context", "Operator", "OperatorProperty", "register"]
 
 P = TypeVar("P", bound="type[OperatorProperty]")
-Shape = tuple[int, ...]
-Shapes = Sequence[Shape | None]
-DTypes = Sequence[DType | None]
+Inferred = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]  # of inputs, outputs and auxiliary states
 
 
 class Operator:
-    """Kernels. They run on the engine's threads; arrays are tensors: numpy() shows their memory, without waiting.
+    """Kernels. They run on the engine's threads on lists of tensors, whose memory numpy() shows without waiting.
 
-    What else they keep in self lasts from forward to backward; in a graph, whose nodes have one Operator each, until
-    the node runs again. req has one of "null" (do not write), "write", "inplace" (write; an input has the same memory)
-    and "add" for each result.
+    What they keep in self lasts from forward to backward; in a graph, until its node runs again. req says of each
+    result "null" (do not write), "write", "inplace" (write; an input has the same memory) or "add".
     """
 
-    def forward(
-        self, ctx: Context, in_data: list[Tensor], req: list[str], out_data: list[Tensor], aux: list[Tensor]
-    ) -> None:
+    def forward(self, ctx: Context, in_data: Any, req: Any, out_data: Any, aux: Any) -> None:
         """Write out_data; aux may be written, too."""
         raise NotImplementedError(f"{type(self).__name__}: no forward")
 
     def backward(
-        self,
-        ctx: Context,
-        out_grad: list[Any],
-        in_data: list[Any],
-        out_data: list[Any],
-        req: list[str],
-        in_grad: list[Any],
-        aux: list[Tensor],
+        self, ctx: Context, out_grad: Any, in_data: Any, out_data: Any, req: Any, in_grad: Any, aux: Any
     ) -> None:
-        """Write in_grad. Arrays that declare_backward_dependency left out are None, and so are gradients not wanted."""
+        """Write in_grad. What declare_backward_dependency left out is None, and so are gradients that are not wanted.
+
+        aux is as forward left it, and only to be read.
+        """
         raise NotImplementedError(f"{type(self).__name__}: no backward")
 
     def assign(self, dst: Tensor | None, req: str, src: Any) -> None:
@@ -83,10 +66,9 @@ class Operator:
         """
         if req not in ("null", "write", "inplace", "add"):
             raise ValueError(f"assign: req must be 'null', 'write', 'inplace' or 'add', got {req!r}")
-        if req == "null" or dst is None:
-            return
-        memory = dst.numpy()
-        memory[...] = memory + src if req == "add" else src
+        if req != "null" and dst is not None:
+            memory = dst.numpy()
+            memory[...] = memory + src if req == "add" else src
 
 
 class OperatorProperty:
@@ -116,16 +98,15 @@ class OperatorProperty:
         """The parameters by name."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
-    def infer_shape(self, in_shapes: list[Any]) -> tuple[Shapes, Shapes, Shapes]:
+    def infer_shape(self, in_shapes: list[Any]) -> Inferred:
         """Shapes of inputs, outputs and auxiliary states from the inputs' as far as known; None: not known."""
         return in_shapes, [in_shapes[0]] * self.num_outputs(), []
 
-    def infer_type(self, in_types: list[Any]) -> tuple[DTypes, DTypes, DTypes]:
+    def infer_type(self, in_types: list[Any]) -> Inferred:
         """Element types, as infer_shape; by default all are the first known one."""
         known = next((t for t in in_types if t is not None), None)
-        names = self.list_arguments(), self.list_outputs(), self.list_auxiliary_states()
-        inputs, outputs, aux = ([known] * len(each) for each in names)
-        return [t or known for t in in_types] or inputs, outputs, aux
+        others = [known] * self.num_outputs(), [known] * len(self.list_auxiliary_states())
+        return [t or known for t in in_types], *others
 
     def forward_resource(self, in_shapes: list[Any]) -> list[str]:
         """Resources that forward gets: "temp_space", "random"."""
@@ -156,25 +137,63 @@ class OperatorProperty:
         raise NotImplementedError(f"{type(self).__name__}: no create_operator")
 
 
+class PropertyOp(PythonOp):
+    """The operator of a property with params, its parameters by name. Its worker is the property's Operator."""
+
+    make_property: ClassVar[Callable[..., OperatorProperty]]
+    params: object = ()
+
+    @functools.cached_property
+    def prop(self) -> OperatorProperty:
+        params: Any = self.params
+        return type(self).make_property(**dict(params))
+
+    @classmethod
+    def attributes_of(cls, keywords: dict[str, Any]) -> dict[str, Any]:
+        own = {"name", "attr"} - set(inspect.signature(cls.make_property).parameters)
+        params = tuple((key, value) for key, value in keywords.items() if key not in own)
+        return {"params": params, **{key: keywords[key] for key in own if key in keywords}}
+
+    def form(self) -> Form:
+        names = self.prop.list_arguments(), self.prop.list_auxiliary_states()
+        return Form(*names, self.prop.num_outputs(), self.prop.num_visible_outputs())
+
+    def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        inputs, outputs, states = self.prop.infer_shape(list(known))
+        return [*inputs, *states], outputs
+
+    def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
+        return self.prop.infer_type(list(known))[1]
+
+    def resources(self, shapes: Sequence[Any], backward: bool) -> Sequence[str]:
+        return (self.prop.backward_resource if backward else self.prop.forward_resource)(list(shapes))
+
+    def reads(self, numbers: range) -> Collection[int]:
+        each, count = list(numbers), self.prop.num_outputs()
+        return self.prop.declare_backward_dependency(each[:count], each[count:-count], each[-count:])
+
+    def make_worker(self, device: Device) -> Operator:
+        return self.prop.create_operator(device)
+
+
 def register(name: str) -> Callable[[P], P]:
     """Class decorator: the operator of an OperatorProperty, as ``wf.operator.name`` and ``weft.functional.name``.
 
-    Its function takes the inputs and auxiliary states by position or name, and the property's parameters by name. In
-    graphs it is a node; a graph that is read from a file needs the registration. Raises TypeError for a name that is
-    taken.
+    Its function takes inputs and auxiliary states by position or name, and the property's parameters by name. Reading a
+    graph with it from a file needs the registration. Raises TypeError for a name that is taken.
     """
     if not name.isidentifier():
         raise TypeError(f"register: expected a name, got {name!r}")
 
     def decorate(cls: P) -> P:
-        content = {"__module__": cls.__module__, "__doc__": inspect.getdoc(cls), "name": name, "prop": cls}
-        op(type(cls.__name__, (CustomOp,), content))
+        content = {"__module__": cls.__module__, "__doc__": inspect.getdoc(cls)}
+        op(type(cls.__name__, (PropertyOp,), {**content, "name": name, "make_property": cls}))
         return cls
 
     return decorate
 
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith("_") and name in registry.names() and issubclass(registry.get(name), CustomOp):
+    if not name.startswith("_") and name in registry.names() and issubclass(registry.get(name), PropertyOp):
         return registry.function(name)
     raise AttributeError(f"weft.operator: no operator {name!r} is registered")

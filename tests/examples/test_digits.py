@@ -1,6 +1,8 @@
 """The demonstration: three ways agree and learn, and what was stopped goes on to the very same numbers."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -70,20 +72,35 @@ def test_stopped_runs_go_on_to_the_same_numbers(finished, tmp_path):
             assert stopped[name][what] == straight[name][what], (name, what)
 
 
-def test_control_c(tmp_path):
+def started_for_long(out):
+    """Training that has written a checkpoint."""
     started = subprocess.Popen(
-        command(tmp_path, "--epochs", 1000), stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(out, "--epochs", 1000), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    unfinished, deadline = tmp_path / "eager.unfinished", time.monotonic() + 60
+    unfinished, deadline = out / "eager.unfinished", time.monotonic() + 60
     while not unfinished.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    subprocess.run(["kill", "-s", "INT", "--", f"-{started.pid}"], check=True)  # as a terminal does
+    return started
+
+
+def test_control_c(tmp_path):
+    started = started_for_long(tmp_path)
+    os.killpg(started.pid, signal.SIGINT)  # as a terminal does; what trains is not in that group
     _, errors = started.communicate(timeout=30)
     assert started.returncode == 1
     assert errors.startswith("stopped: eager, ")
     done = run(tmp_path)
     assert done.returncode == 1
     assert "--epochs 1000: go on with that, or begin with --fresh" in done.stderr
+
+
+def test_nobody_goes_on_training_when_it_is_killed(tmp_path):
+    started = started_for_long(tmp_path)
+    started.kill()
+    started.communicate(timeout=30)  # until nobody has its stderr any more
+    written = (tmp_path / "eager.unfinished").stat().st_mtime_ns
+    time.sleep(1)
+    assert (tmp_path / "eager.unfinished").stat().st_mtime_ns == written
 
 
 def test_wrong_arguments(tmp_path):

@@ -118,6 +118,20 @@ def test_a_broadcast_number_is_computed_again_where_that_is_cheap():
     assert kernels([x, y], [x * F.sin(F.exp(F.sin(y)))]) == 2
 
 
+@pytest.mark.parametrize(
+    ("repeated", "axis"),
+    [
+        (lambda y: F.broadcast_to(y, shape=(2, 3, 4)), 0),
+        (lambda y: F.broadcast_to(y, shape=(2, 3, 4)), (0, 1)),
+        (lambda y: F.broadcast_to(F.expand_dims(y, axis=1), shape=(4, 3)), 1),
+    ],
+)
+def test_what_is_repeated_and_then_reduced(repeated, axis):
+    x, z = given(4), given(4)  # which do not tell how often
+    assert kernels([x, z], [F.sum(repeated(x + z), axis=axis)]) == 2
+    assert kernels([x, z], [F.sum(repeated(x + z) * repeated(z), axis=axis)]) <= 2
+
+
 def test_dead_results_are_not_computed():
     x = given(20, 30)
     F.exp(x) @ F.permute_dims(x, (1, 0))

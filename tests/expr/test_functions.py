@@ -8,8 +8,9 @@ import pytest
 
 from weft.base.dtype import as_dtype
 from weft.expr.compiler import compile_kernel
+from weft.expr.derivative import derive
 from weft.expr.evaluate import evaluate
-from weft.expr.functions import derive, expand
+from weft.expr.functions import expand
 from weft.expr.kernel import Each, Kernel, Operand, Store
 from weft.expr.scalar import (
     BINARY,

@@ -54,11 +54,17 @@ def serial(graph, arrays):
 
 
 def alone(node, known):
-    stand_ins = {id(v): input_value(v.type) for v in node.inputs if v is not None and not v.is_constant}
+    """What a node gives. Arrays made of nothing but numbers are wherever it runs."""
+    stand_ins = {
+        id(v): input_value(v.type if v.node.device or node.device is None else v.type.on(node.device))
+        for v in node.inputs
+        if v is not None and not v.is_constant
+    }
     inputs = [v if v is None or v.is_constant else stand_ins[id(v)] for v in node.inputs]
     one = Node(node.op, inputs, [v.type for v in node.outputs], node.runtime)
     plan = make_plan(Graph([*stand_ins.values()], one.outputs), "alone", exact=True, as_tuple=True)
-    return [t.numpy().copy() for t in _core.run_plan(plan, [wf.tensor(known[k]) for k in stand_ins])]
+    given = [wf.tensor(known[k], device=v.type.device) for k, v in stand_ins.items()]
+    return [t.numpy().copy() for t in _core.run_plan(plan, given)]
 
 
 def evaluated(graph, arrays):

@@ -15,8 +15,8 @@ from weft.graph.passes.recompute import candidates, recomputing
 from weft.graph.rewrite import rewrite
 from weft.graph.verify import same_interface, verify
 from weft.ops import functions as F
+from weft.ops.basic_index import BasicIndex
 from weft.ops.epilogue import Epilogue
-from weft.ops.indexing import BasicIndex
 from weft.ops.node import constant, input_value, make_node
 from weft.ops.random import Dropout
 from weft.ops.registry import get

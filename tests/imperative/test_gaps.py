@@ -1,8 +1,10 @@
 """What arrays will do and do not yet: each of these is in tests/known_gaps.txt until it works."""
 
 import numpy as np
+import pytest
 
 import weft as wf
+import weft.functional as F
 
 
 def test_arrays_are_indices():
@@ -22,3 +24,27 @@ def test_comparison_is_elementwise():
 
 def test_arithmetic_on_tensors():
     assert (wf.arange(3) + wf.arange(3)).numpy().tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_nan_in_a_maximum_over_windows(dtype):
+    x = wf.tensor(np.array([[[[1, np.nan], [2, 3]]]])).astype(dtype)
+    assert np.isnan(F.max_pool2d(x, 2).item())
+
+
+def test_gradients_of_writing_through_a_view():
+    def f(x):
+        y = x * 2
+        y[0] += x[1]  # that is: a view of y, written in place
+        return (y * y).sum()
+
+    assert wf.grad(f)(wf.tensor([1.0, 3.0])).numpy().tolist() == [20.0, 34.0]
+
+
+def test_gradients_of_assigning_a_view_of_itself():
+    def f(x):
+        y = x * 2
+        y[1:] = y[:-1]
+        return (y * y).sum()
+
+    assert wf.grad(f)(wf.tensor([1.0, 3.0])).numpy().tolist() == [16.0, 0.0]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import weft as wf
 from weft.base.dtype import as_dtype, float64
 from weft.base.errors import ShapeError
 from weft.graph.graph import graph_of, interpret
@@ -57,6 +58,8 @@ KEYS = [
     (slice(1, None), ..., [[0, 1]]),
     (slice(None, None, -1), [0, 1], slice(0, 4, 3)),
     (..., [0, 1], [2, 3]),
+    (slice(None), [0, 2], ..., 1),
+    (slice(None), [0, 1], ..., [2, 3]),
     np.array([0, 2], np.int8),
     np.array([0, 2], np.uint8),
     # masks
@@ -125,6 +128,33 @@ def test_put(key):
     place = tuple(_numpy_item(i) for i in found.items) if in_view else ...
     result[place] = new
     np.testing.assert_array_equal(result, want)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=repr)
+def test_gradients(key):
+    """Of x[key], and of x[key] = v in a recorded array, whatever parts the key has."""
+    x, weights = np.arange(60.0).reshape(3, 4, 5), np.linspace(-1, 1, 60).reshape(3, 4, 5)
+    part = weights[key]
+
+    def read(x):
+        return (x[key] * wf.tensor(part)).sum()
+
+    def written(x, v):
+        y = x * 2
+        y[key] = v
+        return (y * wf.tensor(weights)).sum()
+
+    want = np.zeros_like(x)
+    np.add.at(want, key, part)
+    np.testing.assert_allclose(wf.grad(read)(wf.tensor(x)).numpy(), want)
+    left = 2 * weights
+    left[key] = 0
+    dx, dv = wf.grad(written, (0, 1))(wf.tensor(x), wf.tensor(x[key]))
+    np.testing.assert_allclose(dx.numpy(), left)
+    if (
+        np.unique(np.arange(60).reshape(x.shape)[key]).size == part.size
+    ):  # else the last one stays, and has it all
+        np.testing.assert_allclose(dv.numpy(), part)
 
 
 def _parts(key):

@@ -6,26 +6,6 @@ import weft as wf
 import weft.functional as F
 
 
-def test_dynamic_axes_and_slices():
-    f = wf.trace(lambda x: x[1:] * 2, dynamic={0: 0})
-    for n in (3, 4):
-        assert f(wf.ones(n)).shape == (n - 1,)
-
-
-def test_dynamic_axes_and_training():
-    w = wf.ones(3)
-    gm = wf.GradManager().attach([w])
-
-    @wf.trace(dynamic={"x": 0})
-    def step(x):
-        with gm:
-            gm.backward((x * w).sum())
-
-    for n in (3, 4):
-        step(wf.ones((n, 3)))
-    assert len(step.programs) == 1
-
-
 def test_nan_through_a_fused_relu():
     """oneDNN's relu after a product makes 0 of NaN, where weft's own keeps it."""
     w = wf.ones((4, 4))

@@ -1,8 +1,10 @@
 """Every example in the documentation runs: in docstrings of all modules, in README.md and in docs/."""
 
 import doctest
+import functools
 import importlib
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,38 @@ def test_every_public_name_is_documented(name):
         each for each in names if callable(getattr(module, each)) and not getattr(module, each).__doc__
     ]
     assert not missing
+
+
+# Design notes: what they name is there.
+
+NOTES = sorted((ROOT / "docs" / "design").glob("*.md"))
+
+
+@functools.cache
+def words_of_code():
+    files = [p for part in ("native", "src") for p in (ROOT / part).rglob("*")]
+    texts = (p.read_text() for p in files if p.suffix in (".py", ".pyi", ".cpp", ".h"))
+    return {word for text in texts for word in re.findall(r"\w+", text)}
+
+
+@pytest.mark.parametrize("path", NOTES, ids=lambda path: path.name)
+def test_design_notes_name_files_and_functions_that_exist(path):
+    text = path.read_text()
+    files = re.findall(r"\b(?:native|src|tests|weft|docs|benchmarks)/[\w/]+\.(?:py|cpp|h)\b", text)
+    missing = {f for f in files if not any((ROOT / part / f).exists() for part in ("", "src"))}
+    names = re.findall(r"`[^`\n]*?\b([A-Z][a-z]\w*(?:::|\.)[a-z]\w+|_core\.\w+)\b[^`\n]*`", text)
+    missing |= {name for name in names if set(re.findall(r"\w+", name)) - words_of_code()}
+    assert not missing
+
+
+def test_the_notes_on_calls_follow_functions_through_their_files():
+    """Lines of eager.md's picture: the names on the left are in the file on the right, or in the last one named."""
+    picture = (ROOT / "docs/design/eager.md").read_text().split("```")[1]
+    file = None
+    for line in picture.splitlines():
+        found = re.search(r"(?:native|src)/\S+\.(?:cpp|py)", line)
+        file = found[0] if found else file
+        names = re.findall(r"\b(?:\w+::\w+|[a-z]+_[a-z_]+)\b", line.replace(found[0] if found else "", ""))
+        if file and names:
+            text = (ROOT / file).read_text()
+            assert any(n in text or n.split("::")[-1] in text for n in names), line

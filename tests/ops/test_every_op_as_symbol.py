@@ -14,9 +14,15 @@ from weft.graph.placement import devices
 from weft.ops.node import input_value
 from weft.symbol.inference import Inference
 
-from .support import OPERATORS, called, cases
+from .support import OPERATORS, SEED, TOLERANCE, assert_near, called, cases, every_second, floats, some
+from .test_every_op import DIFFERENTIABLE
 
 THERE = wf.cpu(1)
+
+
+def eighth(classes):
+    """Another eighth of them every day, all with --full."""
+    return [pytest.param(c, marks=[pytest.mark.full] * ((k + SEED) % 8 > 0)) for k, c in enumerate(classes)]
 
 
 def symbol_of(case):
@@ -67,6 +73,32 @@ def test_symbol_is_the_eager_function(cls):
                     atol=1e-6,
                     err_msg=repr(case),
                 )
+
+
+@pytest.mark.parametrize("cls", eighth(DIFFERENTIABLE), ids=lambda cls: cls.name)
+def test_gradients_are_written_or_added(cls, request):
+    """By request: "write" takes no notice of what was there, "add" adds to it, in the arrays given, as they lie."""
+    found = [
+        c for c in cases(cls, tuple(TOLERANCE)) if c.sample.gradient and not c.random and floats(c.arrays)
+    ]
+    for case in some(request, f"requests {cls.name}", found, 1):
+        symbol = symbol_of(case)
+        kinds = [t.dtype.kind == "float" for t in case.types()]
+        if symbol is None or not any(kinds):
+            continue
+        slopes = [wf.ones(t.shape, t.dtype) if k else None for t, k in zip(case.types(), kinds, strict=True)]
+        states = symbol.list_auxiliary_states()
+        wanted = {f"a{k}": case.arrays[k] for k in floats(case.arrays) if f"a{k}" not in states}
+        written = {name: every_second(np.full_like(a, np.nan)) for name, a in wanted.items()}
+        added = {name: wf.tensor(np.full_like(a, 3)) for name, a in wanted.items()}
+        for word, gradients in (("write", written), ("add", added)):
+            arrays = given(case)
+            aux = {name: arrays.pop(name) for name in states}
+            exe = symbol.bind(None, arrays, gradients, dict.fromkeys(wanted, word), aux)
+            exe.forward(is_train=True)
+            exe.backward(slopes)
+        for name, dx in written.items():
+            assert_near(added[name], dx.numpy().astype("float64") + 3, 1, f"{name} of {case!r}", case.dtype)
 
 
 @pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)

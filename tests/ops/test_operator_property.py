@@ -11,7 +11,9 @@ import weft as wf
 import weft.functional as F
 import weft.symbol as sym
 from weft.base.dtype import float32
+from weft.imperative.python_op import Form, PythonOp
 from weft.ops.node import input_value
+from weft.ops.op import op
 from weft.ops.types import TensorType
 
 
@@ -142,6 +144,86 @@ def test_second_gradient_is_refused_not_wrong(log):
     slope = wf.grad(lambda x: (F.product_of_tests(x, w, calls) ** 2).sum())
     with pytest.raises(NotImplementedError, match="product_of_tests: its gradient is a Python function"):
         wf.grad(lambda x: slope(x).sum())(x)
+
+
+class Squared(wf.operator.Operator):
+    def forward(self, ctx, in_data, req, out_data, aux):
+        self.assign(out_data[0], req[0], in_data[0].numpy() ** 2)
+
+    def backward(self, ctx, out_grad, in_data, out_data, req, in_grad, aux):
+        noise = 1e-3 * ctx.requested[0].random(in_data[0].shape)
+        self.assign(in_grad[0], req[0], 2 * out_grad[0].numpy() * in_data[0].numpy() + noise)
+
+
+class SquaredProperty(wf.operator.OperatorProperty):
+    def backward_resource(self, in_shapes):
+        assert in_shapes == [(3,)]
+        return ["random"]
+
+    def create_operator(self, device):
+        return Squared()
+
+
+def test_gradients_draw_the_same_random_numbers_everywhere():
+    wf.operator.register("squared_of_tests")(SquaredProperty)
+    x, y = wf.tensor([1.0, 2.0, 3.0]), F.squared_of_tests(sym.var("x"))
+    slope = wf.grad(lambda x: F.squared_of_tests(x).sum())
+    found = []
+    for each in (slope, wf.trace(slope, strict=True), lambda x: y.grad("x").eval(x=x)[0]):
+        wf.random.seed(5)
+        found.append([each(x).numpy().tolist() for _ in range(3)])
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] != found[0][1]
+    np.testing.assert_allclose(found[0][0], [2, 4, 6], atol=2e-3)
+
+
+def test_a_gradient_that_reads_what_depends_on_the_input_is_no_constant():
+    wf.operator.register("squared_of_tests")(SquaredProperty)
+    slope = wf.grad(lambda x: F.squared_of_tests(x).sum())
+    for each in (slope, wf.trace(slope)):
+        with pytest.raises(NotImplementedError, match="squared_of_tests: its gradient is a Python function"):
+            wf.grad(lambda x, each=each: each(x).sum())(wf.ones(3))
+
+
+def test_an_operator_of_ones_own_that_calls_python():
+    """The same without OperatorProperty."""
+
+    class Sorting:
+        def forward(self, context, x, req, y, states):
+            self.order = np.argsort(x[0].numpy())
+            y[0].numpy()[...] = x[0].numpy()[self.order]
+
+        def backward(self, context, dy, x, y, req, dx, states):
+            dx[0].numpy()[self.order] = dy[0].numpy()
+
+    @op
+    class SortedOfTests(PythonOp):
+        """A row in order, or backwards."""
+
+        backwards: bool = False
+
+        def form(self):
+            return Form(("x",), (), 1, 1)
+
+        def shapes(self, known):
+            return known, known
+
+        def reads(self, numbers):
+            return numbers[:1]
+
+        def make_worker(self, device):
+            return Sorting()
+
+    x, weight = wf.tensor([3.0, 1.0, 2.0]), wf.tensor([1.0, 10.0, 100.0])
+
+    def loss(x):
+        return (F.sorted_of_tests(x=x, backwards=False) * weight).sum()
+
+    for f in (wf.grad(loss), wf.trace(wf.grad(loss), strict=True)):
+        assert [f(x).numpy().tolist() for _ in range(2)] == [[100.0, 1.0, 10.0]] * 2
+    made = F.sorted_of_tests(sym.var("x"), name="rows")
+    assert (made.list_outputs(), made.infer_shape(x=(3,))[1]) == (["rows_output"], [(3,)])
+    assert sym.from_json(made.to_json()).eval(x=x)[0].numpy().tolist() == [1.0, 2.0, 3.0]
 
 
 def test_what_is_not_declared_is_not_kept():

@@ -11,6 +11,7 @@ import weft.module as M
 import weft.optimizer as optim
 from weft import _core
 
+from .running import executions
 from .test_threads import in_threads
 
 
@@ -36,6 +37,13 @@ def silently(traced, *args):
         return traced(*args)
 
 
+@pytest.fixture(autouse=True)
+def every_segment_gains(request, monkeypatch):
+    """Arrays are small here; else calls would soon run operation by operation."""
+    if "small_pieces" not in request.node.name:
+        monkeypatch.setattr("weft.imperative.lazy.GAIN_BYTES", 0)
+
+
 def calls(traced, count):
     for _ in range(count):
         traced(wf.ones(2))
@@ -59,6 +67,39 @@ def test_segments_are_programs(lazy):
         "launches": 3,
     }
     assert counted(lambda: with_breaks(x))["launches"] == 11
+
+
+def test_small_pieces_run_operation_by_operation():
+    """By kind of arguments: where what need not be written is less than a segment costs."""
+    traced = wf.trace(with_breaks)
+    small, large = wf.ones(4), wf.ones(1 << 17)
+    silently(traced, small)
+    for x in (small, large) * 5:
+        silently(traced, x)
+    assert counted(lambda: traced(large)) == {
+        "put_off": 11,
+        "segments": 3,
+        "segment_misses": 0,
+        "launches": 3,
+    }
+    assert counted(lambda: traced(small)) == {
+        "put_off": 0,
+        "segments": 0,
+        "segment_misses": 0,
+        "launches": 11,
+    }
+    assert len(traced.breaks) == 2
+    np.testing.assert_allclose(traced(small).numpy(), with_breaks(small).numpy(), rtol=1e-6)
+
+
+def test_small_pieces_run_in_one_call_of_python():
+    traced = wf.trace(lambda x: float(x.sum()))
+    for _ in range(6):
+        silently(traced, wf.ones(4))
+    x = wf.ones(4)
+    with executions(traced.function.__code__) as count:
+        assert traced(x) == 4
+    assert count == [1]
 
 
 def test_the_warning_names_the_line_once_and_what_was_looked_at():

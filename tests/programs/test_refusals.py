@@ -8,6 +8,7 @@ import pytest
 
 import weft as wf
 import weft.module as M
+import weft.optimizer as optim
 from weft.base.errors import GraphError
 
 
@@ -140,6 +141,73 @@ def test_each_call_makes_arrays_that_stay():
             traced(wf.ones(3))
     assert len(caught) == 1
     assert len(kept) == 5
+
+
+class Sum(M.Module):
+    def __init__(self):
+        self.total = wf.zeros(2)
+
+    def forward(self, x):
+        self.total = self.total * 0.5 + x
+        return self.total
+
+
+class Count(M.Module):
+    def __init__(self):
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+class Schedule:
+    def __init__(self):
+        self.weight = wf.ones(2)
+        self.optimizer = optim.SGD([self.weight], lr=1.0)
+        self.manager = wf.GradManager().attach([self.weight])
+        self.schedule = optim.lr_scheduler.ExponentialLR(self.optimizer, gamma=0.5)
+
+    def __call__(self, x):
+        with self.manager:
+            self.manager.backward((self.weight * x).sum())
+        self.optimizer.step().clear_grad()
+        self.schedule.step()
+        return self.weight * 1
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    ("thing", "fact"),
+    [(Sum, "attributes, on which it depends, of Sum"), (Count, "of Count"), (Schedule, "a learning rate was set")],
+)
+def test_each_call_changes_what_it_depends_on(thing, fact, lazy):
+    eager, plain, strict = thing(), thing(), thing()
+    traced = wf.trace(lambda x: plain(x), lazy=lazy)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            assert traced(wf.ones(2)).numpy().tolist() == eager(wf.ones(2)).numpy().tolist()
+    assert [fact in str(w.message) for w in caught] == [True]
+    traced = wf.trace(lambda x: strict(x), strict=True, lazy=lazy)
+    with pytest.raises(GraphError, match=fact):
+        for _ in range(6):
+            traced(wf.ones(2))
+
+
+def test_results_that_are_used_up():
+    def generator(x):
+        yield x * 2
+        yield x * 3
+
+    for function in (generator, lambda x: iter([x * 2, x * 3])):
+        with pytest.raises(GraphError, match="the result is an iterator"):
+            wf.trace(function, strict=True)(wf.ones(()))
+        traced = wf.trace(function)
+        with pytest.warns(match="the result is an iterator"):
+            traced(wf.ones(()))
+        for _ in range(2):
+            assert [y.item() for y in traced(wf.ones(()))] == [2.0, 3.0]
 
 
 def test_old_programs_are_dropped():

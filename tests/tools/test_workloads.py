@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as xml
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,23 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))  # they are programs, whose modules lie beside them
 
+import _contest  # noqa: E402
+import _environments as environments  # noqa: E402
 import _report  # noqa: E402
 import workloads  # noqa: E402
-from _contest import Arena, Process, Result, Side, SideError  # noqa: E402
-from _workloads import WORKLOADS, selected  # noqa: E402
+from _contest import Arena  # noqa: E402
+from _plan import contests  # noqa: E402
+from _process import Process, Side, SideError  # noqa: E402
+from _show import show  # noqa: E402
+from _workloads import WORKLOADS  # noqa: E402
 
 SIDE = f"""
-import sys, time
+import os, sys, time
 sys.path.insert(0, {str(BENCHMARKS / "peers")!r})
 from _protocol import Cases, serve
 cases = Cases()
-@cases.add("mlp-train", "quick", "slow", "broken", "dead", precisions=("f32",))
+SECONDS = {{"slow": 0.004, "far": 0.1}}
+@cases.add("mlp-train", "quick", "slow", "far", "broken", "dead", "dies", "hangs", precisions=("f32",))
 @cases.add("resnet50-train", "quick", "slow", precisions=("bf16",))
 def build(variant, precision):
     if variant == "broken":
@@ -32,13 +38,20 @@ def build(variant, precision):
         print("a library's word", file=sys.stderr, flush=True)
         sys.exit(3)
     print("a library prints")
-    held = bytearray(1 << 24 if variant == "slow" else 1)
+    held, count = bytearray(1 << 24 if variant == "slow" else 1), 0
     def run():
-        time.sleep(0.004 if variant == "slow" else 0.001)
+        nonlocal count
+        count += 1
+        if variant == "dies" and count == 8:
+            os._exit(5)
+        if variant == "hangs" and count == 8:
+            time.sleep(60)
+        time.sleep(SECONDS.get(variant, 0.003))
         return len(held) / 2
     return run
 serve("Fake", "1.2", cases)
 """
+LIMIT_S = 60
 
 
 @pytest.fixture
@@ -55,12 +68,23 @@ def cores():
 
 @pytest.fixture
 def arena(tmp_path, side, cores):
-    gone = tmp_path / "gone.py"
-    gone.write_text("import nothing_of_this_name")
-    said = []
-    sides = {"weft": side, "fake": side, "gone": Side(Path(sys.executable), gone)}
-    sides["nowhere"] = Side(tmp_path / "python", gone)
-    return Arena(sides, tmp_path / "logs", cores, {}, turns=2, budget_s=0.01, timeout_s=60, say=said.append)
+    programs = {"gone": "import nothing_of_this_name", "chatty": "print('hello', flush=True)"}
+    sides = {"weft": side, "fake": side}
+    for name, text in programs.items():
+        program = tmp_path / f"{name}.py"
+        program.write_text(text)
+        sides[name] = Side(Path(sys.executable), program)
+    sides["nowhere"] = Side(tmp_path / "python", tmp_path / "gone.py")
+    return Arena(sides, tmp_path / "logs", cores, {}, turns=4, budget_s=0.005, trial=1, say=lambda text: None)
+
+
+def parts_of(arena, *names, only=""):
+    hellos, missing = arena.hellos()
+    return contests(hellos, [WORKLOADS[name] for name in names], only), missing
+
+
+def measured(arena, parts, runs=1):
+    return workloads.measured(arena, parts, lambda: _report.Report({"date": "today"}), runs)
 
 
 def state(process):
@@ -68,18 +92,19 @@ def state(process):
 
 
 def test_a_side_answers_and_is_stopped_between_answers(tmp_path, side, cores):
-    with Process(side, {}, cores, tmp_path / "log", 60) as process:
+    with Process(side, {}, cores, tmp_path / "log", LIMIT_S) as process:
         assert process.hello["name"] == "Fake"
         assert ["mlp-train", "quick", "f32"] in process.hello["cases"]
         assert state(process) == "T"
-        answer = process.ask(prepare=["mlp-train", "quick", "f32"], warm=2)
+        answer = process.ask(LIMIT_S, prepare=["mlp-train", "quick", "f32"], warm=2)
         assert answer["result"] == 0.5
-        assert len(process.ask(sample=0.02)["runs"]) > 1
+        assert len(process.ask(LIMIT_S, sample=0.02)["runs"]) > 1
         assert state(process) == "T"
         assert os.sched_getaffinity(process.process.pid) == set(cores)
         with pytest.raises(SideError, match=r"^ValueError: no such layer$"):
-            process.ask(prepare=["mlp-train", "broken", "f32"], warm=1)
-        assert process.ask(prepare=["mlp-train", "slow", "f32"], warm=1)["seconds"] > 0  # it goes on
+            process.ask(LIMIT_S, prepare=["mlp-train", "broken", "f32"], warm=1)
+        slow = process.ask(LIMIT_S, prepare=["mlp-train", "slow", "f32"], warm=1)  # it goes on
+        assert slow["seconds"] > 0
     assert process.process.returncode is not None
     assert "a library prints" in (tmp_path / "log").read_text()
 
@@ -87,9 +112,10 @@ def test_a_side_answers_and_is_stopped_between_answers(tmp_path, side, cores):
 def test_a_side_ends_with_its_driver(tmp_path, side):
     driver = f"""
 import sys, time
+from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, {str(BENCHMARKS)!r})
-from _contest import Process, Side
+from _process import Process, Side
 process = Process(Side(*map(Path, {list(map(str, side))!r})), {{}}, [min(__import__("os").sched_getaffinity(0))],
                   Path({str(tmp_path / "log")!r}), 60)
 print(process.process.pid, flush=True)
@@ -113,126 +139,114 @@ def test_a_side_that_does_not_answer(tmp_path, cores):
 
 
 def test_memory_is_that_of_a_fresh_process(tmp_path, side, cores):
-    with Process(side, {}, cores, tmp_path / "log", 60) as process:
-        found = process.ask(memory=["resnet50-train", "slow", "bf16"])
+    with Process(side, {}, cores, tmp_path / "log", LIMIT_S) as process:
+        found = process.ask(LIMIT_S, memory=["resnet50-train", "slow", "bf16"])
     assert set(found) == {"imported", "built", "peak", "steady"}
     assert found["built"] - found["imported"] > 15
     assert found["peak"] >= found["built"] - 1
 
 
-@pytest.fixture
-def report(arena):
-    report = _report.Report({"date": "today"})
-    workloads.measure(arena, report, [WORKLOADS["mlp-train"], WORKLOADS["resnet50-train-memory"]], "")
-    return report
+def test_what_fails_is_a_row_with_its_reason(arena, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(_contest, "SAMPLE_LIMIT_S", 1.0)
+    arena.trial = None
+    parts, missing = parts_of(arena, "mlp-train", "resnet50-train-memory")
+    assert missing["gone"].startswith("ended with status 1: ModuleNotFoundError: No module named")
+    assert missing["chatty"] == "answered 'hello', which is no JSON"
+    assert "does not start" in missing["nowhere"]
+    *_, report = measured(arena, parts)
+    report.missing = missing
 
-
-def test_what_fails_is_a_row_with_its_reason(report, tmp_path, capsys):
-    assert report.missing["gone"].startswith("ended with status 1: ModuleNotFoundError: No module named")
-    assert "does not start" in report.missing["nowhere"]
-    reasons = {(each.side, each.variant): each.error for each in report.of("mlp-train", "f32")}
-    assert reasons["fake", "quick"] == reasons["weft", "slow"] == ""
-    assert reasons["fake", "broken"] == "ValueError: no such layer"
-    assert reasons["fake", "dead"] == "ended with status 3: a library's word"
-    assert all(len(each.runs) >= 2 for each in report.of("mlp-train", "f32") if not each.error)
+    found = {(each.side, each.variant): each for each in report.of("mlp-train", "f32")}
+    for side in ("weft", "fake"):
+        assert found[side, "broken"].error == "ValueError: no such layer"
+        assert found[side, "dead"].error == "ended with status 3: a library's word"
+        assert found[side, "dies"].error == "ended with status 5: a library prints"
+        assert found[side, "hangs"].error == "no answer in 1 s"
+        for way in ("quick", "slow"):
+            assert not found[side, way].error
+            assert len(found[side, way].runs) >= 4
     assert {each.workload for each in report.results} == {"mlp-train", "resnet50-train-memory"}
-    _report.show(report)
+    assert all(each.memory for each in report.of("resnet50-train-memory", "bf16"))
+
+    show(report)
     shown = capsys.readouterr().out
-    assert "ended with status 3" in shown
+    for text in ("ended with status 3", "no answer in 1 s", "did not run: does not start"):
+        assert text in shown
+    assert "these did not: gone, chatty, nowhere, fake, broken in mlp-train f32" in shown
     assert "bars hold" in shown.splitlines()[-1]
 
     path = tmp_path / "report.json"
     _report.write_json(path, report)
     again = _report.read_json(path)
-    assert [each.side for each in again.results] == [each.side for each in report.results]
+    assert [each.way for each in again.results] == [each.way for each in report.results]
     assert [each.error for each in again.results] == [each.error for each in report.results]
     assert json.loads(path.read_text())["missing"] == report.missing
+    assert list(tmp_path.glob("*.part")) == []
 
 
-def made(ours, theirs, peak=None):
-    """A report of the MLP and of the matrix product, each with the seconds of a run."""
-    results = [
-        Result("mlp-train", "f32", "weft", "traced", runs=[ours, 2 * ours, 3 * ours]),
-        Result("mlp-train", "f32", "weft", "eager", runs=[4 * ours]),
-        Result("mlp-train", "f32", "fake", "way | other", runs=[theirs]),
-        Result("mlp-train", "f32", "broken", "way", error="why"),
+def test_who_is_far_behind_is_asked_only_at_first(arena):
+    parts, _ = parts_of(arena, "mlp-train")
+    parts = [
+        replace(part, ways=tuple(way for way in part.ways if way[1] in ("far", "quick"))) for part in parts
     ]
-    return _report.Report(
-        {}, results + ([Result("matmul", "f32", "fake", "way", runs=[peak])] if peak else [])
-    )
+    *_, report = measured(arena, parts)
+    found = {each.variant: each for each in report.results if each.side == "fake"}
+    assert "x fake, quick" in found["far"].dropped
+    assert len(found["far"].runs) < len(found["quick"].runs)
+    # What only peers are ahead of is not behind in its own group.
+    assert not any(each.dropped for each in report.results if each.variant == "quick")
 
 
-def test_rows():
-    flops = WORKLOADS["mlp-train"].flops
-    report = made(0.1, 0.08, peak=2 * 2048**3 / (flops / 0.0005))
-    header, row = _report.summary(report)
-    assert dict(zip(header, row, strict=True)) == {
-        "workload": "mlp-train f32",
-        "unit": "us",
-        "weft": "1000 (traced)",
-        "best peer": "800 (fake, way | other)",
-        "ratio": "1.25",
-        "bar": "0.90",
-        "aim": "0.50",
-        "holds": "NO",
-        "of the peak": "50%",
-    }
-    rows = _report.details(report)
-    assert rows[1][3:8] == ["1000", "2000", "us", "100%", "3"]
-    assert [row[-1] for row in rows if row[1] == "broken"] == ["why"]
-    assert _report.closing(made(0.07, 0.08)) == "1 bars hold, 0 do not"
-    assert _report.closing(_report.Report({}, made(1, 1).results[:2])) == "0 bars hold, 0 do not"
+def test_runs_follow_each_other_and_a_stop_keeps_what_is_whole(arena, monkeypatch, tmp_path):
+    parts, _ = parts_of(arena, "mlp-train", "resnet50-train-memory", only="quick")
+    steps = list(measured(arena, parts, runs=2))
+    assert [len(report.results) for report in steps] == [2, 4, 6, 8]
+    assert [each.run for each in steps[-1].of("mlp-train", "f32")] == [1, 1, 2, 2]
+    assert [each.run for each in steps[1].of("mlp-train", "f32")] == [1, 1]
+
+    memory = WORKLOADS["resnet50-train-memory"]
+
+    def say(text):
+        if text.startswith("resnet50-train-memory bf16: fake"):
+            raise KeyboardInterrupt
+
+    arena.say = say
+    monkeypatch.setattr(workloads, "Arena", lambda *arguments: arena)
+    monkeypatch.setattr(sys, "argv", ["workloads.py", "mlp-train", "--only", "quick", "--threads", "1"])
+    monkeypatch.setattr(workloads, "selected", lambda name: [WORKLOADS["mlp-train"], memory])
+    kept = tmp_path / "kept.json"
+    report, whole = workloads.run(workloads.parsed(), kept)
+    assert not whole
+    assert [each.workload for each in report.results] == ["mlp-train"] * 2
+    assert [each.way for each in _report.read_json(kept).results] == ["weft, quick", "fake, quick"]
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+    assert not [command for command in commands if b"side.py" in command]
 
 
-def test_runs_of_parts_are_one_report():
-    first, second = made(0.1, 0.2, peak=0.5), made(0.1, 0.2, peak=0.4)
-    first.facts, second.facts = ({"date": day, "cores": 2} for day in ("Monday", "Tuesday"))
-    for each in second.results[:-1]:
-        each.workload = "lstm-train"
-    whole = _report.combined([first, second])
-    assert whole.facts == {"date": "Monday; Tuesday", "cores": "2"}
-    assert [(w.name, p) for w, p in whole.groups()] == [("mlp-train", "f32"), ("lstm-train", "f32")]
-    assert whole.of("matmul", "f32")[0].runs == [0.5, 0.4]
-    assert _report.cost(_report.combined([made(1, 1), made(2, 2)]).of("mlp-train", "f32")[0]) == 2
-    assert len(_report.combined([made(1, 1), made(2, 2)]).results) == 4
-
-
-def test_the_page_is_written_between_its_marks(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{_report.BEGIN}\nstale\n{_report.END}\nafter\n")
-    _report.write_page(page, made(0.1, 0.2), "page.svg")
-    text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith(f"{_report.END}\nafter\n")
-    assert "stale" not in text
-    assert "(fake, way / other)" in text
-    page.write_text("nothing")
-    with pytest.raises(ValueError, match=r"page\.md has no lines"):
-        _report.write_page(page, made(0.1, 0.2), "page.svg")
-    assert _report.BEGIN in workloads.PAGE.read_text()
-
-
-def test_the_plot_is_a_picture():
-    from _plot import plot
-
-    drawn = xml.fromstring(plot(made(0.1, 0.05)))
-    assert any(each.text == "2.00  of fake" for each in drawn)
-
-
-def test_names():
-    assert [workload.name for workload in selected("resnet50-infer")] == [
-        "resnet50-infer-b16",
-        "resnet50-infer-b1",
-    ]
-    assert [workload.name for workload in selected("resnet50-train")] == ["resnet50-train"]
-    assert selected("") == list(WORKLOADS.values())
-    assert selected("alexnet") == []
-
-
-def test_operations_of_a_step():
-    images = WORKLOADS["resnet50-infer-b16"].flops / 16
-    assert images == pytest.approx(2 * 4.089e9, rel=1e-3)
-    assert WORKLOADS["gpt-train"].flops == 12 * WORKLOADS["gpt-prefill"].flops
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("#!/bin/sh\necho 'ERROR: no such version'; exit 1", r"venv .* failed: ERROR: no such version"),
+        ("#!/bin/sh\nexec sleep 60", r"venv .* did not end in 0\.3 s"),
+        (None, r"venv .* did not start"),
+    ],
+)
+def test_an_environment_that_cannot_be_made(tmp_path, monkeypatch, program, reason):
+    python = tmp_path / "python"
+    if program:
+        python.write_text(program)
+        python.chmod(0o755)
+    (tmp_path / "fake.txt").write_text("fake==1\n")
+    for name, value in (("PEERS", tmp_path), ("FOLDER", tmp_path / "build"), ("ROOT", tmp_path)):
+        monkeypatch.setattr(environments, name, value)
+    monkeypatch.setattr(environments, "INSTALL_LIMIT_S", 0.3 if "exec" in str(program) else 30.0)
+    monkeypatch.setattr(sys, "executable", str(python))
+    sides, missing = workloads.peers()
+    assert sides == {}
+    assert set(missing) == {"fake"}
+    with pytest.raises(environments.PeerError, match=reason):
+        environments.make("fake")
 
 
 @pytest.mark.parametrize("program", sorted(BENCHMARKS.glob("peers/*_side.py")), ids=lambda path: path.stem)

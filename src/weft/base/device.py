@@ -66,7 +66,8 @@ class Device:
 
 
 _DEVICES: dict[tuple[str, int], Device] = {}
-_current: ContextVar[Device] = ContextVar("weft.current_device")
+# None: the device outside of any `with device(...)`, or the same one inside.
+_current: ContextVar[Device | None] = ContextVar("weft.current_device", default=None)
 _ever_scoped = [
     False
 ]  # before the first `with device(...)` the native core need not ask which device is current
@@ -124,18 +125,16 @@ def current_device() -> Device:
     >>> current_device()
     cpu:0
     """
-    return _current.get(None) or _OUTSIDE
+    return _current.get() or _OUTSIDE
 
 
-def scoped_device() -> Device | None:
-    """The current device where it is another one than outside of any ``with device(...)``.
+scoped_device = _current.get
+"""The current device where it is another one than outside of any ``with device(...)``, else None; no call of Python.
 
-    >>> with device("cpu:1"):
-    ...     scoped_device()
-    cpu:1
-    """
-    found = _current.get(None)
-    return None if found is _OUTSIDE else found
+>>> with device("cpu:1"):
+...     scoped_device()
+cpu:1
+"""
 
 
 def device(value: Device | str) -> AbstractContextManager[Device]:
@@ -155,7 +154,7 @@ def device(value: Device | str) -> AbstractContextManager[Device]:
 @contextlib.contextmanager
 def _scope(chosen: Device) -> Iterator[Device]:
     _ever_scoped[0] = True
-    token = _current.set(chosen)
+    token = _current.set(None if chosen is _OUTSIDE else chosen)
     try:
         yield chosen
     finally:

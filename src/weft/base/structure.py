@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from weft.base.typing import Any
 
@@ -23,6 +23,16 @@ class Structure:
         self, kind: type | None, parts: tuple[Structure, ...] = (), keys: tuple[Any, ...] = ()
     ) -> None:
         self.kind, self.parts, self.keys = kind, parts, keys
+
+    @property
+    def builder(self) -> Callable[[Sequence[Any]], Any]:
+        """What makes the structure of a list of leaves; for a flat list or tuple its type, which runs no Python.
+
+        >>> flatten((1, 2))[1].builder([3, 4])
+        (3, 4)
+        """
+        flat = self.kind in (tuple, list) and all(part.kind is None for part in self.parts)
+        return self.kind if flat and self.kind is not None else self.build
 
     def build(self, leaves: Sequence[Any]) -> Any:
         """The structure with these leaves."""

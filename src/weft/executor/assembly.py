@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.executor.loop_code import OUTPUTS, LoopCode, with_parts
-from weft.executor.places import Place, is_one, same, same_shape
+from weft.executor.places import Buffer, Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, Origin, Step
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store
 from weft.ops.kernels import as_stored
 from weft.ops.node import Value
 
-__all__ = ["DROPPED", "KEPT", "WHOLE", "Fused", "Space", "View", "assemble", "laid"]
+__all__ = ["DROPPED", "KEPT", "WHOLE", "Fused", "Space", "View", "alone", "assemble", "laid"]
 
 Scalar = e.Scalar
 WHOLE, KEPT, DROPPED = "whole", "kept", "dropped"
@@ -94,6 +94,12 @@ class Fused(Step):
 def assemble(name: str, space: Space, members: Sequence[tuple[LoopStep, View]], stored: set[int]) -> Fused:
     """The loop of these steps, each after what it reads; stored: the buffers, by id, that somebody else reads."""
     return _Assembly(name, space, members, stored).finish()
+
+
+def alone(name: str, step: LoopStep, outputs: Iterable[Buffer]) -> Fused:
+    """The loop of one step, with which no other is merged; outputs: what is read after it."""
+    space, kept = Space(step.shape, step.loop.axes), {id(buffer) for buffer in outputs}
+    return assemble(name, space, [(step, WHOLE)], kept)
 
 
 class _Assembly:

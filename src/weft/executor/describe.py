@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.base.typing import Any
-from weft.executor.arena import Arena
+from weft.base.typing import TYPE_CHECKING, Any
 from weft.executor.assembly import Fused
 from weft.executor.lowering import Lowering
 from weft.executor.places import Buffer, Place
 from weft.executor.steps import NativeStep
 from weft.graph.placement import copies
+
+if TYPE_CHECKING:
+    from weft.executor.arena import Arena
 
 __all__ = ["describe"]
 

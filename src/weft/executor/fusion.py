@@ -25,12 +25,6 @@ RECOMPUTED = 1 << 14  # operations that may be done again to save a kernel
 
 def fuse(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Fused | NativeStep]:
     """The steps with loops merged, in an order in which they can run; outputs: what is read after all of them."""
-    if len(steps) == 1 and isinstance(
-        steps[0], LoopStep
-    ):  # most calls of one operator: there is nothing to merge
-        step = steps[0]
-        space, kept = Space(step.shape, step.loop.axes), {id(buffer) for buffer in outputs}
-        return [assemble(name, space, [(step, WHOLE)], kept)]
     return _Fusion(name, steps, outputs).run()
 
 
@@ -204,7 +198,7 @@ class _Fusion:
             if seen is None:
                 continue
             larger = Group(number, space, [*seen, *members])
-            if self.is_small(larger):
+            if self.is_small(larger) and tells_rows(larger):
                 taken.append(group)
                 merged, members = larger, larger.members
         return taken, merged
@@ -322,6 +316,28 @@ class _Fusion:
         return not any(
             view == WHOLE and self.is_needed(place.buffer, members) for place, view in group.made.values()
         )
+
+
+def tells_rows(group: Group) -> bool:
+    """Whether some array of a loop is as long as its rows, so that it tells how long they are.
+
+    None does where what the loop makes itself is repeated along an axis, and then reduced along it.
+    """
+    space, rank = group.space, len(group.space.shape)
+    shapes = [
+        place.shape
+        for step, view in group.members
+        if view == WHOLE
+        for place in (
+            *(x for x in step.reads if id(x.buffer) not in group.made),
+            *(y for y in step.outputs if once_view(space, step, y, view) == WHOLE),
+        )
+    ]
+    return all(
+        is_one(space.shape[axis])
+        or any(len(s) + axis >= rank and not is_one(s[len(s) + axis - rank]) for s in shapes)
+        for axis in space.axes
+    )
 
 
 def broadcasts(shape: Sequence[Any], to: Sequence[Any]) -> bool:

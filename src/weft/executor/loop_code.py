@@ -8,7 +8,6 @@ from weft import _core
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr import scalar as e
-from weft.expr.functions import expand
 from weft.expr.kernel import Fold, Kernel, Once, Operand, Reduction, Scan, Store, parts
 
 __all__ = ["OUTPUTS", "LoopCode", "with_parts"]
@@ -164,13 +163,22 @@ def _prepared(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:
         return part
 
     def finished(root: Scalar) -> Scalar:
-        return expand(e.substitute(root, position))
+        return _expanded(e.substitute(root, position))
 
     return with_parts(
         stage,
         lambda r: Reduction(r.number, r.op, finished(r.value), r.start),
         lambda s: Store(inputs + s.operand, finished(s.value), s.add),
     )
+
+
+def _expanded(root: Scalar) -> Scalar:
+    """The expression in basic operations only, which most of the first expressions of a process are."""
+    if all(node.op not in e.FUNCTIONS and node.dtype not in e.HALVES for node in e.walk(root)):
+        return root
+    from weft.expr.functions import expand
+
+    return expand(root)
 
 
 def _identifier(name: str) -> str:

@@ -21,20 +21,17 @@ exact sizes only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from weft import _core
 from weft.base.typing import Any
-from weft.executor.arena import Arena, in_order
-from weft.executor.assembly import Fused
+from weft.executor.assembly import Fused, alone
 from weft.executor.describe import describe
-from weft.executor.fusion import fuse
 from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
-from weft.executor.memory import aligned
 from weft.executor.places import Buffer, is_dense, row_major
 from weft.executor.recipe import Recipe
-from weft.executor.steps import NativeStep, Step, alive
+from weft.executor.steps import LoopStep, NativeStep, Step, alive
 from weft.graph.graph import Graph
 from weft.graph.placement import partition, spans_devices
 from weft.ops.node import Value
@@ -79,9 +76,11 @@ def make_plan(
             (lowering.places[id(graph.inputs[k])].buffer for k in graph.lasting), lowered
         )
     kept = list({id(y.buffer): y.buffer for step in once for y in step.writes if y.buffer.kept}.values())
-    first, steps = fuse(name, once, kept), fuse(name, lowered, leaving)
+    first, steps = merged(name, once, kept), merged(name, lowered, leaving)
     arena = None
     if exact:
+        from weft.executor.arena import Arena, in_order  # patterns have no memory plan
+
         if len(steps) > 1:
             steps = in_order(steps, written_inputs(lowering, leaving))
         arena = Arena([*first, *steps], naive_bytes([*once, *lowered], [*leaving, *kept]), kept)
@@ -100,6 +99,17 @@ def make_plan(
         sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
     )
     return _core.make_plan(description, shown, as_tuple, recipe, gradients)
+
+
+def merged(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Fused | NativeStep]:
+    """The steps with loops merged; see fusion.py, which a call of one operator seldom needs."""
+    if not steps:
+        return []
+    if len(steps) == 1 and isinstance(steps[0], LoopStep):
+        return [alone(name, steps[0], outputs)]
+    from weft.executor.fusion import fuse
+
+    return fuse(name, steps, outputs)
 
 
 def plan_parts(
@@ -138,6 +148,8 @@ def written_inputs(lowering: Lowering, leaving: Sequence[Buffer]) -> dict[int, l
 
 def naive_bytes(steps: Sequence[Step], leaving: Sequence[Buffer]) -> int:
     """Of everything that steps make and that does not leave, as if each had memory of its own."""
+    from weft.executor.memory import aligned
+
     kept = {id(buffer) for buffer in leaving}
     inside = {id(y.buffer): y.buffer for step in steps for y in step.writes if id(y.buffer) not in kept}
     return sum(aligned(buffer.size_bytes) for buffer in inside.values())
@@ -155,7 +167,7 @@ def loops_of(graph: Graph, name: str) -> list[LoopCode]:
     """
     lowering = Lowering(graph, name, (), exact=False)
     leaving = [place.buffer for place in lowering.run()]
-    steps = fuse(name, alive(lowering.steps, leaving), leaving)
+    steps = merged(name, alive(lowering.steps, leaving), leaving)
     return [step.code for step in steps if isinstance(step, Fused)]
 
 
@@ -163,4 +175,4 @@ def copies_of(value: Value) -> list[LoopCode]:
     """The loops that plans copy a value with, be it an array or a number, to where it lies in line."""
     lowering = Lowering(Graph([value], []), "copy", (), exact=False)
     place = lowering.ensure(value) if value.type.weak else lowering.copy(lowering.ensure(value), "copy")
-    return [step.code for step in fuse("copy", lowering.steps, [place.buffer]) if isinstance(step, Fused)]
+    return [step.code for step in merged("copy", lowering.steps, [place.buffer]) if isinstance(step, Fused)]

@@ -33,13 +33,13 @@ class Registers:
         if found is not None:
             return found
         operands: list[int] = []
-        if is_size and size.op not in ("dim", "stride"):
+        if is_size and size.op not in ("dim", "extent", "stride"):
             operands = [self.register(arg) for arg in size.args]
         number = self.known[key] = len(self.known)
         if not is_size:
             self.constants.append((number, int(size)))
-        elif size.op == "stride":
-            self.loads.append(("stride", number, *size.args))
+        elif size.op in ("extent", "stride"):
+            self.loads.append((size.op, number, *size.args))
         elif size.op == "dim":
             self.loads.append(("size", number, 0, size.args[0]))
         else:

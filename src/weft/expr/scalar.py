@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 import threading
+from _weakref import ref  # all that is needed of weakref, which a first result would wait for
 from collections.abc import Callable, Iterator
-from weakref import WeakValueDictionary
 
 from weft.base.typing import Any, ClassVar
 
 __all__ = [
     "FUNCTIONS",
+    "HALVES",
     "Scalar",
     "bitcast",
     "call",
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+HALVES = FLOATS[:2]
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 BITS = {"bool": 1, "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64} | {
@@ -113,22 +115,33 @@ class Scalar:
     value: Any
 
     # The operands of a key live as long as its expression, so their ids are theirs.
-    _known: ClassVar[WeakValueDictionary[tuple[Any, ...], Scalar]] = WeakValueDictionary()
+    _known: ClassVar[dict[tuple[Any, ...], ref[Scalar]]] = {}
     _lock: ClassVar[threading.RLock] = threading.RLock()  # a garbage collection inside may come back here
 
     def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
         # The sign of a zero counts, and so does NaN, which does not equal itself.
         key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float) else value)
-        known = cls._known.get(key)
+        known = cls._find(key)
         if known is None:
-            with cls._lock:  # the dictionary's own setdefault is not one step
-                known = cls._known.get(key)
+            with cls._lock:
+                known = cls._find(key)
                 if known is None:
                     known = object.__new__(cls)
                     for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
                         object.__setattr__(known, field, content)
-                    cls._known[key] = known
+                    cls._known[key] = ref(known, lambda gone: cls._forget(key, gone))
         return known
+
+    @classmethod
+    def _find(cls, key: tuple[Any, ...]) -> Scalar | None:
+        found = cls._known.get(key)
+        return None if found is None else found()
+
+    @classmethod
+    def _forget(cls, key: tuple[Any, ...], gone: ref[Scalar]) -> None:
+        with cls._lock:
+            if cls._known.get(key) is gone:  # else an equal one was made meanwhile
+                del cls._known[key]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"expressions are immutable: cannot set {name}")

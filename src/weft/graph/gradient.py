@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from weft.base.typing import Any
 from weft.graph.graph import Graph
@@ -146,19 +146,22 @@ def joint_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> 
 
 
 def gradients(
-    ys: Sequence[Value], xs: Sequence[Value], dys: Sequence[Value | None] | None = None
+    ys: Sequence[Value],
+    xs: Sequence[Value],
+    dys: Sequence[Value | None] | None = None,
+    constant: Container[int] = (),
 ) -> list[Value | None]:
     """The gradients of values with respect to others that they were computed from; None where it is zero everywhere.
 
     dys: the gradients of ys, None for zero; by default 1 for every element. They read the very values that ys were
-    computed from, so that a graph of both computes nothing twice.
+    computed from, so that a graph of both computes nothing twice. constant: nodes, by id, that have no gradient.
     """
     given = [F.filled_like(y, value=1.0) for y in ys] if dys is None else list(dys)
     slopes: dict[int, Value] = {}
     for y, dy in zip(ys, given, strict=True):
         if dy is not None:
             _add(slopes, y, dy)
-    _propagate(Graph(xs, ys), [True] * len(xs), slopes, lambda value: value)
+    _propagate(Graph(xs, ys), [True] * len(xs), slopes, lambda value: value, constant)
     return [slopes.get(id(x)) for x in xs]
 
 
@@ -167,9 +170,10 @@ def _propagate(
     wanted: Sequence[bool],
     slopes: dict[int, Value],
     read: Callable[[Value | None], Value | None],
+    constant: Container[int] = (),
 ) -> None:
     """Adds to slopes, the gradients of values by id, those of what the graph's outputs were computed from."""
-    needed = _reaching(graph, wanted)
+    needed = _reaching(graph, wanted, constant)
     for node in reversed(graph.nodes):
         if node.op is None or id(node) not in needed or not any(id(v) in slopes for v in node.outputs):
             continue
@@ -183,11 +187,11 @@ def _add(slopes: dict[int, Value], value: Value, slope: Value) -> None:
     slopes[id(value)] = slope if known is None else F.add(known, slope)
 
 
-def _reaching(graph: Graph, wanted: Sequence[bool]) -> set[int]:
+def _reaching(graph: Graph, wanted: Sequence[bool], constant: Container[int] = ()) -> set[int]:
     """The nodes that a wanted input has an influence on."""
     found = {id(v.node) for v, want in zip(graph.inputs, wanted, strict=True) if want}
     for node in graph.nodes:
-        if any(v is not None and id(v.node) in found for v in node.inputs):
+        if id(node) not in constant and any(v is not None and id(v.node) in found for v in node.inputs):
             found.add(id(node))
     return found
 

@@ -13,7 +13,6 @@ graph(x0: f32[2]@cpu:0)
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from weft.base.typing import Any
@@ -105,6 +104,8 @@ def _is_in_order(nodes: Sequence[Node]) -> bool:
 
 
 def _in_order(found: Mapping[int, Node]) -> list[Node]:
+    import heapq  # graphs of one operator are in order
+
     waits: dict[int, int] = {}
     readers: dict[int, list[Node]] = {}
     for node in found.values():

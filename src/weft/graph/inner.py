@@ -23,7 +23,7 @@ from weft.ops.kernels import Native, View
 from weft.ops.op import Op, op, parameters
 from weft.ops.types import TensorType
 
-__all__ = ["Detached", "Drawn", "blocks_of"]
+__all__ = ["Detached", "Drawn", "Watched", "blocks_of"]
 
 
 class Inner(Op):
@@ -128,6 +128,23 @@ class Detached(Inner):
 
     def vjp(self, dy: Any) -> Any:
         return None
+
+    def reference(self, x: Any) -> Any:
+        return x
+
+
+@op
+class Watched(Inner):
+    """x from where its gradient is wanted: what was computed from x before has no part in that."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x.like()
+
+    def kernels(self, x: TensorType | None) -> Iterator[View]:  # type: ignore[override]
+        yield View(lambda shape, strides: (shape, strides, 0))
+
+    def vjp(self, dy: Any) -> Any:
+        return dy
 
     def reference(self, x: Any) -> Any:
         return x

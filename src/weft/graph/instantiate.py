@@ -69,6 +69,8 @@ class _Sizes:
     def __call__(self, value: Any) -> Any:
         if isinstance(value, Size):
             return self.number(value)
+        if isinstance(value, Op):
+            return self.of_operator(value)
         if isinstance(value, tuple):
             made = tuple(map(self, value))
             return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
@@ -80,6 +82,8 @@ class _Sizes:
             return size
         if size.op == "dim":
             return next((s[-1 - size.args[0]] for s in self.shapes if self.tells(s, size.args[0])), 1)
+        if size.op == "extent":
+            return self.shapes[size.args[0]][size.args[1]]
         if size.op == "axis":
             return self.axes[size.args[0]]
         if size.op == "stride":

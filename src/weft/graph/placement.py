@@ -20,7 +20,6 @@ from weft.base.device import Device
 from weft.base.record import Record
 from weft.graph.graph import Graph, reads_of
 from weft.ops.node import Node, Value, input_value
-from weft.ops.placement import ToDevice
 
 __all__ = ["Part", "copies", "devices", "partition", "spans_devices"]
 
@@ -59,11 +58,8 @@ def copies(graph: Graph) -> bool:
 
 
 def crosses(node: Node) -> bool:
-    """Whether a node brings a value from another device."""
-    if not isinstance(node.op, ToDevice):
-        return False
-    source = node.inputs[0]
-    return source is not None and source.node.device not in (None, node.device)
+    """Whether a node brings a value from another device: operators stay where their operands are but for one."""
+    return any(v is not None and v.node.device not in (None, node.device) for v in node.inputs)
 
 
 def partition(graph: Graph) -> list[Part]:

@@ -20,8 +20,9 @@ from typing import Any
 
 from weft import _core
 from weft.base.dtype import bool_, int64
+from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
-from weft.graph.inner import Detached, Drawn, blocks_of
+from weft.graph.inner import Detached, Drawn, Watched, blocks_of
 from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
 from weft.ops.op import Op, attribute_type
 from weft.ops.types import TensorType
@@ -64,6 +65,9 @@ class Capture:
     Effects. What is found and written has its new content from then on; `written` says which that is, for each number
     of found. What draws random numbers draws from `stream`, the words that Drawn takes, at `position`, an input of the
     graph, and `blocks` counts the positions taken.
+
+    Gradients. What is watched has a Value of its own until it is unwatched, so that only what is computed meanwhile
+    counts; nodes made where nothing is recorded are constant.
     """
 
     def __init__(self, name: str, stream: Any = None) -> None:
@@ -79,6 +83,8 @@ class Capture:
         self._kept: list[Value] = []
         self._local: set[int] = set()  # arrays that a function made: nobody else sees them
         self._start = self.input(TensorType((), bool_)).node.place
+        self._watched: dict[int, list[Value]] = {}  # by number of found; the innermost last
+        self._constant: dict[int, Node] = {}  # by id; kept, so that it stays theirs
         self._mark = _core.last_serial()
 
     def input(self, type: TensorType) -> Value:
@@ -124,7 +130,7 @@ class Capture:
             self.extra.append(stand_in)
             if isinstance(x, _core.Tensor) and self._is_new(x):
                 self._local.add(k)
-        return self.written.get(k, self.extra[k])
+        return self._watched[k][-1] if k in self._watched else self.written.get(k, self.extra[k])
 
     def made(self, node: Node) -> Node:
         """The node, or what stands for it here; called for every node."""
@@ -132,6 +138,8 @@ class Capture:
         assert op is not None
         if op.random:
             node = self._draw(node)
+        if not _core.is_recording():
+            self._constant[id(node)] = node
         for number, output in op.written(len(node.inputs)).items():
             target = node.inputs[number]
             if target is not None:
@@ -147,6 +155,11 @@ class Capture:
         """Make content that of an array of the surroundings, or of a Value that stands for one."""
         self.lift(target)
         k = self._known[id(target)]
+        if k in self._watched:
+            raise NotImplementedError(
+                f"{self.name}: an array is written whose gradient is wanted, before it is there: "
+                f"{_core.describe(self.found[k])}"
+            )
         self.written[k] = content
         self._kept.append(content)  # so that its id stays its own
         self._known[id(content)] = k
@@ -184,8 +197,46 @@ class Capture:
     def check_in_place(self, name: str) -> None:
         """Called for x += y, with the name of the operator."""
 
-    def check_recording(self) -> None:
-        """Called where a GradManager begins to record."""
+    def watch(self, x: Any) -> Value:
+        """From now on x is a Value of its own, which gradients can be asked of."""
+        value = self.lift(x)
+        if not isinstance(value, Value):
+            raise TypeError(f"{self.name}: only arrays have gradients, got {type(x).__name__}")
+        watched = make_node(Watched(), [value]).outputs[0]
+        if not isinstance(x, Value):
+            k = self._known[id(x)]
+            self._watched.setdefault(k, []).append(watched)
+            self._known[id(watched)] = k
+        return watched
+
+    def unwatch(self, x: Any, watched: Value) -> None:
+        """x is what it was again."""
+        k = self._known[id(x)]
+        left = [value for value in self._watched.pop(k) if value is not watched]
+        if left:
+            self._watched[k] = left
+
+    def gradients(
+        self, ys: Sequence[Any], dys: Sequence[Any], xs: Sequence[Value], is_recorded: bool
+    ) -> list[Value | None]:
+        """The gradients of ys with respect to what is watched; is_recorded: they can have gradients themselves."""
+        if not is_recorded:
+            _core.set_recording(False)
+        try:
+            return gradients([self.lift(y) for y in ys], xs, [self.lift(dy) for dy in dys], self._constant)
+        finally:
+            if not is_recorded:
+                _core.set_recording(True)
+
+    def gradient_of(self, x: Any, found: Any) -> Any:
+        """The grad of an array, which is found outside of the function."""
+        return found
+
+    def set_gradient(self, x: Any, dx: Any) -> None:
+        """Make dx the grad of an array."""
+        raise NotImplementedError(
+            f"{self.name}: a function of control flow that becomes part of a graph cannot set gradients so far"
+        )
 
     def _result(self, x: Any) -> Value:
         x = self.lift(x)

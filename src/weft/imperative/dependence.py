@@ -11,17 +11,18 @@ from typing import Any
 
 from weft import _core
 
-__all__ = ["all_within", "changed", "depends_on", "objects_in", "state_of"]
+__all__ = ["all_within", "changed", "depends_on", "happens_once", "objects_in", "state_of"]
 
 changed = _core.note_change
+depends_on = _core.depends_on  # a program that is being written down here, if any, is for its present state
 _PLAIN = (int, float, bool, str, bytes, type(None))
 
 
-def depends_on(thing: Any) -> None:
-    """A program that is being written down on this thread, if any, is for the present state of a thing."""
+def happens_once(fact: str) -> None:
+    """What is being done to an object of Python, a program that is being written down on this thread cannot repeat."""
     scribe = _core.get_scribe()
     if scribe is not None:
-        scribe.depends_on(thing)
+        scribe.happens_once(fact)
 
 
 def state_of(value: Any) -> Any:

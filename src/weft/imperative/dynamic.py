@@ -27,11 +27,12 @@ from weft.graph.instantiate import instantiate
 from weft.graph.subgraph import Capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
 from weft.imperative.dependence import all_within
+from weft.imperative.gradient import gradients
 from weft.imperative.scribe import CannotWrite, Scribe, is_users, users_line
 from weft.imperative.storages import Geometry
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
-from weft.imperative.traced import Traced, strides_of, watched_by
+from weft.imperative.traced import Find, Traced, effect_of, look_up, strides_of, watched_by
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.sizes import NeedsSizes, Size, axis_size
 from weft.ops.types import TensorType
@@ -148,7 +149,7 @@ class DynamicTraced:
         inside = _Inside()
         for thing in all_within([*leaves, *(value for _, _, value in self.surroundings)]):
             inside.depends_on(thing)
-        capture = _Functional(name)
+        capture = _WholeFunction(name)
         self._values = [
             capture.input(of)
             if of is not None
@@ -176,14 +177,27 @@ class DynamicTraced:
             except Exception as problem:
                 problem.add_note(f"while {name} was written down on symbols, for its dynamic axes")
                 raise
-        if inside.set_gradients:
-            raise GraphError(f"{name}: with dynamic axes, a function cannot set gradients so far")
-        self._found = capture.found
+        if things := inside.changed():
+            names = ", ".join(sorted({type(thing).__name__ for thing in things}))
+            raise GraphError(f"{name}: with dynamic axes, attributes cannot be changed so far, of {names}")
+        self._had = capture.had
+        self._found = [capture.where(x) for x in capture.found]
         outputs: list[Value] = []
-        self._results = [self._find(x, next(made) if _is_made(x) else None, outputs) for x in found]
-        self._inputs = [v for v in self._values if isinstance(v, Value)]
-        self.graph = Graph([*self._inputs, *capture.extra], outputs)
-        self._states = [(thing, thing.__weft_state__()) for thing in inside.dependences.values()]
+        self._results = [self._find(capture, x, next(made) if _is_made(x) else None, outputs) for x in found]
+        self._effects = [
+            (
+                ("object", x, None),
+                self._find(capture, dx, capture.lift(dx) if _is_made(dx) else None, outputs),
+            )
+            for x, dx in capture.slopes.values()
+        ]
+        self._visible, self._written = len(outputs), list(capture.written)
+        outputs += capture.written.values()
+        self.graph = Graph(
+            [*(v for v in self._values if isinstance(v, Value)), *capture.extra],
+            [*outputs, *capture.drawn_besides(outputs)],
+        )
+        self._states = [(thing, thing.__weft_state__()) for thing, _ in inside.dependences.values()]
         self.watched = watched_by(self._states)
 
     def __str__(self) -> str:
@@ -193,15 +207,28 @@ class DynamicTraced:
         """Bytes by kind of the memory plan for the sizes that were met last."""
         return self.plans[-1].memory_report()
 
-    def _find(self, x: Any, value: Value | None, outputs: list[Value]) -> Any:
-        """Where a call finds what was the result x, as weft.imperative.traced has it; value: it in the graph."""
+    def _find(self, capture: _WholeFunction, x: Any, value: Value | None, outputs: list[Value]) -> Find:
+        """Where a call finds what was the result x; value: it in the graph."""
         if isinstance(x, Size):
             return ("python", self._size_of(x), None)
-        if value is None or isinstance(x, Tensor):
+        if isinstance(x, Iterator):
+            raise GraphError(
+                f"{self.name}: with dynamic axes, a result is an iterator, a {type(x).__name__}, that is used up once"
+            )
+        if value is None:
             return ("object", x, None)
+        if isinstance(x, Tensor) and not capture.is_local(x):
+            return capture.where(x)
         place = next((k for k, v in enumerate(self._values) if v is value), None)
         if place is not None:
             return ("leaf", place, None)
+        place = next((k for k, v in enumerate(outputs) if v is value), None)
+        if place is not None:
+            return ("output", place, None)
+        if value.node.op is None:
+            raise GraphError(
+                f"{self.name}: with dynamic axes, an array made of numbers cannot be a result so far"
+            )
         if value.type.weak or all(v.type.weak for v in _given_to(value)):
             raise GraphError(
                 f"{self.name}: with dynamic axes, a number computed from floats cannot be a result so far"
@@ -222,52 +249,61 @@ class DynamicTraced:
                 a[2] is b[2] or _same_plain(a[2], b[2])
                 for a, b in zip(around, self.surroundings, strict=True)
             )
+            and self._had_as_now([])
             and (self.watched is None or self.watched())
         )
+
+    def _had_as_now(self, leaves: list[Any]) -> bool:
+        """Whether the same arrays have gradients before the call."""
+        return all((x.grad is not None) == had for x, had in self._had.values())
 
     def plan_for(self, leaves: list[Any], sizes: Sequence[int]) -> Traced:
         """A plan for arrays of these sizes."""
         scribe = Scribe(_raise)
+        found = [look_up(find, leaves) for find in self._found]
         tensors = [x for x in leaves if isinstance(x, Tensor)]
-        for x in sorted([*tensors, *self._found], key=lambda x: -x.nbytes):
+        elsewhere = {_core.geometry(x)[0] for x in found}
+        if any(_core.geometry(x)[0] in elsewhere for x in tensors):
+            raise GraphError(
+                f"{self.name}: with dynamic axes, an argument shares memory with an array found elsewhere"
+            )
+        for x in sorted([*tensors, *found], key=lambda x: -x.nbytes):
             scribe.met(x, _core.geometry(x))
-        given: list[Value] = []
-        numbers: list[tuple[int, Value]] = []
-        for k, v in enumerate(self._values):
-            if isinstance(v, Value) and v.type.weak:
-                numbers.append((k, input_value(v.type)))
-                given.append(numbers[-1][1])
-            elif isinstance(v, Value):
-                given.append(_content(scribe, leaves[k]))
-        given += [_content(scribe, x) for x in self._found]
+        given = [
+            scribe.number(leaf, k + 1) if v.type.weak else _content(scribe, leaf)
+            for k, (v, leaf) in enumerate(zip(self._values, leaves, strict=True))
+            if isinstance(v, Value)
+        ]
+        given += [_content(scribe, x) for x in found]
         try:
-            outputs = [v for v in instantiate(self.graph, given, axes=sizes) if v is not None]
+            values = [v for v in instantiate(self.graph, given, axes=sizes) if v is not None]
         except NeedsSizes:
             raise GraphError(
                 f"{self.name}: with dynamic axes, functions inside cond, while_loop and foreach cannot have "
                 "arrays of such sizes so far"
             ) from None
-        graph = Graph([*(s.value for s in scribe.sources), *(v for _, v in numbers)], outputs)
-        strides = [strides_of(s) for s in scribe.sources]
-        plan = compile_graph(graph, self.name, strides, len(outputs))
-        places = {id(x): k for k, x in enumerate(leaves) if isinstance(x, Tensor)}
+        contents = values[self._visible :]
+        scribe.random = contents[len(self._written) :]
+        for number, content in zip(self._written, contents, strict=False):
+            scribe.store(Geometry(*_core.geometry(found[number])), content)
+        written = list(scribe.written_sources())
+        graph, sources, origins = scribe.graph(values[: self._visible], written)
+        strides = [strides_of(s) for s in sources]
+        plan = compile_graph(graph, self.name, strides, self._visible)
+        places: dict[int, Find] = {id(x): find for x, find in zip(found, self._found, strict=True)}
+        places |= {id(x): ("leaf", k, None) for k, x in enumerate(leaves) if isinstance(x, Tensor)}
         plain = self.structure.kind is None
         spec = {
             "plan": plan,
-            "arrays": [
-                ("leaf", places[id(s.tensor)], s.window)
-                if id(s.tensor) in places
-                else ("object", s.tensor, s.window)
-                for s in scribe.sources
-            ],
-            "numbers": [("leaf", k, None) for k, _ in numbers],
+            "arrays": [(*places[id(s.tensor)][:2], s.window) for s in sources],
+            "numbers": [("leaf", origin - 1, None) for origin in origins],
             "results": self._results,
             "surroundings": self.surroundings,
             "watched": self.watched,
-            "guard": None,
-            "build": None if plain else self.structure.build,
-            "effect": None,
-            "elsewhere": set(),
+            "guard": self._had_as_now if self._had else None,
+            "build": None if plain else self.structure.builder,
+            "effect": effect_of(self._effects) if self._effects else None,
+            "elsewhere": elsewhere if written else set(),
         }
         made = Traced(graph, plan, spec, self._kept)
         self.plans.append(made)
@@ -279,25 +315,55 @@ class DynamicTraced:
             yield self.plans.pop(0)
 
 
-class _Functional(Capture):
-    """Writes down a function that must not change what it is given."""
+class _WholeFunction(Capture):
+    """Writes down a function with all that it does to arrays of its surroundings.
 
-    def made(self, node: Node) -> Node:
-        assert node.op is not None
-        if node.op.random:
-            self._refuse(f"random numbers, which {node.op.name} draws,")
-        if node.op.written(len(node.inputs)):
-            self._refuse(f"writes to arrays, by {node.op.name},")
-        return node
+    slopes: what became the grad of which array, by the array's id; had: whether arrays whose grad matters had one.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.slopes: dict[int, tuple[Tensor, Any]] = {}
+        self.had: dict[int, tuple[Tensor, bool]] = {}
+        self._before = gradients()
+        self._owners = {id(dx): owner() for owner, dx in self._before.values()}
+        self._random: list[Value] = []
+
+    def where(self, x: Tensor) -> Find:
+        """Where calls find an array of the surroundings: if it is the grad of another one, there."""
+        owner = self._owners.get(id(x))
+        if owner is None or id(owner) not in self.had:
+            return ("object", x, None)
+        return ("python", lambda _: owner.grad, None)
+
+    def is_local(self, x: Tensor) -> bool:
+        """Whether the function made it."""
+        return self._is_new(x)
+
+    def drawn_besides(self, outputs: Sequence[Value]) -> list[Value]:
+        """What has been drawn and is not used: the stream of random numbers goes on as if it were."""
+        alive = {id(node) for node in Graph([], outputs).nodes}
+        return [v for v in self._random if id(v.node) not in alive]
 
     def write(self, target: Any, content: Value) -> None:
-        self._refuse("writes to arrays")
+        if isinstance(target, Value) and id(target) not in self._known:
+            self._refuse("a write to an argument, or to what was computed,")
+        super().write(target, content)
 
     def check_in_place(self, name: str) -> None:
-        self._refuse(f"an operation in place, {name},")
+        self._refuse(f"an operation in place, {name}, on an argument, or on what was computed,")
 
-    def check_recording(self) -> None:
-        self._refuse("a GradManager")
+    def gradient_of(self, x: Any, found: Any) -> Any:
+        self.had.setdefault(id(x), (x, id(x) in self._before))
+        return self.slopes[id(x)][1] if id(x) in self.slopes else found
+
+    def set_gradient(self, x: Any, dx: Any) -> None:
+        self.had.setdefault(id(x), (x, id(x) in self._before))
+        self.slopes[id(x)] = (x, dx)
+
+    def _draw(self, node: Node) -> Node:
+        self._random.append(node.outputs[0])
+        return node
 
     def _refuse(self, what: str) -> NoReturn:
         raise GraphError(f"{self.name}: with dynamic axes, {what} cannot be had so far\n  at {users_line()}")
@@ -317,7 +383,7 @@ class _Inside(Scribe):
             f"something is computed, read or written at once\n  at {users_line()}"
         )
 
-    launched = copied = drawn = permuted = read = awaited = random_state = _refuse  # type: ignore[assignment]
+    launched = copied = drawn = permuted = read = awaited = random_state = happens_once = _refuse  # type: ignore[assignment]
 
     def filled(self, to: Any, number: Any) -> bool:
         if not self._born(Geometry(*to)):
@@ -332,7 +398,7 @@ class _Inside(Scribe):
 
 
 def _raise(problem: CannotWrite) -> None:
-    raise problem
+    raise GraphError(f"with dynamic axes: {problem.fact}\n  at {problem.where}")
 
 
 def _is_made(x: Any) -> bool:

@@ -238,7 +238,7 @@ def _read(entry: Source, program: Program) -> None:
         "surroundings": [],
         "watched": None,
         "guard": None,
-        "build": None if plain else structure.build,
+        "build": None if plain else structure.builder,
         "effect": None,
         "elsewhere": {_core.geometry(x)[0] for x in program.tensors.values()} if graph.writes else set(),
     }

@@ -23,9 +23,10 @@ from typing import Any
 from weakref import ref
 
 from weft import _core
-from weft.base.errors import ShapeError
+from weft.base.errors import GraphError, ShapeError
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
+from weft.ops.node import Value
 
 __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
 
@@ -39,9 +40,33 @@ def gradients() -> dict[int, tuple[ref[Tensor], Tensor]]:
     return dict(_gradients)
 
 
+def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
+    """The grad of each."""
+    if _core.capture() is not None:
+        return [_get_grad(x) for x in tensors]
+    return [None if (kept := _gradients.get(id(x))) is None else kept[1] for x in tensors]
+
+
+def forget_gradients(tensors: Iterable[Tensor]) -> None:
+    """None of them has a grad any more."""
+    if _core.capture() is not None:
+        for x in tensors:
+            keep_gradient(x, None)
+        return
+    keys = [id(x) for x in tensors]
+    scribe = _core.get_scribe()
+    if scribe is not None:
+        scribe.set_gradients.update(keys)
+    for key in keys:
+        _gradients.pop(key, None)
+
+
 def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
     """Make dx the grad of x; None: it has none."""
     key = id(x)
+    if (capture := _core.capture()) is not None:
+        capture.set_gradient(x, dx)
+        return
     scribe = _core.get_scribe()
     if scribe is not None:
         scribe.set_gradients.add(key)
@@ -51,10 +76,10 @@ def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
         _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
 
 
-def _ones_like(y: Tensor) -> Tensor:
-    from weft.imperative.creation import ones_like
+def _filled_like(x: Any, value: float) -> Any:
+    from weft.imperative.creation import full_like
 
-    return ones_like(y)
+    return registry.function("filled_like")(x, value=value) if isinstance(x, Value) else full_like(x, value)
 
 
 class GradManager:
@@ -78,6 +103,7 @@ class GradManager:
         self._watched: list[Tensor] = []
         self._callbacks: dict[int, list[Callable[[Tensor, Tensor], Tensor | None]]] = {}
         self._leaves: dict[int, Any] | None = None
+        self._capture: Any = None  # that it records in; None: on arrays
 
     def attach(
         self,
@@ -103,7 +129,7 @@ class GradManager:
                 self._watched.append(x)
                 self._callbacks[id(x)] = []
                 if self._leaves is not None:
-                    self._leaves[id(x)] = _core.watch(x)
+                    self._leaves[id(x)] = _watch(x)
             self._callbacks[id(x)].extend(hooks)
         return self
 
@@ -116,9 +142,8 @@ class GradManager:
         global _active
         if self._leaves is not None:
             raise RuntimeError("record: this GradManager records already")
-        if (capture := _core.capture()) is not None:
-            capture.check_recording()
-        self._leaves = {id(x): _core.watch(x) for x in self._watched}
+        self._capture = _core.capture()
+        self._leaves = {id(x): _watch(x) for x in self._watched}
         _active += 1
 
     def release(self) -> None:
@@ -128,8 +153,10 @@ class GradManager:
             return
         leaves, self._leaves = self._leaves, None
         _active -= 1
+        unwatch = _core.unwatch if self._capture is None else self._capture.unwatch
         for x in reversed(self._watched):
-            _core.unwatch(x, leaves[id(x)])
+            unwatch(x, leaves[id(x)])
+        self._capture = None
 
     def __enter__(self) -> GradManager:
         self.record()
@@ -151,8 +178,12 @@ class GradManager:
         """
         if self._leaves is None:
             raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
-        ys = [] if y is None else [y] if isinstance(y, Tensor) else list(y)
-        dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor) else list(dy)
+        if self._capture is not _core.capture():
+            raise GraphError(
+                "backward: what is written down as a graph cannot end a recording that began outside"
+            )
+        ys = [] if y is None else [y] if isinstance(y, Tensor | Value) else list(y)
+        dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor | Value) else list(dy)
         leaves = self._leaves
         nested = _active > 1
         try:
@@ -167,8 +198,15 @@ class GradManager:
                 dx = dx if replaced is None else replaced
             before = _get_grad(x)
             if before is not None:
-                dx = _core.below_layers(registry.function("add"), before, dx)
+                capture = _core.capture()
+                known = before if capture is None else capture.lift(before)
+                dx = _core.below_layers(registry.function("add"), known, dx)
             keep_gradient(x, dx)
+
+
+def _watch(x: Any) -> Any:
+    capture = _core.capture()
+    return _core.watch(x) if capture is None else capture.watch(x)
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
@@ -180,16 +218,16 @@ def _core_dtype_error(x: Tensor) -> Exception:
 def _backward(
     ys: Sequence[Tensor], dys: Sequence[Tensor | None], leaves: Sequence[Any], create_graph: bool
 ) -> list[Tensor | None]:
-    slopes = []
     if len(ys) != len(dys):
         raise ValueError(f"backward: {len(ys)} values, but {len(dys)} gradients of them")
     for y, dy in zip(ys, dys, strict=True):
-        if dy is None:
-            dy = _ones_like(y)
-        if dy.shape != y.shape:
+        if dy is not None and dy.shape != y.shape:
             raise ShapeError(f"backward: y has shape {y.shape}, its gradient {dy.shape}")
-        slopes.append(dy)
-    found: list[Tensor | None] = _core.backward(list(ys), slopes, list(leaves), create_graph)
+    if (capture := _core.capture()) is not None:
+        slopes = [_filled_like(y, 1.0) if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
+        values: list[Any] = capture.gradients(ys, slopes, leaves, create_graph)
+        return values
+    found: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph)
     return found
 
 
@@ -214,27 +252,36 @@ def value_and_grad(
         inner = list(args)
         leaves = []
         for k in numbers:
-            if not isinstance(inner[k], Tensor):
-                raise TypeError(f"grad: argument {k} must be a Tensor, got {type(inner[k]).__name__}")
-            inner[k] = _core.alias(inner[k], keep_past=True)
-            leaves.append(_core.watch(inner[k]))
+            x = inner[k]
+            if not isinstance(x, Tensor) and not (isinstance(x, Value) and _core.capture() is not None):
+                raise TypeError(f"grad: argument {k} must be a Tensor, got {type(x).__name__}")
+            inner[k], leaf = _another(x)
+            leaves.append(leaf)
         _active += 1
         try:
             result = f(*inner, **kwargs)
             y = result[0] if has_aux else result
-            if not isinstance(y, Tensor) or y.size != 1:
-                raise ShapeError(
-                    f"grad: the function must give one number, got {y if not isinstance(y, Tensor) else y.shape}"
-                )
+            is_array = isinstance(y, Tensor | Value)
+            if not is_array or any(n != 1 for n in y.shape):
+                raise ShapeError(f"grad: the function must give one number, got {y.shape if is_array else y}")
             found = _backward([y], [None], leaves, create_graph=_active > 1)
         finally:
             _active -= 1
-        from weft.imperative.creation import zeros_like
-
-        slopes = [zeros_like(args[k]) if dx is None else dx for k, dx in zip(numbers, found, strict=True)]
+        slopes = [
+            _filled_like(args[k], 0.0) if dx is None else dx for k, dx in zip(numbers, found, strict=True)
+        ]
         return result, slopes[0] if isinstance(argnums, int) else tuple(slopes)
 
     return compute
+
+
+def _another(x: Any) -> tuple[Any, Any]:
+    """The same array as one of its own, and what gradients with respect to it are found by."""
+    if (capture := _core.capture()) is not None:
+        watched = capture.watch(capture.lift(x))
+        return watched, watched
+    other = _core.alias(x, keep_past=True)
+    return other, _core.watch(other)
 
 
 def grad(
@@ -374,12 +421,14 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
 
 def _get_grad(self: Tensor) -> Tensor | None:
     """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
-    found = _gradients.get(id(self))
-    return None if found is None else found[1]
+    kept = _gradients.get(id(self))
+    found = None if kept is None else kept[1]
+    capture = _core.capture()
+    return found if capture is None else capture.gradient_of(self, found)
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
-    if value is not None and (not isinstance(value, Tensor) or value.shape != self.shape):
+    if value is not None and (not isinstance(value, Tensor | Value) or value.shape != self.shape):
         raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
     keep_gradient(self, value)
 

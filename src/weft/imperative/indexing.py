@@ -21,6 +21,7 @@ from typing import Any
 from weft.base.errors import ShapeError
 from weft.base.record import Record
 from weft.ops.node import Value
+from weft.ops.sizes import NeedsSizes, Size
 
 __all__ = ["Key", "get", "parse", "put"]
 
@@ -71,6 +72,8 @@ def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]
 
     dimension = 0
     for place, (kind, value) in enumerate(parts):
+        if kind == "ellipsis":
+            continue  # the slices it stands for follow
         if kind in ("integer", "array", "mask"):
             places.append(place)
             firsts.append(len(view) - len(axes))
@@ -155,7 +158,7 @@ def _kind(array: Any) -> str:
 
 
 def _without_ellipsis(parts: list[tuple[str, Any]], ndim: int) -> list[tuple[str, Any]]:
-    """With whole slices for the Ellipsis, at the end if there is none."""
+    """With whole slices behind the Ellipsis, or at the end; it stays: even alone it parts its neighbours."""
     used = sum(
         {"slice": 1, "integer": 1, "array": 1, "mask": getattr(v, "ndim", 0)}.get(k, 0) for k, v in parts
     )
@@ -166,19 +169,40 @@ def _without_ellipsis(parts: list[tuple[str, Any]], ndim: int) -> list[tuple[str
         raise IndexError("index: an index can only have one ellipsis ('...')")
     place = found[0] if found else len(parts)
     fill = [("slice", slice(None))] * (ndim - used)
-    return [*parts[:place], *fill, *parts[place + 1 :]]
+    return [*parts[: place + 1], *fill, *parts[place + 1 :]]
 
 
-def _span(part: slice, size: int) -> tuple[int, int, int]:
+def _span(part: slice, size: Any) -> tuple[Any, Any, int]:
+    if any(isinstance(n, Size) for n in (size, part.start, part.stop)):
+        return _span_of_size(part, size)
     start, stop, step = part.indices(size)
     count = max(0, -((start - stop) // step) if step > 0 else -((stop - start) // -step))
     return (start, count, step) if count else (0, 0, 1)
 
 
+def _span_of_size(part: slice, size: Any) -> tuple[Any, Any, int]:
+    """The same where sizes are symbols; NeedsSizes where it cannot be told whether an end is inside."""
+    if part.step == -1 and part.start is None and part.stop is None:
+        return size - 1, size, -1
+    if part.step not in (None, 1):
+        raise NeedsSizes(f"a step of {part.step} over {size}")
+    start, stop = (
+        default if end is None else _inside(end, size)
+        for end, default in ((part.start, 0), (part.stop, size))
+    )
+    return (start, stop - start, 1) if start < stop else (0, 0, 1)
+
+
+def _inside(end: Any, size: Any) -> Any:
+    """Where an end of a slice is, between 0 and size."""
+    place = end + size if end < 0 else end
+    return 0 if place < 0 else size if place > size else place
+
+
 def _checked(value: int, size: int, dimension: int) -> int:
     if not -size <= value < size:
         raise IndexError(f"index: {value} is out of bounds for dimension {dimension} with size {size}")
-    return value % size
+    return value + size if value < 0 else value
 
 
 def _check_mask(mask: Any, shape: Sequence[int], dimension: int) -> None:
@@ -317,6 +341,7 @@ def assign(x: Any, key: Any, value: Any) -> None:
     seen = registry.function("basic_index")(x, items=found.items)
     if recorded:
         made = put(seen, value, *indices, **where)
+        del seen  # a view of x: with another one alive, no gradient knows what is written
         _core.call_into(registry.function("basic_put"), x, (x, made), {"items": found.items})
     else:
         _core.call_into(put, seen, (seen, value, *indices), where)

@@ -46,6 +46,9 @@ class KnownNumber:
     def __init__(self, owner: KnownNumbers, value: Any, origin: int) -> None:
         self.owner, self.value, self.origin = owner, value, origin
 
+    # isinstance() sees a float, as untraced code does; C code does not, so it asks for the value with __float__.
+    __class__ = property(lambda _: float)
+
     @property
     def compute(self) -> Compute:
         """Finds the number from the arguments."""

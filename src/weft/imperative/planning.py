@@ -6,25 +6,33 @@ of inputs whose gradients are wanted; from then on native code replays.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft import _core
 from weft.base.typing import Any
 from weft.executor.planner import Recipe, is_dense, make_plan, row_major
 from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.op import Op
-from weft.ops.sizes import NeedsSizes, input_size
+from weft.ops.sizes import NeedsSizes, extent, input_size
 from weft.ops.types import TensorType
 
 __all__ = ["plan_backward", "plan_call"]
 
 
-def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool, records: bool) -> Any:
+ALIGNED, EXTENTS, EXACT = "aligned", "extents", "exact"
+
+
+def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, records: bool) -> Any:
     """The plan of one operator on these operands: arrays, Python numbers, or None for those that are missing.
 
-    exact: for these sizes only; else for all of this pattern, or None if a rule has to know the sizes. records: its
-    gradient will be wanted. Raises what the operator's rules raise.
+    scope: which sizes it is for. ALIGNED: all of this pattern, where operands have a common size or 1 in each
+    dimension, counted from the last. EXTENTS: all of this pattern, which says where sizes are 0 or 1 and which of them
+    are equal. EXACT: these. For the others the answer is None if a rule has to know the sizes. records: its gradient
+    will be wanted. Raises what the operator's rules raise.
     """
-    values = [_value(k, x, exact) for k, x in enumerate(operands)]
+    exact = scope == EXACT
+    values = _values(operands, scope)
     numbers = {name: constant_like(x) for name, x in runtime.items() if x is not None}
     missing = {name: None for name, x in runtime.items() if x is None}
     try:
@@ -46,15 +54,16 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
             [node.outputs[k] for k in kept],
             {kept.index(k): number for k, number in writes.items()},
         )
-        strides = [_strides(x) if exact else None for x in operands if isinstance(x, _core.Tensor)]
         plan = make_plan(
             graph,
             op.name,
-            [s for s in strides if s is not None],
+            [_strides(x) for x in operands if exact and isinstance(x, _core.Tensor)],
             visible=visible,
             exact=exact,
             as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
         )
+        if scope == EXTENTS and len(plan.recipe.steps) > 1:
+            return None  # steps share memory, which is planned for exact sizes
         if records and not exact and any(v.dtype.kind == "float" for v in node.outputs[:visible]):
             # Its gradient must hold for all sizes, too.
             arrays = [v for v in graph.inputs if not v.type.weak]
@@ -67,7 +76,7 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], exact: bool,
         return None
     except Exception:
         if not exact:  # once more, so that the message has the sizes
-            plan_call(op, operands, runtime, True, records)
+            plan_call(op, operands, runtime, EXACT, records)
         raise
 
 
@@ -107,15 +116,22 @@ def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
     )
 
 
-def _value(k: int, x: Any, exact: bool) -> Value | None:
-    if x is None:
-        return None
-    if isinstance(x, _core.Tensor):
-        shape = x.shape
-        if not exact:
-            shape = tuple(1 if n == 1 else input_size(len(shape) - 1 - d) for d, n in enumerate(shape))
-        return input_value(TensorType(shape, x.dtype, x.device), f"x{k}")
-    return constant_like(x, f"x{k}")
+def _values(operands: Sequence[Any], scope: str) -> list[Value | None]:
+    known: dict[int, Any] = {0: 0, 1: 1}  # what stands for a size
+    arrays = 0
+    values: list[Value | None] = []
+    for k, x in enumerate(operands):
+        if not isinstance(x, _core.Tensor):
+            values.append(None if x is None else constant_like(x, f"x{k}"))
+            continue
+        shape: Sequence[Any] = x.shape
+        if scope == ALIGNED:
+            shape = [1 if n == 1 else input_size(len(shape) - 1 - d) for d, n in enumerate(shape)]
+        elif scope == EXTENTS:
+            shape = [known.setdefault(n, extent(arrays, d)) for d, n in enumerate(shape)]
+        values.append(input_value(TensorType(shape, x.dtype, x.device), f"x{k}"))
+        arrays += 1
+    return values
 
 
 def constant_like(x: Any, name: str = "number") -> Value:

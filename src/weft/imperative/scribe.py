@@ -84,7 +84,9 @@ class Scribe:
         self.sources: list[Source] = []
         self.numbers: dict[int, Value] = {}  # by origin
         self.random: list[Value] = []  # what has been drawn, in order
-        self.dependences: dict[int, Any] = {}  # objects that were used, by id
+        self.dependences: dict[
+            int, tuple[Any, Any]
+        ] = {}  # objects that were used, and their first states, by id
         self.set_gradients: set[int] = set()  # tensors whose grad was set, by id
         self.over = False  # nothing more is written down
         self._failed = failed
@@ -109,7 +111,17 @@ class Scribe:
 
     def depends_on(self, thing: Any) -> None:
         """An object with ``__weft_state__`` was used."""
-        self.dependences[id(thing)] = thing
+        if id(thing) not in self.dependences:
+            self.dependences[id(thing)] = (thing, thing.__weft_state__())
+
+    def changed(self) -> list[Any]:
+        """The objects that were used and have been changed since."""
+        return [thing for thing, first in self.dependences.values() if thing.__weft_state__() != first]
+
+    def happens_once(self, fact: str) -> None:
+        """Something was done to an object of Python that a program would not do again."""
+        if not self.over:
+            self.fail(fact)
 
     def kept(self, shown: set[int]) -> bool:
         """Whether somebody keeps an array that was made meanwhile, other than those of shown, by serial."""

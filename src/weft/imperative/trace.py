@@ -70,7 +70,8 @@ class Trace:
         self.function, self.strict, self.max_entries = function, strict, max_entries
         self._dynamic, self.memory_budget = dynamic, memory_budget
         self.lazy = lazy or memory_budget is not None  # else the first call would keep everything
-        self._under: dict[Any, Any] = {}  # Replays by the transformations that calls pass through
+        self._plain = _core.Replays()  # of calls outside of any device and transformation
+        self._under: dict[Any, Any] = {(): self._plain}  # Replays by what calls are inside of
         self._programs: list[Any] = []  # Traced, or DynamicTraced
         self._made = self._attempts = 0
         self._breaks: dict[str, None] = {}
@@ -114,7 +115,9 @@ class Trace:
         return f"trace({self.function!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        done, result = self._replays().run(args, kwargs)
+        plain = _core.layers() is None and scoped_device() is None  # spares the next call of Python
+        replays = self._plain if plain else self._replays()
+        done, result = replays.run(args, kwargs, self.function)
         if done:
             return result
         if _core.get_scribe() is not None:  # part of something greater
@@ -122,25 +125,33 @@ class Trace:
         if result:
             return self._in_segments(args, kwargs)
         with self._lock:
-            done, result = self._replays().run(args, kwargs)  # another thread may have made it meanwhile
+            done, result = replays.run(
+                args, kwargs, self.function
+            )  # another thread may have made it meanwhile
             if not done and not result:
                 if self._dynamic is None:
                     return self._record(args, kwargs)
                 self._plan_for_sizes(self._dynamic, args, kwargs)
-                done, result = self._replays().run(args, kwargs)
+                done, result = replays.run(args, kwargs, self.function)
         return result if done else self._in_segments(args, kwargs)
 
     def _in_segments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the function's Python; what lies between the places that cannot be written down is programs."""
+        """Run the function's Python; what lies between the places that cannot be written down is programs.
+
+        Where these save less than they cost, later calls with arguments of this kind run operation by operation.
+        """
         if self._unsteady >= UNSTEADY:
             return self.function(*args, **kwargs)
         segments = Lazily(watched=self._watched > 0)
         try:
             with segments:
-                return self.function(*args, **kwargs)
+                result = self.function(*args, **kwargs)
         finally:
             if segments.made or self._unsteady or self._watched:
                 self._note(segments)
+        if not self._watched and not segments.made and not segments.gains:
+            self._replays().call_directly(args, kwargs)
+        return result
 
     def _note(self, segments: Lazily) -> None:
         """Remember what a call in segments made. One that makes new programs each time is slower than none."""
@@ -198,8 +209,11 @@ class Trace:
             if program is not None:
                 program.example = ([Described(x) if isinstance(x, Tensor) else x for x in leaves], structure)
             again = False
-            if program is not None and self._made_state(scribe, program, result):
+            if program is not None and (left := self._left(scribe, program, result)):
+                self._attempts += 1
                 program, again = None, self._attempts < ATTEMPTS
+                if not again:
+                    self._give_up(CannotWrite(left, users_line()))
             if program is not None:
                 first, program.first = program.first, None
                 if isinstance(scribe, LazyTrace):
@@ -225,11 +239,18 @@ class Trace:
         if entry not in self._programs:
             self._add(entry)
 
-    def _made_state(self, scribe: Scribe, program: Traced, result: Any) -> bool:
-        """Whether the call left arrays behind that later calls will find, so that only they show what is repeated.
+    def _left(self, scribe: Scribe, program: Traced, result: Any) -> str:
+        """What the call left behind that later calls will find, so that only they show what is repeated; "": nothing.
 
         Such as states that are made when they are first needed. A function that does so each time stays Python.
         """
+        if things := scribe.changed():
+            names = ", ".join(sorted({type(thing).__name__ for thing in things}))
+            return f"each call changes attributes, on which it depends, of {names}"
+        made = "each call makes arrays that are kept elsewhere"
+        return made if self._keeps_arrays(scribe, program, result) else ""
+
+    def _keeps_arrays(self, scribe: Scribe, program: Traced, result: Any) -> bool:
         tensors = [x for x in flatten(result)[0] if isinstance(x, Tensor)]
         if any(x.requires_grad for x in tensors):  # what their history keeps alive cannot be told from that
             return False
@@ -237,12 +258,7 @@ class Trace:
             return False
         with scribe.unobserved():
             settle([*tensors, *(source.tensor for source, _ in scribe.written_sources())])
-        if not scribe.kept(program.shown):
-            return False
-        self._attempts += 1
-        if self._attempts == ATTEMPTS:
-            self._give_up(CannotWrite("each call makes arrays that are kept elsewhere", users_line()))
-        return True
+        return scribe.kept(program.shown)
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays().add(args, kwargs, program, program.spec if program else {})

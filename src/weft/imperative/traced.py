@@ -7,7 +7,7 @@ an array, None: all of it. The native core interprets them (native/bindings/trac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from weft import _core
@@ -23,7 +23,7 @@ from weft.imperative.tensor import Tensor
 from weft.ops import functions as F
 from weft.ops.node import Value
 
-__all__ = ["Traced", "strides_of", "watched_by", "write_up"]
+__all__ = ["Find", "Traced", "effect_of", "look_up", "strides_of", "watched_by", "write_up"]
 
 Find = tuple[str, Any, Any]
 Guard = Callable[[list[Any]], bool]
@@ -61,7 +61,7 @@ def write_up(
     memory_budget: int | float | None = None,
 ) -> Traced:
     """The program of what a scribe saw. Raises CannotWrite."""
-    states = [(thing, thing.__weft_state__()) for thing in scribe.dependences.values()]
+    states = [(thing, thing.__weft_state__()) for thing, _ in scribe.dependences.values()]
     around = [*(x for _, _, x in surroundings), *objects_in(tuple(state for _, state in states))]
     inputs = _Inputs(scribe, leaves, floats, gradients_before, [x for x in around if isinstance(x, Tensor)])
     outputs = _Outputs(scribe, inputs)
@@ -98,8 +98,8 @@ def write_up(
         "surroundings": surroundings,
         "watched": watched_by(states),
         "guard": inputs.guard(),
-        "build": None if plain else structure.build,
-        "effect": _effect(effects) if effects else None,
+        "build": None if plain else structure.builder,
+        "effect": effect_of(effects) if effects else None,
         "elsewhere": inputs.elsewhere(sources) if written else set(),
     }
     made = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
@@ -122,7 +122,7 @@ def strides_of(source: Source) -> tuple[int, ...]:
     return tuple(s // source.tensor.itemsize for s in source.tensor.strides)
 
 
-def _effect(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list[Any]], None]:
+def effect_of(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list[Any]], None]:
     """Sets the gradients that the function set."""
 
     def run(leaves: list[Any], outputs: list[Any]) -> None:
@@ -268,6 +268,10 @@ class _Outputs:
         """How a call finds what was this result."""
         if isinstance(leaf, KnownNumber):
             return ("python", self.inputs.compute(leaf.compute), None)
+        if isinstance(leaf, Iterator):
+            raise CannotWrite(
+                f"the result is an iterator, a {type(leaf).__name__}, that is used up once", users_line()
+            )
         if not isinstance(leaf, Tensor):
             return ("object", leaf, None)
         found = self._found.get(id(leaf))

@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from weft import _core
 from weft import functional as F
 from weft.base.device import Device
 from weft.base.dtype import DType
+from weft.base.errors import ShapeError
 from weft.imperative.creation import empty
 from weft.imperative.tensor import Tensor
 from weft.module import init
 from weft.module.module import Module, Parameter
 
-__all__ = ["Embedding", "Linear", "parameter", "spread"]
+__all__ = ["Embedding", "Linear", "check_dims", "parameter", "spread"]
+
+
+def check_dims(layer: Module, x: Any, *accepted: int) -> None:
+    """Raises ShapeError unless x has so many dimensions; a symbol's are not known yet."""
+    if getattr(x, "ndim", accepted[0]) not in accepted:
+        listed = " or ".join(map(str, accepted))
+        raise ShapeError(f"{type(layer).__name__}: needs {listed} dimensions: x is {_core.describe(x)}")
 
 
 def parameter(shape: Any, dtype: DType | str, device: Device | str | None) -> Tensor:

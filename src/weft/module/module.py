@@ -132,16 +132,27 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__}: has no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for x in (*args, *kwargs.values()) if kwargs else args:
+            if type(x) is not Tensor and (naming := getattr(x, "__weft_naming__", None)) is not None:
+                names = naming(self, self._named_arrays)
+                if names is not None:  # a symbol, and this is the outermost module
+                    with names:
+                        return self(*args, **kwargs)
         depends_on(self)
-        for hook in tuple(self._pre_hooks.values()):
-            replaced = hook(self, args)
-            if replaced is not None:
-                args = replaced if isinstance(replaced, tuple) else (replaced,)
+        if self._pre_hooks:
+            for hook in tuple(self._pre_hooks.values()):
+                replaced = hook(self, args)
+                if replaced is not None:
+                    args = replaced if isinstance(replaced, tuple) else (replaced,)
         y = self.forward(*args, **kwargs)
-        for hook in tuple(self._hooks.values()):
-            replaced = hook(self, args, y)
-            y = y if replaced is None else replaced
+        if self._hooks:
+            for hook in tuple(self._hooks.values()):
+                replaced = hook(self, args, y)
+                y = y if replaced is None else replaced
         return y
+
+    def _named_arrays(self) -> dict[str, Tensor]:
+        return dict(self._named("", PARAMETER, BUFFER, UNSAVED_BUFFER))
 
     # Attributes.
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from weft import _core
 from weft import functional as F
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.base.errors import ShapeError
 from weft.imperative.creation import empty
 from weft.imperative.tensor import Tensor
 from weft.module import init
-from weft.module.linear import parameter
+from weft.module.linear import check_dims, parameter
 from weft.module.module import Module
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm2d", "LayerNorm", "RMSNorm"]
@@ -73,9 +71,7 @@ class _BatchNorm(_Scaled):
             init.ones_(self.running_var)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.ndim not in self.dims:
-            accepted = " or ".join(map(str, self.dims))
-            raise ShapeError(f"{type(self).__name__}: needs {accepted} dimensions: x is {_core.describe(x)}")
+        check_dims(self, x, *self.dims)
         return F.batch_norm(
             x,
             self.running_mean,
@@ -233,6 +229,5 @@ class InstanceNorm2d(_Scaled):
         self.reset()
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.ndim != 4:
-            raise ShapeError(f"InstanceNorm2d: needs 4 dimensions: x is {_core.describe(x)}")
+        check_dims(self, x, 4)
         return F.instance_norm(x, self.weight, self.bias, self.eps)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from weft import _core
 from weft import functional as F
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.base.errors import ShapeError
 from weft.imperative.creation import zeros
 from weft.imperative.tensor import Tensor
-from weft.module.linear import parameter, spread
+from weft.module.linear import check_dims, parameter, spread
 from weft.module.module import Module
+from weft.ops import functions as operators
 
 __all__ = ["GRU", "LSTM", "RNN"]
 
@@ -71,16 +70,21 @@ class _Recurrent(Module):
         raise NotImplementedError
 
     def _first_states(self, x: Tensor) -> list[Tensor]:
-        shape = (self.num_layers * self._directions, x.shape[1], self.hidden_size)
+        layers = self.num_layers * self._directions
+        if not hasattr(x, "shape"):  # a symbol: n is not known yet
+            row = F.sum(x, axis=(0, 2), keepdims=True)
+            return [
+                operators.filled_like(F.tile(row, (layers, 1, self.hidden_size))) for _ in range(self.states)
+            ]
+        shape = (layers, x.shape[1], self.hidden_size)
         return [zeros(shape, dtype=x.dtype, device=x.device) for _ in range(self.states)]
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        if x.ndim != 3:
-            raise ShapeError(f"{type(self).__name__}: needs 3 dimensions: x is {_core.describe(x)}")
+        check_dims(self, x, 3)
         if self.batch_first:
             x = F.swapaxes(x, 0, 1)
-        given = [state] if isinstance(state, Tensor) else list(state or ())
-        states = given or self._first_states(x)
+        given = state if isinstance(state, tuple | list) else () if state is None else (state,)
+        states = list(given) or self._first_states(x)
         if self.dropout and self.training and self.num_layers > 1:
             y, last = self._layer_by_layer(x, states)
         else:

@@ -1,4 +1,4 @@
-"""Elements chosen by indices: taking, putting, tables of rows; and the views that basic keys mean."""
+"""Elements chosen by arrays of indices or masks: taking, putting, tables of rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from weft.base.dtype import DType, float32, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Native, Parts
+from weft.ops.kernels import Native
 from weft.ops.node import constant
 from weft.ops.op import Op, Runtime, op
 from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, unbroadcast
 from weft.ops.samples import Sample, arrays
-from weft.ops.shape import Viewing
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes
 
 MODES = ("set", "add", "max", "min")
@@ -628,111 +627,7 @@ class MaskedFill(Pointwise):
         yield DTypeError, "mask must be boolean", Sample(arrays((3,)), arrays((3,)), value=0.0)
 
 
-Items = tuple[Any, ...]
-
-
-def see_items(
-    items: Items, shape: tuple[Any, ...], strides: tuple[Any, ...]
-) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
-    """The geometry of a view: for every dimension an int, or (start, count, step); None: a new one of size 1."""
-    sizes: list[Any] = []
-    steps: list[Any] = []
-    offset: Any = 0
-    rest = iter(zip(shape, strides, strict=True))
-    for item in items:
-        if item is None:
-            sizes.append(1)
-            steps.append(0)
-            continue
-        _, stride = next(rest)
-        if isinstance(item, tuple):
-            start, count, step = item
-            offset = offset + stride * start
-            sizes.append(count)
-            steps.append(stride * step)
-        else:
-            offset = offset + stride * item
-    return tuple(sizes), tuple(steps), offset
-
-
-@op
-class BasicIndex(Viewing):
-    """The view that a basic key means.
-
-    items: for every dimension an int >= 0 or (start, count, step); None: a new one.
-    """
-
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    items: object
-
-    def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        items: Any = self.items
-        return see_items(items, shape, strides)
-
-    def reference(self, x: Any) -> Any:
-        return x[_key(self.items)]
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4, 3)), items=(1, (0, 3, 1)))
-        yield Sample(arrays((4, 3)), items=((3, 2, -2), None, (1, 2, 1)))
-
-
-@op
-class BasicPut(Op):
-    """x, but the elements of the view that a basic key means are those of value, repeated and converted to x's type.
-
-    items: as basic_index's.
-    """
-
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    items: object
-
-    def infer(self, x: TensorType, value: TensorType) -> TensorType:
-        items: Any = self.items
-        shape = see_items(items, x.shape, (0,) * x.ndim)[0]
-        if broadcast_shapes(self.name, {"x[key]": x.like(shape), "value": value}) != shape:
-            raise self.fail(ShapeError, f"value does not fit the shape {shape}", x=x, value=value)
-        return x.like()
-
-    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:  # type: ignore[override]
-        items: Any = self.items
-        whole = (0, lambda shape, strides: (shape, strides, 0))
-        yield Parts((whole, (1, lambda shape, strides: see_items(items, shape, strides))))
-
-    def vjp(self, x: Any, value: Any, dy: Any) -> Any:
-        dx = F.basic_put(dy, 0, items=self.items)
-        if not _float(value):
-            return dx, None
-        return dx, F.cast(unbroadcast(F.basic_index(dy, items=self.items), value), dtype=value.dtype)
-
-    def reference(self, x: Any, value: Any) -> Any:
-        y = np.array(x)
-        y[_key(self.items)] = value
-        return y
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4, 3)), arrays((3,)), items=(1, (0, 3, 1)))
-        yield Sample(arrays((4, 3)), arrays(()), items=((3, 2, -2), None, (1, 2, 1)))
-
-
-def _key(items: Any) -> tuple[Any, ...]:
-    def one(item: Any) -> Any:
-        if not isinstance(item, tuple):
-            return item
-        start, count, step = item
-        stop = start + count * step
-        return slice(start, stop if stop >= 0 else None, step) if count else slice(0, 0)
-
-    return tuple(one(item) for item in items)
-
-
 __all__ = [
-    "BasicIndex",
-    "BasicPut",
     "Embedding",
     "IndexGet",
     "IndexPut",

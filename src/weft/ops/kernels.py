@@ -52,7 +52,7 @@ class Native(Record):
 
     It is called with (dtype name, shape, strides in elements) for every operand, with None for an input that is missing
     and for an output that nobody reads, if it is one of `optional`; the kernel then does not have that operand.
-    exact: made for exact sizes.
+    exact: made for exact sizes; else make may get Sizes, and the kernel sees them when it runs.
     order: operand numbers, outputs after inputs, in the order that the kernel wants; None: all, as they come.
     numbers: Values or numbers that become its parameters, as (value, dtype name).
     KEY, STREAM and OFFSET among them stand for what was reserved for a random operator.
@@ -62,7 +62,7 @@ class Native(Record):
     lie so. A view or a place that somebody else prescribes comes as it is.
     in_place: (input, output) pairs that may be the same memory.
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
-    result before it is written, as _core.onednn_matmul's; their operands are more inputs), quick (made in less time).
+    result before it is written, as _core.onednn_matmul's; their operands are more inputs).
     wide: it opens parallel regions whatever the sizes.
     ordered: it may have effects that others of its kind see, so these run in the program's order.
     packed: (input, axes) of inputs that make also takes with ANY for strides: the kernel then says in which layout it

@@ -17,6 +17,7 @@ from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
 from weft.ops.samples import Sample, arrays
 from weft.ops.shapes import Contradiction, Partial, broadcast, merge, split_last
+from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
 NUMBERS = ("int", "uint", "float")
@@ -217,9 +218,11 @@ class Matmul(Product):
         return [x1, x2], [None if lead is None else (*lead, *m, *n)]
 
     def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        if native_float(a, b):
+        if native_float(a, b) and has_sizes(a, b):
+            yield product_of_sizes(a.dtype.name)
+        elif native_float(a, b):
             packed = ((1, (0, 1)),) if b.ndim == 2 else ()
-            yield Native(make_matmul, options=("accumulate", "post_ops", "quick"), packed=packed)
+            yield Native(make_matmul, options=("accumulate", "post_ops"), packed=packed)
 
     def decompose(self, a: Any, b: Any) -> Any:
         cast = recast(F.matmul, (a, b))
@@ -290,48 +293,27 @@ def flat_rows(x: Any) -> Any:
 Geometry = tuple[str, tuple[int, ...], Any]
 
 
-def merged_rows(*operands: Geometry) -> list[Geometry] | None:
-    """The operands [..., m, n] as matrices, all leading dimensions merged into the rows; None if strides forbid it.
-
-    >>> merged_rows(("float32", (2, 3, 4), (12, 4, 1)))
-    [('float32', (6, 4), (4, 1))]
-    >>> merged_rows(("float32", (2, 3, 4), (4, 8, 1)))
-    """
-    found: list[Geometry] = []
-    for dtype, shape, strides in operands:
-        rows, step = 1, strides[-2] if len(shape) > 1 else 0
-        for n, s in zip(shape[-2::-1], strides[-2::-1], strict=True):
-            if n != 1 and rows != 1 and s != rows * step:
-                return None
-            step = s if rows == 1 and n != 1 else step
-            rows *= n
-        found.append((dtype, (rows, shape[-1]), (step, strides[-1])))
-    return found
-
-
 def make_matmul(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
-    """oneDNN's product: vectors as matrices of one row or column, a batch times one matrix as one product."""
-    (dtype, a, sa), (_, b, sb) = inputs[:2]
-    _, c, sc = outputs[0]
-    if len(b) == 1:
-        b, sb, c, sc = (*b, 1), (*sb, 1), (*c, 1), (*sc, 1)
-    if len(a) == 1:
-        a, sa, c, sc = (1, *a), (a[0], *sa), (*c[:-1], 1, c[-1]), (*sc[:-1], c[-1], sc[-1])
-    given: list[Geometry] = [(dtype, a, sa), (dtype, c, sc)]
-    if len(b) == 2 and not options.get("post_ops"):
-        given = merged_rows(*given) or given
-    rank = max(len(given[0][1]), len(b))
-    first, second, result = (_with_rank(g, rank) for g in (given[0], (dtype, b, sb), given[1]))
-    return _core.onednn_matmul(first, second, result, **options)
+    """oneDNN's product."""
+    return _core.onednn_matmul(*inputs[:2], outputs[0], **options)
 
 
-def _with_rank(x: Geometry, rank: int) -> Geometry:
-    """With leading dimensions of 1; a matrix whose layout the kernel chooses stays one."""
-    dtype, shape, strides = x
-    if strides == ANY:
-        return x
-    more = rank - len(shape)
-    return dtype, (1,) * more + shape, (math.prod(shape),) * more + strides
+def product_of_sizes(dtype: str, transposed: bool = False, bias: bool = False) -> Native:
+    """The kernel of a product for all sizes; transposed: the second operand is."""
+    return Native(
+        lambda inputs, outputs: _core.onednn_product(dtype, transposed=transposed, bias=bias), exact=False
+    )
+
+
+def has_sizes(*types: TensorType | None) -> bool:
+    """Whether the kernel has to serve many sizes: some are Sizes, and none is 0, for which there is no kernel.
+
+    >>> from weft.ops.sizes import extent
+    >>> has_sizes(TensorType((2, extent(0, 1)), float32)), has_sizes(TensorType((2, 3), float32))
+    (True, False)
+    """
+    sizes = [n for t in types if t is not None for n in t.shape]
+    return any(isinstance(n, Size) for n in sizes) and 0 not in (n for n in sizes if isinstance(n, int))
 
 
 @op
@@ -381,9 +363,13 @@ class Linear(Product):
     def kernels(  # type: ignore[override]
         self, x: TensorType, weight: TensorType, bias: TensorType | None = None
     ) -> Iterator[Native]:
-        if native_float(x, weight, bias) and not is_one_row(x):
+        if not native_float(x, weight, bias) or is_one_row(x):
+            return
+        if has_sizes(x, weight):
+            yield product_of_sizes(x.dtype.name, transposed=True, bias=bias is not None)
+        else:
             packed = ((1, (1, 0)),)  # the kernel takes the transpose
-            yield Native(make_linear, options=("accumulate", "post_ops", "quick"), packed=packed)
+            yield Native(make_linear, options=("accumulate", "post_ops"), packed=packed)
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         if native_float(x.type, weight.type, None if bias is None else bias.type) and is_one_row(x.type):
@@ -427,14 +413,8 @@ class Linear(Product):
 def make_linear(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
     """oneDNN's product with the weight transposed, and the bias added in the same pass."""
     x, (dtype, w, sw) = inputs[:2]
-    bias = inputs[2] if len(inputs) > 2 and inputs[2] is not None else None
-    y = outputs[0]
     weight = (dtype, (w[1], w[0]), sw if sw == ANY else (sw[1], sw[0]))
-    if len(x[1]) == 1:
-        x, y = ((t[0], (1, *t[1]), (t[1][0], *t[2])) for t in (x, y))
-    given = (None if options.get("post_ops") else merged_rows(x, y)) or [x, y]
-    second = _with_rank(weight, len(given[0][1]))
-    return _core.onednn_matmul(given[0], second, given[1], bias=bias, **options)
+    return _core.onednn_matmul(x, weight, outputs[0], bias=(*inputs, None)[2], **options)
 
 
 @op

@@ -14,7 +14,6 @@ from weft.base.dtype import DType, as_dtype, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any, ClassVar
 from weft.expr import scalar as e
-from weft.expr.functions import derive
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, pointwise_loop
 from weft.ops.node import apply, bind, constant
@@ -261,6 +260,8 @@ def pointwise_gradients(of: Any, inputs: Sequence[Any], y: Any, dy: Any) -> tupl
 @functools.lru_cache(maxsize=4096)
 def _slope(gradient: PointwiseGradient) -> tuple[tuple[Scalar, ...], Scalar]:
     """Leaves for all operands, and the derivative in them; by the operator's result where that saves an operand."""
+    from weft.expr.derivative import derive  # not before the first gradient
+
     of: Any = gradient.of
     count = gradient.count
     leaves = tuple(e.load(900 + k, dtype.name) for k, dtype in enumerate(gradient.operand_dtypes()))

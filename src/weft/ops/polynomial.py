@@ -1,8 +1,8 @@
 """What can be told of sums and products of dynamic sizes without their numbers: each is at least 2.
 
-A polynomial is {monomial: coefficient}, a monomial the sorted tuple of the numbers of its sizes.
+A polynomial is {monomial: coefficient}, a monomial the sorted tuple of the names of its sizes.
 
->>> n, m = {(0,): 1}, {(1,): 1}
+>>> n, m = {(("axis", 0),): 1}, {(("axis", 1),): 1}
 >>> times(n, m) == times(m, n), least(times(n, constant(3)))
 (True, 6)
 >>> quotient(times(n, constant(6)), times(n, constant(2)))
@@ -11,9 +11,11 @@ A polynomial is {monomial: coefficient}, a monomial the sorted tuple of the numb
 
 from __future__ import annotations
 
+from weft.base.typing import Any
+
 __all__ = ["Polynomial", "constant", "least", "plus", "quotient", "times"]
 
-Polynomial = dict[tuple[int, ...], int]
+Polynomial = dict[tuple[Any, ...], int]
 
 
 def constant(value: int) -> Polynomial:

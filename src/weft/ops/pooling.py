@@ -596,6 +596,8 @@ class AdaptiveMaxPool2d(AdaptivePooling):
 class MaxPool1d(MaxPooling):
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
 
+    In float32 and bfloat16, NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
+
     x: numbers [n, c, l]; kernel_size, stride (default: kernel_size), padding, dilation: an int;
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
     [n, c, (l + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1].
@@ -634,6 +636,8 @@ class AvgPool1d(AveragePooling):
 class MaxPool2d(MaxPooling):
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
 
+    In float32 and bfloat16, NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
+
     x: numbers [n, c, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 2 of them;
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
     [n, c, (h + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1, ...].
@@ -671,6 +675,8 @@ class AvgPool2d(AveragePooling):
 @op
 class MaxPool3d(MaxPooling):
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
+
+    In float32 and bfloat16, NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
 
     x: numbers [n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 3 of them;
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,

@@ -3,7 +3,7 @@
 A plan for a pattern of operands holds for all sizes of that pattern: its types carry Sizes, computed from the sizes of
 the inputs by the native replay. Rules use them like ints. A rule that has to know the number (oneDNN's primitives do)
 raises NeedsSizes without noticing, by comparing or converting one; the planner then plans for the exact sizes. Of
-dynamic sizes, which are at least 2, more is known (weft.ops.polynomial): 6 n / 2 n, or that n + 1 > 0.
+dynamic sizes and extents, which are at least 2, more is known (weft.ops.polynomial): 6 n / 2 n, or that n + 1 > 0.
 
 >>> n, m = input_size(1), input_size(0)
 >>> n * m, n == n
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from weft.base.typing import Any
 from weft.ops.polynomial import Polynomial, constant, least, plus, quotient, times
 
-__all__ = ["NeedsSizes", "Size", "axis_size", "input_size", "input_stride", "unknown_size"]
+__all__ = ["NeedsSizes", "Size", "axis_size", "extent", "input_size", "input_stride", "unknown_size"]
 
 
 Arithmetic = Callable[["Size", Any], "int | Size"]
@@ -46,7 +46,8 @@ class Size:
 
     __slots__ = ("args", "op")
 
-    # "dim" (from the last), "axis" (number), "stride" (array, dimension), "unknown", "add", "sub", "mul", "div" (floor)
+    # "dim" (from the last), "extent" (array, dimension), "axis" (number), "stride" (array, dimension), "unknown";
+    # "add", "sub", "mul", "div" (floor)
     op: str
     args: tuple[Any, ...]
     _known: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
@@ -62,7 +63,7 @@ class Size:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether it is computed from dynamic sizes, and known when a graph is inserted at exact ones."""
+        """Whether it is computed from dynamic sizes and extents, and known when a graph is inserted at exact ones."""
         return _polynomial(self) is not None
 
     def at(self, axes: Sequence[int]) -> int:
@@ -179,6 +180,8 @@ class Size:
             return f"n{self.args[0]}"
         if self.op == "axis":
             return f"d{self.args[0]}"
+        if self.op == "extent":
+            return f"n{self.args[0]}_{self.args[1]}"
         if self.op == "stride":
             return f"s{self.args[0]}_{self.args[1]}"
         if self.op == "unknown":
@@ -192,13 +195,13 @@ def _is(value: object, number: int) -> bool:
 
 
 def _polynomial(size: object) -> Polynomial | None:
-    """What is known of a size computed from dynamic ones; None for others."""
+    """What is known of a size computed from dynamic ones and extents; None for others."""
     if isinstance(size, int):
         return constant(size)
-    if not isinstance(size, Size) or size.op not in ("axis", "add", "sub", "mul"):
+    if not isinstance(size, Size) or size.op not in ("axis", "extent", "add", "sub", "mul"):
         return None
-    if size.op == "axis":
-        return {size.args: 1}
+    if size.op in ("axis", "extent"):
+        return {((size.op, *size.args),): 1}
     a, b = map(_polynomial, size.args)
     if a is None or b is None:
         return None
@@ -216,7 +219,7 @@ def _quotient(a: object, b: object) -> int | Size | None:
     found = None if mine is None or theirs is None else quotient(mine, theirs)
     if found is None:
         return None
-    terms = (math.prod(map(axis_size, key), start=value) for key, value in found.items())
+    terms = (math.prod([Size(*leaf) for leaf in key], start=value) for key, value in found.items())
     return sum(terms, start=0)
 
 
@@ -227,6 +230,15 @@ def input_size(dimension: int) -> Size:
     n1
     """
     return Size("dim", dimension)
+
+
+def extent(array: int, dimension: int) -> Size:
+    """The size of one of a plan's arrays in a dimension, which is neither 0 nor 1; those that are equal are one extent.
+
+    >>> extent(0, 1)
+    n0_1
+    """
+    return Size("extent", array, dimension)
 
 
 def axis_size(number: int) -> Size:

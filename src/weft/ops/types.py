@@ -153,15 +153,20 @@ def broadcast_shapes(name: str, operands: dict[str, TensorType]) -> tuple[int | 
     for d in range(-rank, 0):
         size: int | Size = 1
         for shape in shapes:
-            if -d > len(shape) or shape[d] == 1:
+            if -d > len(shape) or _is_one(shape[d]):
                 continue
-            if size == 1:
+            if _is_one(size):
                 size = shape[d]
             elif size != shape[d]:
                 listed = ", ".join(f"{key} is {t}" for key, t in operands.items())
                 raise ShapeError(f"{name}: sizes {size} and {shape[d]} in dimension {d} do not fit: {listed}")
         result.append(size)
     return tuple(result)
+
+
+def _is_one(size: int | Size) -> bool:
+    """Whether a size is known to be 1. One that is not, and comes to 1, makes the same of the others that are."""
+    return isinstance(size, int) and size == 1
 
 
 def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 from weft.base.dtype import float32
@@ -82,7 +83,18 @@ class SlidingWindows(Viewing):
         return (*shape[:lead], *self.count, *self.size), (*strides[:lead], *outer, *inner), offset
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        raise NotImplementedError(f"{self.name}: has no gradient: windows may overlap")
+        """One term for each element of a window, as windows may overlap."""
+        lead = x.ndim - len(self.size)
+        whole = tuple((0, n, 1) for n in dy.shape[: dy.ndim - len(self.size)])
+        total: Any = None
+        for place in product(*map(range, self.size)):
+            part = F.basic_index(dy, items=(*whole, *place))
+            low = tuple(a + p * d for a, p, d in zip(self.start, place, self.dilation, strict=True))
+            ends = zip(x.shape[lead:], low, self.count, self.stride, strict=True)
+            high = tuple(n - first - (k - 1) * step - 1 for n, first, k, step in ends)
+            spread = F.spread(part, low=low, high=high, step=self.stride, value=0)
+            total = spread if total is None else total + spread
+        return total
 
     def reference(self, x: Any) -> Any:
         flat = np.ascontiguousarray(x)
@@ -100,12 +112,8 @@ class SlidingWindows(Viewing):
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        yield Sample(
-            arrays((2, 7)), start=(1,), count=(2,), size=(3,), stride=(2,), dilation=(1,), gradient=False
-        )
-        yield Sample(
-            arrays((2, 7)), start=(4,), count=(3,), size=(3,), stride=(1,), dilation=(-2,), gradient=False
-        )
+        yield Sample(arrays((2, 7)), start=(1,), count=(2,), size=(3,), stride=(2,), dilation=(1,))
+        yield Sample(arrays((2, 7)), start=(4,), count=(3,), size=(3,), stride=(1,), dilation=(-2,))
 
 
 @op

@@ -51,7 +51,7 @@ def clip_grad_norm(params: Tensor | Iterable[Tensor], max_norm: float, ord: floa
 
 def _norm(x: Tensor, ord: float) -> Tensor:
     """In float32 for 16-bit floats, whose squares overflow."""
-    x = F.abs(x.astype("float32") if x.itemsize < 4 else x)
+    x = F.abs(x.astype("float32") if x.dtype.itemsize < 4 else x)
     if not x.size:
         return F.sum(x)
     if ord == math.inf:

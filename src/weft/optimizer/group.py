@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.base.device import Device
 from weft.imperative.creation import tensor, zeros, zeros_like
-from weft.imperative.dependence import changed, state_of
+from weft.imperative.dependence import changed, happens_once, state_of
 from weft.imperative.tensor import Tensor
 
 __all__ = ["Cohort", "Option", "ParameterGroup"]
@@ -122,7 +122,10 @@ class ParameterGroup(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in self._options:
             raise KeyError(f"{self._owner}: no option {name!r}; there are: {', '.join(self._options)}")
-        self._values[name] = self._options[name].checked(self._owner, name, value)
+        value = self._options[name].checked(self._owner, name, value)
+        if name == "lr":
+            happens_once("a learning rate was set, which is a number of Python")
+        self._values[name] = value
         if name == "lr":
             for rate in self._rates.values():
                 rate[...] = self._values["lr"]
@@ -131,8 +134,11 @@ class ParameterGroup(MutableMapping[str, Any]):
 
     def __weft_state__(self) -> Any:
         """What programs depend on: the options but the learning rate, which they read, and who is updated together."""
-        options = {name: value for name, value in self._values.items() if name != "lr"}
-        return state_of((options, [cohort.parameters for cohort in self.cohorts]))
+        return state_of((self.constants(), [cohort.parameters for cohort in self.cohorts]))
+
+    def constants(self) -> dict[str, Any]:
+        """The options that an update gets as numbers: all but the learning rate."""
+        return {name: value for name, value in self._values.items() if name != "lr"}
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]

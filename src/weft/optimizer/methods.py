@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -25,13 +26,13 @@ class _Fused(Optimizer):
     def update(self, group: ParameterGroup, cohort: Cohort, gradients: list[Tensor]) -> None:
         named = {"lr": group.rate(cohort.step.device), "step": cohort.step}
         numbers = [named[name] for name in registry.get(self.operator).scalars]
-        kept = [x for tensors in cohort.state.values() for x in tensors]
+        kept = itertools.chain.from_iterable(cohort.state.values())
         function = registry.function(self.operator)
         function(*numbers, *cohort.parameters, *gradients, *kept, **self.attributes(group, cohort))
 
     def attributes(self, group: ParameterGroup, cohort: Cohort) -> dict[str, Any]:
         """The operator's attributes."""
-        return {**{name: value for name, value in group.items() if name != "lr"}, **self.fixed}
+        return {**group.constants(), **self.fixed}
 
 
 class SGD(_Fused):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from weft import _core
 from weft.base.errors import DTypeError
 from weft.imperative.dependence import changed, depends_on
-from weft.imperative.gradient import no_grad
+from weft.imperative.gradient import forget_gradients, gradients_of, no_grad
 from weft.imperative.tensor import Tensor
 from weft.optimizer.group import Cohort, Option, ParameterGroup
 from weft.optimizer.state import check, saved, write
@@ -139,7 +139,7 @@ class Optimizer:
         return self
 
     def _step(self, group: ParameterGroup, cohort: Cohort) -> None:
-        found = [p.grad for p in cohort.parameters]
+        found = gradients_of(cohort.parameters)
         gradients = [g for g in found if g is not None]
         if not gradients:
             return
@@ -156,8 +156,7 @@ class Optimizer:
     def clear_grad(self: Self) -> Self:
         """Set the gradients of all parameters to None; returns the optimizer."""
         for group in self.param_groups:
-            for p in group.params:
-                p.grad = None
+            forget_gradients(group.params)
         return self
 
     def state_dict(self) -> dict[str, Any]:

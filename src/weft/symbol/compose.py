@@ -10,6 +10,7 @@ from weft.ops.node import bind
 from weft.ops.op import Op
 from weft.symbol.names import attributes, named
 from weft.symbol.node import OPEN, Entry, Operand, SymbolNode, check_written, trained, user_line
+from weft.symbol.parameters import inside, named_as
 
 __all__ = ["Outputs", "compose", "single"]
 
@@ -44,6 +45,8 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
         value = values.get(a.name)
         if isinstance(value, Outputs):
             raise TypeError(f"{cls.name}: {a.name} must be a number in a symbol, got the symbol {value!r}")
+    if inside() and values.get(OPEN) is True:  # a module that may be trained: executors know whether it is
+        del values[OPEN]
     is_open = any(a.name == OPEN for a in cls.attributes) and OPEN not in values
     op = cls(**values)
     made_here = (*cls.learnable, *trained(op).writes)
@@ -77,6 +80,8 @@ def _operand(cls: type[Op], value: Any) -> Operand:
         return value
     if isinstance(value, Outputs):
         return single(cls.name, value)
+    if (variable := named_as(value)) is not None:
+        return variable
     raise TypeError(
         f"{cls.name}: expected a symbol or a number beside other symbols, got {type(value).__name__}"
     )

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 
-__all__ = ["AttrScope", "NameScope", "attributes", "named"]
+__all__ = ["AttrScope", "NameScope", "attributes", "named", "prefix"]
 
 
 class _Counter:
@@ -89,6 +89,11 @@ def checked(attrs: Mapping[str, object]) -> dict[str, str]:
 def attributes(own: Mapping[str, object] | None) -> dict[str, str]:
     """A new symbol's attributes: those of the scopes, and its own."""
     return {**_attrs.get(), **checked(own or {})}
+
+
+def prefix() -> str:
+    """What the scopes put before names."""
+    return _scope.get()[0]
 
 
 def named(name: str | None, kind: str) -> str:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.base.device import Device
@@ -31,6 +31,7 @@ from weft.symbol.gradient import gradient
 from weft.symbol.inference import Inference
 from weft.symbol.names import attributes
 from weft.symbol.node import Entry, SymbolNode, check_names, check_written, ordered, user_line
+from weft.symbol.parameters import inside, named_as, naming
 from weft.symbol.plans import Plans, PlanTable
 
 __all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros"]
@@ -60,6 +61,10 @@ class Symbol(Outputs):
     def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
         """What a function does that is called with a symbol."""
         return Symbol(compose(op, args, kwargs))
+
+    def __weft_naming__(self, owner: Any, arrays: Callable[[], Mapping[str, Any]]) -> Any:
+        """For a module that is called with a symbol: see weft.symbol.parameters; None inside of another one's call."""
+        return naming(owner, arrays()) if not inside() else None
 
     def __weft_control__(self, kind: str, *args: Any, **kwargs: Any) -> Any:
         """What wf.cond, wf.while_loop and wf.foreach do that are called with a symbol."""
@@ -413,9 +418,12 @@ def _add_methods() -> None:
     def unary(name: str) -> Any:
         return lambda self: registry.function(name)(self)
 
+    def fits(other: Any) -> bool:
+        return isinstance(other, Symbol | bool | int | float) or named_as(other) is not None
+
     def binary(name: str) -> Any:
         def apply(self: Symbol, other: Any) -> Any:
-            if not isinstance(other, Symbol | bool | int | float):
+            if not fits(other):
                 return NotImplemented
             return registry.function(name)(self, other)
 
@@ -423,7 +431,7 @@ def _add_methods() -> None:
 
     def reflected(name: str) -> Any:
         def apply(self: Symbol, other: Any) -> Any:
-            if not isinstance(other, Symbol | bool | int | float):
+            if not fits(other):
                 return NotImplemented
             return registry.function(name)(other, self)
 

@@ -1,0 +1,62 @@
+"""The machine that measures: what it is, which cores are used, and whether it does something else meanwhile."""
+
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import weft
+
+sys.path.append(str(Path(__file__).parent / "peers"))
+from _protocol import busy_s
+
+OTHERS_LIMIT = 0.15  # cores in use by other processes, above which a time is not to be trusted
+
+
+def machine() -> dict[str, object]:
+    cpu = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    return {
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)),
+        "cpu": cpu[0] if cpu else platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "weft": weft.__version__,
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def cores(count: int) -> list[int]:
+    """So many cores to measure on, of different physical ones where there are enough."""
+    usable = sorted(os.sched_getaffinity(0))
+    first: dict[str, int] = {}
+    for core in usable:
+        path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+        first.setdefault(path.read_text() if path.exists() else str(core), core)
+    chosen = [*first.values(), *(core for core in usable if core not in first.values())][:count]
+    if len(chosen) < count:
+        sys.exit(f"./dev bench: {count} threads need as many cores, there are {len(usable)}")
+    return sorted(chosen)
+
+
+def cores_in_use(seconds: float = 0.5) -> float:
+    """By other processes, while this one sleeps for so long."""
+    (all_before, own_before), start = busy_s(), time.monotonic()
+    time.sleep(seconds)
+    all_after, own_after = busy_s()
+    return max(0.0, (all_after - all_before) - (own_after - own_before)) / (time.monotonic() - start)
+
+
+def restless(used: float) -> str:
+    """A warning where other processes use so many cores; "" on a quiet machine."""
+    if used <= OTHERS_LIMIT:
+        return ""
+    return f"WARNING: this machine is not quiet, other processes use {used:.2g} cores: times will be too long"

@@ -1,0 +1,161 @@
+// product.cpp: products of matrices whose sizes and strides are known only when they run.
+//
+// One such kernel serves a plan for all sizes. It keeps the kernels of exact geometry that it has met; what
+// those do not take, such as rows that are repeated or lie backwards, is copied to scratch memory first.
+#include <omp.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+#include "onednn/recipe.h"
+#include "tensor/kernels.h"
+
+namespace weft::onednn {
+
+namespace {
+
+constexpr size_t kKept = 256;  // geometries
+constexpr int kMost = 4;       // operands: a, b, bias, c
+
+constexpr size_t in_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Whether oneDNN can describe how it lies, but perhaps for matrices that are repeated.
+bool is_plain(const View& x) {
+  for (int d = 0; d < x.ndim; ++d)
+    if (x.shape[d] > 1 && (x.strides[d] < 0 || (x.strides[d] == 0 && d + 2 >= x.ndim))) return false;
+  return true;
+}
+
+bool repeats(const View& x) {
+  for (int d = 0; d < x.ndim; ++d)
+    if (x.shape[d] > 1 && x.strides[d] == 0) return true;
+  return false;
+}
+
+Geometry geometry_of(const View& x) {
+  return {x.dtype, {x.shape, x.shape + x.ndim}, {x.strides, x.strides + x.ndim}};
+}
+
+void make_row_major(Geometry& x) {
+  int64_t step = 1;
+  for (size_t d = x.shape.size(); d-- > 0; step *= x.shape[d]) x.strides[d] = step;
+}
+
+size_t bytes_of(const Geometry& x) {
+  size_t bytes = size_of(x.dtype);
+  for (const int64_t n : x.shape) bytes *= static_cast<size_t>(n);
+  return bytes;
+}
+
+// What runs for one geometry.
+struct Fitted {
+  struct Copy {
+    int operand;
+    Geometry dense;
+    size_t offset;  // in scratch memory, behind the kernel's own
+  };
+  KernelRef kernel;
+  std::vector<Copy> copies;
+  size_t scratch_bytes = 0;
+
+  void run(const Call& call, int operands) const {
+    if (copies.empty()) return kernel->run(call);
+    View views[kMost];
+    std::copy_n(call.operands, operands, views);
+    for (const Copy& copy : copies) {
+      View& x = views[copy.operand];
+      const View dense{call.scratch + copy.offset, x.dtype, x.ndim, copy.dense.shape.data(),
+                       copy.dense.strides.data()};
+      weft::copy(dense, x);
+      x = dense;
+    }
+    kernel->run({views, call.parameters, call.scratch});
+  }
+};
+
+class Product final : public Kernel {
+ public:
+  Product(bool transposed, bool bias) : transposed_(transposed), operands_(bias ? 4 : 3) {}
+
+  void run(const Call& call) const override { find(call.operands)->run(call, operands_); }
+  size_t scratch_bytes(const View* operands) const override { return find(operands)->scratch_bytes; }
+
+ private:
+  using Found = std::shared_ptr<const Fitted>;
+
+  Found find(const View* operands) const {
+    int64_t words[kMost * (2 * kMaxDims + 1) + 1];
+    size_t length = 0;
+    words[length++] = omp_get_max_threads();
+    for (int k = 0; k < operands_; ++k) {
+      const View& x = operands[k];
+      words[length++] = x.ndim;
+      for (int d = 0; d < x.ndim; ++d) words[length++] = x.shape[d];
+      for (int d = 0; d < x.ndim; ++d) words[length++] = x.strides[d];
+    }
+    const std::string_view key(reinterpret_cast<const char*>(words), length * sizeof *words);
+    {
+      const std::lock_guard guard(mutex_);
+      if (const auto found = known_.find(key); found != known_.end()) return found->second;
+    }
+    Found made;  // not under the lock: this takes long
+    try {
+      made = fit(operands, false);
+    } catch (const Unsupported&) {  // the result has leading sizes that neither operand has
+      made = fit(operands, true);
+    }
+    const std::lock_guard guard(mutex_);
+    if (known_.size() >= kKept) known_.clear();
+    known_.emplace(std::string(key), made);
+    return made;
+  }
+
+  // densely: copies also operands whose matrices are repeated.
+  Found fit(const View* operands, bool densely) const {
+    auto fitted = std::make_shared<Fitted>();
+    Geometry given[kMost];
+    size_t staged = 0;
+    for (int k = 0; k < operands_; ++k) {
+      given[k] = geometry_of(operands[k]);
+      const bool taken = is_plain(operands[k]) && !(densely && repeats(operands[k]));
+      if (k + 1 == operands_ || taken) continue;
+      make_row_major(given[k]);
+      fitted->copies.push_back({k, given[k], staged});
+      staged += in_lines(bytes_of(given[k]));
+    }
+    Matmul r{given[0], given[1], given[operands_ - 1], std::nullopt, {}, false};
+    if (transposed_) {
+      std::swap(r.b.shape[0], r.b.shape[1]);
+      std::swap(r.b.strides[0], r.b.strides[1]);
+    }
+    if (operands_ == kMost) r.bias = given[2];
+    fitted->kernel = make_matmul(r);
+    const size_t own = in_lines(fitted->kernel->scratch_bytes(nullptr));
+    for (Fitted::Copy& copy : fitted->copies) copy.offset += own;
+    fitted->scratch_bytes = own + staged;
+    return fitted;
+  }
+
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view key) const noexcept { return std::hash<std::string_view>{}(key); }
+  };
+
+  const bool transposed_;
+  const int operands_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<std::string, Found, Hash, std::equal_to<>> known_;
+};
+
+}  // namespace
+
+Ref<Kernel> make_product(DType dtype, bool transposed, bool bias) {
+  if (dtype != DType::float32) {  // which all machines have
+    const Geometry one{dtype, {1, 1}, {1, 1}};
+    make_matmul({one, one, one, std::nullopt, {}, false});
+  }
+  return Ref<Kernel>(make_ref<Product>(transposed, bias).get());
+}
+
+}  // namespace weft::onednn

@@ -1,0 +1,172 @@
+"""Derivatives of expressions, which are expressions again.
+
+>>> from weft.expr.derivative import derive
+>>> from weft.expr.scalar import call, load
+>>> x = load(0, "float32")
+>>> derive(call("exp", x) * 2, x)
+mul(exp(x0), 2.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from weft.base.typing import Any
+from weft.expr.scalar import FLOATS, LEAVES, Number, Scalar, call, cast, constant, fma, walk, where
+
+__all__ = ["derive"]
+
+
+def derive(root: Scalar, wrt: Scalar) -> Scalar:
+    """The derivative of an expression with respect to one of its leaves, of the expression's type.
+
+    Where there is none it is as PyTorch has it: abs has 0 at 0; minimum and maximum share equally between equal
+    operands; copysign has 0 where its first operand is 0; sqrt has infinity at 0; pow has 0 for y where x is 0 and
+    y >= 0, and for x where y is 0. Comparisons, rounding and integers have 0; where chooses between the derivatives of
+    its branches. Raises TypeError where wrt's bits are taken, or it is not a leaf of a floating-point type.
+
+    >>> from weft.expr.scalar import load
+    >>> x = load(0, "float32")
+    >>> derive(x * x, x), derive(call("tanh", x), x)
+    (add(x0, x0), sub(1.0, mul(tanh(x0), tanh(x0))))
+    """
+    if wrt.op not in LEAVES or wrt.dtype not in FLOATS:
+        raise TypeError(f"derive: expected a leaf of a floating-point type, got {wrt!r} of {wrt.dtype}")
+    known: dict[int, Scalar | None] = {}  # None: exactly 0, whatever the values are
+    for node in walk(root):
+        slopes = [known[id(arg)] for arg in node.args]
+        if node is wrt:
+            known[id(node)] = constant(1, node.dtype)
+        elif node.op == "bitcast" and slopes[0] is not None:
+            raise TypeError(f"derive: {node!r} takes the bits of {wrt!r}")
+        elif node.dtype not in FLOATS or all(slope is None for slope in slopes):
+            known[id(node)] = None
+        else:
+            known[id(node)] = _slope(node, slopes)
+    found = known[id(root)]
+    return constant(0, root.dtype) if found is None else found
+
+
+def _slope(node: Scalar, slopes: list[Scalar | None]) -> Scalar | None:
+    def zero_or(slope: Scalar | None) -> Scalar:
+        return constant(0, node.dtype) if slope is None else slope
+
+    if node.op == "cast":
+        return None if slopes[0] is None else cast(slopes[0], node.dtype)
+    if node.op == "where":
+        a, b = slopes[1:]
+        return None if a is None and b is None else where(node.args[0], zero_or(a), zero_or(b))
+    rules = _DERIVATIVES.get(node.op)
+    if rules is None:
+        raise TypeError(f"derive: no derivative of {node.op}")
+    total: Scalar | None = None
+    for slope, rule in zip(slopes, rules, strict=True):
+        if slope is None or rule is None:
+            continue
+        total = _plus(total, _times(slope, rule(node, *node.args)))
+    return total
+
+
+def _is(node: Scalar, value: float) -> bool:
+    return node.op == "constant" and node.value == value
+
+
+def _times(slope: Scalar, factor: Number) -> Scalar:
+    """slope * factor; 1 and -1 vanish, and 1 / x divides, which is rounded once less."""
+    if not isinstance(factor, Scalar):
+        factor = constant(factor, slope.dtype)
+    if factor.op == "neg":
+        return -_times(slope, factor.args[0])
+    if factor.op == "div" and _is(factor.args[0], 1):
+        return slope / factor.args[1]
+    for one, other in ((slope, factor), (factor, slope)):
+        if _is(one, 1):
+            return other
+        if _is(one, -1):
+            return -other
+    return slope * factor
+
+
+def _plus(a: Scalar | None, b: Scalar) -> Scalar:
+    if a is None:
+        return b
+    return a - b.args[0] if b.op == "neg" else a + b
+
+
+def _share(smaller: bool) -> list[Callable[..., Scalar]]:
+    """minimum and maximum: 1 to the operand taken, 1/2 to each of equal ones, NaN's to both as PyTorch."""
+
+    def rule(mine: Scalar, other: Scalar) -> Scalar:
+        lost = mine > other if smaller else mine < other
+        return where(mine == other, constant(0.5, mine.dtype), where(lost, constant(0, mine.dtype), 1))
+
+    return [lambda y, a, b: rule(a, b), lambda y, a, b: rule(b, a)]
+
+
+def _sign(x: Scalar) -> Scalar:
+    """1, -1, 0 or NaN."""
+    return where(x > 0, constant(1, x.dtype), where(x < 0, constant(-1, x.dtype), x))
+
+
+def _pow_by_base(z: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    if y.op != "constant":
+        return where(y == 0, constant(0, y.dtype), y * call("pow", x, y - 1))
+    match y.value:
+        case 0 | 1:
+            return y
+        case 2:
+            return x * 2
+    return y * call("pow", x, y.value - 1)
+
+
+def _pow_by_exponent(z: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    return where((x == 0) & (y >= 0), constant(0, y.dtype), z * call("log", x))
+
+
+# For each operand: what its slope is multiplied with, from the result and the operands; None: it has no part in it.
+_Rule = Callable[..., Any] | None
+_DERIVATIVES: dict[str, list[_Rule]] = {
+    "neg": [lambda y, x: -1],
+    "abs": [lambda y, x: _sign(x)],
+    "sqrt": [lambda y, x: 0.5 / y],
+    "rint": [None],
+    "floor": [None],
+    "ceil": [None],
+    "trunc": [None],
+    "add": [lambda y, a, b: 1, lambda y, a, b: 1],
+    "sub": [lambda y, a, b: 1, lambda y, a, b: -1],
+    "mul": [lambda y, a, b: b, lambda y, a, b: a],
+    "div": [lambda y, a, b: 1 / b, lambda y, a, b: -(y / b)],
+    "rem": [lambda y, a, b: 1, lambda y, a, b: -call("trunc", a / b)],
+    "minimum": [*_share(True)],
+    "maximum": [*_share(False)],
+    "copysign": [lambda y, a, b: _sign(a) * call("copysign", constant(1, a.dtype), y), None],
+    "fma": [lambda y, a, b, c: b, lambda y, a, b, c: a, lambda y, a, b, c: 1],
+    "exp": [lambda y, x: y],
+    "expm1": [lambda y, x: y + 1],
+    "exp2": [lambda y, x: y * math.log(2)],
+    "log": [lambda y, x: 1 / x],
+    "log1p": [lambda y, x: 1 / (1 + x)],
+    "log2": [lambda y, x: 1 / (x * math.log(2))],
+    "log10": [lambda y, x: 1 / (x * math.log(10))],
+    "tanh": [lambda y, x: 1 - y * y],
+    "sigmoid": [lambda y, x: y * (1 - y)],
+    "erf": [lambda y, x: call("exp", -(x * x)) * (2 / math.sqrt(math.pi))],
+    "erfc": [lambda y, x: call("exp", -(x * x)) * (-2 / math.sqrt(math.pi))],
+    "sin": [lambda y, x: call("cos", x)],
+    "cos": [lambda y, x: -call("sin", x)],
+    "tan": [lambda y, x: fma(y, y, 1)],
+    "asin": [lambda y, x: call("rsqrt", (1 - x) * (1 + x))],
+    "acos": [lambda y, x: -call("rsqrt", (1 - x) * (1 + x))],
+    "atan": [lambda y, x: 1 / fma(x, x, 1)],
+    "atan2": [lambda z, y, x: x / fma(x, x, y * y), lambda z, y, x: -(y / fma(x, x, y * y))],
+    "sinh": [lambda y, x: call("cosh", x)],
+    "cosh": [lambda y, x: call("sinh", x)],
+    "asinh": [lambda y, x: call("rsqrt", fma(x, x, 1))],
+    "acosh": [lambda y, x: call("rsqrt", (x - 1) * (x + 1))],
+    "atanh": [lambda y, x: 1 / ((1 - x) * (1 + x))],
+    "pow": [_pow_by_base, _pow_by_exponent],
+    "rsqrt": [lambda y, x: y / x * -0.5],
+    "cbrt": [lambda y, x: y / x * (1 / 3)],
+}

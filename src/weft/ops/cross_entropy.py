@@ -1,0 +1,468 @@
+"""Losses of classes: which of several each row is; by rows, whose probabilities are never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from weft import _core
+from weft.base.dtype import int64
+from weft.base.errors import DTypeError, ShapeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import Loop, Native, Row, reducible
+from weft.ops.loss import REDUCTIONS, check_reduction
+from weft.ops.op import Op, op
+from weft.ops.oracle import np
+from weft.ops.pointwise import cast_to
+from weft.ops.samples import Array, Sample, arrays
+from weft.ops.shapes import Partial
+from weft.ops.types import TensorType
+
+Scalar = e.Scalar
+
+
+class Classes(Op):
+    """Base of losses of classes: axis 1 of x, or the only one, holds one number for each class."""
+
+    family: ClassVar[str] = "loss"
+    method: ClassVar[bool] = False
+    ignore_index: int = -100
+    reduction: str = "mean"
+    positional: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction")
+
+    def check(self) -> None:
+        check_reduction(self.name, self.reduction)
+
+    def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> TensorType:
+        self.require_floats(x=x, weight=weight)
+        if x.ndim == 0:
+            raise self.fail(ShapeError, "x needs an axis of classes", x=x)
+        axis = min(1, x.ndim - 1)
+        rows = (*x.shape[:axis], *x.shape[axis + 1 :])
+        if weight is not None and weight.shape != (x.shape[axis],):
+            raise self.fail(ShapeError, "weight needs one number for each class", x=x, weight=weight)
+        self.check_target(x, target, rows)
+        return x.like(rows if self.reduction == "none" else ())
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        return list(inputs), list(outputs) if self.reduction == "none" else [()]
+
+    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
+        """Targets are numbers of classes, one for each row."""
+        x, target, *rest = inputs
+        if target is None and x:
+            axis = min(1, len(x) - 1)
+            target = (*x[:axis], *x[axis + 1 :])
+        return [x, target, *rest]
+
+    def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
+        if target.dtype.kind not in ("int", "uint"):
+            raise self.fail(DTypeError, "target must be integers", x=x, target=target)
+        if target.shape != rows:
+            raise self.fail(ShapeError, f"target must have the shape {rows}", x=x, target=target)
+
+    def aligned(self, x: Any, target: Any, weight: Any) -> tuple[Any, Any, int]:
+        """target and weight so that they broadcast to x, and the axis of classes."""
+        axis = min(1, x.ndim - 1)
+        if target.ndim < x.ndim:
+            checked = F.check_labels(target, x, of=self.name, axis=axis, ignore_index=self.ignore_index)
+            target = F.expand_dims(checked, axis=axis)
+        if weight is not None and x.ndim > 2:
+            weight = F.expand_dims(weight, axis=tuple(range(1, x.ndim - 1)))
+        return target, weight, axis
+
+    def reduced(self, losses: Any, shares: Any, axis: int) -> Any:
+        """The rows' losses as the reduction wants them; shares: what each row counts for the mean."""
+        if self.reduction == "none":
+            return F.squeeze(losses, axis=axis)
+        total = F.sum(losses)
+        return total if self.reduction == "sum" else total / F.sum(shares)
+
+
+@op
+class CheckLabels(Op):
+    """target as int64; raises IndexError for what is neither a class of x, along axis, nor ignore_index.
+
+    of: whose target it is.
+    """
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    of: str
+    axis: int
+    ignore_index: int
+
+    def infer(self, target: TensorType, x: TensorType) -> TensorType:
+        return target.like(dtype=int64)
+
+    def kernels(self, target: TensorType, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        yield Native(
+            lambda _, __: _core.kernel_check_labels(self.of),
+            exact=False,
+            order=(0, 2),
+            numbers=((x.shape[self.axis], "int64"), (self.ignore_index, "int64")),
+        )
+
+    def vjp(self, target: Any) -> Any:
+        return None, None
+
+    def reference(self, target: Any, x: Any) -> Any:
+        return np.asarray(target, np.int64)
+
+
+class ClassRow(Op):
+    """Base of row programs along the axis of classes; target has size 1 there, weight and x the classes."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    axis: int
+    ignore_index: int
+    label_smoothing: float = 0.0
+
+    def parts(
+        self, row: Row, x: TensorType, target: TensorType, weight: TensorType | None
+    ) -> tuple[Scalar, Scalar, Scalar, Scalar | None]:
+        """The element of x, whether it is the target's, whether the row counts, and the weight's element."""
+        value = reducible(e.load(0, x.dtype.name))
+        wanted = e.load(1, target.dtype.name)
+        here = e.index(self.axis) == wanted
+        scale = None if weight is None else e.cast(e.load(2, weight.dtype.name), value.dtype)
+        return value, here, wanted != self.ignore_index, scale
+
+    def rows(self, x: TensorType) -> TensorType:
+        return x.like([1 if d == self.axis else n for d, n in enumerate(x.shape)])
+
+    def one_hot(self, x: Any, target: Any) -> Any:
+        """Whether each element is the target's."""
+        return F.equal(F.places_like(x, axis=self.axis), target)
+
+
+@op
+class CrossEntropyRows(ClassRow):
+    """cross_entropy's loss of every row, and what the row counts for the mean.
+
+    The probabilities are not stored: one pass finds the greatest logit, one sums the exponentials and picks the
+    target's. A target that is no class and not ignore_index gives NaN.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("losses", "shares")
+
+    def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Any:
+        return self.rows(x), self.rows(x)
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, target: TensorType, weight: TensorType | None = None
+    ) -> Iterator[Loop]:
+        row = Row(inputs=3)
+        value, here, counts, scale = self.parts(row, x, target, weight)
+        zero, one = e.constant(0, value.dtype), e.constant(1, value.dtype)
+        picked = row.sum(e.where(here, value, zero))
+        share = row.sum(e.where(here, one if scale is None else scale, zero))
+        known = row.sum(e.where(here, one, zero))
+        top = row.max(value)
+        spread = e.call("log", row.sum(e.call("exp", value - top)))
+        loss = (spread + (top - picked)) * share
+        if self.label_smoothing:
+            lost = (top - value) + spread
+            smooth = row.sum(lost if scale is None else lost * scale)
+            classes = row.number(x.shape[self.axis], value.dtype)
+            loss = loss * (1 - self.label_smoothing) + smooth * (self.label_smoothing / classes)
+        loss = e.where(known == 0, e.constant(float("nan"), value.dtype), loss)
+        row.once(0, *(e.cast(e.where(counts, v, zero), x.dtype.name) for v in (loss, share)))
+        yield row.loop((self.axis,))
+
+    def vjp(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
+        if dlosses is None:
+            return None, None, None
+        how = self.values()
+        return F.cross_entropy_rows_gradient(x, target, weight, dlosses, **how), None, None
+
+
+@op
+class CrossEntropyRowsGradient(ClassRow):
+    """The gradient of cross_entropy_rows' x from that of the losses, by one program for each row."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("dx",)
+
+    def infer(
+        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
+    ) -> TensorType:
+        return x.like()
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
+    ) -> Iterator[Loop]:
+        row = Row(inputs=4)
+        value, here, counts, scale = self.parts(row, x, target, weight)
+        zero, one = e.constant(0, value.dtype), e.constant(1, value.dtype)
+        mine = one if scale is None else row.sum(e.where(here, scale, zero))
+        powers = e.call("exp", value - row.max(value))
+        probability = powers / row.sum(powers)
+        slope = (probability - e.where(here, one, zero)) * mine
+        if self.label_smoothing:
+            classes = row.number(x.shape[self.axis], value.dtype)
+            factor = one if scale is None else scale
+            all_of_them = classes if scale is None else row.sum(scale)
+            smooth = (probability * all_of_them - factor) * (self.label_smoothing / classes)
+            slope = slope * (1 - self.label_smoothing) + smooth
+        upstream = reducible(e.load(3, dlosses.dtype.name))
+        row.each(e.cast(e.where(counts, slope * upstream, zero), x.dtype.name))
+        yield row.loop((self.axis,))
+
+    def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
+        here = self.one_hot(x, target)
+        probability = F.softmax(x, axis=self.axis)
+        one = cast_to(here, x.dtype)
+        factor = (
+            F.filled_like(x, value=1.0) if weight is None else F.broadcast_like(cast_to(weight, x.dtype), x)
+        )
+        mine = F.sum(one * factor, axis=self.axis, keepdims=True)
+        slope = (probability - one) * (mine if weight is not None else 1)
+        if self.label_smoothing:
+            every = F.sum(factor, axis=self.axis, keepdims=True)
+            smooth = F.divide_by_count(probability * every - factor, x, axis=(self.axis,))
+            slope = slope * (1 - self.label_smoothing) + smooth * self.label_smoothing
+        return F.where(F.not_equal(target, self.ignore_index), slope * dlosses, 0)
+
+
+@op
+class CrossEntropy(Classes):
+    """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x))).
+
+    x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
+    ignore_index count nothing; or probabilities of x's shape; weight: float[c], or
+    None, without a gradient; label_smoothing: this share of the target is spread over all classes; reduction: "sum" of
+    all rows, "mean" (the sum divided by the sum of weight[t], or by the number of rows for probabilities), or "none".
+    Returns x's dtype, 0-d or target's shape. Raises ShapeError if shapes do not fit, DTypeError for other types,
+    ValueError for another word or a label_smoothing outside of 0..1; when computed, IndexError for another target
+    outside of 0..c-1.
+    Source: Szegedy et al. 2016, Rethinking the inception architecture (label smoothing); PyTorch's cross_entropy.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.cross_entropy(wf.tensor([[0., -1000.], [0., -1000.]]), wf.tensor([0, 1])).item()
+    500.0
+    """
+
+    fixed: ClassVar[tuple[str, ...]] = ("weight",)
+    label_smoothing: float = 0.0
+    positional: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction", "label_smoothing")
+
+    def check(self) -> None:
+        super().check()
+        if not 0 <= self.label_smoothing <= 1:
+            raise ValueError(f"cross_entropy: label_smoothing must be in 0..1, got {self.label_smoothing}")
+
+    def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
+        if target.dtype.kind != "float":
+            super().check_target(x, target, rows)
+        elif target.shape != x.shape:
+            raise self.fail(ShapeError, "probabilities must have the shape of x", x=x, target=target)
+
+    def decompose(self, x: Any, target: Any, weight: Any) -> Any:
+        soft = target.dtype.kind == "float"
+        target, weight, axis = self.aligned(x, target, weight)
+        if soft:
+            losses = F.soft_cross_entropy_rows(
+                x, target, weight, axis=axis, label_smoothing=self.label_smoothing
+            )
+            return self.reduced(losses, F.filled_like(losses, value=1.0), axis)
+        losses, shares = F.cross_entropy_rows(
+            x, target, weight, axis=axis, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing
+        )
+        return self.reduced(losses, shares, axis)
+
+    def reference(self, x: Any, target: Any, weight: Any = None) -> Any:
+        axis = min(1, np.ndim(x) - 1)
+        x = np.moveaxis(x, axis, -1)
+        count = x.shape[-1]
+        scale = np.ones(count) if weight is None else weight
+        logs = x - np.logaddexp.reduce(x, axis=-1, keepdims=True)
+        if np.asarray(target).dtype.kind in "iu":
+            here = np.asarray(target)[..., None] == np.arange(count)
+            counts = target != self.ignore_index
+            shares = np.sum(here * scale, -1) * counts
+        else:
+            here = np.moveaxis(target, axis, -1)
+            counts = np.ones(x.shape[:-1])
+            shares = counts
+        soft = here * (1 - self.label_smoothing) + self.label_smoothing / count
+        losses = -np.sum(soft * scale * logs, -1) * counts
+        if self.reduction == "none":
+            return losses
+        return np.sum(losses) / (np.sum(shares) if self.reduction == "mean" else 1)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        target = Array((4,), values=(2, 0, 1, 1), dtype="int64")
+        ignored = Array((4,), values=(2, -100, 1, 1), dtype="int32")
+        for reduction in REDUCTIONS:
+            yield Sample(arrays((4, 3)), target, reduction=reduction)
+            yield Sample(
+                arrays((4, 3)), ignored, arrays((3,), low=0.5), reduction=reduction, label_smoothing=0.25
+            )
+            yield Sample(
+                arrays((4, 3)), Array((4, 3), low=0.1, high=0.8), reduction=reduction, label_smoothing=0.25
+            )
+        places = Array((2, 2, 2), low=0, high=2, dtype="int64")
+        yield Sample(arrays((2, 3, 2, 2)), places, arrays((3,), low=0.5), reduction="none")
+        yield Sample(
+            arrays((2, 3, 2, 2)), arrays((2, 3, 2, 2), low=0.1), arrays((3,), low=0.5), label_smoothing=0.5
+        )
+        yield Sample(arrays((2, 3, 2, 2)), places, ignore_index=1)
+        yield Sample(arrays((3,)), Array((), values=1, dtype="int64"))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        integers = arrays((2,), dtype="int64")
+        yield ShapeError, f"{cls.name}: target must have the shape (4,)", Sample(arrays((4, 3)), integers)
+        yield ShapeError, f"{cls.name}: weight needs one", Sample(arrays((2, 3)), integers, arrays((2,)))
+        yield ValueError, "reduction must be one of", Sample(arrays((2, 3)), integers, reduction="max")
+        if cls is CrossEntropy:
+            yield ShapeError, "probabilities must have", Sample(arrays((2, 3)), arrays((2,)))
+            yield ValueError, "label_smoothing must be", Sample(arrays((2, 3)), integers, label_smoothing=2)
+
+
+class SoftRow(Op):
+    """Base of row programs for targets that are probabilities."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    axis: int
+    label_smoothing: float = 0.0
+
+    def parts(
+        self, row: Row, x: TensorType, target: TensorType, weight: TensorType | None
+    ) -> tuple[Scalar, Scalar]:
+        """The element of x, and the weighted, smoothed one of target."""
+        value = reducible(e.load(0, x.dtype.name))
+        wanted = e.cast(e.load(1, target.dtype.name), value.dtype)
+        if self.label_smoothing:
+            spread = self.label_smoothing / row.number(x.shape[self.axis], value.dtype)
+            wanted = wanted * (1 - self.label_smoothing) + spread
+        if weight is not None:
+            wanted = wanted * e.cast(e.load(2, weight.dtype.name), value.dtype)
+        return value, wanted
+
+
+@op
+class SoftCrossEntropyRows(SoftRow):
+    """cross_entropy's loss of every row, for targets that are probabilities."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("losses",)
+
+    def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> TensorType:
+        return x.like([1 if d == self.axis else n for d, n in enumerate(x.shape)])
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, target: TensorType, weight: TensorType | None = None
+    ) -> Iterator[Loop]:
+        row = Row(inputs=3)
+        value, wanted = self.parts(row, x, target, weight)
+        top = row.max(value)
+        spread = e.call("log", row.sum(e.call("exp", value - top)))
+        row.once(0, e.cast(row.sum(wanted * ((top - value) + spread)), x.dtype.name))
+        yield row.loop((self.axis,))
+
+    def vjp(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
+        dx = F.soft_cross_entropy_rows_gradient(x, target, weight, dlosses, **self.values())
+        logs = F.log_softmax(x, axis=self.axis) * (self.label_smoothing - 1) * dlosses
+        dtarget = cast_to(logs if weight is None else logs * weight, target.dtype)
+        return dx, dtarget, None
+
+    def decompose(self, x: Any, target: Any, weight: Any) -> Any:
+        wanted = smoothed(self, x, target, weight)
+        return F.sum(-wanted * F.log_softmax(x, axis=self.axis), axis=self.axis, keepdims=True)
+
+
+def smoothed(row: SoftRow, x: Any, target: Any, weight: Any) -> Any:
+    """The weighted, smoothed target, by operators."""
+    wanted = cast_to(target, x.dtype)
+    if row.label_smoothing:
+        even = F.divide_by_count(F.filled_like(x, value=1.0), x, axis=(row.axis,))
+        wanted = wanted * (1 - row.label_smoothing) + even * row.label_smoothing
+    return wanted if weight is None else wanted * cast_to(weight, x.dtype)
+
+
+@op
+class SoftCrossEntropyRowsGradient(SoftRow):
+    """The gradient of soft_cross_entropy_rows' x, by one program for each row."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("dx",)
+
+    def infer(
+        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
+    ) -> TensorType:
+        return x.like()
+
+    def kernels(  # type: ignore[override]
+        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
+    ) -> Iterator[Loop]:
+        row = Row(inputs=4)
+        value, wanted = self.parts(row, x, target, weight)
+        total = row.sum(wanted)
+        powers = e.call("exp", value - row.max(value))
+        slope = powers / row.sum(powers) * total - wanted
+        row.each(e.cast(slope * reducible(e.load(3, dlosses.dtype.name)), x.dtype.name))
+        yield row.loop((self.axis,))
+
+    def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
+        wanted = smoothed(self, x, target, weight)
+        total = F.sum(wanted, axis=self.axis, keepdims=True)
+        return (F.softmax(x, axis=self.axis) * total - wanted) * dlosses
+
+
+@op
+class NllLoss(Classes):
+    """-weight[t] x[t]: the loss of predicting class t by logarithms of probabilities x.
+
+    x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
+    ignore_index count nothing; weight: float[c], or None; reduction: "sum" of all rows,
+    "mean" (the sum divided by the sum of weight[t]), or "none". Returns x's dtype, 0-d or target's shape. Raises
+    ShapeError if shapes do not fit, DTypeError for other types, ValueError for another word; when computed, IndexError
+    for another target outside of 0..c-1.
+    Source: PyTorch's nll_loss.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.nll_loss(wf.tensor([[-1., -2.], [-3., -4.]]), wf.tensor([0, 1])).item()
+    2.5
+    """
+
+    def decompose(self, x: Any, target: Any, weight: Any) -> Any:
+        target, weight, axis = self.aligned(x, target, weight)
+        places = F.places_like(x, axis=axis)
+        here = F.logical_and(F.equal(places, target), F.not_equal(target, self.ignore_index))
+        factor = 1.0 if weight is None else cast_to(weight, x.dtype)
+        shares = cast_to(F.where(here, factor, 0.0), x.dtype)
+        losses = F.sum(F.where(here, -x * factor, 0), axis=axis, keepdims=True)
+        return self.reduced(losses, shares, axis)
+
+    def reference(self, x: Any, target: Any, weight: Any = None) -> Any:
+        x = np.moveaxis(x, min(1, np.ndim(x) - 1), -1)
+        scale = np.ones(x.shape[-1]) if weight is None else weight
+        here = (np.asarray(target)[..., None] == np.arange(x.shape[-1])) * (target != self.ignore_index)[
+            ..., None
+        ]
+        losses = -np.sum(np.where(here, x * scale, 0), -1)
+        if self.reduction == "none":
+            return losses
+        return np.sum(losses) / (np.sum(here * scale) if self.reduction == "mean" else 1)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        ignored = Array((4,), values=(2, -100, 1, 1), dtype="int64")
+        for reduction in REDUCTIONS:
+            yield Sample(arrays((4, 3)), ignored, reduction=reduction)
+            yield Sample(arrays((4, 3)), ignored, arrays((3,), low=0.5), reduction=reduction)
+        places = Array((2, 2, 2), low=0, high=2, dtype="int64")
+        yield Sample(arrays((2, 3, 2, 2)), places, arrays((3,), low=0.5), ignore_index=1)
+        yield Sample(arrays((3,)), Array((), values=1, dtype="int64"))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield from CrossEntropy.errors.__func__(cls)  # type: ignore[attr-defined]
+        yield DTypeError, "nll_loss: target must be integers", Sample(arrays((2, 3)), arrays((2,)))

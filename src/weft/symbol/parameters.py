@@ -1,0 +1,71 @@
+"""Arrays that stand for variables: what a module's parameters are where the module is called with a symbol.
+
+>>> import weft as wf, weft.functional as F, weft.symbol as sym
+>>> w = wf.ones((3, 2))
+>>> with naming(F.linear, {"w": w}):
+...     y = F.linear(sym.var("x"), w, None)
+>>> y.list_arguments(), y.infer_shape(x=(5, None))
+(['x', 'w'], ([(5, 2), (3, 2)], [(5, 3)], []))
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from weft.imperative.tensor import Tensor
+from weft.symbol.names import attributes, prefix
+from weft.symbol.node import Entry, SymbolNode, user_line
+
+__all__ = ["inside", "named_as", "naming"]
+
+# Of each owner the variables made so far, so that two calls of a module share its parameters.
+_known: WeakKeyDictionary[Any, dict[Any, tuple[Tensor, SymbolNode]]] = WeakKeyDictionary()
+
+
+class _Names:
+    """The names of arrays, by identity, while their owner is called."""
+
+    def __init__(self, owner: Any, arrays: Mapping[str, Tensor]) -> None:
+        self._made = _known.setdefault(owner, {})
+        self._arrays = arrays  # kept, so that no other array takes the place of one
+        self._names = {id(x): prefix() + name for name, x in arrays.items()}
+
+    def variable(self, x: Tensor) -> Entry | None:
+        name = self._names.get(id(x))
+        if name is None:
+            return None
+        attrs = attributes(None)
+        key = (name, tuple(sorted(attrs.items())))
+        array, node = self._made.get(key, (None, None))
+        if node is None or array is not x:
+            node = SymbolNode(None, (), name, attrs, shape=x.shape, dtype=x.dtype, where=user_line())
+            self._made[key] = x, node
+        return node, 0
+
+
+_current: ContextVar[_Names | None] = ContextVar("weft_parameters", default=None)
+
+
+@contextlib.contextmanager
+def naming(owner: Any, arrays: Mapping[str, Tensor]) -> Iterator[None]:
+    """Inside, these arrays of an owner are variables of these names where they meet symbols."""
+    token = _current.set(_Names(owner, arrays))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def inside() -> bool:
+    """Whether arrays have names now."""
+    return _current.get() is not None
+
+
+def named_as(x: object) -> Entry | None:
+    """The variable that an array stands for, if any."""
+    names = _current.get()
+    return names.variable(x) if names is not None and isinstance(x, Tensor) else None
