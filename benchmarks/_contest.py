@@ -1,11 +1,13 @@
 """Ways to compute a workload, each in a process of its own, asked in turn: what disturbs the machine disturbs all."""
 
+import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from _machine import OTHERS_LIMIT
 from _process import Process, Side, SideError
 
 OURS = "weft"
@@ -66,19 +68,23 @@ class Entry:
     def close(self) -> None:
         """End the process, and say what the machine did beside it."""
         self.process.close()
-        if seen := sorted(self.others):
-            self.result.others = seen[len(seen) // 2]
+        if self.others:
+            self.result.others = statistics.median_low(self.others)
 
 
 def contenders(entries: Sequence[Entry]) -> list[Entry]:
-    """Those who may still be the best of weft's ways, or of the peers'; the others are closed, with the reason."""
+    """Those who may still be the best of weft's ways, or of the peers'; the others are closed, with the reason.
+
+    Who was disturbed stays: a spinning team on a busy machine may take a hundred times as long as on a quiet one.
+    """
     kept = []
     for entry in entries:
         ours = entry.result.side == OURS
         group = [each.result for each in entries if (each.result.side == OURS) == ours]
         leader = min(group, key=lambda result: min(result.runs))
         ratio = min(entry.result.runs) / min(leader.runs)
-        if ratio > BEHIND:
+        disturbed = entry.others and statistics.median_low(entry.others) > OTHERS_LIMIT
+        if ratio > BEHIND and not disturbed:
             entry.result.dropped = f"{ratio:.1f} x {leader.way}"
             entry.close()
         else:

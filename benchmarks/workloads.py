@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace, kept: Path) -> tuple[Report, bool]:
     others, missing = peers() if arguments.peers else ({}, {})
     sides = {OURS: Side(Path(sys.executable), HERE / "_weft_side.py"), **others}
     turns, budget_s, warm = (2, 0.2, 2) if arguments.quick else (arguments.turns, 1.0, 3)
-    trial = None if arguments.all else max(1, turns // 4)
+    trial = None if arguments.all else max(2, turns // 4)
     environment = {"BENCH_MODELS": str(environments.MODELS)}
     arena = Arena(sides, LAST.parent, chosen, environment, turns, budget_s, trial, warm, say)
     hellos, silent = arena.hellos()

@@ -1,6 +1,7 @@
 """Options and the list of known gaps, for all tests."""
 
 import gc
+import threading
 import zlib
 from pathlib import Path
 
@@ -49,6 +50,32 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xfail(reason=gaps[item.nodeid], strict=True))
         if item.get_closest_marker("full") and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="long: runs with ./dev test --full"))
+
+
+@pytest.fixture
+def in_threads():
+    """in_threads(work, arguments): work(argument) for each, in threads that begin together; raises what one raised."""
+
+    def call(work, arguments):
+        arguments, errors = list(arguments), []
+        together = threading.Barrier(len(arguments))
+
+        def run(argument):
+            try:
+                together.wait()
+                work(argument)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(argument,)) for argument in arguments]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    return call
 
 
 def pytest_collection_finish():

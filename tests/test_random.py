@@ -350,23 +350,18 @@ def test_seeding_does_not_change_numbers_that_are_pending():
     np.testing.assert_array_equal(held.numpy(), expected)
 
 
-def test_threads_draw_different_numbers_and_all_of_them():
+def test_threads_draw_different_numbers_and_all_of_them(in_threads):
     """Together they give what one thread would have given; who gets which is open."""
     expected = sorted(x for _ in range(160) for x in random.randint(2**62, shape=50).numpy().tolist())
     end = position()
     random.seed(0)
-    results, start = [[] for _ in range(8)], threading.Barrier(8)
+    results = [[] for _ in range(8)]
 
     def draw(result):
-        start.wait(30)
         for _ in range(20):
             result.extend(random.randint(2**62, shape=50).numpy().tolist())
 
-    threads = [threading.Thread(target=draw, args=(result,)) for result in results]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    in_threads(draw, results)
     everything = [x for result in results for x in result]
     assert len(set(everything)) == 8000
     assert sorted(everything) == expected

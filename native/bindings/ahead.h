@@ -1,4 +1,4 @@
-// ahead.h: generated kernels that were compiled when the package was built (weft/expr/ahead.py).
+// ahead.h: generated kernels that were compiled when the package was built (weft/executor/ahead.py).
 #pragma once
 
 #include <cstddef>

@@ -3,68 +3,10 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "bindings/tensor.h"
-#include "tensor/scribe.h"
+#include "bindings/observer.h"
+#include "bindings/push.h"
 
 namespace weft {
-
-// Calls the methods an observer object has. What they raise is reported and dropped.
-struct PyEngine::Watcher : Observer {
-  explicit Watcher(nb::object o) : object(std::move(o)) {
-    for (int i = 0; i < 3; ++i) wanted[i] = nb::hasattr(object, kMethods[i]);
-  }
-  ~Watcher() override {
-    if (!object.is_valid()) return;
-    if (python_is_ending()) {
-      object.release();
-      return;
-    }
-    const WithGil gil;
-    object.reset();
-  }
-  void on_push(const Event& e) override { call(0, e); }
-  void on_start(const Event& e) override { call(1, e); }
-  void on_end(const Event& e) override { call(2, e); }
-
-  static constexpr const char* kMethods[3] = {"on_push", "on_start", "on_end"};
-  nb::object object;
-  bool wanted[3];
-
- private:
-  void call(int which, const Event& event);
-};
-
-namespace {
-
-struct PyRecord {
-  uint64_t id;
-  std::string operation;
-  Device device;
-  QueueKind queue;
-  int worker;
-  nb::object error;
-};
-
-}  // namespace
-
-void PyEngine::Watcher::call(int which, const Event& event) {
-  if (!wanted[which] || python_is_ending()) return;
-  const WithGil gil;
-  nb::object target = object;  // may be removed meanwhile
-  if (!target.is_valid()) return;
-  try {
-    nb::object error = nb::none();
-    if (event.error) error = to_engine_error({Ref<Error>(const_cast<Error*>(event.error))});
-    target.attr(kMethods[which])(
-        PyRecord{event.op->trace_id, event.op->name(), event.device, event.queue, event.worker, error});
-  } catch (nb::python_error& thrown) {
-    thrown.restore();
-    PyErr_WriteUnraisable(target.ptr());
-  } catch (const std::exception& thrown) {
-    PyErr_SetString(PyExc_RuntimeError, thrown.what());
-    PyErr_WriteUnraisable(target.ptr());
-  }
-}
 
 Device as_device(nb::handle object) {
   if (object.is_none()) return {};
@@ -101,112 +43,10 @@ PyOperator::~PyOperator() {
 
 namespace {
 
-// One entry of const_vars=..., as C++ sees it.
-Var* as_var(nb::handle object, const char* argument) {
-  if (PyVariable* variable = as<PyVariable>(object)) return variable->var.get();
-  if (is_tensor(object)) {
-    if (scribe) scribe->awaited(self_of(object.ptr()));
-    return self_of(object.ptr()).chunk.get();
-  }
-  throw nb::type_error((std::string(argument) +
-                        ": expected a Variable made by new_variable(), or a Tensor, got " +
-                        to_utf8(nb::type_name(object.type())))
-                           .c_str());
-}
-
-// The variables of an argument: a tuple or list, or anything else that can be iterated.
-class VarList {
- public:
-  VarList(nb::handle argument, const char* name) : name_(name) {
-    if (PyTuple_Check(argument.ptr())) {
-      tuple_ = nb::borrow(argument);
-    } else {
-      const bool single = nb::isinstance<PyVariable>(argument) || is_tensor(argument);
-      PyObject* tuple = single ? nullptr : PySequence_Tuple(argument.ptr());
-      if (!tuple && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
-      if (!tuple) {
-        PyErr_Clear();
-        throw nb::type_error((std::string(name) + " must be a sequence of Variables and Tensors, got " +
-                              to_utf8(nb::type_name(argument.type())))
-                                 .c_str());
-      }
-      tuple_ = nb::steal(tuple);
-    }
-    size_ = static_cast<size_t>(PyTuple_Size(tuple_.ptr()));
-  }
-  size_t size() const { return size_; }
-  const nb::object& tuple() const { return tuple_; }
-  void add_to(Op& op, Mode mode) const {
-    for (size_t i = 0; i < size_; ++i) op.add(as_var(item(i), name_), mode);
-  }
-  bool any_tensor() const {
-    for (size_t i = 0; i < size_; ++i)
-      if (is_tensor(item(i))) return true;
-    return false;
-  }
-
- private:
-  nb::handle item(size_t i) const { return PyTuple_GetItem(tuple_.ptr(), static_cast<Py_ssize_t>(i)); }
-
-  nb::object tuple_;
-  const char* name_;
-  size_t size_;
-};
-
-QueueKind as_queue(nb::handle object) {
-  if (PyUnicode_Check(object.ptr())) {
-    const char* text = PyUnicode_AsUTF8AndSize(object.ptr(), nullptr);
-    for (int i = 0; text && i < kQueueKinds; ++i)
-      if (std::strcmp(text, queue_name(static_cast<QueueKind>(i))) == 0) return static_cast<QueueKind>(i);
-  }
-  throw nb::value_error(
-      ("queue must be 'compute', 'wide', 'copy', 'io' or 'priority', not " + to_utf8(nb::repr(object)))
-          .c_str());
-}
-
-Deadline as_deadline(nb::handle timeout_s) {
-  if (timeout_s.is_none()) return kNever;
-  double seconds = -1;
-  if (!nb::try_cast(timeout_s, seconds))
-    throw nb::type_error("timeout_s must be a number of seconds or None");
-  if (!(seconds >= 0)) throw nb::value_error("timeout_s must be a number of seconds, at least 0, or None");
-  if (seconds > 1e9) return kNever;
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
-// Ends an operation that was not submitted.
-struct DropOp {
-  void operator()(Op* op) const noexcept {
-    drop_state(op);
-    free_op(op);
-  }
-};
-
-// The variables of a push; they must outlive it, because until it is submitted nothing else holds them.
-struct Variables {
-  const VarList reads, writes, overwrites;
-  Variables(nb::handle const_vars, nb::handle mutate_vars, nb::handle overwrite_vars)
-      : reads(const_vars, "const_vars"),
-        writes(mutate_vars, "mutate_vars"),
-        overwrites(overwrite_vars, "overwrite_vars") {}
-  nb::object kept() const { return nb::make_tuple(reads.tuple(), writes.tuple(), overwrites.tuple()); }
-};
-
-std::unique_ptr<Op, DropOp> build(nb::handle fn, const Variables& variables, const Description& description,
-                                  bool is_async) {
-  const auto& [reads, writes, overwrites] = variables;
-  std::unique_ptr<Op, DropOp> op(new_op(reads.size() + writes.size() + overwrites.size()));
-  writes.add_to(*op, Mode::write);
-  overwrites.add_to(*op, Mode::overwrite);
-  reads.add_to(*op, Mode::read);
-  set_function(*op, fn, description, is_async);
-  if (reads.any_tensor() || writes.any_tensor() || overwrites.any_tensor()) op->retain_variables();
-  return op;
-}
-
+template <bool is_async>
 void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
           nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue, Py_ssize_t size_bytes,
-          nb::handle on_done, bool is_async) {
+          nb::handle on_done) {
   const PythonEntry entry;
   if (size_bytes < 0) throw nb::value_error("size_bytes must be at least 0");
   PushOptions options;
@@ -227,7 +67,7 @@ void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_var
   }
   options.queue = as_queue(queue);
   const Variables variables(const_vars, mutate_vars, overwrite_vars);
-  self.core->submit(build(fn, variables, {name, on_done}, is_async).release(), options);
+  self.core->submit(build_op(fn, variables, {name, on_done}, is_async).release(), options);
 }
 
 int traverse_operator(PyObject* self, visitproc visit, void* arg) {
@@ -316,18 +156,7 @@ void bind_engine(nb::module_& m) {
       .def_prop_ro("name", [](const PyOperator& o) { return o.op->plan->name(); })
       .def("__repr__", [](const PyOperator& o) { return "Operator('" + o.op->plan->name() + "')"; });
 
-  nb::class_<PyRecord>(m, "OperationRecord", "What an observer is told of an operation.")
-      .def_ro("id", &PyRecord::id)
-      .def_ro("operation", &PyRecord::operation)
-      .def_prop_ro(
-          "device", [](const PyRecord& r) { return device_object(r.device); },
-          nb::sig("def device(self) -> weft.base.device.Device"))
-      .def_prop_ro("queue", [](const PyRecord& r) { return queue_name(r.queue); })
-      .def_ro("worker", &PyRecord::worker)
-      .def_prop_ro(
-          "error", [](const PyRecord& r) { return r.error; },
-          nb::sig("def error(self) -> weft.base.errors.EngineError | None"));
-
+  bind_observers(m);
   nb::class_<PyEngine>(m, "Engine", nb::type_slots(engine_slots), nb::is_weak_referenceable())
       .def(
           "__init__",
@@ -358,7 +187,7 @@ void bind_engine(nb::module_& m) {
           [](PyEngine& e, PyVariable& variable, nb::handle on_deleted) {
             const PythonEntry entry;
             if (on_deleted.is_none()) return e.core->delete_variable(variable.var);
-            std::unique_ptr<Op, DropOp> op(new_op(1));
+            OwnedOp op(new_op(1));
             nb::object call = nb::module_::import_("weft.engine.callbacks").attr("OnDeleted")(on_deleted);
             set_function(*op, call, {nb::none(), nb::none()}, false);
             e.core->delete_variable(variable.var, op.release(), {});
@@ -369,55 +198,40 @@ void bind_engine(nb::module_& m) {
           "Delete a variable after everything that has been pushed on it, then call ``on_deleted()`` on a "
           "worker.\n\n"
           "Raises EngineError if it has been deleted already or belongs to another engine.")
-      .def(
-          "push",
-          [](PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
-             nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue,
-             Py_ssize_t size_bytes, nb::handle on_done) {
-            push(self, fn, device, const_vars, mutate_vars, overwrite_vars, priority, name, queue, size_bytes,
-                 on_done, false);
-          },
-          nb::arg("fn"), nb::arg("device").none() = nb::none(), nb::arg("const_vars") = nb::make_tuple(),
-          nb::arg("mutate_vars") = nb::make_tuple(), nb::arg("overwrite_vars") = nb::make_tuple(),
-          nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(),
-          nb::arg("queue") = nb::str("compute"), nb::arg("size_bytes") = 0,
-          nb::arg("on_done").none() = nb::none(), kPushDoc,
-          nb::sig("def push(self, fn: collections.abc.Callable[[RunContext], "
-                  "object] | NativeFunction | Operator, "
-                  "device: weft.base.device.Device | str | None = None, "
-                  "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
-                  "mutate_vars: collections.abc.Iterable[Variable | Tensor] = (), "
-                  "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), priority: int = 0, "
-                  "name: str = '', *, queue: str = 'compute', size_bytes: int = 0, "
-                  "on_done: collections.abc.Callable[[weft.base.errors.EngineError | None], "
-                  "object] | None = None) -> None"))
-      .def(
-          "push_async",
-          [](PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
-             nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue,
-             Py_ssize_t size_bytes, nb::handle on_done) {
-            push(self, fn, device, const_vars, mutate_vars, overwrite_vars, priority, name, queue, size_bytes,
-                 on_done, true);
-          },
-          nb::arg("fn"), nb::arg("device").none() = nb::none(), nb::arg("const_vars") = nb::make_tuple(),
-          nb::arg("mutate_vars") = nb::make_tuple(), nb::arg("overwrite_vars") = nb::make_tuple(),
-          nb::arg("priority") = 0, nb::arg("name") = nb::str(""), nb::kw_only(),
-          nb::arg("queue") = nb::str("io"), nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(),
-          nb::sig("def push_async(self, fn: collections.abc.Callable[[RunContext, OnComplete], object], "
-                  "device: weft.base.device.Device | str | None = None, "
-                  "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
-                  "mutate_vars: collections.abc.Iterable[Variable | Tensor] = (), "
-                  "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), priority: int = 0, "
-                  "name: str = '', *, queue: str = 'io', size_bytes: int = 0, "
-                  "on_done: collections.abc.Callable[[weft.base.errors.EngineError | None], "
-                  "object] | None = None) -> None"),
-          "Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is "
-          "called.\n\n"
-          "on_complete may be called once, from any thread, with an exception or a str if the operation "
-          "failed. fn runs\n"
-          "on the queue \"io\" unless told otherwise and may block there. If fn raises first, the operation "
-          "has failed;\n"
-          "likewise if on_complete is dropped without having been called.")
+      .def("push", push<false>, nb::arg("fn"), nb::arg("device").none() = nb::none(),
+           nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
+           nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("priority") = 0,
+           nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("compute"),
+           nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), kPushDoc,
+           nb::sig("def push(self, fn: collections.abc.Callable[[RunContext], "
+                   "object] | NativeFunction | Operator, "
+                   "device: weft.base.device.Device | str | None = None, "
+                   "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                   "mutate_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                   "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), priority: int = 0, "
+                   "name: str = '', *, queue: str = 'compute', size_bytes: int = 0, "
+                   "on_done: collections.abc.Callable[[weft.base.errors.EngineError | None], "
+                   "object] | None = None) -> None"))
+      .def("push_async", push<true>, nb::arg("fn"), nb::arg("device").none() = nb::none(),
+           nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
+           nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("priority") = 0,
+           nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("io"),
+           nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(),
+           nb::sig("def push_async(self, fn: collections.abc.Callable[[RunContext, OnComplete], object], "
+                   "device: weft.base.device.Device | str | None = None, "
+                   "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                   "mutate_vars: collections.abc.Iterable[Variable | Tensor] = (), "
+                   "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), priority: int = 0, "
+                   "name: str = '', *, queue: str = 'io', size_bytes: int = 0, "
+                   "on_done: collections.abc.Callable[[weft.base.errors.EngineError | None], "
+                   "object] | None = None) -> None"),
+           "Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is "
+           "called.\n\n"
+           "on_complete may be called once, from any thread, with an exception or a str if the operation "
+           "failed. fn runs\n"
+           "on the queue \"io\" unless told otherwise and may block there. If fn raises first, the operation "
+           "has failed;\n"
+           "likewise if on_complete is dropped without having been called.")
       .def(
           "new_operator",
           [](PyEngine& self, nb::handle fn, nb::handle const_vars, nb::handle mutate_vars, nb::handle name,
@@ -426,7 +240,7 @@ void bind_engine(nb::module_& m) {
             const QueueKind kind =
                 queue.is_none() ? (is_async ? QueueKind::io : QueueKind::compute) : as_queue(queue);
             const Variables variables(const_vars, mutate_vars, overwrite_vars);
-            auto op = build(fn, variables, {name, nb::none()}, is_async);
+            auto op = build_op(fn, variables, {name, nb::none()}, is_async);
             PyObject* function = PyCallable_Check(fn.ptr()) ? fn.ptr() : nullptr;
             return new PyOperator{self.core, variables.kept(), self.core->new_operator(op.release(), kind),
                                   function};
@@ -513,35 +327,13 @@ void bind_engine(nb::module_& m) {
           "Inside an engine function: the function must have declared it. Outside: no pending operation may "
           "conflict.\n"
           "For those who wrap a resource with a variable. Does nothing otherwise.")
-      .def(
-          "add_observer",
-          [](PyEngine& e, nb::object observer) {
-            const PythonEntry entry;
-            auto watcher = std::make_shared<PyEngine::Watcher>(std::move(observer));
-            e.watchers.push_back(watcher);
-            e.core->add_observer(watcher);
-          },
-          nb::arg("observer"),
-          "Call ``observer.on_push(record)``, ``on_start`` and ``on_end``, those it has, for each "
-          "operation.\n\n"
-          "They run on the thread where it happens. record: id, operation, device, queue, worker, error. "
-          "What they raise\n"
-          "goes to sys.unraisablehook. Skipped operations have no on_start.")
-      .def(
-          "remove_observer",
-          [](PyEngine& e, nb::handle observer) {
-            const PythonEntry entry;
-            for (size_t i = 0; i < e.watchers.size(); ++i) {
-              if (!e.watchers[i]->object.is(observer)) continue;
-              auto watcher = std::move(e.watchers[i]);
-              e.watchers.erase(e.watchers.begin() + static_cast<ptrdiff_t>(i));
-              e.core->remove_observer(watcher.get());
-              watcher->object.reset();
-              return;
-            }
-            throw nb::value_error("remove_observer: this object does not observe the engine");
-          },
-          nb::arg("observer"), "Stop calling an observer.")
+      .def("add_observer", add_observer, nb::arg("observer"),
+           "Call ``observer.on_push(record)``, ``on_start`` and ``on_end``, those it has, for each "
+           "operation.\n\n"
+           "They run on the thread where it happens. record: id, operation, device, queue, worker, error. "
+           "What they raise\n"
+           "goes to sys.unraisablehook. Skipped operations have no on_start.")
+      .def("remove_observer", remove_observer, nb::arg("observer"), "Stop calling an observer.")
       .def(
           "stats",
           [](PyEngine& e) {

@@ -17,6 +17,8 @@ def main(folder: str, *levels: str) -> None:
             f"weft: cannot compile kernels, which the build does with llvmlite: {error}\n"
             "It is listed in pyproject.toml's build-system.requires: pip install llvmlite"
         )
+    # An editable installation has a finder that knows where modules were when it was made. Python's own are classes.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if isinstance(finder, type)]
     # The package without its __init__, which loads oneDNN, and with nothing in the native module that is to be built.
     package = types.ModuleType("weft")
     package.__path__ = [str(Path(__file__).resolve().parents[2] / "src" / "weft")]

@@ -39,6 +39,38 @@ class PythonCompiler {
   std::vector<PyObject*> owners_;
 };
 
+// The stages of a Loop that can be taken apart, made by Python: see weft/executor/loop_stages.py.
+class PythonStages {
+ public:
+  explicit PythonStages(nb::object make) : make_(make.release().ptr()) {}
+  ~PythonStages() { release_later(make_); }
+  PythonStages(const PythonStages&) = delete;
+
+  Loop::Stages operator()() const {
+    const WithGil gil;
+    Loop::Stages stages;
+    const nb::object made = nb::handle(make_)();
+    if (made.is_none()) return stages;
+    for (nb::handle one : made) {
+      using Kind = Loop::Stage::Kind;
+      const auto kind = nb::cast<std::string>(one[0]);
+      Loop::Stage stage;
+      stage.kind = kind == "fold" ? Kind::fold : kind == "each" ? Kind::each : Kind::once;
+      stage.loop = nb::cast<PyKernel&>(one[1]).kernel;
+      if (stage.kind == Kind::fold) {
+        stage.join = nb::cast<PyKernel&>(one[2]).kernel;
+        for (nb::handle dtype : one[3]) stage.pieces.push_back(as_dtype(dtype));
+        for (nb::handle dtype : one[4]) stage.numbers.push_back(as_dtype(dtype));
+      }
+      stages.push_back(std::move(stage));
+    }
+    return stages;
+  }
+
+ private:
+  PyObject* const make_;
+};
+
 // Fields of the planner's description, by name.
 struct Description {
   nb::dict fields;
@@ -194,7 +226,7 @@ void bind_program(nb::module_& m) {
   m.def(
       "make_loop",
       [](int operands, int inputs, uint32_t row_axes, uint32_t asked, bool ordered, nb::object compile,
-         nb::object split) {
+         nb::object split, nb::object apart) {
         if (operands > LoopPattern::kOperands)
           throw ValueError("loop: at most " + std::to_string(LoopPattern::kOperands) + " operands, got " +
                            std::to_string(operands));
@@ -206,11 +238,16 @@ void bind_program(nb::module_& m) {
           parts.join = nb::cast<PyKernel&>(split[1]).kernel;
           for (nb::handle dtype : split[2]) parts.dtypes.push_back(as_dtype(dtype));
         }
-        return PyKernel{Ref<Kernel>(
-            new Loop(form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts)))};
+        Loop::Apart stages;
+        if (!apart.is_none()) {
+          auto maker = std::make_shared<PythonStages>(std::move(apart));
+          stages = [maker] { return (*maker)(); };
+        }
+        return PyKernel{Ref<Kernel>(new Loop(
+            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages))};
       },
       nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("asked"), nb::arg("ordered"),
-      nb::arg("compile"), nb::arg("split") = nb::none());
+      nb::arg("compile"), nb::arg("split") = nb::none(), nb::arg("apart") = nb::none());
   m.def(
       "make_plan",
       [](nb::dict spec, int visible, bool as_tuple, nb::object recipe, uint64_t gradients) {

@@ -15,6 +15,21 @@ Tensor new_like(nb::handle shape, nb::handle dtype, nb::handle device, const cha
   return Tensor::empty(as_shape(shape, function), as_dtype(dtype), as_tensor_device(device));
 }
 
+// A function of two parameters of a distribution that fills a new array; caller: the name in messages.
+template <class T>
+void def_random(nb::module_& m, const char* name, const char* caller, const char* first, const char* second,
+                void (*fill)(const Tensor&, T, T)) {
+  m.def(
+      name,
+      [caller, fill](T a, T b, nb::handle shape, nb::handle dtype, nb::handle device) {
+        const PythonEntry entry;
+        Tensor x = new_like(shape, dtype, device, caller);
+        fill(x, a, b);
+        return wrap(std::move(x));
+      },
+      nb::arg(first), nb::arg(second), nb::arg("shape"), nb::arg("dtype"), nb::arg("device").none());
+}
+
 // `_core.RandomStream`: a generator of a thread's own. Its key and stream are the words that
 // kernel_random_integers makes from what it takes of the generator in use.
 constexpr int64_t kMostWord = int64_t{1} << 62;
@@ -72,33 +87,9 @@ void bind_random(nb::module_& m) {
     if (scribe) scribe->random_state();
     Runtime::get().devices_generator(as_device(device)).set_state({seed, stream, offset});
   });
-  m.def(
-      "random_uniform",
-      [](double low, double high, nb::handle shape, nb::handle dtype, nb::handle device) {
-        const PythonEntry entry;
-        Tensor x = new_like(shape, dtype, device, "uniform");
-        push_uniform(x, low, high);
-        return wrap(std::move(x));
-      },
-      nb::arg("low"), nb::arg("high"), nb::arg("shape"), nb::arg("dtype"), nb::arg("device").none());
-  m.def(
-      "random_normal",
-      [](double mean, double std, nb::handle shape, nb::handle dtype, nb::handle device) {
-        const PythonEntry entry;
-        Tensor x = new_like(shape, dtype, device, "normal");
-        push_normal(x, mean, std);
-        return wrap(std::move(x));
-      },
-      nb::arg("mean"), nb::arg("std"), nb::arg("shape"), nb::arg("dtype"), nb::arg("device").none());
-  m.def(
-      "random_integers",
-      [](int64_t low, int64_t high, nb::handle shape, nb::handle dtype, nb::handle device) {
-        const PythonEntry entry;
-        Tensor x = new_like(shape, dtype, device, "randint");
-        push_integers(x, low, high);
-        return wrap(std::move(x));
-      },
-      nb::arg("low"), nb::arg("high"), nb::arg("shape"), nb::arg("dtype"), nb::arg("device").none());
+  def_random(m, "random_uniform", "uniform", "low", "high", push_uniform);
+  def_random(m, "random_normal", "normal", "mean", "std", push_normal);
+  def_random(m, "random_integers", "randint", "low", "high", push_integers);
   m.def("random_permutation", [](nb::handle x) {
     const PythonEntry entry;
     const Tensor& from = tensor_of(x, "permutation");

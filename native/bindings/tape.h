@@ -55,5 +55,17 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
 // After an operation that changes x in place was pushed from Python: remembers the line, for check of saved
 // values.
 void note_overwriting(const Tensor& x);
+// The line that was remembered last; null if none.
+const Site* overwriting_of(const Chunk* chunk) noexcept;
+// An array of like's shape and type, every element this number.
+Tensor filled(const Tensor& like, Device device, int64_t value);
+// The plan of the gradients of `plan`'s inputs in `wanted`, from those of its visible outputs and of the
+// hidden ones in `hidden`; null if all are zero. May throw what a rule throws.
+Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, uint64_t hidden);
+// The gradients of the leaves, where there are any, from those of the roots, `slopes`. With create_graph what
+// is computed is recorded in turn, if the caller has recording on, and the history stays.
+std::vector<std::optional<Tracked>> walk_back(std::span<const Tracked* const> roots,
+                                              std::span<const Tracked* const> slopes,
+                                              std::span<TapeNode* const> leaves, bool create_graph);
 
 }  // namespace weft

@@ -393,7 +393,7 @@ class Replays {
 void bind_traced(nb::module_& m) {
   nb::class_<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.")
       .def(nb::init<>())
-      .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function"))
+      .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function").none() = nb::none())
       .def("call_directly", &Replays::call_directly, nb::arg("args"), nb::arg("kwargs"))
       .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(), nb::arg("spec"))
       .def("drop", &Replays::drop, nb::arg("owner"));

@@ -1,8 +1,8 @@
 // convolution.cpp: convolutions and their gradients.
 //
 // Weights take the layout that oneDNN likes best: from a caller's strides by a reorder in each run, or as
-// they are if the caller holds them in that layout. Activations stay where they are unless only the reference
-// code would take them; then they go through channels-last copies in scratch memory.
+// they are if the caller holds them in that layout. Activations stay where they are unless only slow code
+// would take them; then they go through copies in scratch memory, channels last or in blocks.
 #include <algorithm>
 
 #include "onednn/cache.h"
@@ -103,11 +103,38 @@ class Builder {
   using forward_pd = dnnl::convolution_forward::primitive_desc;
   static constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
-  Descs descs(bool stage) const {
-    Descs d{stage ? channels_last_desc(r_.x) : activation_desc(r_.x),
-            wish(w_),
-            stage ? channels_last_desc(r_.y) : activation_desc(r_.y),
-            {}};
+  // How oneDNN gets activations: as they are, or copied.
+  enum class Staging : uint8_t { none, channels_last, blocked };
+
+  static memory::desc staged(const Geometry& x, Staging how) {
+    switch (how) {
+      case Staging::none:
+        return activation_desc(x);
+      case Staging::channels_last:
+        return channels_last_desc(x);
+      default:
+        return {x.shape, type_of(x.dtype), memory::format_tag::nChw16c};
+    }
+  }
+
+  // Gradients of float32 weights are faster over blocks of 16 channels where the window moves by more than
+  // one, though both activations are copied (docs/design/onednn.md).
+  bool likes_blocks() const {
+    const auto above_one = [](int64_t n) { return n > 1; };
+    const std::vector<int64_t> w = weight_sizes(r_);
+    return r_.pass == Pass::weights && r_.x.dtype == DType::float32 && w.size() == 4 && r_.groups == 1 &&
+           w[0] % 16 == 0 && w[1] % 16 == 0 && std::ranges::any_of(r_.window.stride, above_one) &&
+           std::any_of(w.begin() + 2, w.end(), above_one);
+  }
+
+  std::vector<Staging> stagings() const {
+    std::vector<Staging> found{Staging::none, Staging::channels_last};
+    if (likes_blocks()) found.insert(found.begin(), Staging::blocked);
+    return found;
+  }
+
+  Descs descs(Staging how) const {
+    Descs d{staged(r_.x, how), wish(w_), staged(r_.y, how), {}};
     if (r_.bias) d.bias = row_major_desc(r_.bias->dtype, r_.bias->shape);
     return d;
   }
@@ -136,8 +163,9 @@ class Builder {
   template <class Make>
   auto choose(Descs& chosen, bool& staged, Make&& make) const {
     decltype(make(chosen, false)) best;
-    for (const bool stage : {false, true}) {
-      const Descs d = descs(stage);
+    for (const Staging how : stagings()) {
+      const bool stage = how != Staging::none;
+      const Descs d = descs(how);
       auto pd = make(d, stage);
       if (!pd || (best && slowness(pd.impl_info_str()) >= slowness(best.impl_info_str()))) continue;
       best = pd;

@@ -131,6 +131,7 @@ void Program::execute(const Run& run) const {
     run_bound(run);
   else
     run_anywhere(run);
+  for (const auto& [output, to] : run.copies) copy(to->view(), run.outputs[output]->view());
 }
 
 // One kernel on the arrays as they come.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "engine/team.h"
+#include "program/loop_work.h"
 
 namespace weft {
 namespace {
@@ -12,6 +13,12 @@ constexpr int64_t kSplitBytes = 768 << 10;   // of all operands; work on less st
 constexpr int64_t kPieceBytes = 256 << 10;   // of all operands, that a thread takes at a time
 constexpr int64_t kFoldElements = 32 << 10;  // of a long row, that are folded at a time
 constexpr int64_t kTile = 64, kBlock = 512;  // of the schedule of tiles, src/weft/expr/llvm_tiles.py
+constexpr int64_t kLanes = 64;               // rows side by side that one thread takes at the least
+// Rows side by side are shared by threads if there are fewer than these, or if so many of them as a thread
+// takes at the least are too long to stay in its cache.
+constexpr int64_t kFewRows = 4 * kLanes, kNearBytes = 512 << 10;
+constexpr int64_t kFewestPieces = 4, kMostPieces = 128;  // of shared rows
+constexpr int64_t kRowBlock = 32;  // elements that are summed before the sum is widened, llvm_lanes.py
 
 // How many of `count` equal parts a thread takes at a time, if all come to `bytes`: everybody gets two turns.
 int64_t parts_at_a_time(int64_t count, int64_t bytes) noexcept {
@@ -20,7 +27,7 @@ int64_t parts_at_a_time(int64_t count, int64_t bytes) noexcept {
 }
 
 // Pieces of neighbouring elements begin at cache lines.
-int64_t whole_lines(int64_t elements) noexcept { return (elements + 63) / 64 * 64; }
+int64_t whole_lines(int64_t elements) noexcept { return (elements + kLanes - 1) / kLanes * kLanes; }
 
 }  // namespace
 
@@ -87,6 +94,15 @@ struct Loop::Space {
         pattern.inner[k] = LoopPattern::cross;
       }
     }
+  }
+  // How much of rows that lie side by side a thread takes at a time, if threads share rows; 0: they do not.
+  // It does not depend on the number of threads, and so neither do sums.
+  int64_t shared_grain(int64_t bytes) const noexcept {
+    if (!pattern.lanes || rank != 2 || bytes < kSplitBytes) return 0;
+    if (sizes[0] >= kFewRows && bytes / sizes[0] * kLanes < kNearBytes) return 0;
+    const int64_t size = sizes[1], fair = std::max(size / kMostPieces, kPieceBytes * size / bytes);
+    const int64_t grain = std::max<int64_t>((fair + kRowBlock - 1) / kRowBlock, 1) * kRowBlock;
+    return grain * kFewestPieces <= size ? grain : 0;
   }
   // Joins loops of [begin, end) that are one for every operand; returns the new end.
   int join(int begin, int end) noexcept {
@@ -262,18 +278,6 @@ void Loop::run_in_line(const Call& call, int64_t size) const {
   });
 }
 
-// What is done with the code: called once, for pieces of a loop, or for pieces of a row. Points into a Space.
-struct Loop::Work {
-  enum class Kind : uint8_t { once, pieces, parts } kind = Kind::once;
-  Code code = nullptr;
-  int rank = 0, operands = 0;
-  const int64_t* sizes = nullptr;
-  const int64_t* strides = nullptr;  // of operand k in loop d: k * rank + d
-  const DType* dtypes = nullptr;
-  int loop = -1;      // that is split
-  int64_t grain = 1;  // of its pieces
-};
-
 // One row, whose elements are evenly spaced.
 void Loop::run_in_parts(char* const* data, const uint64_t* parameters, const Work& work) const {
   const int64_t size = work.sizes[0], count = (size + kFoldElements - 1) / kFoldElements;
@@ -317,10 +321,20 @@ bool Loop::may_split(const Space& space, int loop) const noexcept {
   return false;
 }
 
-// How the work is split up. Fills everything but the strides.
-Loop::Work Loop::split(const Space& space, Code code) const {
+// How the work is split up, and its code. Fills everything but the strides.
+Loop::Work Loop::split(const Space& space) const {
+  Work work = divided(space);
+  if (work.kind != Work::Kind::stages) work.code = find(space.pattern);  // stages have code of their own
+  return work;
+}
+
+Loop::Work Loop::divided(const Space& space) const {
   const int rank = space.rank, operands = space.operands;
-  Work work{.code = code, .rank = rank, .operands = operands, .sizes = space.sizes, .dtypes = space.dtypes};
+  Work work{.rank = rank,
+            .operands = operands,
+            .sizes = space.sizes,
+            .dtypes = space.dtypes,
+            .pattern = space.pattern};
   if (split_.part && rank == 1 && space.sizes[0] > kFoldElements) {
     work.kind = Work::Kind::parts;
     return work;
@@ -331,6 +345,11 @@ Loop::Work Loop::split(const Space& space, Code code) const {
     for (int d = 0; d < rank; ++d)
       if (space.strides[k][d] != 0) own *= space.sizes[d];
     bytes += own;
+  }
+  if (const int64_t grain = space.shared_grain(bytes); grain && !stages().empty()) {
+    work.kind = Work::Kind::stages;
+    work.grain = grain;
+    return work;
   }
 
   // Pieces of the longest loop that is not part of a row.
@@ -364,6 +383,9 @@ void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& w
     case Work::Kind::parts:
       run_in_parts(data, parameters, work);
       return;
+    case Work::Kind::stages:
+      run_stages(data, parameters, work);
+      return;
     case Work::Kind::pieces:
       parallel_for(work.sizes[work.loop], work.grain, [&](int64_t begin, int64_t end) {
         char* moved[LoopPattern::kOperands];
@@ -386,7 +408,7 @@ void Loop::run(const Call& call) const {
   }
   Space space;
   if (!arrange(call.operands, space)) return;
-  Work work = split(space, find(space.pattern));
+  Work work = split(space);
   char* data[LoopPattern::kOperands];
   int64_t strides[LoopPattern::kOperands * (kMaxDims + 1)];
   for (int k = 0; k < space.operands; ++k) {
@@ -400,12 +422,12 @@ void Loop::run(const Call& call) const {
 class Loop::BoundLoop final : public Bound {
  public:
   explicit BoundLoop(const Loop& loop) : loop_(loop) {}  // does nothing
-  BoundLoop(const Loop& loop, const Space& space, Code code)
+  BoundLoop(const Loop& loop, const Space& space)
       : loop_(loop),
         runs_(true),
         sizes_(space.sizes, space.sizes + space.rank),
         dtypes_(space.dtypes, space.dtypes + space.operands),
-        work_(loop.split(space, code)) {
+        work_(loop.split(space)) {
     for (int k = 0; k < space.operands; ++k)
       strides_.insert(strides_.end(), space.strides[k], space.strides[k] + space.rank);
     work_.sizes = sizes_.data();
@@ -430,7 +452,7 @@ class Loop::BoundLoop final : public Bound {
 std::unique_ptr<Bound> Loop::bind(const View* operands) const {
   Space space;
   if (!arrange(operands, space)) return std::make_unique<BoundLoop>(*this);
-  return std::make_unique<BoundLoop>(*this, space, find(space.pattern));
+  return std::make_unique<BoundLoop>(*this, space);
 }
 
 }  // namespace weft

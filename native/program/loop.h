@@ -55,8 +55,19 @@ class Loop final : public Kernel {
     Ref<Kernel> part, join;
     std::vector<DType> dtypes;  // of the reductions
   };
-  Loop(Form form, Compile compile, Split split = {})
-      : form_(form), compile_(std::move(compile)), split_(std::move(split)) {}
+  // One stage of rows that lie side by side, as a Loop on the inputs, the numbers of rows that earlier stages
+  // made, and what it makes itself: of a fold what a piece comes to, one number for each row and reduction,
+  // which `join` makes numbers of rows of; of the others all outputs. Once: not for each piece.
+  struct Stage {
+    enum class Kind : uint8_t { fold, each, once } kind = Kind::each;
+    Ref<Kernel> loop, join;
+    std::vector<DType> pieces, numbers;  // of a fold: what its pieces come to, what `join` makes
+  };
+  using Stages = std::vector<Stage>;
+  // Makes the stages of a Loop, none if it cannot be taken apart. May throw.
+  using Apart = std::function<Stages()>;
+  Loop(Form form, Compile compile, Split split = {}, Apart apart = {})
+      : form_(form), compile_(std::move(compile)), split_(std::move(split)), apart_(std::move(apart)) {}
 
   void run(const Call& call) const override;
   std::unique_ptr<Bound> bind(const View* operands) const override;
@@ -68,13 +79,17 @@ class Loop final : public Kernel {
  private:
   struct Space;
   struct Work;
+  struct Side;
   class BoundLoop;
   bool arrange(const View* operands, Space& space) const;
   bool may_split(const Space& space, int loop) const noexcept;
-  Work split(const Space& space, Code code) const;
+  Work split(const Space& space) const;
+  Work divided(const Space& space) const;
   void run_in_line(const Call& call, int64_t size) const;
   void run_in_parts(char* const* data, const uint64_t* parameters, const Work& work) const;
+  void run_stages(char* const* data, const uint64_t* parameters, const Work& work) const;
   void run_work(char* const* data, const uint64_t* parameters, const Work& work) const;
+  const Stages& stages() const;
   Code find(const LoopPattern& pattern) const;
 
   struct Entry {
@@ -86,6 +101,9 @@ class Loop final : public Kernel {
   const Form form_;
   const Compile compile_;
   const Split split_;
+  const Apart apart_;
+  mutable std::atomic<const Stages*> stages_{nullptr};  // when they have been asked for
+  mutable std::unique_ptr<const Stages> kept_stages_;
   mutable std::atomic<const Table*> table_{nullptr};
   mutable std::atomic<Code> in_line_{nullptr};  // for one loop of elements that lie one after the other
   mutable std::mutex mutex_;                    // held while code is made

@@ -1,3 +1,5 @@
+// program.cpp: a program is finished once, and launched: outputs get memory, numbers their slots, and one
+// operation is pushed. execute.cpp is what that operation does.
 #include "program/program.h"
 
 #include <algorithm>
@@ -94,13 +96,15 @@ bool same_elements(const Tensor& a, const Tensor& b) noexcept {
 Program::Host Program::host{[]() noexcept { return Site{}; },
                             [](const Site&) noexcept { return std::string(); }};
 
-// The same with arrays of its own.
+// A Run with arrays of its own: what is queued outlives the call, whose arrays a Run only points to.
 struct Program::KeptRun {
   Ref<const Program> program;
   std::vector<Tensor> tensors;          // inputs, then outputs
   std::vector<const Tensor*> pointers;  // to them
   std::vector<uint64_t> slots;
   std::vector<int64_t> registers;
+  std::vector<Tensor> written;
+  std::vector<Copy> copies;  // to these
   Site site;
 
   // The one that the state of an operation points to.
@@ -125,7 +129,7 @@ const TaskType Program::kKeptType{
       kept.program->execute(
           {kept.program.get(), kept.pointers.data(), kept.pointers.data() + kept.program->inputs_,
            kept.slots.data(),
-           kept.program->exact ? kept.program->known_registers_.data() : kept.registers.data()});
+           kept.program->exact ? kept.program->known_registers_.data() : kept.registers.data(), kept.copies});
     },
     [](void* state) noexcept { delete KeptRun::in(state); },
     nullptr,
@@ -144,6 +148,9 @@ void Program::keep(Op& op) {
   for (size_t k = 0; k < count; ++k) kept->tensors.push_back(run.inputs[k] ? *run.inputs[k] : Tensor());
   for (size_t j = 0; j < program.outputs.size(); ++j) kept->tensors.push_back(*run.outputs[j]);
   for (const Tensor& tensor : kept->tensors) kept->pointers.push_back(&tensor);
+  kept->written.reserve(run.copies.size());
+  for (const auto& [output, to] : run.copies)
+    kept->copies.push_back({output, &kept->written.emplace_back(*to)});
   kept->slots.assign(run.slots, run.slots + program.slots.size());
   if (program.needs_registers_ && !program.exact)
     kept->registers.assign(run.registers, run.registers + program.registers);
@@ -243,23 +250,25 @@ void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* 
     }
     registers_[load.reg] = value;
   }
+  bool wraps = false;  // of sizes of views, which no memory bounds
   for (const Compute& c : computes) {
     const int64_t a = registers_[c.a], b = registers_[c.b];
     switch (c.what) {
       case Compute::What::add:
-        registers_[c.reg] = a + b;
+        wraps |= __builtin_add_overflow(a, b, &registers_[c.reg]);
         break;
       case Compute::What::sub:
-        registers_[c.reg] = a - b;
+        wraps |= __builtin_sub_overflow(a, b, &registers_[c.reg]);
         break;
       case Compute::What::mul:
-        registers_[c.reg] = a * b;
+        wraps |= __builtin_mul_overflow(a, b, &registers_[c.reg]);
         break;
       case Compute::What::div:
         registers_[c.reg] = b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));
         break;
     }
   }
+  if (wraps) throw ShapeError("shape: " + name + " makes sizes or strides that do not fit 64 bits");
 }
 
 bool Program::shape_fits(const Value& value, const Tensor& x, const int64_t* registers_) const {
@@ -319,20 +328,49 @@ bool Program::may_write(const Output& output, const Tensor& destination,
   return true;
 }
 
+// Where an output is to be written: the input that it is the new content of, or what the caller gave.
+const Tensor* Program::destination_of(size_t j, std::span<const Tensor* const> inputs,
+                                      std::span<const Tensor* const> destinations) const {
+  if (outputs[j].writes >= 0) return inputs[static_cast<size_t>(outputs[j].writes)];
+  return j < destinations.size() ? destinations[j] : nullptr;
+}
+
+// What a launch finds out on its way.
+struct Program::Launching {
+  std::span<const Tensor* const> inputs, destinations;
+  Tensor* const* results;
+  const int64_t* registers;
+  int64_t bytes = 0;   // that are read and written
+  uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
+  std::vector<Copy> copies{}, copied_later{};  // of outputs to their destinations: by this operation, by others
+};
+
 void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                      std::span<const Tensor* const> destinations, Tensor* const* results) const {
   if (!parts.empty()) return launch_parts(inputs, numbers, destinations, results);
   launches.fetch_add(1, std::memory_order_relaxed);
   Scratch<int64_t, 48> computed(exact ? 0 : static_cast<size_t>(registers) + 1);
-  const int64_t* const registers_ = exact ? known_registers_.data() : computed.get();
   if (!exact && (needs_registers_ || !destinations.empty())) compute_registers(inputs, computed.get());
-
-  int64_t bytes = 0;
+  Launching call{inputs, destinations, results, exact ? known_registers_.data() : computed.get()};
   for (size_t k = 0; k < inputs.size(); ++k)
-    if (uses[k] == Use::data) bytes += inputs[k]->size * static_cast<int64_t>(inputs[k]->itemsize());
-  std::vector<std::pair<size_t, const Tensor*>>
-      copies;          // outputs that have to be copied to their destinations
-  uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
+    if (uses[k] == Use::data) call.bytes += inputs[k]->size * static_cast<int64_t>(inputs[k]->itemsize());
+  place_outputs(call);
+  if (!steps.empty()) {
+    Scratch<uint64_t, 16> filled(slots.size() + 1);
+    fill_slots(numbers, call.registers, filled.get());
+    submit(call, filled.get());
+  }
+  for (const auto& [output, to] : call.copied_later) {
+    push_copy(*to, *results[output]);
+    *results[output] = *to;
+  }
+}
+
+// Each output gets the input that it passes on, its destination if its step may write there, or new memory.
+void Program::place_outputs(Launching& call) const {
+  const auto& inputs = call.inputs;
+  Tensor* const* const results = call.results;
+  const int64_t* const registers_ = call.registers;
   const Neighbours neighbours(outputs.size() >= kManyOutputs ? inputs : std::span<const Tensor* const>());
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
@@ -341,9 +379,7 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
       continue;
     }
     const Value& value = values[static_cast<size_t>(output.value - inputs_)];
-    const Tensor* destination = output.writes >= 0        ? inputs[static_cast<size_t>(output.writes)]
-                                : j < destinations.size() ? destinations[j]
-                                                          : nullptr;
+    const Tensor* destination = destination_of(j, inputs, call.destinations);
     if (destination) {
       check_writable(*destination, name.c_str());
       const bool fits = destination->dtype == value.dtype && shape_fits(value, *destination, registers_);
@@ -351,76 +387,89 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
           outputs.size() >= kManyOutputs && neighbours.count(*destination) == (output.writes >= 0);
       if (fits && may_write(output, *destination, inputs, registers_, apart)) {
         *results[j] = *destination;
-        bytes += destination->size * static_cast<int64_t>(destination->itemsize());
+        call.bytes += destination->size * static_cast<int64_t>(destination->itemsize());
         continue;
       }
-      copies.emplace_back(j, destination);
     }
     *results[j] = make_output(value, inputs, registers_);
-    if (value.kind == Value::Kind::output && j < 64) fresh |= uint64_t{1} << j;
+    if (destination) {
+      const bool own = value.kind == Value::Kind::output && !steps.empty() && destination->size != 0 &&
+                       destination->device() == device &&
+                       std::ranges::equal(destination->dims(), results[j]->dims());
+      (own ? call.copies : call.copied_later).push_back({j, destination});
+      call.bytes += destination->size * static_cast<int64_t>(destination->itemsize());
+    }
+    if (value.kind == Value::Kind::output && j < 64) call.fresh |= uint64_t{1} << j;
     if (value.kind != Value::Kind::view)
-      bytes += results[j]->size * static_cast<int64_t>(results[j]->itemsize());
+      call.bytes += results[j]->size * static_cast<int64_t>(results[j]->itemsize());
   }
+}
 
-  if (!steps.empty()) {
-    Scratch<uint64_t, 16> slots_(slots.size() + 1);
-    std::ranges::copy(known_slots_, slots_.get());
-    for (const size_t s : unknown_slots_) {
-      const Slot& slot = slots[s];
-      if (slot.from == Slot::From::random) continue;
-      Scalar value{Scalar::Kind::integer, {}};
-      if (slot.from == Slot::From::number)
-        value = checked(numbers[static_cast<size_t>(slot.index)], slot.dtype);
-      else
-        value.integer = registers_[static_cast<size_t>(slot.index)];
-      store(reinterpret_cast<char*>(&slots_[s]), slot.dtype, value);
-    }
-    for (const Random& random : randoms) {
-      const Reservation taken = Runtime::get().generator(device).reserve(
-          blocks_for(random.kind, random.dtype, registers_[static_cast<size_t>(random.count)]));
-      const auto first = static_cast<size_t>(random.first_slot);
-      slots_[first] = taken.key;
-      slots_[first + 1] = taken.stream;
-      slots_[first + 2] = taken.offset;
-    }
-    Run run{this, inputs.data(), results, slots_.get(), registers_};
-    Op* op = new_op(inputs.size() + outputs.size());
-    for (size_t j = 0; j < outputs.size(); ++j) {
-      const Output& output = outputs[j];
-      if (output.value < inputs_ ||
-          values[static_cast<size_t>(output.value - inputs_)].kind == Value::Kind::view)
-        continue;
-      Chunk* chunk = results[j]->chunk.get();
-      if (j < 64 && fresh >> j & 1) {
-        op->add(chunk, Mode::overwrite);
-        continue;
-      }
-      chunk->writes.fetch_add(1, std::memory_order_relaxed);
-      op->add(chunk, results[j]->covers_chunk() ? Mode::overwrite : Mode::write);
-    }
-    for (size_t k = 0; k < inputs.size(); ++k)
-      if (uses[k] == Use::data && inputs[k]->chunk) op->add(inputs[k]->chunk.get(), Mode::read);
-    PushOptions options;
-    options.device = device;
-    options.name = name.c_str();
-    options.size_bytes = static_cast<uint64_t>(bytes);
-    if (is_copy)
-      options.queue = QueueKind::copy;
-    else if (wide || bytes >= kWideBytes)
-      options.queue = QueueKind::wide;
-    op->cheap = !wide && bytes <= kCheapBytes;
-    op->type = &kRunType;
-    op->state = &run;
-    Runtime::get().engine().submit(op, options);
-    for (size_t k = 0; k < inputs.size(); ++k)
-      if (uses[k] == Use::data && is_shared(*inputs[k])) settle_shared({inputs[k]->chunk.get()});
-    for (size_t j = 0; j < outputs.size(); ++j)
-      if (is_shared(*results[j])) settle_shared({results[j]->chunk.get()});
+// The numbers of kernels: known ones, those of this call, and what it takes of the random stream.
+void Program::fill_slots(std::span<const Scalar> numbers, const int64_t* registers_, uint64_t* filled) const {
+  std::ranges::copy(known_slots_, filled);
+  for (const size_t s : unknown_slots_) {
+    const Slot& slot = slots[s];
+    if (slot.from == Slot::From::random) continue;
+    Scalar value{Scalar::Kind::integer, {}};
+    if (slot.from == Slot::From::number)
+      value = checked(numbers[static_cast<size_t>(slot.index)], slot.dtype);
+    else
+      value.integer = registers_[static_cast<size_t>(slot.index)];
+    store(reinterpret_cast<char*>(&filled[s]), slot.dtype, value);
   }
-  for (const auto& [j, destination] : copies) {
-    push_copy(*destination, *results[j]);
-    *results[j] = *destination;
+  for (const Random& random : randoms) {
+    const Reservation taken = Runtime::get().generator(device).reserve(
+        blocks_for(random.kind, random.dtype, registers_[static_cast<size_t>(random.count)]));
+    uint64_t* const first = filled + random.first_slot;
+    first[0] = taken.key;
+    first[1] = taken.stream;
+    first[2] = taken.offset;
   }
+}
+
+// Pushes the operation that runs the steps.
+void Program::submit(const Launching& call, const uint64_t* filled) const {
+  const auto& inputs = call.inputs;
+  Tensor* const* const results = call.results;
+  Run run{this, inputs.data(), results, filled, call.registers, call.copies};
+  Op* op = new_op(inputs.size() + outputs.size() + call.copies.size());
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    const Output& output = outputs[j];
+    if (output.value < inputs_ ||
+        values[static_cast<size_t>(output.value - inputs_)].kind == Value::Kind::view)
+      continue;
+    Chunk* chunk = results[j]->chunk.get();
+    if (j < 64 && call.fresh >> j & 1) {
+      op->add(chunk, Mode::overwrite);
+      continue;
+    }
+    chunk->writes.fetch_add(1, std::memory_order_relaxed);
+    op->add(chunk, results[j]->covers_chunk() ? Mode::overwrite : Mode::write);
+  }
+  for (const auto& [output, to] : call.copies) {
+    to->chunk->writes.fetch_add(1, std::memory_order_relaxed);
+    op->add(to->chunk.get(), to->covers_chunk() ? Mode::overwrite : Mode::write);
+  }
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (uses[k] == Use::data && inputs[k]->chunk) op->add(inputs[k]->chunk.get(), Mode::read);
+  PushOptions options;
+  options.device = device;
+  options.name = name.c_str();
+  options.size_bytes = static_cast<uint64_t>(call.bytes);
+  if (is_copy)
+    options.queue = QueueKind::copy;
+  else if (wide || call.bytes >= kWideBytes)
+    options.queue = QueueKind::wide;
+  op->cheap = !wide && call.bytes <= kCheapBytes;
+  op->type = &kRunType;
+  op->state = &run;
+  Runtime::get().engine().submit(op, options);
+  for (const auto& [output, to] : call.copies) *results[output] = *to;
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (uses[k] == Use::data && is_shared(*inputs[k])) settle_shared({inputs[k]->chunk.get()});
+  for (size_t j = 0; j < outputs.size(); ++j)
+    if (is_shared(*results[j])) settle_shared({results[j]->chunk.get()});
 }
 
 void Program::prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
@@ -433,10 +482,7 @@ void Program::prepare(std::span<const Tensor* const> inputs, std::span<const Ten
       *results[j] = *inputs[static_cast<size_t>(output.value)];
       continue;
     }
-    const Tensor* destination = output.writes >= 0        ? inputs[static_cast<size_t>(output.writes)]
-                                : j < destinations.size() ? destinations[j]
-                                                          : nullptr;
-    if (destination) {
+    if (const Tensor* destination = destination_of(j, inputs, destinations)) {
       check_writable(*destination, name.c_str());
       destination->chunk->writes.fetch_add(1, std::memory_order_relaxed);
       *results[j] = *destination;

@@ -164,6 +164,7 @@ class Program final : public Counted<Program> {
   static inline std::atomic<uint64_t> launches{0}, kernels{0}, prepared{0};  // the last: of `kernels`
 
  private:
+  struct Copy;
   struct Run;
   struct KeptRun;
   struct Prepared;
@@ -172,6 +173,12 @@ class Program final : public Counted<Program> {
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
+  struct Launching;
+  void place_outputs(Launching& call) const;
+  void fill_slots(std::span<const Scalar> numbers, const int64_t* registers, uint64_t* filled) const;
+  void submit(const Launching& call, const uint64_t* filled) const;
+  const Tensor* destination_of(size_t j, std::span<const Tensor* const> inputs,
+                               std::span<const Tensor* const> destinations) const;
   bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs,
                  const int64_t* registers, bool apart) const;
   void finish_parts();

@@ -3,25 +3,17 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "program/program.h"
+#include "program/scratch.h"
 
 namespace weft {
 
-// An array that rarely needs the heap.
-template <class T, size_t kInline>
-class Scratch {
- public:
-  explicit Scratch(size_t size)
-      : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
-  T* get() noexcept { return data_; }
-  T& operator[](size_t i) noexcept { return data_[i]; }
-
- private:
-  T inline_[kInline];
-  std::unique_ptr<T[]> heap_;
-  T* data_;
+struct Program::Copy {
+  size_t output;
+  const Tensor* to;
 };
 
 // A launch that has not been queued: it reads the caller's arrays.
@@ -31,6 +23,9 @@ struct Program::Run {
   const Tensor* const* outputs;
   const uint64_t* slots;
   const int64_t* registers;
+  // Outputs that no kernel could write where they are wanted, and where that is. Not operations of their own:
+  // another thread's launch could come between.
+  std::span<const Copy> copies;
 };
 
 // What an exact program knows before it runs.

@@ -94,7 +94,6 @@ class Pool {
   size_t check_all() noexcept;
 
   const std::string& name() const noexcept { return name_; }
-  bool checks() const noexcept { return check_; }
 
   // Around fork; the registry of all pools does it.
   void lock_for_fork() noexcept { lock_.lock(); }
@@ -149,6 +148,7 @@ class Pool {
   bool make_present(Block* block, uint64_t size) noexcept;
   void shrink() noexcept;
   void give_back_inside(Block* block) noexcept;
+  void give_back_holes() noexcept;
   void keep_near_live(uint64_t more) noexcept;
   uint64_t trim_locked(Violations& found) noexcept;
 

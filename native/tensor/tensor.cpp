@@ -74,11 +74,15 @@ Tensor Tensor::as_strided(char* first, Dims new_shape, Dims new_strides) const {
   x.dtype = dtype;
   x.ndim = static_cast<int>(new_shape.size());
   x.size = 1;
+  bool fits = true;  // repeated elements need no memory that would bound them
   for (int i = 0; i < x.ndim; ++i) {
     x.shape[i] = new_shape[static_cast<size_t>(i)];
     x.strides[i] = new_strides[static_cast<size_t>(i)];
-    x.size *= x.shape[i];
+    fits &= !__builtin_mul_overflow(x.size, x.shape[i], &x.size);
   }
+  int64_t bytes;
+  fits &= !__builtin_mul_overflow(x.size, static_cast<int64_t>(itemsize()), &bytes);
+  if (!fits) throw ShapeError("shape: " + describe(new_shape) + " has more elements than memory can");
   return x;
 }
 

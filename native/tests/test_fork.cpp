@@ -1,52 +1,13 @@
 // Fork: the parent goes on as if nothing had been, the child has engines that work, and whatever cannot
 // finish in the child fails there instead of hanging.
 #include <atomic>
-#include <csignal>
-#include <cstdio>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "tests/support.h"
+#include "tests/child.h"
 
 using namespace weft;
 using namespace weft::testing;
 
 namespace {
-
-// ThreadSanitizer does not support threads that start in a forked child of a process with threads, and the
-// allocator of GCC 12's AddressSanitizer may be locked in such a child.
-bool skipped() {
-  constexpr bool kSkip = kThreadSanitizer || kAddressSanitizer;
-  if (kSkip) std::puts("skipped: the sanitizers do not follow a fork of a process with threads");
-  return kSkip;
-}
-
-// Runs `body` in a forked child and waits for it; the child's failure is ours.
-template <class F>
-void in_child(F&& body) {
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    int status = 1;
-    try {
-      body();
-      status = 0;
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "in the child: %s\n", error.what());
-    }
-    _exit(status);
-  }
-  int status = 0;
-  const bool ended = soon([&] { return waitpid(child, &status, WNOHANG) == child; }, 30000);
-  if (!ended) {
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-  }
-  CHECK(ended);
-  CHECK(WIFEXITED(status));
-  CHECK_EQ(WEXITSTATUS(status), 0);
-}
 
 // The engine does all that it should.
 void exercise(const std::shared_ptr<Engine>& engine) {

@@ -1,150 +1,17 @@
-// The memory pool: no two blocks overlap, what is released is found again, limits hold, mistakes are named.
+// The memory pool: no two blocks overlap, what is released is found again, limits hold.
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <deque>
-#include <map>
 
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <csignal>
 
-#include "storage/pool.h"
-#include "tests/support.h"
+#include "tests/child.h"
+#include "tests/pool_support.h"
 
 using namespace weft;
 using namespace weft::testing;
 
 namespace {
-
-constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
-
-// From 1 to 2^bits bytes; each power of two as likely as any other.
-size_t log_uniform(Random& random, int bits) {
-  const size_t low = size_t{1} << random.below(bits);
-  return low + random.next() % low + random.next() % 2;
-}
-
-struct Piece {
-  unsigned char* memory;
-  size_t bytes;
-  unsigned char mark;
-};
-
-// What a pool handed out, filled with marks; finds overlaps and lost content.
-class Shadow {
- public:
-  explicit Shadow(Pool& pool) : pool_(pool) {}
-  ~Shadow() { clear(); }
-
-  void add(size_t bytes, unsigned char mark) {
-    auto* memory = static_cast<unsigned char*>(pool_.allocate(bytes));
-    CHECK(memory != nullptr);
-    CHECK_EQ(reinterpret_cast<uintptr_t>(memory) % Pool::kAlignment, uintptr_t{0});
-    const auto above = ends_.upper_bound(memory);
-    CHECK(above == ends_.end() || above->second >= memory + bytes);
-    ends_[memory + bytes] = memory;
-    touch({memory, bytes, mark});
-    pieces_.push_back({memory, bytes, mark});
-    bytes_ += bytes;
-  }
-  void drop(size_t index) {
-    const Piece piece = pieces_[index];
-    CHECK(intact(piece));
-    ends_.erase(piece.memory + piece.bytes);
-    pieces_[index] = pieces_.back();
-    pieces_.pop_back();
-    bytes_ -= piece.bytes;
-    pool_.release(piece.memory);
-  }
-  void clear() {
-    while (!pieces_.empty()) drop(pieces_.size() - 1);
-  }
-  void check() const {
-    for (const Piece& piece : pieces_) CHECK(intact(piece));
-  }
-  size_t count() const { return pieces_.size(); }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  // All of a small block; of a large one the ends, and a byte of each page.
-  static size_t step(const Piece& piece) { return piece.bytes <= 8 * kKiB ? 1 : 4093; }
-  static void touch(const Piece& piece) {
-    for (size_t i = 0; i < piece.bytes; i += step(piece)) piece.memory[i] = piece.mark;
-    piece.memory[piece.bytes - 1] = piece.mark;
-  }
-  static bool intact(const Piece& piece) {
-    for (size_t i = 0; i < piece.bytes; i += step(piece))
-      if (piece.memory[i] != piece.mark) return false;
-    return piece.memory[piece.bytes - 1] == piece.mark;
-  }
-
-  Pool& pool_;
-  std::vector<Piece> pieces_;
-  std::map<unsigned char*, unsigned char*> ends_;  // the end of each piece, and its beginning
-  uint64_t bytes_ = 0;
-};
-
-std::string failure_of(Pool& pool, size_t bytes) {
-  try {
-    pool.allocate(bytes);
-  } catch (const OutOfMemory& error) {
-    return error.what();
-  }
-  return {};
-}
-
-std::vector<std::string>& violations() {
-  static std::vector<std::string> texts;
-  return texts;
-}
-void collect(const std::string& text) { violations().push_back(text); }
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-// True if exactly one violation was reported since the last call, and its text has this part.
-bool one_violation(const std::string& part) {
-  const auto texts = std::exchange(violations(), {});
-  const bool is_one = texts.size() == 1 && contains(texts.front(), part);
-  if (!is_one) std::fprintf(stderr, "expected '%s', got %s\n", part.c_str(), show(texts).c_str());
-  return is_one;
-}
-
-PoolOptions checking(uint64_t limit = 0) {
-  return {.limit_bytes = limit, .check = true, .on_violation = collect};
-}
-
-template <class F>
-int status_of_child(F&& body) {
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    int status = 1;
-    try {
-      body();
-      status = 0;
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "in the child: %s\n", error.what());
-    }
-    _exit(status);
-  }
-  int status = 0;
-  if (!soon([&] { return waitpid(child, &status, WNOHANG) == child; }, 30000)) {
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    return -1;
-  }
-  return status;
-}
-
-bool skipped() {
-  constexpr bool kSkip = kThreadSanitizer || kAddressSanitizer;
-  if (kSkip) std::puts("skipped: the sanitizers do not follow a fork of a process with threads");
-  return kSkip;
-}
 
 // The most that the pool held from the system for the most that was asked for and alive.
 double overhead(Pool& pool, Random& random, int operations, uint64_t most_live) {
@@ -446,30 +313,29 @@ TEST(pool_asks_its_owner_once_to_release_more) {
 
 TEST(pool_fails_cleanly_when_the_process_may_have_no_more_addresses) {
   if (skipped()) return;
-  CHECK_EQ(status_of_child([] {
-             const rlimit limit{600 * kMiB, 600 * kMiB};
-             CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
-             Pool pool("cpu:0", {.limit_bytes = 8 * kGiB});
-             Shadow shadow(pool);
-             std::string text;
-             for (int i = 0; i < 100 && text.empty(); ++i) {
-               try {
-                 shadow.add(20 * kMiB, static_cast<unsigned char>(i));
-               } catch (const OutOfMemory& error) {
-                 text = error.what();
-               }
-             }
-             CHECK(contains(text, "20.0 MiB asked for"));
-             CHECK(contains(text, "the system refuses more"));
-             CHECK(shadow.count() >= 5);
-             shadow.check();
-             void* other = std::malloc(20 * kMiB);  // the pool has left some to others
-             CHECK(other != nullptr);
-             std::free(other);
-             shadow.drop(0);
-             shadow.add(20 * kMiB, 1);
-           }),
-           0);
+  in_child([] {
+    const rlimit limit{600 * kMiB, 600 * kMiB};
+    CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+    Pool pool("cpu:0", {.limit_bytes = 8 * kGiB});
+    Shadow shadow(pool);
+    std::string text;
+    for (int i = 0; i < 100 && text.empty(); ++i) {
+      try {
+        shadow.add(20 * kMiB, static_cast<unsigned char>(i));
+      } catch (const OutOfMemory& error) {
+        text = error.what();
+      }
+    }
+    CHECK(contains(text, "20.0 MiB asked for"));
+    CHECK(contains(text, "the system refuses more"));
+    CHECK(shadow.count() >= 5);
+    shadow.check();
+    void* other = std::malloc(20 * kMiB);  // the pool has left some to others
+    CHECK(other != nullptr);
+    std::free(other);
+    shadow.drop(0);
+    shadow.add(20 * kMiB, 1);
+  });
 }
 
 TEST(pool_reserved_memory_stays_near_the_live_set_in_random_use) {
@@ -593,18 +459,17 @@ TEST(pool_works_in_a_forked_child_while_another_thread_allocates) {
     }
   });
   for (int round = 0; round < 20; ++round) {
-    CHECK_EQ(status_of_child([&] {
-               kept.check();
-               Shadow shadow(pool);
-               for (size_t i = 1; i < 200; ++i) shadow.add(i * 1000, static_cast<unsigned char>(i));
-               shadow.check();
-               shadow.clear();
-               pool.trim();
-               kept.check();
-               Pool second("cpu:1");
-               second.release(second.allocate(100));
-             }),
-             0);
+    in_child([&] {
+      kept.check();
+      Shadow shadow(pool);
+      for (size_t i = 1; i < 200; ++i) shadow.add(i * 1000, static_cast<unsigned char>(i));
+      shadow.check();
+      shadow.clear();
+      pool.trim();
+      kept.check();
+      Pool second("cpu:1");
+      second.release(second.allocate(100));
+    });
     kept.check();
   }
   enough = true;
@@ -617,137 +482,4 @@ TEST(pool_many_pools_come_and_go) {
     second.release(second.allocate(kMiB));
     first.release(memory);
   }
-}
-
-TEST(pool_check_finds_a_write_before_the_start) {
-  Pool pool("cpu:0", checking());
-  auto* memory = static_cast<unsigned char*>(pool.allocate(100));
-  memory[-3] = 1;
-  pool.release(memory);
-  CHECK(one_violation("of 100 bytes: written before its start, first at offset -3"));
-  CHECK_EQ(pool.stats().live_blocks, uint64_t{0});
-}
-
-TEST(pool_check_finds_a_write_right_after_the_end) {
-  Pool pool("cpu:0", checking());
-  for (const size_t bytes : {1, 63, 64, 65, 100, 5000}) {
-    auto* memory = static_cast<unsigned char*>(pool.allocate(bytes));
-    memory[bytes] = 1;
-    pool.release(memory);
-    CHECK(one_violation("written after its end, first at offset " + std::to_string(bytes)));
-    memory = static_cast<unsigned char*>(pool.allocate(bytes));
-    memory[bytes + 63] = 1;
-    pool.release(memory);
-    CHECK(one_violation("written after its end, first at offset " + std::to_string(bytes + 63)));
-  }
-}
-
-TEST(pool_check_finds_a_write_after_the_release) {
-  Pool pool("cpu:0", checking());
-  auto* memory = static_cast<unsigned char*>(pool.allocate(1000));
-  pool.release(memory);
-  CHECK_EQ(int{memory[0]}, 0xDD);
-  memory[500] = 1;
-  pool.trim();  // empties the quarantine
-  CHECK(one_violation("of 1000 bytes: written after its release, first at offset 500"));
-  pool.release(pool.allocate(1000));
-  CHECK(violations().empty());
-}
-
-TEST(pool_check_finds_a_second_release) {
-  Pool pool("cpu:0", checking());
-  void* memory = pool.allocate(1000);
-  pool.release(memory);
-  pool.release(memory);
-  CHECK(one_violation("it was released before"));
-  pool.trim();  // it is merged into the free block above, and then given back
-  pool.release(memory);
-  CHECK(one_violation("no live block of this pool starts there"));
-  CHECK_EQ(pool.stats().live_blocks, uint64_t{0});
-  pool.release(pool.allocate(1000));
-  CHECK(violations().empty());
-}
-
-TEST(pool_reports_releases_of_what_is_not_its_own_in_every_mode) {
-  for (const bool check : {false, true}) {
-    Pool pool("cpu:0", {.check = check, .on_violation = collect}), other("cpu:1");
-    auto* memory = static_cast<char*>(pool.allocate(1000));
-    void* elsewhere = other.allocate(1000);
-    int local = 0;
-    for (void* wrong :
-         {static_cast<void*>(&local), elsewhere, static_cast<void*>(memory + 1),
-          static_cast<void*>(memory + 64), reinterpret_cast<void*>(64), reinterpret_cast<void*>(~0ull)}) {
-      std::memset(memory, 0, 1000);
-      pool.release(wrong);
-      CHECK(one_violation("no live block of this pool starts there"));
-    }
-    pool.release(memory);
-    CHECK(violations().empty());
-    pool.release(memory);
-    CHECK(one_violation("before"));
-    CHECK_EQ(pool.stats().live_blocks, uint64_t{0});
-    other.release(elsewhere);
-  }
-}
-
-TEST(pool_check_survives_writes_over_headers) {
-  Pool pool("cpu:0", checking());
-  auto* first = static_cast<unsigned char*>(pool.allocate(64));
-  auto* second = static_cast<unsigned char*>(pool.allocate(64));
-  void* third = pool.allocate(64);
-  std::memset(first, 0xEE, 64 + 64 + 64);  // the block, its canary, and the header of the next
-  CHECK_EQ(pool.check_all(), size_t{1});
-  CHECK(one_violation("a header is damaged"));
-  pool.release(first);
-  CHECK_EQ(violations().size(), size_t{2});
-  CHECK(contains(violations()[0], "written after its end, first at offset 64"));
-  CHECK(contains(violations()[1], "written over a header"));
-  violations().clear();
-  pool.release(second);
-  CHECK(one_violation("no live block of this pool starts there"));
-  pool.release(third);
-  pool.release(pool.allocate(10 * kMiB));
-  pool.trim();
-  CHECK(violations().empty());
-}
-
-TEST(pool_check_all_looks_at_live_blocks_and_at_the_quarantine) {
-  Pool pool("cpu:0", checking());
-  auto* live = static_cast<unsigned char*>(pool.allocate(10));
-  auto* gone = static_cast<unsigned char*>(pool.allocate(20));
-  pool.release(gone);
-  CHECK_EQ(pool.check_all(), size_t{0});
-  live[10] = 1;
-  CHECK_EQ(pool.check_all(), size_t{1});
-  CHECK(one_violation("of 10 bytes: written after its end"));
-  gone[7] = 1;
-  CHECK_EQ(pool.check_all(), size_t{1});
-  CHECK(one_violation("of 20 bytes: written after its release, first at offset 7"));
-  CHECK_EQ(pool.check_all(), size_t{0});  // mended
-  pool.release(live);
-  CHECK(violations().empty());
-}
-
-TEST(pool_check_keeps_released_blocks_out_of_use_within_bounds) {
-  Pool pool("cpu:0", checking(64 * kMiB));  // so 8 MiB in quarantine
-  void* first = pool.allocate(kMiB);
-  pool.release(first);
-  for (int i = 0; i < 6; ++i) {
-    void* next = pool.allocate(kMiB);
-    CHECK(next != first);
-    pool.release(next);
-  }
-  for (int i = 0; i < scaled(500); ++i) pool.release(pool.allocate(kMiB));
-  CHECK(pool.stats().peak_reserved_bytes <= 16 * kMiB);
-  pool.release(pool.allocate(60 * kMiB));  // needs what is in quarantine
-  CHECK(violations().empty());
-}
-
-TEST(pool_check_looks_once_more_when_the_pool_ends) {
-  {
-    Pool pool("cpu:0", checking());
-    auto* memory = static_cast<unsigned char*>(pool.allocate(10));
-    memory[10] = 1;
-  }
-  CHECK(one_violation("written after its end, first at offset 10"));
 }

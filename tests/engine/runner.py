@@ -160,6 +160,20 @@ class Runner:
             self.unit(unit)
         return self
 
+    def units_in_turn(self):
+        """What each of several threads calls to push the program; a lock makes the push order known."""
+        units, turn = iter(self.program.units), threading.Lock()
+
+        def work(_):
+            while True:
+                with turn:
+                    unit = next(units, None)
+                    if unit is None:
+                        return
+                    self.unit(unit)
+
+        return work
+
     def unit(self, unit):
         with self.engine.bulk(16) if len(unit) > 1 else contextlib.nullcontext():
             for step in unit:

@@ -198,26 +198,21 @@ def test_async_functions_complete_once(engine):
     assert v.version == 1
 
 
-def test_async_functions_complete_once_when_many_threads_try(engine):
+def test_async_functions_complete_once_when_many_threads_try(engine, in_threads):
     v = engine.new_variable()
     refused = []
     for i in range(50):
         kept = Kept()
         engine.push_async(kept, mutate_vars=[v])
-        on_complete, together = kept.take(), threading.Barrier(3)
+        on_complete = kept.take()
 
-        def race(on_complete=on_complete, together=together, i=i):
-            together.wait(LIMIT_S)
+        def race(i, on_complete=on_complete):
             try:
                 on_complete()
             except EngineError:
                 refused.append(i)
 
-        threads = [threading.Thread(target=race) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(race, [i] * 3)
     engine.wait_for_all()
     assert v.version == 50
     assert sorted(refused) == [i for i in range(50) for _ in range(2)]

@@ -69,7 +69,7 @@ def test_beyond_back_pressure_lets_one_operation_through_that_is_larger_than_the
 
 
 @pytest.mark.parametrize("how", ["push", "push_async", "operator", "bulk", "many threads"])
-def test_beyond_back_pressure_with_a_limit_of_one(make_engine, how):
+def test_beyond_back_pressure_with_a_limit_of_one(make_engine, in_threads, how):
     engine = make_engine(workers=2, max_pending=1, max_pending_bytes=1)
     v = engine.new_variable()
     op = engine.new_operator(nothing, mutate_vars=[v])
@@ -84,11 +84,7 @@ def test_beyond_back_pressure_with_a_limit_of_one(make_engine, how):
                 engine.push(nothing, mutate_vars=[v], size_bytes=8)
 
     if how == "many threads":
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LIMIT_S)
+        in_threads(work, range(4))
     elif how == "bulk":
         with engine.bulk(16):
             work()

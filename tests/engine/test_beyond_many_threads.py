@@ -9,28 +9,7 @@ from weft.base.errors import EngineError
 from .support import LIMIT_S, Signal
 
 
-def in_threads(count, work):
-    """Runs work(i) in count threads that begin together; raises what one of them raised."""
-    together, errors = threading.Barrier(count), []
-
-    def run(i):
-        try:
-            together.wait(LIMIT_S)
-            work(i)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_S)
-    assert not any(thread.is_alive() for thread in threads)
-    if errors:
-        raise errors[0]
-
-
-def test_beyond_pushing_from_many_threads_to_one_variable(engine, switch_often):
+def test_beyond_pushing_from_many_threads_to_one_variable(engine, switch_often, in_threads):
     v, cell = engine.new_variable(), [0]
 
     def add(rc):
@@ -39,16 +18,17 @@ def test_beyond_pushing_from_many_threads_to_one_variable(engine, switch_often):
             pass
         cell[0] = before + 1
 
-    in_threads(8, lambda i: [engine.push(add, mutate_vars=[v]) for _ in range(500)])
+    in_threads(lambda i: [engine.push(add, mutate_vars=[v]) for _ in range(500)], range(8))
     engine.wait_for_all()
     assert cell == [4000]
     assert v.version == 4000
 
 
-def test_beyond_pushing_from_many_threads_keeps_the_order_of_each(engine, switch_often):
+def test_beyond_pushing_from_many_threads_keeps_the_order_of_each(engine, switch_often, in_threads):
     v, seen = engine.new_variable(), []
     in_threads(
-        6, lambda t: [engine.push(lambda rc, i=i: seen.append((t, i)), mutate_vars=[v]) for i in range(300)]
+        lambda t: [engine.push(lambda rc, i=i: seen.append((t, i)), mutate_vars=[v]) for i in range(300)],
+        range(6),
     )
     engine.wait_for_var(v)
     assert len(seen) == 1800
@@ -56,7 +36,7 @@ def test_beyond_pushing_from_many_threads_keeps_the_order_of_each(engine, switch
         assert [i for thread, i in seen if thread == t] == list(range(300))
 
 
-def test_beyond_everything_from_many_threads(engine, switch_often):
+def test_beyond_everything_from_many_threads(engine, switch_often, in_threads):
     """Each thread uses variables of its own, common ones, bulks, operators, waits, failures, deletions."""
     common, total = engine.new_variable(), [0]
     deleted = []
@@ -83,25 +63,25 @@ def test_beyond_everything_from_many_threads(engine, switch_often):
         engine.delete_operator(op)
         engine.delete_variable(own, lambda: deleted.append(t))
 
-    in_threads(6, work)
+    in_threads(work, range(6))
     engine.wait_for_all(timeout_s=LIMIT_S)
     assert total == [6 * 40 * 6]
     assert common.version == 6 * 40 * 6
     assert sorted(deleted) == list(range(6))
 
 
-def test_beyond_creating_and_dropping_variables_from_many_threads(engine, switch_often):
+def test_beyond_creating_and_dropping_variables_from_many_threads(engine, switch_often, in_threads):
     def work(_):
         for _ in range(300):
             v = engine.new_variable()
             engine.push(lambda rc: None, mutate_vars=[v])
             del v
 
-    in_threads(8, work)
+    in_threads(work, range(8))
     engine.wait_for_all(timeout_s=LIMIT_S)
 
 
-def test_beyond_deleting_one_variable_from_many_threads_succeeds_once(engine):
+def test_beyond_deleting_one_variable_from_many_threads_succeeds_once(engine, in_threads):
     for _ in range(50):
         v, outcomes = engine.new_variable(), []
 
@@ -111,12 +91,12 @@ def test_beyond_deleting_one_variable_from_many_threads_succeeds_once(engine):
             except EngineError:
                 outcomes.append("refused")
 
-        in_threads(4, work)
+        in_threads(work, range(4))
         engine.wait_for_all(timeout_s=LIMIT_S)
         assert sorted(outcomes) == ["deleted"] + ["refused"] * 3
 
 
-def test_beyond_waiting_for_all_from_many_threads_reports_each_cause_once(engine):
+def test_beyond_waiting_for_all_from_many_threads_reports_each_cause_once(engine, in_threads):
     reported = []
 
     def work(i):
@@ -129,7 +109,7 @@ def test_beyond_waiting_for_all_from_many_threads_reports_each_cause_once(engine
         except EngineError as error:
             reported.extend(error.exceptions if isinstance(error, ExceptionGroup) else [error])
 
-    in_threads(8, work)
+    in_threads(work, range(8))
     try:
         engine.wait_for_all(timeout_s=LIMIT_S)
     except EngineError as error:
@@ -137,7 +117,7 @@ def test_beyond_waiting_for_all_from_many_threads_reports_each_cause_once(engine
     assert sorted(e.__cause__.args[0] for e in reported) == list(range(8))
 
 
-def test_beyond_completing_from_many_threads(engine, switch_often):
+def test_beyond_completing_from_many_threads(engine, switch_often, in_threads):
     v, waiting, lock = engine.new_variable(), [], threading.Lock()
 
     def fn(rc, on_complete):
@@ -158,12 +138,12 @@ def test_beyond_completing_from_many_threads(engine, switch_often):
                 on_complete = waiting.pop()
             on_complete()
 
-    in_threads(6, work)
+    in_threads(work, range(6))
     engine.wait_for_all(timeout_s=LIMIT_S)
     assert v.version == 1
 
 
-def test_beyond_stopping_while_others_push(make_engine, switch_often):
+def test_beyond_stopping_while_others_push(make_engine, switch_often, in_threads):
     """What was accepted is finished, the rest is refused."""
     engine = make_engine(workers=2)
     accepted, ran, refused = [], [], Signal()
@@ -183,19 +163,19 @@ def test_beyond_stopping_while_others_push(make_engine, switch_often):
             push_for_ever()
         refused.set()
 
-    in_threads(4, work)
+    in_threads(work, range(4))
     assert refused.is_set()
     assert len(ran) == len(accepted)
 
 
-def test_beyond_starting_and_stopping_from_many_threads(make_engine):
+def test_beyond_starting_and_stopping_from_many_threads(make_engine, in_threads):
     engine = make_engine(workers=2)
 
     def work(i):
         for _ in range(20):
             engine.stop(timeout_s=LIMIT_S) if i % 2 else engine.start()
 
-    in_threads(4, work)
+    in_threads(work, range(4))
     engine.start()
     v = engine.new_variable()
     engine.push(lambda rc: None, mutate_vars=[v])

@@ -79,7 +79,7 @@ def test_kinds_naive_has_no_threads():
     engine.stop()
 
 
-def test_kinds_naive_from_many_threads_keeps_the_one_rule(make_engine, switch_often):
+def test_kinds_naive_from_many_threads_keeps_the_one_rule(make_engine, switch_often, in_threads):
     engine = make_engine(kind="naive")
     v, cell = engine.new_variable(), [0]
 
@@ -89,16 +89,12 @@ def test_kinds_naive_from_many_threads_keeps_the_one_rule(make_engine, switch_of
             pass
         cell[0] = before + 1
 
-    def work():
+    def work(_):
         for _ in range(500):
             engine.push(add, mutate_vars=[v])
         engine.wait_for_var(v)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_S)
+    in_threads(work, range(4))
     engine.wait_for_all()
     assert cell == [2000]
     assert v.version == 2000

@@ -1,13 +1,11 @@
 """Random programs equal a serial run exactly: values, versions, poison and its causes, deletions."""
 
-import threading
 from dataclasses import replace
 
 import pytest
 
 from .programs import EVERYTHING, PLAIN, QUEUES, random_program
 from .runner import Completer, Runner, reported_by, run_and_check
-from .support import LIMIT_S
 
 pytestmark = pytest.mark.usefixtures("switch_often")
 
@@ -116,38 +114,22 @@ def test_random_programs_watched(make_engine, variant):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("variant", ["errors", "bulk errors", "everything"])
-def test_random_programs_pushed_by_threads_in_turn(engine, variant, seed):
-    """Several threads push one program; a lock makes the push order known."""
+def test_random_programs_pushed_by_threads_in_turn(engine, in_threads, variant, seed):
     program = random_program(seed, 3000, features=VARIANTS[variant])
-    units, turn, failures = iter(program.units), threading.Lock(), []
     with Completer(seed) as completer:
         runner = Runner(engine, program, completer)
-
-        def work():
-            try:
-                while True:
-                    with turn:
-                        unit = next(units, None)
-                        if unit is None:
-                            return
-                        runner.unit(unit)
-            except BaseException as error:
-                failures.append(error)
-
-        run_threads([work] * 4)
-        assert not failures, failures
+        in_threads(runner.units_in_turn(), range(4))
         runner.check(runner.raised_by_all())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("variant", ["errors", "bulk errors", "everything"])
-def test_random_programs_pushed_by_threads_at_once(engine, variant, seed):
+def test_random_programs_pushed_by_threads_at_once(engine, in_threads, variant, seed):
     """Each thread pushes a program over variables of its own; all read some common ones, which are written
     between.
     """
     features = replace(VARIANTS[variant], waits=0.0)
     shared = [engine.new_variable() for _ in range(5)]
-    failures = []
     with Completer(seed) as completer:
         runners = [
             Runner(engine, random_program(seed * 100 + i, 1000, 40, features), completer, shared)
@@ -155,16 +137,12 @@ def test_random_programs_pushed_by_threads_at_once(engine, variant, seed):
         ]
 
         def work(runner):
-            try:
-                for i, unit in enumerate(runner.program.units):
-                    runner.unit(unit)
-                    if i % 50 == 0:
-                        engine.push(lambda rc: None, mutate_vars=[shared[i % 5]])
-            except BaseException as error:
-                failures.append(error)
+            for i, unit in enumerate(runner.program.units):
+                runner.unit(unit)
+                if i % 50 == 0:
+                    engine.push(lambda rc: None, mutate_vars=[shared[i % 5]])
 
-        run_threads([lambda runner=runner: work(runner) for runner in runners])
-        assert not failures, failures
+        in_threads(work, runners)
         causes = reported_by(engine)
         for runner in runners:
             runner.check(runner.names(causes))
@@ -173,12 +151,3 @@ def test_random_programs_pushed_by_threads_at_once(engine, variant, seed):
         for k in range(5)
     ]
     assert [v.version for v in shared] == expected
-
-
-def run_threads(targets):
-    threads = [threading.Thread(target=target) for target in targets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(2 * LIMIT_S)
-    assert not any(thread.is_alive() for thread in threads)

@@ -155,31 +155,13 @@ def test_schedules_naive_threaded_and_explored_engines_agree(make_engine, seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_schedules_with_asynchronous_functions_and_several_threads(make_engine, seed):
+def test_schedules_with_asynchronous_functions_and_several_threads(make_engine, in_threads, seed):
     """Then the order does not repeat, but the result is right all the same."""
     program = random_program(seed, 300, 30, EVERYTHING)
     engine = make_engine(workers=2, schedule_seed=seed)
-    units, turn, failures = iter(program.units), threading.Lock(), []
     with Completer(seed) as completer:
         runner = Runner(engine, program, completer)
-
-        def work():
-            try:
-                while True:
-                    with turn:
-                        unit = next(units, None)
-                        if unit is None:
-                            return
-                        runner.unit(unit)
-            except BaseException as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=work) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LIMIT_S)
-        assert not failures, failures
+        in_threads(runner.units_in_turn(), range(3))
         runner.check(runner.raised_by_all())
 
 

@@ -663,21 +663,16 @@ def test_a_forked_child_goes_on_with_its_tensors(script, env):
     )
 
 
-def test_threads_share_a_tensor_through_the_engine(engine, switch_often):
-    x, start = wf.zeros(8, "int64"), threading.Barrier(4)
+def test_threads_share_a_tensor_through_the_engine(engine, switch_often, in_threads):
+    x = wf.zeros(8, "int64")
 
     def add(rc):
         x.numpy()[...] += 1
 
-    def run():
-        start.wait(LIMIT_S)
+    def run(_):
         for _ in range(100):
             engine.push(add, mutate_vars=[x])
             x.copy().wait()
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_S)
+    in_threads(run, range(4))
     assert x.numpy().tolist() == [400] * 8

@@ -143,25 +143,17 @@ def test_a_pipeline_trains_as_on_one_device(lazy):
     assert found[1][0][-1] < found[1][0][0]
 
 
-def test_eight_threads_use_one_program():
+def test_eight_threads_use_one_program(in_threads):
     traced = wf.trace(lambda x, w: (F.exp((x * w).to_device(THERE)) * 2).to_device(HERE) + w, strict=True)
-    w, errors = wf.full((300, 200), 0.5), []
+    w = wf.full((300, 200), 0.5)
 
     def work(k):
-        try:
-            for n in range(10):
-                x = np.full((300, 200), (k - n) / 4, "float32")
-                want = np.exp(x / 2) * 2 + 0.5
-                np.testing.assert_allclose(traced(wf.tensor(x), w).numpy(), want, rtol=1e-5)
-        except BaseException as error:
-            errors.append(error)
+        for n in range(10):
+            x = np.full((300, 200), (k - n) / 4, "float32")
+            want = np.exp(x / 2) * 2 + 0.5
+            np.testing.assert_allclose(traced(wf.tensor(x), w).numpy(), want, rtol=1e-5)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(work, range(8))
     assert len(traced.programs) == 1
 
 

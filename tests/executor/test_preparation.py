@@ -305,28 +305,21 @@ def test_half_types_need_no_round_trips(autocast):
     assert not any("BatchNorm" in text for text in recipe.steps)
 
 
-def test_eight_threads_use_what_one_of_them_prepares():
+def test_eight_threads_use_what_one_of_them_prepares(in_threads):
     net, x = small_net(), images()
     traced = traced_twice(net, x)
-    failures = []
-    for k in range(4):
+    for _ in range(4):
         weight = net.first.weight
         weight *= 1.25
         with wf.no_grad():
             wanted = net(x).numpy()
 
-        def run(wanted=wanted, k=k):
+        def run(wanted):
             with wf.no_grad():
                 for _ in range(4):
-                    if not np.allclose(traced(x).numpy(), wanted, rtol=1e-4, atol=1e-4):
-                        failures.append(k)
+                    np.testing.assert_allclose(traced(x).numpy(), wanted, rtol=1e-4, atol=1e-4)
 
-        threads = [threading.Thread(target=run) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not failures
+        in_threads(run, [wanted] * 8)
 
 
 def test_results_are_never_what_is_kept():

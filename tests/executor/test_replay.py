@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ def planned(inputs, outputs, writes=None):
     return make_plan(Graph(inputs, outputs, writes), "program", exact=True, as_tuple=True)
 
 
-def test_several_threads_replay_one_program():
+def test_several_threads_replay_one_program(in_threads):
     x = given(40, 30)
     y = x
     for _ in range(6):
@@ -35,21 +34,14 @@ def test_several_threads_replay_one_program():
     plan = planned([x], [y])
     arrays = [np.full((40, 30), k / 10, "float32") for k in range(8)]
     wanted = [_core.run_plan(plan, [wf.tensor(a)])[0].numpy() for a in arrays]
-    failures = []
 
     def work(k):
         tensor = wf.tensor(arrays[k])
         for _ in range(60):
             (found,) = _core.run_plan(plan, [tensor])
-            if not np.array_equal(found.numpy(), wanted[k]):
-                failures.append(k)
+            np.testing.assert_array_equal(found.numpy(), wanted[k])
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, range(8))
 
 
 def failing():

@@ -15,6 +15,10 @@ FUNCTIONS = {
     "elements that ask for their row and column": lambda x, labels: wf.tril(x),
     "few rows": lambda x, labels: F.softmax(x.reshape((2, -1)), axis=1),
     "rows side by side": lambda x, labels: wf.sum(x, axis=0),
+    "long rows side by side": lambda x, labels: wf.sum(x.reshape((-1, 10)), axis=0),
+    "long rows side by side, in stages": lambda x, labels: F.batch_norm(
+        x.reshape((-1, 10)), None, None, training=True
+    ),
     "across": lambda x, labels: x[:, :ROWS].T + x[:, :ROWS],
     "numbers of rows": lambda x, labels: x - wf.max(x, axis=1, keepdims=True),
 }

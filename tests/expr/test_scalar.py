@@ -11,7 +11,6 @@ import weakref
 
 import pytest
 
-from weft.expr import scalar
 from weft.expr.scalar import (
     BINARY,
     BITS,
@@ -282,9 +281,6 @@ def test_constants_have_their_types_kind():
     assert type(constant(2, "float16").value) is float
     assert type(constant(2.0, "int16").value) is int
     assert constant(0.5, "bool").value is True
-    assert scalar.is_finite_constant(constant(1, "float32"))
-    assert not scalar.is_finite_constant(constant(math.inf, "float32"))
-    assert not scalar.is_finite_constant(load(0, "float32"))
 
 
 def test_casts(x):

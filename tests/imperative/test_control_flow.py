@@ -1,7 +1,6 @@
 """cond, while_loop, foreach: against plain Python, as arrays, as operators, and inside of traces."""
 
 import collections
-import threading
 
 import numpy as np
 import pytest
@@ -417,7 +416,7 @@ def test_autocast_reaches_into_graphs(run):
     assert outputs.dtype is wf.bfloat16
 
 
-def test_eight_threads_at_once(monkeypatch):
+def test_eight_threads_at_once(monkeypatch, in_threads):
     monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     want = [wf.foreach(rnn, X + k, S)[1].numpy() for k in range(8)]
     found = [None] * 8
@@ -426,11 +425,7 @@ def test_eight_threads_at_once(monkeypatch):
         for _ in range(20):
             found[k] = wf.foreach(rnn, X + k, S)[1].numpy()
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(8))
     for a, b in zip(found, want, strict=True):
         near(a, b)
 
@@ -706,17 +701,65 @@ def test_recomputation_draws_the_same(run):
 
 
 def test_gradients_of_ones_own_inside(run):
-    """Known gap of graphs: bodies are values, of which a Function's backward knows nothing."""
+    """Functions with a gradient that is not forward's, several outputs, and one of two arguments without a gradient."""
 
-    class Double(wf.Function):
-        def forward(self, x):
-            return x * 2
+    class Own(wf.Function):
+        def forward(self, x, w):
+            self.x = x
+            return x * w, x + 1
 
-        def backward(self, dy):
-            return dy * 3
+        def backward(self, dy, dz):
+            return dy * self.x * 3 + dz, None
 
-    found = run(wf.grad(lambda x: wf.foreach(lambda x, s: (Double()(x), s), x, ())[0].sum()), X)
-    near(found, np.full((5, 3), 3.0))
+    w = wf.ones(3)
+
+    def loss(x):
+        def body(row, s):
+            y, z = Own()(row, w)
+            return y * z, s
+
+        return wf.foreach(body, x, ())[0].sum()
+
+    x = X.numpy()
+    near(run(wf.grad(loss), X), 3 * x * (x + 1) + x)
+    near(
+        run(wf.grad(lambda x: wf.grad(loss)(x).sum()), X), 9 * x + 3, 1e-4
+    )  # y and z have gradients of their own
+
+    class Wrong(Own):
+        def backward(self, dy, dz):
+            return dy
+
+    with pytest.raises(ValueError, match="backward gave 1 gradients for 2 inputs"):
+        run(wf.grad(lambda x: wf.foreach(lambda r, s: (Wrong()(r, w)[0], s), x, ())[0].sum()), X)
+
+
+def test_gradients_taken_inside(run):
+    """wf.grad in a body, and a gradient through that."""
+
+    def slopes(x):
+        return wf.foreach(lambda x, s: (wf.grad(lambda t: (t**3 * S).sum())(x), s), x, ())[0]
+
+    near(run(slopes, X), 3 * X.numpy() ** 2 * S.numpy(), 1e-4)
+    near(run(wf.grad(lambda x: slopes(x).sum()), X), 6 * X.numpy() * S.numpy(), 1e-4)
+    picked = run(lambda x: wf.cond(x.sum() > -1e9, wf.grad(lambda t: (t * t).sum()), lambda t: t, x), X)
+    near(picked, 2 * X.numpy())
+
+
+def test_managers_inside_of_graphs_set_no_gradients():
+    w = wf.ones(3)
+    gm = wf.GradManager().attach([w])
+
+    def body(x, s):
+        with gm:
+            gm.backward((x * w).sum())
+        return x, s
+
+    with pytest.raises(NotImplementedError, match="cannot set gradients so far"):
+        wf.trace(lambda x: wf.foreach(body, x, ())[0], strict=True)(X)
+    assert w.grad is None
+    wf.foreach(body, X, ())  # is Python's own loop
+    near(w.grad, X.numpy().sum(axis=0))
 
 
 # Operators by themselves.

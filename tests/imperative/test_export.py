@@ -1,6 +1,8 @@
 """Traced programs as files: what comes back computes the same, and what is no such file is refused."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -30,6 +32,31 @@ def test_a_network(tmp_path):
     np.testing.assert_allclose(loaded(x).numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
     assert sum(x.size for x in loaded.tensors.values()) == 4 * 9 + 4 + 4 * 4 + 1440 + 10
     assert path.stat().st_size < 40_000
+
+
+def test_operators_that_run_graphs_in_another_process(tmp_path):
+    """The reader has imported nothing that has to do with loops, branches, or gradients of one's own."""
+
+    class Own(wf.Function):
+        def forward(self, x):
+            return x * 2
+
+        def backward(self, dy):
+            return dy * 3
+
+    def rows(x):
+        return wf.foreach(lambda row, s: (wf.cond(row.sum() > 0, lambda: Own()(row), lambda: row), s), x, ())[
+            0
+        ]
+
+    x = wf.tensor([[1.0, 2.0], [-3.0, 1.0]])
+    f = wf.trace(rows, strict=True)
+    wanted = f(x).numpy().tolist()
+    path, _ = stored(tmp_path, f)
+    rows_of = "wf.tensor([[1., 2.], [-3., 1.]])"
+    read = f"import sys, weft as wf; print(wf.load_program(sys.argv[1])({rows_of}).numpy().tolist())"
+    done = subprocess.run([sys.executable, "-c", read, path], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.strip() == str(wanted) == "[[2.0, 4.0], [-3.0, 1.0]]"
 
 
 def test_structures_numbers_and_kinds(tmp_path):

@@ -1,7 +1,6 @@
 """GradManager, grad, value_and_grad, no_grad, Function, recompute; what is recorded and for how long."""
 
 import gc
-import threading
 import time
 
 import numpy as np
@@ -599,27 +598,17 @@ def test_long_chains():
 # Threads.
 
 
-def test_threads():
-    failures = []
-
+def test_threads(in_threads):
     def run(k):
-        try:
-            for _ in range(20):
-                x = wf.tensor([float(k), 2.0])
-                gm = wf.GradManager().attach(x)
-                with gm:
-                    gm.backward((x * x * x).sum())
-                near(x.grad, 3 * np.array([k, 2.0]) ** 2)
-                near(wf.grad(wf.grad(lambda t: t * t * t))(wf.tensor(float(k))), 6.0 * k)
-                with wf.no_grad():
-                    assert not _core.is_recording()
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(20):
+            x = wf.tensor([float(k), 2.0])
+            gm = wf.GradManager().attach(x)
+            with gm:
+                gm.backward((x * x * x).sum())
+            near(x.grad, 3 * np.array([k, 2.0]) ** 2)
+            near(wf.grad(wf.grad(lambda t: t * t * t))(wf.tensor(float(k))), 6.0 * k)
+            with wf.no_grad():
+                assert not _core.is_recording()
 
-    threads = [threading.Thread(target=run, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures[0]
+    in_threads(run, range(8))
     assert _core.is_recording()

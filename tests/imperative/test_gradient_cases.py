@@ -77,3 +77,24 @@ def test_the_gradient_of_a_view_whose_own_gradient_lies_otherwise():
     ):
         dx = wf.grad(lambda x, view=view: (F.permute_dims(view(x), (1, 0)) * c).sum())(x)
         assert dx.numpy().tolist() == [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]
+
+
+@pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d], ids=lambda pool: pool.__name__)
+def test_third_order_through_windows_that_overlap(pool):
+    """Squares of gradients, as in penalties, need the gradients of the gradients' own windows."""
+
+    def value(x):
+        return (pool(x, 3, 2, 1) ** 3).sum()
+
+    def penalty(x):
+        return (wf.grad(value)(x) ** 2).sum()
+
+    def second(x):
+        return (wf.grad(penalty)(x) ** 2).sum()
+
+    rng = np.random.default_rng(0)
+    x, step = rng.standard_normal((1, 2, 5, 4)), rng.standard_normal((1, 2, 5, 4))
+    h = 1e-5
+    want = (second(wf.tensor(x + h * step)).item() - second(wf.tensor(x - h * step)).item()) / (2 * h)
+    got = (wf.grad(second)(wf.tensor(x)).numpy() * step).sum()
+    np.testing.assert_allclose(got, want, rtol=1e-5)

@@ -5,7 +5,6 @@ import ctypes
 import gc
 import os
 import pickle
-import threading
 import time
 
 import numpy as np
@@ -206,49 +205,28 @@ def test_nothing_grows_with_a_million_operations(batch):
     does_not_grow(batch, FULL_ROUNDS)
 
 
-def in_threads(rounds):
+def test_nothing_grows_with_operations_of_many_threads(in_threads):
     """Every batch in a thread of its own, all at once."""
-    failures = []
-
-    def run(batch):
-        try:
-            batch(rounds // 10)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(batch,)) for batch in BATCHES]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-
-
-def test_nothing_grows_with_operations_of_many_threads():
-    does_not_grow(in_threads, ROUNDS)
+    does_not_grow(lambda rounds: in_threads(lambda batch: batch(rounds // 10), BATCHES), ROUNDS)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-def test_nothing_grows_with_a_million_operations_of_many_threads():
-    does_not_grow(in_threads, FULL_ROUNDS)
+def test_nothing_grows_with_a_million_operations_of_many_threads(in_threads):
+    does_not_grow(lambda rounds: in_threads(lambda batch: batch(rounds // 10), BATCHES), FULL_ROUNDS)
 
 
-def test_nothing_grows_when_threads_share_tensors():
+def test_nothing_grows_when_threads_share_tensors(in_threads):
     """Made in one thread, exported in another, dropped in a third."""
     rounds = ROUNDS // 4
 
     def batch(rounds):
-        made, exported, failures = [], [], []
+        made, exported = [], []
         x = wf.zeros(100)
 
         def run(step):
-            try:
-                for i in range(rounds):
-                    step(i)
-            except BaseException as error:
-                failures.append(error)
+            for i in range(rounds):
+                step(i)
 
         def make(i):
             made.append(wf.full(100 + i % 50, i, "float32"))
@@ -266,13 +244,7 @@ def test_nothing_grows_when_threads_share_tensors():
                 assert a[0] == b[-1]
             x[i % 100].item()
 
-        threads = [threading.Thread(target=run, args=(step,)) for step in (make, export, drop)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
+        in_threads(run, (make, export, drop))
 
     does_not_grow(batch, rounds)
 

@@ -7,7 +7,7 @@ import weft as wf
 import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
-from weft import _core, storage
+from weft import _core, amp, storage
 from weft.base.errors import GraphError
 from weft.imperative.trace import TraceWarning
 
@@ -72,6 +72,31 @@ def test_nothing_is_kept_that_loops_can_compute(plain, monkeypatch):
     assert losses == plain[0]
     for a, b in zip(parameters, plain[1], strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("precision", "again"), [("float32", True), ("bfloat16", False)])
+def test_what_takes_long_is_kept(precision, again, monkeypatch):
+    """Normalization and relu are cheap to compute again, unless they are rounded to bfloat16."""
+    weight, x = wf.random.normal(0, 1, (8, 8, 3, 3)), wf.random.normal(0, 1, (2, 8, 16, 16))
+    ones = wf.ones((8,))
+    manager = wf.GradManager().attach([x, weight])
+
+    def step():
+        with manager, amp.autocast("bfloat16", enabled=precision == "bfloat16"):
+            y = x
+            for _ in range(3):
+                y = F.conv2d(y, weight, padding=1)
+                y = F.relu(F.batch_norm(y, None, None, ones, ones, training=True))
+            manager.backward(F.mean(y.astype("float32") ** 2))
+        return y
+
+    counts = []
+    for skipped in ("", "recompute"):
+        monkeypatch.setenv("WEFT_SKIP_PASSES", skipped)
+        traced = wf.trace(step, lazy=True)
+        traced()
+        counts.append(len(traced.programs[0].plan.recipe.steps))
+    assert (counts[0] > counts[1]) == again, counts
 
 
 def test_a_budget_in_bytes_that_is_met_anyway(plain):

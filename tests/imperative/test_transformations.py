@@ -365,7 +365,7 @@ def test_a_layer_belongs_to_the_thread_that_entered_it():
     assert layer.names == ["subtract", "add"]
 
 
-def test_eight_threads_at_once():
+def test_eight_threads_at_once(in_threads):
     counts = [0] * 8
 
     def work(k):
@@ -377,11 +377,7 @@ def test_eight_threads_at_once():
         counts[k] = len(layer.calls)
         np.testing.assert_array_equal(y.numpy(), X.numpy() + 50 * k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(8))
     assert counts == [50] * 8
 
 

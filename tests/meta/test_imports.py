@@ -58,7 +58,7 @@ LATER = {
         f"weft.executor.{name}"
         for name in ("arena", "fusion", "memory", "order", "preparation", "joined", "budget")
     ),
-    *("weft.expr.functions", "weft.graph.gradient", "weft.ops.placement"),
+    *("weft.expr.functions", "weft.expr.derivative", "weft.graph.gradient", "weft.ops.placement"),
 }
 
 

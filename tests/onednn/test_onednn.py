@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 import zlib
 from itertools import product
 
@@ -795,7 +794,7 @@ def test_the_cache_drops_what_was_used_least_recently(limit):
     assert _core.onednn_counters() | {"size": 0, "limit": 0} == _core.onednn_counters()
 
 
-def test_one_kernel_on_several_threads(rng):
+def test_one_kernel_on_several_threads(rng, in_threads):
     a, b = random(rng, (96, 96)), random(rng, (96, 96), strides=(1, 96))
     kernel = _core.onednn_matmul(a.geometry, b.geometry, a.geometry)
     results = [empty((96, 96)) for _ in range(4)]
@@ -804,34 +803,23 @@ def test_one_kernel_on_several_threads(rng):
         for _ in range(20):
             run(kernel, a, b, c)
 
-    threads = [threading.Thread(target=work, args=(c,)) for c in results]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, results)
     for c in results:
         near(c, a.numpy() @ b.numpy())
 
 
-def test_kernels_made_on_several_threads(rng, limit):
+def test_kernels_made_on_several_threads(rng, limit, in_threads):
     limit(4)
     x = random(rng, (40, 40))
-    wrong = []
 
     def work(seed):
         for n in np.random.default_rng(seed).integers(1, 40, 30):
             y = empty((n, n))
             part = ("float32", (n, n), (40, 1))
             run(_core.onednn_matmul(part, part, y.geometry), x, x, y)
-            if np.abs(y.numpy() - x.numpy()[:n, :n] @ x.numpy()[:n, :n]).max() > 1e-3:
-                wrong.append(n)
+            assert np.abs(y.numpy() - x.numpy()[:n, :n] @ x.numpy()[:n, :n]).max() <= 1e-3
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_threads(work, range(4))
     assert _core.onednn_counters()["size"] <= 4
 
 

@@ -5,7 +5,6 @@ Without --full a part of the cases runs, another one every day (WEFT_TEST_SEED f
 
 import math
 import operator
-import threading
 import zlib
 
 import numpy as np
@@ -17,7 +16,7 @@ from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
-from weft.imperative.planning import plan_call
+from weft.imperative.planning import ALIGNED, plan_call
 from weft.ops.node import BINARY_METHODS
 from weft.ops.op import Op, differentiable
 from weft.ops.pointwise import Pointwise
@@ -156,7 +155,7 @@ def holds_for_all_sizes(case):
     given = {id(v): wf.tensor(a) for v, a in zip(case.graph.inputs, case.arrays, strict=True)}
     operands = [None if v is None else v.node.value if v.is_constant else given[id(v)] for v in node.inputs]
     runtime = {a.name: getattr(node.op, a.name) for a in node.op.attributes if a.runtime}
-    return plan_call(node.op, operands, runtime, exact=False, records=False) is not None
+    return plan_call(node.op, operands, runtime, ALIGNED, records=False) is not None
 
 
 POINTWISE = [cls for cls in OPERATORS if issubclass(cls, Pointwise) and len(cls.inputs) > 1]
@@ -450,24 +449,15 @@ def test_in_place_types_and_sizes():
 # Threads.
 
 
-def test_threads():
+def test_threads(in_threads):
     """Eight threads that call, plan and compile at once get what one gets."""
     chosen = [cls for k, cls in enumerate(OPERATORS) if k % 8 == 3]
     work = [case for cls in chosen for case in list(cases(cls, ("float32",)))[:2] if not case.random]
     assert work
-    failures = []
 
     def run(first):
-        try:
-            for k in range(len(work)):
-                case = work[(k + first) % len(work)]
-                assert_is(case, case.call(tensors(case.arrays)))
-        except BaseException as error:
-            failures.append(error)
+        for k in range(len(work)):
+            case = work[(k + first) % len(work)]
+            assert_is(case, case.call(tensors(case.arrays)))
 
-    threads = [threading.Thread(target=run, args=(7 * k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures[0]
+    in_threads(run, range(0, 56, 7))

@@ -22,42 +22,14 @@ from weft.ops.samples import Array
 from weft.ops.sizes import input_size
 from weft.ops.types import TensorType
 
+from .support import TOLERANCE, made, specs
+
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # divisions by zero in references are meant
 
 OPERATORS = [get(name) for name in names()]
 PUBLIC = [cls for cls in OPERATORS if cls.public]
 every_public = pytest.mark.parametrize("cls", PUBLIC, ids=lambda cls: cls.name)
 DTYPES = ("float32", "float64", "bfloat16", "int32", "uint8", "bool")
-TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}
-
-
-def made(array, dtype, rng):
-    """The NumPy array that a sample's Array stands for."""
-    kind = as_dtype(array.dtype or dtype)
-    if array.values is not None:
-        return np.asarray(array.values).reshape(array.shape).astype(kind.numpy)
-    size = math.prod(array.shape)
-    low = 0 if kind.kind == "uint" else math.ceil(array.low)
-    if kind.kind == "bool":
-        flat = rng.random(size) < 0.5
-    elif kind.kind != "float" and low <= math.floor(array.high):
-        flat = rng.integers(low, math.floor(array.high), size, endpoint=True)
-    elif array.distinct:
-        span = array.high - array.low
-        flat = rng.permutation(np.linspace(array.low, array.high, size + 2)[1:-1])
-        flat = flat + span * rng.uniform(0.005, 0.03)  # unlike another one's, and not 0
-    else:
-        flat = rng.uniform(array.low, array.high, size)
-    return np.asarray(flat).reshape(array.shape).astype(kind.numpy)
-
-
-def flat_operands(sample):
-    return [
-        x
-        for o in sample.operands
-        for x in (o if isinstance(o, list | tuple) else [o])
-        if isinstance(x, Array)
-    ]
 
 
 def graph_of_sample(cls, sample, types):
@@ -83,7 +55,7 @@ def cases(cls, dtypes=DTYPES):
         for dtype in sample.dtypes or dtypes:
             if sample.dtypes and dtype not in dtypes:
                 continue
-            arrays = [made(a, dtype, rng) for a in flat_operands(sample)]
+            arrays = [made(a, dtype, rng) for a in specs(sample)]
             types = [TensorType(a.shape, as_dtype(a.dtype)) for a in arrays]
             try:
                 graph = graph_of_sample(cls, sample, types)
@@ -293,7 +265,7 @@ def test_gradient(cls):
 def test_errors(cls):
     rng = np.random.default_rng(5)
     for error, words, sample in cls.errors():
-        arrays = [made(a, "float32", rng) for a in flat_operands(sample)]
+        arrays = [made(a, "float32", rng) for a in specs(sample)]
         with pytest.raises(error) as caught:
             graph_of_sample(cls, sample, [TensorType(a.shape, as_dtype(a.dtype)) for a in arrays])
         assert words in str(caught.value)

@@ -12,7 +12,6 @@ import weft.optimizer as optim
 from weft import _core
 
 from .running import executions
-from .test_threads import in_threads
 
 
 def counted(call):
@@ -228,7 +227,7 @@ def test_the_state_of_random_numbers_inside():
         assert a.numpy().tolist() == wanted[0].numpy().tolist()
 
 
-def test_eight_threads_use_one_function_with_breaks():
+def test_eight_threads_use_one_function_with_breaks(in_threads):
     total = wf.zeros(())
 
     def run(x, k):
@@ -247,5 +246,5 @@ def test_eight_threads_use_one_function_with_breaks():
         for _ in range(20):
             np.testing.assert_allclose(traced(arrays[k], k).numpy(), wanted[k], rtol=1e-5)
 
-    in_threads(work)
+    in_threads(work, range(8))
     assert total.item() == 160

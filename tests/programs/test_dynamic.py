@@ -10,7 +10,6 @@ import weft.optimizer as optim
 from weft.base.errors import GraphError, ShapeError
 
 from .running import executions
-from .test_threads import in_threads
 
 
 def attention(x, heads=2):
@@ -188,7 +187,7 @@ def test_plans_are_bounded(monkeypatch):
     assert len(traced.programs[0].plans) == 2
 
 
-def test_eight_threads():
+def test_eight_threads(in_threads):
     traced = wf.trace(attention, dynamic={0: (0, 1)})
     arrays = [wf.random.normal(0, 1, (2 + k, 11, 4)) for k in range(8)]
     wanted = [attention(x).numpy() for x in arrays]
@@ -198,5 +197,5 @@ def test_eight_threads():
             i = (k + n) % 8
             np.testing.assert_allclose(traced(arrays[i]).numpy(), wanted[i], rtol=1e-5, atol=1e-6)
 
-    in_threads(work)
+    in_threads(work, range(8))
     assert len(traced.programs) == 1

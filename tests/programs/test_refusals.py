@@ -179,7 +179,11 @@ class Schedule:
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(
     ("thing", "fact"),
-    [(Sum, "attributes, on which it depends, of Sum"), (Count, "of Count"), (Schedule, "a learning rate was set")],
+    [
+        (Sum, "attributes, on which it depends, of Sum"),
+        (Count, "of Count"),
+        (Schedule, "a learning rate was set"),
+    ],
 )
 def test_each_call_changes_what_it_depends_on(thing, fact, lazy):
     eager, plain, strict = thing(), thing(), thing()
@@ -191,8 +195,14 @@ def test_each_call_changes_what_it_depends_on(thing, fact, lazy):
     assert [fact in str(w.message) for w in caught] == [True]
     traced = wf.trace(lambda x: strict(x), strict=True, lazy=lazy)
     with pytest.raises(GraphError, match=fact):
-        for _ in range(6):
-            traced(wf.ones(2))
+        list(map(traced, [wf.ones(2)] * 6))
+
+
+def test_arguments_of_trace():
+    with pytest.raises(TypeError, match="takes a function, got int"):
+        wf.trace(3)
+    with pytest.raises(ValueError, match="max_entries must be at least 1, got 0"):
+        wf.trace(abs, max_entries=0)
 
 
 def test_results_that_are_used_up():

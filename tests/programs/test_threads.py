@@ -1,7 +1,5 @@
 """Eight threads use one traced function and one eager network at once."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -12,28 +10,8 @@ import weft.module as M
 THREADS, CALLS = 8, 20
 
 
-def in_threads(work):
-    """work(k) in eight threads that begin together; raises what one of them raised."""
-    barrier, errors = threading.Barrier(THREADS), []
-
-    def run(k):
-        try:
-            barrier.wait()
-            work(k)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(k,)) for k in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
 @pytest.mark.parametrize("lazy", [False, True])
-def test_one_traced_function_and_one_network(lazy):
+def test_one_traced_function_and_one_network(lazy, in_threads):
     net = M.Sequential(M.Linear(4, 16), M.GELU(), M.Linear(16, 3))
 
     def f(x, scale, n):
@@ -54,11 +32,11 @@ def test_one_traced_function_and_one_network(lazy):
                 np.testing.assert_allclose(y.numpy(), expected, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(net(arrays[k]).numpy(), outputs[k], rtol=1e-5, atol=1e-6)
 
-    in_threads(work)
+    in_threads(work, range(THREADS))
     assert len(traced.programs) == 6  # three sizes, two numbers
 
 
-def test_writes_of_one_traced_function():
+def test_writes_of_one_traced_function(in_threads):
     """Each call is as a whole before or after each other one."""
     total, count = wf.zeros(()), wf.zeros(())
 
@@ -73,12 +51,12 @@ def test_writes_of_one_traced_function():
         for _ in range(CALLS):
             add(wf.ones(2) * k)
 
-    in_threads(work)
+    in_threads(work, range(THREADS))
     assert count.item() == 1 + THREADS * CALLS
     assert total.item() == 2 * CALLS * sum(range(THREADS))
 
 
-def test_lazy_evaluation_in_threads():
+def test_lazy_evaluation_in_threads(in_threads):
     rng = np.random.default_rng(0)
     arrays = [wf.tensor(rng.standard_normal((3, 4), "float32")) for _ in range(THREADS)]
     wanted = [float((x.numpy() ** 2).sum()) for x in arrays]
@@ -89,10 +67,10 @@ def test_lazy_evaluation_in_threads():
                 y = (arrays[k] * arrays[k]).sum()
             assert y.item() == pytest.approx(wanted[k], rel=1e-5)
 
-    in_threads(work)
+    in_threads(work, range(THREADS))
 
 
-def test_gradients_of_other_threads_are_not_written_down():
+def test_gradients_of_other_threads_are_not_written_down(in_threads):
     def work(k):
         w = wf.full((2,), float(k))
         gm = wf.GradManager().attach([w])
@@ -108,4 +86,4 @@ def test_gradients_of_other_threads_are_not_written_down():
             assert run(wf.ones(2) * n).numpy().tolist() == [2.0 * k * n] * 2
         assert len(run.programs) == 1
 
-    in_threads(work)
+    in_threads(work, range(THREADS))

@@ -4,12 +4,13 @@ import copy
 import pickle
 import threading
 
+import numpy as np
 import pytest
 
 import weft as wf
 import weft.functional as F
 import weft.symbol as sym
-from weft.base.errors import GraphError
+from weft.base.errors import GraphError, ShapeError
 
 
 def net():
@@ -126,6 +127,8 @@ def test_python_operators_and_numbers():
         assert len(compare.eval(x=a, y=b)) == 1
     assert bool((x == y).eval(x=a, y=a)[0].all())
     assert hash(x) != hash(y)
+    for each in (np.float32(2) * x, x * np.float32(2), np.int64(2) * x):
+        assert each.eval(x=a)[0].numpy().tolist() == [2.0, 4.0]
     with pytest.raises(TypeError, match="truth of a symbol"):
         bool(x < y)
     with pytest.raises(TypeError):
@@ -136,6 +139,11 @@ def test_methods_are_the_operators():
     x = sym.var("x")
     y = x.reshape(shape=(2, 3)).sum(axis=0)
     assert y.eval(x=wf.ones(6))[0].shape == (3,)
+    z = x.reshape(3, -1).mT.astype("float16", name="half")
+    assert (z.name, z.infer_shape(x=(6,))[1], z.infer_type(x="int8")[1]) == ("half", [(2, 3)], [wf.float16])
+    assert x.reshape((2, 3)).infer_shape(x=(6,))[1] == [(2, 3)]
+    assert {"sum", "reshape", "infer_shape"} <= set(dir(x))
+    assert "linear" not in dir(x)
     with pytest.raises(AttributeError, match="no attribute 'no_such_thing'"):
         _ = x.no_such_thing
 
@@ -225,6 +233,11 @@ def test_substitution():
     two = sym.group([y(data=x), y(data=x * 2)])  # one network twice, with shared parameters
     assert two.list_arguments() == ["x", *y.list_arguments()[1:]]
     assert y(data=x).list_arguments()[0] == "x"
+    assert y(x, sym.var("w")).list_arguments()[:3] == ["x", "w", "fc1_bias"]  # by order
+    with pytest.raises(GraphError, match="data is given twice"):
+        y(x, data=x)
+    with pytest.raises(GraphError, match="6 given for the 5 arguments data, fc1_weight"):
+        y(*[x] * 6)
     with pytest.raises(GraphError, match="no variable 'other'; there are: data"):
         y(other=x)
     with pytest.raises(TypeError, match="must be a Symbol"):
@@ -244,8 +257,19 @@ def test_substitution_under_a_gradient():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda x: F.linear(x, outfeatures=3), TypeError, "no attribute outfeatures"),
+        (
+            lambda x: F.linear(x, outfeatures=3),
+            TypeError,
+            "no argument outfeatures; there are: x, weight",
+        ),
+        (lambda x: F.linear(data=x, out_features=3), TypeError, "no argument data; there are: x, weight"),
         (lambda x: F.linear(weight=x, out_features=3), TypeError, "x must be given"),
+        (lambda x: np.ones(3) + x, TypeError, "add: expected a symbol or a number .*, got ndarray"),
+        (lambda x: x * wf.ones(3), TypeError, "multiply: expected a symbol or a number .*, got Tensor"),
+        (lambda x: np.asarray(x), TypeError, "elements of a symbol are not known"),
+        (lambda x: x.shape, AttributeError, "no attribute 'shape'.*infer_shape and infer_type tell"),
+        (lambda x: sym.NameScope(3), TypeError, "a prefix is a text, got 3"),
+        (lambda x: F.linear(x, out_features=-3).infer_shape(x=(2, 4)), ShapeError, "below 0"),
         (lambda x: F.add(x), TypeError, "must be given"),
         (lambda x: F.relu(x, x), TypeError, "positional arguments"),
         (lambda x: F.relu(x, name=""), TypeError, "a name is a text"),

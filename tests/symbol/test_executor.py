@@ -1,7 +1,5 @@
 """Executors: forward and backward against eager calls, requests, training, monitors, sharing, threads."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -191,12 +189,19 @@ def test_what_bind_refuses():
         y.bind("cpu:1", args=arrays)
     with pytest.raises(GraphError, match="must be one of write, add, null, got 'sum'"):
         y.bind(args=arrays, args_grad=arrays, grad_req="sum")
-    with pytest.raises(GraphError, match="args_grad has no 'other'"):
+    with pytest.raises(GraphError, match="args_grad: no 'other'; there are: x"):
         y.bind(args=arrays, args_grad={"other": x})
     with pytest.raises(DTypeError, match="the gradient of x must be like it"):
         y.bind(args=arrays, args_grad={"x": wf.zeros((4, 2))})
     with pytest.raises(GraphError, match="grad_req has 1 words for 3"):
         y.bind(args=arrays, grad_req=["write"])
+    with pytest.raises(GraphError, match="argument x, fc_weight, fc_bias must be given"):
+        y.bind()
+    pair, slope = sym.var("v") * sym.var("w"), wf.zeros((2, 6))
+    slopes = [slope.reshape(4, 3), slope.reshape(4, 3)]
+    with pytest.raises(GraphError, match="the gradients of v and w share memory"):
+        pair.bind(args=[x, x], args_grad=slopes, grad_req="add")
+    pair.bind(args=[x, x], args_grad=slopes, grad_req={"w": "add"})
     assert y.bind(args=arrays).forward()[0].shape == (4, 2)
 
 
@@ -235,6 +240,15 @@ def test_monitors_see_every_value():
     assert list(seen)[:2] == ["data", "c1_weight"]
     assert "bn_running_var" in seen
     seen.clear()
+
+    def failing(name, x):
+        raise ZeroDivisionError(name)
+
+    exe.set_monitor_callback(failing)
+    with pytest.raises(ZeroDivisionError):
+        exe.forward()
+    with pytest.raises(TypeError, match="expected a function or None, got 3"):
+        exe.set_monitor_callback(3)
     exe.set_monitor_callback(None)
     exe.forward()
     assert not seen
@@ -287,7 +301,7 @@ def test_copy_params():
     for name, x in arguments.items():
         assert bool((other.arg_dict[name] == x).all())
         assert other.arg_dict[name] is not x
-    with pytest.raises(GraphError, match="no 'other'"):
+    with pytest.raises(GraphError, match="no argument 'other'"):
         other.copy_params_from({"other": wf.zeros(1)})
     other.copy_params_from({"other": wf.zeros(1)}, allow_extra_params=True)
     with pytest.raises(ShapeError, match=r"fc_bias has the shape \(10,\), got \(3,\)"):
@@ -376,7 +390,7 @@ def test_errors_of_late_operations_name_the_symbol():
     assert exe.forward()[0].shape == (1, 2)
 
 
-def test_several_threads():
+def test_several_threads(in_threads):
     """Executors of one symbol on shared parameters, side by side; and one executor from all threads."""
     y = net()
     first = bound()
@@ -384,26 +398,17 @@ def test_several_threads():
     data, label = first.arg_dict["data"].copy(), first.arg_dict["label"].copy()
     states = [x.copy() for x in first.aux_arrays]
     want = eager({**shared, "data": data, "label": label}, states, training=False).item()
-    failures = []
 
-    def work():
-        try:
-            for _ in range(5):
-                exe = y.bind(
-                    args={**shared, "data": data, "label": label},
-                    args_grad={n: wf.zeros(x.shape) for n, x in shared.items()},
-                    aux_states=[x.copy() for x in states],
-                )
-                assert abs(exe.forward()[0].item() - want) < 1e-4
-                exe.forward(is_train=True)
-                exe.backward()
-                assert abs(first.forward()[0].item() - want) < 1e-4
-        except BaseException as error:
-            failures.append(error)
+    def work(_):
+        for _ in range(5):
+            exe = y.bind(
+                args={**shared, "data": data, "label": label},
+                args_grad={n: wf.zeros(x.shape) for n, x in shared.items()},
+                aux_states=[x.copy() for x in states],
+            )
+            assert abs(exe.forward()[0].item() - want) < 1e-4
+            exe.forward(is_train=True)
+            exe.backward()
+            assert abs(first.forward()[0].item() - want) < 1e-4
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, range(8))

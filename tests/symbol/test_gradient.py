@@ -66,6 +66,50 @@ def test_zero_and_unknown():
         F.embedding(indices, num_embeddings=3, embedding_dim=2).grad("i").infer_shape(i=(2,))
 
 
+class Clipped(wf.Function):
+    """x w, w + 1, whose gradients are others."""
+
+    def forward(self, x, w, factor=1.0):
+        self.x, self.power = x, F.exp(w)
+        return x * self.power * factor, w + 1
+
+    def backward(self, dy, dz):
+        return F.clip(dy * self.power, -1, 1), dy * self.x * self.x + 5 * dz
+
+
+def test_of_ones_own():
+    """Function on symbols: values, gradients, second ones, inference and files as on arrays."""
+
+    def loss(x, w):
+        y, z = Clipped()(x, w, 2.0)
+        return (y * y).sum() + (y * z).sum()
+
+    x, w = wf.tensor([0.5, -2.0, 0.01]), wf.tensor([0.1, 0.2, -0.3])
+    want = wf.grad(loss, argnums=(0, 1))(x, w)
+    y = loss(sym.var("x"), sym.var("w"))
+    assert y.list_arguments() == ["x", "w"]
+    assert y.infer_shape(x=(3,))[0] == [(3,), (3,)]
+    assert y.infer_type(w="float64")[0][1] is wf.float64
+    for each in (y, sym.from_json(y.to_json())):
+        near(each.eval(x=x, w=w)[0], loss(x, w))
+        for got, right in zip(each.grad(["x", "w"]).eval(x=x, w=w), want, strict=True):
+            near(got, right)
+    exe = y.simple_bind(x=(3,), w=(3,), grad_req={"w": "write"})
+    exe.forward(is_train=True, x=x, w=w)
+    exe.backward()
+    near(exe.grad_dict["w"], want[1])
+    second = wf.grad(lambda w: wf.grad(loss, argnums=1)(x, w).sum())(w)
+    near(y.grad("w").grad("w").eval(x=x, w=w)[0], second)
+    assert wf.recompute(F.exp, sym.var("x")).eval(x=x)[0].shape == (3,)
+
+    class Short(Clipped):
+        def backward(self, dy, dz):
+            return dy
+
+    with pytest.raises(ValueError, match="Short: backward gave 1 gradients for 2 inputs"):
+        Short()(sym.var("x"), sym.var("w"))
+
+
 def test_training_through_a_gradient():
     """The executor differentiates a symbol that holds a gradient."""
     x = sym.var("x")

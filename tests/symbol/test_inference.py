@@ -148,6 +148,9 @@ def test_types_without_shapes():
     assert [str(t) for t in outputs] == ["float16"]
     assert [str(t) for t in states] == ["float32", "float32"]  # statistics of half types
     assert y.infer_type()[0][0] is wf.float32
+    x = sym.var("x")
+    for z in (x.reshape(3, -1), x.reshape(5, 7).mT, F.chunk(x, 3), F.broadcast_to(x, (3, 5))):
+        assert set(z.infer_type(x="int8")[1]) == {wf.int8}
 
 
 def test_types_are_chosen_by_what_reads_a_variable():

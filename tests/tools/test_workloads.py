@@ -184,16 +184,17 @@ def test_what_fails_is_a_row_with_its_reason(arena, tmp_path, capsys, monkeypatc
     assert list(tmp_path.glob("*.part")) == []
 
 
-def test_who_is_far_behind_is_asked_only_at_first(arena):
+@pytest.mark.parametrize("quiet", [True, False])
+def test_who_is_far_behind_is_asked_only_at_first(arena, monkeypatch, quiet):
+    monkeypatch.setattr(_contest, "OTHERS_LIMIT", 100.0 if quiet else -1.0)
     parts, _ = parts_of(arena, "mlp-train")
     parts = [
         replace(part, ways=tuple(way for way in part.ways if way[1] in ("far", "quick"))) for part in parts
     ]
     *_, report = measured(arena, parts)
     found = {each.variant: each for each in report.results if each.side == "fake"}
-    assert "x fake, quick" in found["far"].dropped
-    assert len(found["far"].runs) < len(found["quick"].runs)
-    # What only peers are ahead of is not behind in its own group.
+    assert ("x fake, quick" in found["far"].dropped) == quiet
+    assert len(found["far"].runs) == (1 if quiet else 4)
     assert not any(each.dropped for each in report.results if each.variant == "quick")
 
 

@@ -18,7 +18,19 @@ from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store
 from weft.ops.kernels import as_stored
 from weft.ops.node import Value
 
-__all__ = ["DROPPED", "KEPT", "WHOLE", "Fused", "Space", "View", "alone", "assemble", "laid"]
+__all__ = [
+    "DROPPED",
+    "KEPT",
+    "WHOLE",
+    "Fused",
+    "Space",
+    "View",
+    "agrees",
+    "alone",
+    "assemble",
+    "laid",
+    "once_view",
+]
 
 Scalar = e.Scalar
 WHOLE, KEPT, DROPPED = "whole", "kept", "dropped"
@@ -330,6 +342,3 @@ def once_view(space: Space, step: LoopStep, place: Place, view: View) -> View:
     if place.ndim < len(space.shape):
         return DROPPED
     return KEPT if all(is_one(place.shape[axis]) for axis in space.axes) else WHOLE
-
-
-__all__ += ["agrees", "once_view"]

@@ -8,7 +8,7 @@ from weft import _core
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr import scalar as e
-from weft.expr.kernel import Fold, Kernel, Once, Operand, Reduction, Scan, Store, parts
+from weft.expr.kernel import Fold, Kernel, Operand, Reduction, Scan, Store, parts
 
 __all__ = ["OUTPUTS", "LoopCode", "with_parts"]
 
@@ -62,14 +62,31 @@ class LoopCode(Record):
         key = (self.rank if asked else 0, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
         found = _kernels.get(key)
         if found is None:
-            split = None if asked or self.ordered else _split(self)
+            folds = not asked and not self.ordered and isinstance(self.stages[0], Fold)
+            split, apart = (self.long_row(), self.apart) if folds else (None, None)
             found = _core.make_loop(
-                len(self.dtypes), self.inputs, self.row_axes, asked, self.ordered, self.compile, split
+                len(self.dtypes), self.inputs, self.row_axes, asked, self.ordered, self.compile, split, apart
             )
             if len(_kernels) > 8192:
                 _kernels.clear()
             _kernels[key] = found
         return found
+
+    def long_row(self) -> Any:
+        """What folds one long row in pieces, if it can be."""
+        from weft.executor import loop_stages
+
+        return loop_stages.long_row(self)
+
+    def apart(self) -> Any:
+        """The stages as loops of their own, if they can be: what the native core asks for when it wants them."""
+        from weft.executor import loop_stages
+
+        return loop_stages.apart(self, OUTPUTS)
+
+    def row_of(self, dtypes: tuple[str, ...], stages: tuple[Any, ...], inputs: int) -> LoopCode:
+        """A part of the work on a row, which is not split up further."""
+        return LoopCode(self.name, 1, dtypes, stages, inputs, 1, True)
 
     def kernel(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> Kernel:
         """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
@@ -86,42 +103,6 @@ class LoopCode(Record):
 
         made = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner))
         return made.address, made
-
-
-_IDENTITY = {"sum": 0, "prod": 1}
-"""What must be the start of a reduction that is begun more than once; of others, any."""
-
-
-def _split(code: LoopCode) -> Any:
-    """The two Loops that fold one long row in pieces, and the types of what a piece comes to; None if it cannot be.
-
-    For one Fold, and results that are stored once and need nothing else of the row.
-    """
-    match code.stages:
-        case (Fold(reductions=reductions), Once(stores=stores)):
-            pass
-        case _:
-            return None
-    if any(r.op not in ("sum", "prod", "max", "min") for r in reductions) or any(
-        _IDENTITY.get(r.op, r.start) != r.start for r in reductions
-    ):
-        return None
-    if any(node.op == "load" for store in stores for node in e.walk(store.value)):
-        return None
-    found = [r.value.dtype for r in reductions]
-    kept = Once(
-        tuple(Store(j, e.result(r.number, t)) for j, (r, t) in enumerate(zip(reductions, found, strict=True)))
-    )
-    again = Fold(
-        tuple(
-            Reduction(r.number, r.op, e.load(j, t), r.start)
-            for j, (r, t) in enumerate(zip(reductions, found, strict=True))
-        )
-    )
-    given, made = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
-    part = LoopCode(code.name, 1, (*given, *found), (code.stages[0], kept), code.inputs, 1, True)
-    join = LoopCode(code.name, 1, (*found, *made), (again, code.stages[1]), len(found), 1, True)
-    return part.native(), join.native(), found
 
 
 def _stage_key(stage: Any) -> Any:

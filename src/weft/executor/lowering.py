@@ -64,11 +64,11 @@ class Lowering:
     ) -> None:
         self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
         self.apart, self.laid = apart, laid
-        self.arrays: list[Value] = []
+        self.arrays: list[Value] = []  # the graph's inputs that are not numbers
         self.steps: list[Step] = []
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, Place] = {}  # of values, by id
         self.kept: list[Value] = []  # so that their ids stay theirs
-        self.wide = False
+        self.wide = False  # some kernel opens a parallel region
         self.registers = Registers()
         numbers: dict[int, int] = {}  # of host numbers among the graph's inputs
         for value in graph.inputs:
@@ -92,8 +92,8 @@ class Lowering:
         self.device = device_of(graph)
         self.readers = _readers(graph)
         self.seen = set(map(id, graph.nodes))  # nodes that are lowered, or will be
-        self.wanted = {id(v) for v in graph.outputs if v is not None}
-        self.origin = Origin(name)
+        self.wanted = {id(v) for v in graph.outputs if v is not None}  # what leaves, or stands for it
+        self.origin = Origin(name)  # of the steps that are made next
 
     def run(self) -> list[Place]:
         """Lowers everything; the places of the graph's outputs that there are."""

@@ -55,9 +55,10 @@ def make_plan(
     """The _core.Plan of a graph.
 
     strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
-    exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. first_choice:
-    of the kernels of the graph's operators; for tests, which compare them. apart: the first so many outputs share no
-    memory with inputs. laid: outputs lie as planned, whatever inputs do.
+    exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. gradients: of a
+    backward plan, bit k: it has an output for the gradient of input k. first_choice: of the kernels of the graph's
+    operators; for tests, which compare them. apart: the first so many outputs share no memory with inputs. laid:
+    outputs lie as planned, whatever inputs do.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
     """
     if spans_devices(graph):
@@ -89,14 +90,14 @@ def make_plan(
     recipe = Recipe(
         name,
         graph,
-        tuple(lowering.places[id(v)].strides for v in lowering.arrays),
-        tuple(place.strides for place in outputs),
-        shown,
-        [step.text for step in steps],
-        exact,
-        None if arena is None else arena.report,
-        [step.text for step in first],
-        sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
+        strides=tuple(lowering.places[id(v)].strides for v in lowering.arrays),
+        made=tuple(place.strides for place in outputs),
+        visible=shown,
+        steps=[step.text for step in steps],
+        exact=exact,
+        memory=None if arena is None else arena.report,
+        prepared=[step.text for step in first],
+        reorders=sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
     )
     return _core.make_plan(description, shown, as_tuple, recipe, gradients)
 

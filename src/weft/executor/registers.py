@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.base.dtype import DType, as_dtype
+from weft.base.errors import ShapeError
 from weft.base.typing import Any
 from weft.ops.kernels import KEY
 from weft.ops.node import Value
@@ -37,6 +38,8 @@ class Registers:
             operands = [self.register(arg) for arg in size.args]
         number = self.known[key] = len(self.known)
         if not is_size:
+            if not -(2**63) <= size < 2**63:
+                raise ShapeError(f"shape: a size or stride of {size} does not fit 64 bits")
             self.constants.append((number, int(size)))
         elif size.op in ("extent", "stride"):
             self.loads.append((size.op, number, *size.args))

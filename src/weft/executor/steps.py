@@ -13,7 +13,7 @@ from weft.expr.kernel import Each, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Value
 
-__all__ = ["LoopStep", "NativeStep", "Origin", "Step", "without_rows"]
+__all__ = ["LoopStep", "NativeStep", "Origin", "Step", "alive", "without_rows", "written_by"]
 
 Scalar = e.Scalar
 CALL_WEIGHT = 12  # of exp and the like, in basic operations
@@ -186,6 +186,3 @@ def alive(steps: Sequence[Step], kept: Iterable[Buffer]) -> list[Step]:
             found.append(step)
             needed.update(id(x.buffer) for x in step.reads)
     return found[::-1]
-
-
-__all__ += ["alive", "written_by"]

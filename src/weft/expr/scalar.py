@@ -12,7 +12,6 @@ types on both sides, except that Python's numbers take that of the other side. T
 
 from __future__ import annotations
 
-import math
 import threading
 from _weakref import ref  # all that is needed of weakref, which a first result would wait for
 from collections.abc import Callable, Iterator
@@ -462,8 +461,3 @@ def substitute(root: Scalar, replace: Callable[[Scalar], Scalar]) -> Scalar:
         same = all(new is old for new, old in zip(args, node.args, strict=True))
         made[id(node)] = replace(node if same else Scalar(node.op, node.dtype, args, node.value))
     return made[id(root)]
-
-
-def is_finite_constant(node: Scalar) -> bool:
-    """Whether a node is a constant other than an infinity or NaN."""
-    return node.op == "constant" and math.isfinite(node.value)

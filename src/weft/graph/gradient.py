@@ -10,7 +10,7 @@ from weft.ops import functions as F
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op, parameters
 
-__all__ = ["backward_graph", "gradients", "joint_graph"]
+__all__ = ["backward_graph", "gradients", "joint_graph", "node_gradient"]
 
 
 def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
@@ -194,6 +194,3 @@ def _reaching(graph: Graph, wanted: Sequence[bool], constant: Container[int] = (
         if id(node) not in constant and any(v is not None and id(v.node) in found for v in node.inputs):
             found.add(id(node))
     return found
-
-
-__all__ += ["Op", "node_gradient"]

@@ -56,7 +56,7 @@ class Program:
         self._kinds.append(_described(args, kwargs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        done, result = self._replays.run(args, kwargs)
+        done, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
         if not done:
             kinds = "\n  ".join(self._kinds)
             raise TypeError(

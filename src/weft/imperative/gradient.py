@@ -129,7 +129,7 @@ class GradManager:
                 self._watched.append(x)
                 self._callbacks[id(x)] = []
                 if self._leaves is not None:
-                    self._leaves[id(x)] = _watch(x)
+                    self._leaves[id(x)] = _watcher()(x)
             self._callbacks[id(x)].extend(hooks)
         return self
 
@@ -143,7 +143,8 @@ class GradManager:
         if self._leaves is not None:
             raise RuntimeError("record: this GradManager records already")
         self._capture = _core.capture()
-        self._leaves = {id(x): _watch(x) for x in self._watched}
+        watch = _watcher()
+        self._leaves = {id(x): watch(x) for x in self._watched}
         _active += 1
 
     def release(self) -> None:
@@ -184,7 +185,7 @@ class GradManager:
             )
         ys = [] if y is None else [y] if isinstance(y, Tensor | Value) else list(y)
         dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor | Value) else list(dy)
-        leaves = self._leaves
+        leaves, capture = self._leaves, self._capture
         nested = _active > 1
         try:
             found = _backward(ys, dys, [leaves[id(x)] for x in self._watched], create_graph=nested)
@@ -196,17 +197,17 @@ class GradManager:
             for hook in self._callbacks[id(x)]:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
-            before = _get_grad(x)
+            before = None if capture is None and id(x) not in _gradients else _get_grad(x)
             if before is not None:
-                capture = _core.capture()
                 known = before if capture is None else capture.lift(before)
                 dx = _core.below_layers(registry.function("add"), known, dx)
             keep_gradient(x, dx)
 
 
-def _watch(x: Any) -> Any:
+def _watcher() -> Callable[[Any], Any]:
+    """What makes a tensor a leaf."""
     capture = _core.capture()
-    return _core.watch(x) if capture is None else capture.watch(x)
+    return _core.watch if capture is None else capture.watch
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
@@ -326,8 +327,8 @@ class no_grad(contextlib.ContextDecorator):  # its public name
 class Function:
     """A function with a gradient of one's own: forward(*x) and backward(*dy), both on tensors.
 
-    Call an instance with tensors; forward may keep what backward needs in self. backward returns a gradient for each
-    tensor that forward was given, None for zero.
+    Call an instance with tensors, or with symbols; forward may keep what backward needs in self. backward returns a
+    gradient for each tensor that forward was given, None for zero.
 
     >>> import weft as wf
     >>> class Double(Function):
@@ -348,11 +349,11 @@ class Function:
         raise NotImplementedError(f"{type(self).__name__}: no backward")
 
     def __call__(self, *args: Any) -> Any:
+        symbol = next((x for x in args if hasattr(x, "__weft_control__")), None)
+        if symbol is not None:
+            return symbol.__weft_control__("function", self, *args)
         if _core.capture() is not None:
-            raise NotImplementedError(
-                f"{type(self).__name__}: a function of control flow that becomes part of a graph cannot hold a "
-                "gradient of one's own so far"
-            )
+            return self._in_graph(args)
         inputs = [x for x in args if isinstance(x, Tensor)]
         with no_grad():
             result = self.forward(*args)
@@ -361,6 +362,17 @@ class Function:
             outputs = [_core.alias(y, keep_past=False) for y in outputs]
             _core.record_function(inputs, outputs, self.backward)
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
+
+    def _in_graph(self, args: Sequence[Any]) -> Any:
+        """A call in a function that is being written down."""
+        from weft.graph.own_gradient import with_gradient
+
+        here = _core.capture()
+        xs = [here.lift(x) for x in args if isinstance(x, Tensor) or hasattr(x, "__weft_apply__")]
+        result = self.forward(*args)
+        ys = [here.lift(y) for y in (result if isinstance(result, tuple | list) else (result,))]
+        made = with_gradient(type(self).__name__, ys, xs, self.backward)
+        return tuple(made) if isinstance(result, tuple | list) else made[0]
 
 
 def _restore(states: dict[str, Any]) -> None:
@@ -377,8 +389,10 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     >>> grad(lambda x: recompute(lambda t: t * t, x))(wf.tensor(3.)).item()
     6.0
     """
-    if _core.capture() is not None:  # a body that becomes part of a graph keeps nothing inside anyway
-        return f(*args)
+    if _core.capture() is not None or any(hasattr(x, "__weft_control__") for x in args):
+        return f(
+            *args
+        )  # a body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says
     devices = {str(x.device) for x in args if isinstance(x, Tensor)}
     state = {device: _core.get_generator(device) for device in devices}
     stream = copy.copy(_core.random_stream())  # of control flow that this is inside of

@@ -329,20 +329,19 @@ def trace(
 
     strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:);
     else such a function runs as Python at each call, in programs from one such line to the next (breaks), and a
-    TraceWarning says so. lazy: the first call, too, computes
-    nothing before it is written down (see lazy). max_entries: programs kept, the oldest are dropped.
+    TraceWarning says so. lazy: the first call, too, computes nothing before it is written down (see lazy).
+    max_entries: programs kept, the oldest are dropped.
 
     dynamic: {argument: axes}, arguments by name or place: sizes of these axes may differ from call to call. The
     function is then run once on symbols, not on arrays, so that no size is taken for granted: what has to know the
-    number of one (range(n), n > 3, n % 2) raises GraphError, as do random numbers, writes to arrays, and everything
-    else that would be done at once. Results are new arrays, or arguments. Sizes 0 and 1, and axes that are as long as
-    others when they were not before, make another graph. Each size has its plan, the latest 64 are kept.
+    number of one (range(n), n > 3, n % 2) raises GraphError, as do writes to arguments, and everything else that would
+    be done at once. Results are new arrays, or those of arguments and surroundings. Sizes 0 and 1, and axes that are as
+    long as others when they were not before, make another graph. Each size has its plan, the latest 64 are kept.
 
     memory_budget: what the temporary space of a program may take: bytes as an int, or as a float the share of what it
     takes without one. Results that are cheap to compute again (pointwise operators, normalizations) are then not kept
     for gradients, those first that save the most; values stay the same bits. GraphError, with the numbers, if that is
-    not enough. Implies lazy, since a first call as Python would keep everything;
-    not for dynamic axes so far.
+    not enough. Implies lazy, since a first call as Python would keep everything; not for dynamic axes so far.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])
@@ -355,6 +354,10 @@ def trace(
     (tensor([-1.,  0.], dtype=float32, device=cpu:0), 1)
     """
     budget = checked_budget(memory_budget)
+    if function is not None and not callable(function):
+        raise TypeError(f"trace: takes a function, got {type(function).__name__}")
+    if max_entries < 1:
+        raise ValueError(f"trace: max_entries must be at least 1, got {max_entries}")
     if dynamic is not None and budget is not None:
         raise NotImplementedError("trace: memory_budget cannot be had for dynamic axes so far")
     if function is None:

@@ -66,8 +66,8 @@ MODULE_OF: dict[str, str] = {
     "cross_entropy": "weft.ops.cross_entropy",
     "cross_entropy_rows": "weft.ops.cross_entropy",
     "cross_entropy_rows_gradient": "weft.ops.cross_entropy",
-    "cumulative_prod": "weft.ops.reduction",
-    "cumulative_sum": "weft.ops.reduction",
+    "cumulative_prod": "weft.ops.cumulative",
+    "cumulative_sum": "weft.ops.cumulative",
     "diagonal": "weft.ops.shape",
     "divide": "weft.ops.arithmetic",
     "divide_by_count": "weft.ops.reduction",
@@ -126,7 +126,7 @@ MODULE_OF: dict[str, str] = {
     "log1p": "weft.ops.elementary",
     "log2": "weft.ops.elementary",
     "log_sigmoid": "weft.ops.activation",
-    "log_softmax": "weft.ops.reduction",
+    "log_softmax": "weft.ops.softmax",
     "logaddexp": "weft.ops.arithmetic",
     "logical_and": "weft.ops.comparison",
     "logical_not": "weft.ops.comparison",
@@ -203,7 +203,7 @@ MODULE_OF: dict[str, str] = {
     "smooth_l1_loss": "weft.ops.loss",
     "soft_cross_entropy_rows": "weft.ops.cross_entropy",
     "soft_cross_entropy_rows_gradient": "weft.ops.cross_entropy",
-    "softmax": "weft.ops.reduction",
+    "softmax": "weft.ops.softmax",
     "softplus": "weft.ops.activation",
     "softshrink": "weft.ops.activation",
     "softsign": "weft.ops.activation",
@@ -239,6 +239,18 @@ MODULE_OF: dict[str, str] = {
     "vector_norm": "weft.ops.reduction",
     "view_gradient": "weft.ops.shape",
     "where": "weft.ops.comparison",
+}
+
+# Those of other layers, which are found by name only.
+ELSEWHERE: dict[str, str] = {
+    "cond_branch": "weft.executor.control",
+    "detached": "weft.graph.inner",
+    "drawn": "weft.graph.inner",
+    "foreach_loop": "weft.executor.control",
+    "own_gradient": "weft.graph.own_gradient",
+    "python_gradient": "weft.imperative.python_op",
+    "watched": "weft.graph.inner",
+    "while_loop": "weft.executor.control",
 }
 
 # Not for users: what gradients and plans are made of.

@@ -12,10 +12,21 @@ from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
-from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
-__all__ = ["Loop", "Native", "Parts", "Row", "Several", "View", "pointwise_loop", "reducible"]
+__all__ = [
+    "Loop",
+    "Native",
+    "Parts",
+    "Row",
+    "Several",
+    "View",
+    "as_stored",
+    "highest",
+    "lowest",
+    "pointwise_loop",
+    "reducible",
+]
 
 Scalar = e.Scalar
 
@@ -251,6 +262,3 @@ def highest(dtype: str) -> float | int:
     if dtype in e.FLOATS:
         return float("inf")
     return 2 ** e.BITS[dtype] - 1 if dtype in e.UNSIGNED else 2 ** (e.BITS[dtype] - 1) - 1
-
-
-__all__ += ["Size", "as_stored", "highest", "lowest"]

@@ -10,17 +10,19 @@ import importlib
 import pkgutil
 from pathlib import Path
 
-import weft.ops
 from weft.ops import index
 from weft.ops.op import Op
 
 
 def index_of_modules() -> dict[str, type[Op]]:
-    """The operators that the package's modules define, by name, found by importing them all."""
+    """The operators that the package's modules define, by name, found by importing them all.
+
+    Those of other layers, too (control flow, functions of Python): a file that is read may name any of them.
+    """
     found: dict[str, type[Op]] = {}
     before = dict(index.MODULE_OF)
     index.MODULE_OF.clear()  # what it says may be about to change
-    for module in pkgutil.iter_modules(weft.ops.__path__, "weft.ops."):
+    for module in pkgutil.walk_packages([str(Path(__file__).parents[1])], "weft."):
         if module.name.rpartition(".")[2] in ("index", "make_index", "make_stubs"):
             continue
         for cls in vars(importlib.import_module(module.name)).values():
@@ -37,6 +39,8 @@ def index_of_modules() -> dict[str, type[Op]]:
 
 def render(operators: dict[str, type[Op]]) -> str:
     """The text of index.py."""
+    elsewhere = {name: cls for name, cls in operators.items() if not cls.__module__.startswith("weft.ops.")}
+    operators = {name: cls for name, cls in operators.items() if name not in elsewhere}
     internal = [name for name, cls in operators.items() if not cls.public]
     methods = [name for name, cls in operators.items() if cls.public and cls.method]
     return "\n".join(
@@ -45,6 +49,11 @@ def render(operators: dict[str, type[Op]]) -> str:
             "",
             "MODULE_OF: dict[str, str] = {",
             *(f'    "{name}": "{cls.__module__}",' for name, cls in operators.items()),
+            "}",
+            "",
+            "# Those of other layers, which are found by name only.",
+            "ELSEWHERE: dict[str, str] = {",
+            *(f'    "{name}": "{cls.__module__}",' for name, cls in elsewhere.items()),
             "}",
             "",
             "# Not for users: what gradients and plans are made of.",

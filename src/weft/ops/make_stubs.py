@@ -3,7 +3,7 @@
 Run by ``./dev stub``; a test compares.
 
 >>> from weft.ops.registry import get
->>> print(stub(get("relu"), "weft.functional").splitlines()[0])
+>>> print(stub(get("relu")).splitlines()[0])
 def relu(x: Operand, /) -> Tensor:
 """
 
@@ -65,7 +65,7 @@ def result(cls: type[Op]) -> str:
     return found.pop() if len(found) == 1 else "Any"
 
 
-def stub(cls: type[Op], module: str, method: bool = False) -> str:
+def stub(cls: type[Op], *, method: bool = False) -> str:
     """The typed signature and the first line of the documentation."""
     signature = cls.documentation().partition("\n--\n")[0]
     (function,) = ast.parse(f"def {signature}: ...").body
@@ -112,7 +112,7 @@ def functions(classes: dict[str, type[Op]]) -> str:
     """The text of weft/functional/__init__.pyi."""
     public = {name: cls for name, cls in classes.items() if cls.public}
     head = HEAD.format(text="The functions of all operators")
-    return "\n\n".join([head, *(stub(cls, "weft.functional") for cls in public.values())]) + "\n"
+    return "\n\n".join([head, *(stub(cls) for cls in public.values())]) + "\n"
 
 
 def methods(classes: dict[str, type[Op]]) -> str:
@@ -121,7 +121,7 @@ def methods(classes: dict[str, type[Op]]) -> str:
     face = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "Tensor")
     own = {node.name for node in face.body if isinstance(node, ast.FunctionDef)}
     lines = [
-        stub(cls, "weft.functional", method=True)
+        stub(cls, method=True)
         for name, cls in classes.items()
         if cls.public and cls.method and name not in own and cls.inputs and not cls.inputs[0].variadic
     ]

@@ -47,7 +47,7 @@ else:
         __class_getitem__ = classmethod(GenericAlias)
 
 
-__all__ = ["Attribute", "Input", "Op", "Runtime", "attribute_type", "op"]
+__all__ = ["Attribute", "Input", "Op", "Runtime", "attribute_type", "differentiable", "op", "parameters"]
 
 VARIADIC = 0x04  # inspect.CO_VARARGS, of a code object's flags
 
@@ -545,6 +545,3 @@ def op(cls: O) -> O:
     registry.register(cls)
     cls.registered = True
     return cls
-
-
-__all__ += ["DType", "ShapeError", "differentiable"]

@@ -22,7 +22,15 @@ from weft.ops.shapes import Contradiction, Partial, broadcast
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, promote
 
-__all__ = ["Pointwise", "cast_to", "unbroadcast"]
+__all__ = [
+    "Float",
+    "Pointwise",
+    "PointwiseGradient",
+    "cast_to",
+    "loads",
+    "pointwise_gradients",
+    "unbroadcast",
+]
 
 Scalar = e.Scalar
 
@@ -311,6 +319,3 @@ def cast_to(value: Any, dtype: DType) -> Any:
 
 def _one(size: int | Size) -> bool:
     return isinstance(size, int) and size == 1
-
-
-__all__ += ["Float", "PointwiseGradient", "loads", "pointwise_gradients"]

@@ -596,7 +596,7 @@ class AdaptiveMaxPool2d(AdaptivePooling):
 class MaxPool1d(MaxPooling):
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
 
-    In float32 and bfloat16, NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
+    In float32 and bfloat16 NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
 
     x: numbers [n, c, l]; kernel_size, stride (default: kernel_size), padding, dilation: an int;
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
@@ -636,7 +636,7 @@ class AvgPool1d(AveragePooling):
 class MaxPool2d(MaxPooling):
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
 
-    In float32 and bfloat16, NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
+    In float32 and bfloat16 NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
 
     x: numbers [n, c, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 2 of them;
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
@@ -676,7 +676,7 @@ class AvgPool2d(AveragePooling):
 class MaxPool3d(MaxPooling):
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
 
-    In float32 and bfloat16, NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
+    In float32 and bfloat16 NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
 
     x: numbers [n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 3 of them;
     ceil_mode: a last window may reach beyond the padding. Returns x's dtype,

@@ -28,6 +28,12 @@ def _index() -> dict[str, str]:
     return MODULE_OF
 
 
+def _elsewhere() -> dict[str, str]:
+    from weft.ops.index import ELSEWHERE
+
+    return ELSEWHERE
+
+
 def names() -> list[str]:
     """The names of all operators, sorted; imports none of them.
 
@@ -70,7 +76,7 @@ def find(name: str) -> type[Any] | None:
     True
     """
     found = _classes.get(name)
-    if found is None and (module := _index().get(name)) is not None:
+    if found is None and (module := _index().get(name) or _elsewhere().get(name)) is not None:
         importlib.import_module(module)
         found = _classes[name]
     return found

@@ -93,9 +93,6 @@ class TensorType:
         return f"{kind}[{','.join(map(str, self.shape))}]@{self.device}"
 
 
-_FLOATS = ("bfloat16", "float16", "float32", "float64")
-
-
 def promote(*types: TensorType) -> DType:
     """The type that operands meet in: the array API's table, and beyond it integers with floats give the float.
 

@@ -97,26 +97,7 @@ class SGD(_Fused):
             )
 
 
-class _AdamBase(_Fused):
-    operator = "adam_update"
-    roles = ("m", "v")
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.001),
-        "beta1": Option(0.9, 0.0, 1.0),
-        "beta2": Option(0.999, 0.0, 1.0),
-        "eps": Option(1e-8),
-        "weight_decay": Option(0.0),
-    }
-
-    def check_options(self, group: ParameterGroup) -> None:
-        if 1.0 in (group["beta1"], group["beta2"]):
-            raise ValueError(
-                f"{type(self).__name__}: beta1 and beta2 must be below 1, "
-                f"got {group['beta1']} and {group['beta2']}"
-            )
-
-
-class Adam(_AdamBase):
+class Adam(_Fused):
     """m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; p -= lr m' / (sqrt(v') + eps).
 
     m' = m / (1 - beta1^t), v' = v / (1 - beta2^t) in the t-th update of p; before, g += weight_decay p.
@@ -131,6 +112,15 @@ class Adam(_AdamBase):
     tensor([0.9, 1.1], dtype=float32, device=cpu:0)
     """
 
+    operator = "adam_update"
+    roles = ("m", "v")
+    options: ClassVar[Mapping[str, Option]] = {
+        "lr": Option(0.001),
+        "beta1": Option(0.9, 0.0, 1.0),
+        "beta2": Option(0.999, 0.0, 1.0),
+        "eps": Option(1e-8),
+        "weight_decay": Option(0.0),
+    }
     fixed: ClassVar[Mapping[str, Any]] = {"decoupled": False}
 
     def __init__(
@@ -144,8 +134,15 @@ class Adam(_AdamBase):
         beta1, beta2 = betas
         super().__init__(params, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay)
 
+    def check_options(self, group: ParameterGroup) -> None:
+        if 1.0 in (group["beta1"], group["beta2"]):
+            raise ValueError(
+                f"{type(self).__name__}: beta1 and beta2 must be below 1, "
+                f"got {group['beta1']} and {group['beta2']}"
+            )
 
-class AdamW(_AdamBase):
+
+class AdamW(Adam):
     """Adam whose weight decay is not part of the gradient: p is first made smaller by the factor 1 - lr weight_decay.
 
     Options as Adam's, with weight_decay=0.01 by default.
@@ -169,8 +166,7 @@ class AdamW(_AdamBase):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        beta1, beta2 = betas
-        super().__init__(params, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay)
 
 
 class RMSprop(_Fused):

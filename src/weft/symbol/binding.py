@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from weft.base.device import Device, as_device
 from weft.base.dtype import DType
 from weft.base.errors import DeviceError, DTypeError, GraphError
 from weft.imperative.creation import asarray, zeros
-from weft.imperative.tensor import Tensor
+from weft.imperative.tensor import Tensor, shares_memory
 from weft.ops.shapes import Partial
 from weft.symbol.assumptions import inferred, variable_types
 from weft.symbol.executor import Executor
@@ -44,7 +45,7 @@ def _requests(plans: Plans, grad_req: str | Mapping[str, str] | Sequence[str]) -
 def _check_names(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
     unknown = [name for name in given if name not in names]
     if unknown:
-        raise GraphError(f"bind: {what} has no {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
+        raise GraphError(f"bind: {what}: no {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
 
 
 def bind_shapes(
@@ -77,7 +78,7 @@ def bind_shapes(
 def bind_arrays(
     plans: Plans,
     device: Device | str | None,
-    args: Mapping[str, Any] | Sequence[Any],
+    args: Mapping[str, Any] | Sequence[Any] | None,
     args_grad: Mapping[str, Any] | Sequence[Any] | None,
     grad_req: str | Mapping[str, str] | Sequence[str],
     aux_states: Mapping[str, Any] | Sequence[Any] | None,
@@ -94,7 +95,7 @@ def bind_arrays(
         args = {name: x for name, x in given.items() if name in plans.arguments}
         aux_states = {name: x for name, x in given.items() if name in plans.states}
     arrays = _by_name("argument", plans.arguments, args, devices)
-    states = _by_name("auxiliary state", plans.states, aux_states or {}, devices)
+    states = _by_name("auxiliary state", plans.states, aux_states, devices)
     grads = _gradients(plans, args_grad, devices)
     requests = [
         "null" if name not in grads else request
@@ -113,6 +114,9 @@ def bind_arrays(
                 f"bind: the gradient of {name} must be like it, a floating-point array: {name} is"
                 f" {_core.describe(arrays[name])}, its gradient {_core.describe(grad)}"
             )
+    _check_apart(
+        {name: grads[name] for name, r in zip(plans.arguments, requests, strict=True) if r != "null"}
+    )
     found = [
         None if request == "null" else grads[name]
         for name, request in zip(plans.arguments, requests, strict=True)
@@ -123,15 +127,16 @@ def bind_arrays(
 def _by_name(
     what: str,
     names: Sequence[str],
-    given: Mapping[str, Any] | Sequence[Any],
+    given: Mapping[str, Any] | Sequence[Any] | None,
     devices: Mapping[str, Device],
 ) -> dict[str, Tensor]:
     """Arrays in the order of names. Raises GraphError, TypeError, DeviceError."""
+    given = {} if given is None else given
     if not isinstance(given, Mapping):
         if len(given) != len(names):
             raise GraphError(f"bind: {len(given)} arrays for {len(names)} {what}s: {', '.join(names)}")
         given = dict(zip(names, given, strict=True))
-    _check_names(f"the symbol's {what}s", given, names)
+    _check_names(f"{what}s", given, names)
     missing = [name for name in names if name not in given]
     if missing:
         raise GraphError(f"bind: {what} {', '.join(missing)} must be given")
@@ -145,6 +150,13 @@ def _check_array(name: str, x: Any, device: Device) -> None:
         raise TypeError(f"bind: {name} must be a Tensor, got {type(x).__name__}")
     if x.device is not device:
         raise DeviceError(f"bind: {name} is on {x.device}, and must be on {device}")
+
+
+def _check_apart(grads: Mapping[str, Tensor]) -> None:
+    """Raise GraphError if gradients are written to the same memory: one of them would be lost."""
+    for (one, x), (other, y) in itertools.combinations(grads.items(), 2):
+        if shares_memory(x, y):
+            raise GraphError(f"bind: the gradients of {one} and {other} share memory")
 
 
 def _gradients(

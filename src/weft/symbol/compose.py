@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.base.errors import GraphError
 from weft.ops.node import bind
 from weft.ops.op import Op
@@ -41,10 +43,12 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
     attrs = attributes(given.pop("attr", None))
     name = named(given.pop("name", None), cls.name)
     inputs, values = bind(cls, args, given, missing=lambda cls, spec: _ABSENT)
-    for a in cls.attributes:
-        value = values.get(a.name)
+    for key, value in values.items():
+        if key not in {a.name for a in cls.attributes}:
+            known = ", ".join((*map(repr, cls.inputs), *map(repr, cls.attributes)))
+            raise TypeError(f"{cls.name}: no argument {key}; there are: {known}")
         if isinstance(value, Outputs):
-            raise TypeError(f"{cls.name}: {a.name} must be a number in a symbol, got the symbol {value!r}")
+            raise TypeError(f"{cls.name}: {key} must be a number in a symbol, got the symbol {value!r}")
     if inside() and values.get(OPEN) is True:  # a module that may be trained: executors know whether it is
         del values[OPEN]
     is_open = any(a.name == OPEN for a in cls.attributes) and OPEN not in values
@@ -76,6 +80,8 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
 
 
 def _operand(cls: type[Op], value: Any) -> Operand:
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Outputs):

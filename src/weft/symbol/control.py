@@ -14,6 +14,7 @@ from weft.base.device import Device
 from weft.base.dtype import DType, bool_
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
+from weft.graph.own_gradient import checked, with_gradient
 from weft.imperative import control
 from weft.ops.node import Value
 from weft.ops.op import Op, attribute_type
@@ -274,7 +275,43 @@ def _same(known: Inference, node: SymbolNode, first: int, count: int | None = No
             known.tell_dtype(*state, known.dtype_of((node, k)))
 
 
-CONTROL = {cls.name: cls for cls in (SymbolCond, SymbolWhile, SymbolForeach)}
+class SymbolFunction(SymbolControl):
+    """The first `count` inputs, whose gradient with respect to those behind them is backward's: see OwnGradient."""
+
+    name: ClassVar[str] = "symbol_function"
+    backward: Body
+    count: int
+    wanted: tuple[bool, ...]
+
+    def check(self) -> None:
+        if len(self.backward.entries) != sum(self.wanted) or self.slices or not self.count > 0:
+            raise GraphError(f"{self.name}: backward does not give what is wanted")
+
+    def bodies(self) -> list[Body]:
+        return [self.backward]
+
+    def count_outputs(self, count: int) -> int:
+        if len(self.backward.inputs) != count - len(self.wanted):
+            raise GraphError(f"{self.name}: {count} inputs for a function of {len(self.backward.inputs)}")
+        return self.count
+
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
+        return x[: self.count]
+
+    def tell(self, known: Inference, node: SymbolNode) -> None:
+        _same(known, node, 0)
+
+    def lowered(self, run: Callable[[Body, Sequence[Value]], list[Value]], x: Sequence[Value]) -> list[Value]:
+        first = self.count + len(self.wanted)
+
+        def backward(*dy: Value) -> list[Value | None]:
+            found = iter(run(self.backward, [*dy, *x[first:]]))
+            return [next(found) if want else None for want in self.wanted]
+
+        return list(with_gradient(self.name, x[: self.count], x[self.count : first], backward))
+
+
+CONTROL = {cls.name: cls for cls in (SymbolCond, SymbolWhile, SymbolForeach, SymbolFunction)}
 
 
 # Composing.
@@ -341,8 +378,13 @@ def operand(name: str, x: Any) -> Entry:
 
 
 def compose_control(made: Callable[[Sequence[Entry]], Any], kind: str, *args: Any, **kwargs: Any) -> Any:
-    """What wf.cond, wf.while_loop and wf.foreach give for symbols; made: a symbol of entries."""
-    composers: dict[str, Callable[..., Any]] = {"cond": _cond, "while_loop": _while_loop, "foreach": _foreach}
+    """What wf.cond, wf.while_loop, wf.foreach and a wf.Function give for symbols; made: a symbol of entries."""
+    composers: dict[str, Callable[..., Any]] = {
+        "cond": _cond,
+        "while_loop": _while_loop,
+        "foreach": _foreach,
+        "function": _function,
+    }
     return composers[kind](_Functions(kind, named(None, kind), made), *args, **kwargs)
 
 
@@ -402,3 +444,15 @@ def _foreach(functions: _Functions, body: Callable[..., Any], data: Any, state: 
     op = SymbolForeach(body=functions.bodies()[0], slices=len(sequences), states=len(states))
     outputs = functions.node(op, [*sequences, *states])
     return shape.build(outputs[len(states) :]), structure.build(outputs[: len(states)])
+
+
+def _function(functions: _Functions, function: Any, *args: Any) -> Any:
+    xs = [single("function", x) for x in args if isinstance(x, Outputs)]
+    ys, structure = functions.leaves(function.forward(*args))
+    slopes = functions.variables("slope", len(ys))
+    found = checked(type(function).__name__, function.backward(*slopes), len(xs))
+    functions.write([operand("function", dx) for dx in found if dx is not None])
+    op = SymbolFunction(
+        backward=functions.bodies()[0], count=len(ys), wanted=tuple(dx is not None for dx in found)
+    )
+    return structure.build(functions.node(op, [*ys, *xs]))

@@ -85,7 +85,7 @@ class Executor:
         """
         with self._lock, no_grad():
             for name, value in arrays.items():
-                self._put(name, value)
+                _put("forward", "argument", self.arg_dict, name, value, "; reshape() makes another executor")
             if self._kept is not None:
                 self._kept = None  # its memory may serve the next run
             monitored = self._callback is not None
@@ -116,18 +116,6 @@ class Executor:
                 plan,
                 [*self.arg_arrays, *self.aux_arrays, *self._kept, *self._slopes(out_grads), *gradients],
             )
-
-    def _put(self, name: str, value: Any) -> None:
-        known = self.arg_dict
-        if name not in known:
-            raise GraphError(f"forward: no argument {name!r}; there are: {', '.join(known)}")
-        array = known[name]
-        given = asarray(value, device=array.device)
-        if given.shape != array.shape:
-            raise ShapeError(
-                f"forward: {name} has the shape {array.shape}, got {given.shape}; reshape() makes another executor"
-            )
-        array[...] = given.astype(array.dtype)
 
     def _slopes(self, given: Tensor | Sequence[Tensor | None] | None) -> list[Tensor]:
         listed = [given] if isinstance(given, Tensor) else list(given or [None] * len(self.outputs))
@@ -177,8 +165,10 @@ class Executor:
         """Call this with the name and value of every operator's output, in order, after each forward.
 
         monitor_all: also of arguments and auxiliary states, first. None: no longer. The results are the same, but
-        nothing is fused over what is looked at.
+        nothing is fused over what is looked at. Raises TypeError for what cannot be called.
         """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"set_monitor_callback: expected a function or None, got {callback!r}")
         with self._lock:
             self._callback, self._monitor_all = callback, monitor_all
 
@@ -239,21 +229,13 @@ class Executor:
         Raises GraphError for other names unless they are allowed, ShapeError for other shapes.
         """
         with self._lock, no_grad():
-            for known, given in ((self.arg_dict, arg_params), (self.aux_dict, aux_params or {})):
+            for kind, known, given in (
+                ("argument", self.arg_dict, arg_params),
+                ("auxiliary state", self.aux_dict, aux_params or {}),
+            ):
                 for name, value in given.items():
-                    if name not in known:
-                        if not allow_extra_params:
-                            raise GraphError(
-                                f"copy_params_from: no {name!r}; there are: {', '.join(known) or 'none'}"
-                            )
-                        continue
-                    array = known[name]
-                    source = asarray(value, device=array.device)
-                    if source.shape != array.shape:
-                        raise ShapeError(
-                            f"copy_params_from: {name} has the shape {array.shape}, got {source.shape}"
-                        )
-                    array[...] = source.astype(array.dtype)
+                    if name in known or not allow_extra_params:
+                        _put("copy_params_from", kind, known, name, value)
 
     def reshape(self, **shapes: Partial) -> Executor:
         """An executor for other shapes of some arguments, which shares memory with this one.
@@ -283,6 +265,17 @@ class Executor:
         states = [_resized(x, types[n]) for n, x in self.aux_dict.items()]
         grads = [None if g is None else _resized(g, types[n]) for n, g in self.grad_dict.items()]
         return Executor(plans, self._placement, args, grads, list(self.grad_req.values()), states)
+
+
+def _put(caller: str, kind: str, known: Mapping[str, Tensor], name: str, value: Any, hint: str = "") -> None:
+    """Copy a value into the known array of that name; kind: what such arrays are, for messages."""
+    if name not in known:
+        raise GraphError(f"{caller}: no {kind} {name!r}; there are: {', '.join(known) or 'none'}")
+    array = known[name]
+    given = asarray(value, device=array.device)
+    if given.shape != array.shape:
+        raise ShapeError(f"{caller}: {name} has the shape {array.shape}, got {given.shape}{hint}")
+    array[...] = given.astype(array.dtype)
 
 
 def _strides(x: Tensor) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ rule (weft.ops.shapes) backwards. What is not certain, only likely, is weft.symb
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -82,6 +83,8 @@ class Inference:
     def tell_shape(self, node: SymbolNode, k: int, shape: Partial) -> None:
         known = self.shapes.get((id(node), k))
         both = merge(known, shape)
+        if both is not None and any(isinstance(n, int) and n < 0 for n in both):
+            raise Contradiction(f"{shown(both)} has a size below 0")
         if both != known:
             self.shapes[id(node), k] = both
             self.spread(node)
@@ -207,11 +210,11 @@ class Inference:
         for likely in (True, False):
             for shapes in self.made_up(node, likely):
                 try:
-                    return [
-                        t.dtype for t in infer(node.resolved(True), self.types(node, shapes, self.dtype_of))
-                    ]
+                    types = infer(node.resolved(True), self.types(node, shapes, self.dtype_of))
                 except UNFIT:
                     continue
+                if len(types) >= node.count:  # how many there are may depend on sizes
+                    return [t.dtype for t in types]
         return []
 
 
@@ -231,7 +234,7 @@ def made_up_shapes(
 ) -> Iterator[list[Shape]]:
     """Whole shapes for partly known inputs, as many as come to mind; likely: those that the operator finds so."""
     seen = set()
-    for size in (1, 8, 64):
+    for size in _likely_sizes(op):
         for rank in (2, 4, 3, 1, 0, 5):
             try:
                 found = _filled(op, list(inputs), list(outputs), size, rank, likely)
@@ -240,6 +243,16 @@ def made_up_shapes(
             if tuple(found) not in seen:
                 seen.add(tuple(found))
                 yield found
+
+
+def _likely_sizes(op: Op) -> list[int]:
+    """Some sizes, and those that the operator's attributes speak of: reshape's shape holds so many elements."""
+    found = [1, 8, 64]
+    for value in op.values().values():
+        sizes = value if isinstance(value, tuple) else (value,)
+        if all(isinstance(n, int) for n in sizes):
+            found += [math.prod(n for n in sizes if n > 0), *(n for n in sizes if n > 0)]
+    return list(dict.fromkeys(found))
 
 
 def _filled(

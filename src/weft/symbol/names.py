@@ -39,7 +39,7 @@ _attrs: ContextVar[Mapping[str, str]] = ContextVar("weft_attributes", default={}
 class NameScope:
     """A prefix for the names of operators' symbols, given or not; numbers start at 0 in each scope. Nests.
 
-    Variables made by hand keep their names, so that scopes can share them.
+    Variables made by hand keep their names, so that scopes can share them. Raises TypeError for anything but a text.
 
     >>> import weft.symbol as sym
     >>> with NameScope("a_"), NameScope("b_"):
@@ -48,6 +48,8 @@ class NameScope:
     """
 
     def __init__(self, prefix: str = "") -> None:
+        if not isinstance(prefix, str):
+            raise TypeError(f"NameScope: a prefix is a text, got {prefix!r}")
         self.prefix = prefix
         self._counter = _Counter()
         self._tokens: list[Token[tuple[str, _Counter]]] = []

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from weft.imperative.tensor import Tensor
 from weft.symbol.names import attributes, prefix
@@ -22,15 +22,25 @@ from weft.symbol.node import Entry, SymbolNode, user_line
 
 __all__ = ["inside", "named_as", "naming"]
 
-# Of each owner the variables made so far, so that two calls of a module share its parameters.
-_known: WeakKeyDictionary[Any, dict[Any, tuple[Tensor, SymbolNode]]] = WeakKeyDictionary()
+Made = dict[Any, tuple[Tensor, SymbolNode]]
+
+# By identity, as long as it lives: the variables of an owner, so that two calls of a module share its parameters.
+_known: dict[int, tuple[ref[Any], Made]] = {}
+
+
+def _made_of(owner: Any) -> Made:
+    key = id(owner)
+    found = _known.get(key)
+    if found is None or found[0]() is not owner:
+        found = _known[key] = ref(owner, lambda _: _known.pop(key, None)), {}
+    return found[1]
 
 
 class _Names:
     """The names of arrays, by identity, while their owner is called."""
 
     def __init__(self, owner: Any, arrays: Mapping[str, Tensor]) -> None:
-        self._made = _known.setdefault(owner, {})
+        self._made = _made_of(owner)
         self._arrays = arrays  # kept, so that no other array takes the place of one
         self._names = {id(x): prefix() + name for name, x in arrays.items()}
 
@@ -41,7 +51,7 @@ class _Names:
         attrs = attributes(None)
         key = (name, tuple(sorted(attrs.items())))
         array, node = self._made.get(key, (None, None))
-        if node is None or array is not x:
+        if node is None or array is not x or (node.shape, node.dtype) != (x.shape, x.dtype):
             node = SymbolNode(None, (), name, attrs, shape=x.shape, dtype=x.dtype, where=user_line())
             self._made[key] = x, node
         return node, 0

@@ -14,13 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import GraphError
+from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.node import BINARY_METHODS, COMPARISON_METHODS, UNARY_METHODS
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
+from weft.ops.types import TensorType
 from weft.symbol import drawing, text
 from weft.symbol.assumptions import inferred
 from weft.symbol.binding import bind_arrays, bind_shapes
@@ -31,7 +35,7 @@ from weft.symbol.gradient import gradient
 from weft.symbol.inference import Inference
 from weft.symbol.names import attributes
 from weft.symbol.node import Entry, SymbolNode, check_names, check_written, ordered, user_line
-from weft.symbol.parameters import inside, named_as, naming
+from weft.symbol.parameters import inside, naming
 from weft.symbol.plans import Plans, PlanTable
 
 __all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros"]
@@ -53,6 +57,7 @@ class Symbol(Outputs):
     """
 
     __slots__ = ("_plans",)
+    __array_ufunc__ = None  # NumPy's numbers leave arithmetic to symbols
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__(entries)
@@ -184,7 +189,32 @@ class Symbol(Outputs):
                 cls = None
             if cls is not None and cls.public and cls.method:
                 return lambda *args, **kwargs: registry.function(name)(self, *args, **kwargs)
-        raise AttributeError(f"a Symbol has no attribute {name!r}, and no operator of that name is a method")
+        raise AttributeError(
+            f"a Symbol has no attribute {name!r}, and no operator of that name is a method"
+            + ("; infer_shape and infer_type tell of sizes and types" if hasattr(TensorType, name) else "")
+        )
+
+    def __dir__(self) -> list[str]:
+        operators = (registry.get(name) for name in registry.public_names())
+        return sorted({*super().__dir__(), *(cls.name for cls in operators if cls.method)})
+
+    def reshape(self, *shape: Any, **named: Any) -> Symbol:
+        """As an array's."""
+        if shape:
+            named["shape"] = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return self.__weft_apply__(registry.get("reshape"), (self,), named)
+
+    def astype(self, dtype: DTypeLike, **named: Any) -> Symbol:
+        """As an array's, always of new elements."""
+        return self.__weft_apply__(registry.get("cast"), (self,), {"dtype": dtype, **named})
+
+    @property
+    def mT(self) -> Symbol:
+        """Matrices with rows and columns exchanged, as an array's."""
+        return self.__weft_apply__(registry.get("matrix_transpose"), (self,), {})
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("the elements of a symbol are not known before it is computed")
 
     def __repr__(self) -> str:
         return f"<Symbol {self.name}>"
@@ -209,8 +239,8 @@ class Symbol(Outputs):
 
     # Other symbols from it.
 
-    def __call__(self, *, name: str | None = None, **variables: Symbol) -> Symbol:
-        """The same operators on other symbols in the places of variables.
+    def __call__(self, *args: Symbol, name: str | None = None, **named: Symbol) -> Symbol:
+        """The same operators on other symbols in the places of variables, given by name or in the order of arguments.
 
         name: the new name of the operator whose output this is. Raises GraphError for variables that are not there.
 
@@ -222,7 +252,7 @@ class Symbol(Outputs):
         nodes = self._nodes()
         places = {node.name: node for node in nodes if node.op is None}
         made: dict[int, Entry | SymbolNode] = {}
-        for each, symbol in variables.items():
+        for each, symbol in self._by_name("symbol", args, named).items():
             if each not in places:
                 raise GraphError(f"symbol: no variable {each!r}; there are: {', '.join(places)}")
             if not isinstance(symbol, Symbol):
@@ -323,7 +353,7 @@ class Symbol(Outputs):
     def bind(
         self,
         device: Device | str | None = None,
-        args: Mapping[str, Any] | Sequence[Any] = (),
+        args: Mapping[str, Any] | Sequence[Any] | None = None,
         args_grad: Mapping[str, Any] | Sequence[Any] | None = None,
         grad_req: str | Mapping[str, str] | Sequence[str] = "write",
         aux_states: Mapping[str, Any] | Sequence[Any] | None = None,
@@ -418,8 +448,8 @@ def _add_methods() -> None:
     def unary(name: str) -> Any:
         return lambda self: registry.function(name)(self)
 
-    def fits(other: Any) -> bool:
-        return isinstance(other, Symbol | bool | int | float) or named_as(other) is not None
+    def fits(other: Any) -> bool:  # arrays, too: if they have no names, the operator says what is wrong
+        return isinstance(other, Symbol | bool | int | float | Tensor | np.generic | np.ndarray)
 
     def binary(name: str) -> Any:
         def apply(self: Symbol, other: Any) -> Any:

@@ -23,6 +23,7 @@ SMALL_SHARE = 1 / 8  # of a value's bytes: what is smaller is not counted among 
 CHEAP = (
     8  # operations on an element; a function such as exp is never cheap enough to be called again for nothing
 )
+ROUNDING = 9  # instructions that round to bfloat16
 LEAVES = ("load", "constant", "parameter", "result", "index", "cast")
 NEAR = 4  # pointwise nodes from a reader to one that reads what the value is computed from: likely one loop
 
@@ -279,8 +280,15 @@ def _operations(made: Value, node: Node) -> int:
     roots = [
         s.value for loop in loops if isinstance(loop, Loop) for stage in loop.stages for s in parts(stage)
     ]
-    each = [part.op for root in roots for part in e.walk(root)]
-    return sum(CHEAP + 1 if op in e.FUNCTIONS else op not in LEAVES for op in each)
+    return sum(_instructions(part) for root in roots for part in e.walk(root))
+
+
+def _instructions(part: e.Scalar) -> int:
+    if part.op in e.FUNCTIONS:
+        return CHEAP + 1
+    if part.op == "cast" and part.dtype == "bfloat16":
+        return ROUNDING
+    return part.op not in LEAVES
 
 
 def _within(made: Value, known: Collection[int]) -> list[Value]:

@@ -1,0 +1,22 @@
+// loop_work.h: what a Loop does when it runs; private to loop.cpp and stages.cpp.
+#pragma once
+
+#include "program/loop.h"
+
+namespace weft {
+
+// What is done with the code: called once, for pieces of a loop, or for pieces of a row; or other code for
+// each stage. Points into a Space.
+struct Loop::Work {
+  enum class Kind : uint8_t { once, pieces, parts, stages } kind = Kind::once;
+  Code code = nullptr;  // of stages: none
+  int rank = 0, operands = 0;
+  const int64_t* sizes = nullptr;
+  const int64_t* strides = nullptr;  // of operand k in loop d: k * rank + d
+  const DType* dtypes = nullptr;
+  int loop = -1;      // that is split
+  int64_t grain = 1;  // of its pieces
+  LoopPattern pattern{};
+};
+
+}  // namespace weft

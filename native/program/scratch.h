@@ -1,0 +1,24 @@
+// scratch.h: arrays on the stack, for what is nearly always short.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace weft {
+
+// An array that rarely needs the heap.
+template <class T, size_t kInline>
+class Scratch {
+ public:
+  explicit Scratch(size_t size)
+      : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
+  T* get() noexcept { return data_; }
+  T& operator[](size_t i) noexcept { return data_[i]; }
+
+ private:
+  T inline_[kInline];
+  std::unique_ptr<T[]> heap_;
+  T* data_;
+};
+
+}  // namespace weft

@@ -1,0 +1,130 @@
+// pool_check.cpp: checking mode: canaries around live blocks, and a quarantine for released ones. See pool.h.
+// All under the lock, fills included: it finds mistakes, it need not be fast.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "storage/pool_block.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int kCanaryByte = 0xC5;
+constexpr int kReleasedByte = 0xDD;
+constexpr uint64_t kQuarantineBytes = 64 << 20;
+constexpr uint64_t kQuarantinePart = 8;  // of the limit
+
+// The first byte that is not `expected`; `to` if there is none.
+const unsigned char* first_other(const unsigned char* from, const unsigned char* to, int expected) noexcept {
+  return std::find_if(from, to, [&](unsigned char byte) { return byte != expected; });
+}
+
+}  // namespace
+
+// The canary above begins right where the user's bytes end, and fills the block.
+void Pool::arm(Block* block, size_t bytes) noexcept {
+  block->asked = bytes;
+  unsigned char* user = block->data() + kCanary;
+  std::memset(block->data(), kCanaryByte, kCanary);
+  std::memset(user + bytes, kCanaryByte, static_cast<size_t>(block->end() - (user + bytes)));
+}
+
+std::string Pool::describe(Block* block) const {
+  char address[32];
+  std::snprintf(address, sizeof address, "%p", static_cast<void*>(block->data() + kCanary));
+  return name_ + ": block " + address + " of " + show_bytes(block->asked);
+}
+
+// Reports and mends bytes of a block that are not what they should be.
+void Pool::check_bytes(Block* block, unsigned char* from, unsigned char* to, int expected, const char* what,
+                       Violations& found) noexcept {
+  const unsigned char* other = first_other(from, to, expected);
+  if (other == to) return;
+  const auto offset = other - (block->data() + kCanary);
+  note(found,
+       [&] { return describe(block) + ": written " + what + ", first at offset " + std::to_string(offset); });
+  std::memset(from, expected, static_cast<size_t>(to - from));
+}
+
+void Pool::check_live(Block* block, Violations& found) noexcept {
+  unsigned char* user = block->data() + kCanary;
+  const auto room = static_cast<uint64_t>(block->end() - user);
+  if (block->asked > room) return note(found, [&] { return describe(block) + ": its header is damaged"; });
+  check_bytes(block, block->data(), user, kCanaryByte, "before its start", found);
+  check_bytes(block, user + block->asked, block->end(), kCanaryByte, "after its end", found);
+}
+
+void Pool::check_quarantined(Block* block, Violations& found) noexcept {
+  check_bytes(block, block->data(), block->end(), kReleasedByte, "after its release", found);
+}
+
+void Pool::release_checked(Block* block, void* memory) noexcept {
+  Violations found;
+  State state;
+  {
+    const std::lock_guard guard(lock_);
+    state = state_of(block);
+    if (state == State::live) {
+      const auto room = static_cast<uint64_t>(end_ - kHeader - block->address());
+      if (block->size <= room) check_live(block, found);
+      if (is_whole(block)) {
+        uncount(block);
+        quarantine(block, found);
+      } else {
+        note(found, [&] { return describe(block) + ": written over a header; it stays in use for ever"; });
+      }
+    }
+  }
+  if (state != State::live) report_misuse(memory, state);
+  report(found);
+}
+
+void Pool::quarantine(Block* block, Violations& found) noexcept {
+  const uint64_t bound = std::min(kQuarantineBytes, limit_bytes_ / kQuarantinePart);
+  if (block->size > bound) return retire(block);  // it would drive out all others
+  std::memset(block->data(), kReleasedByte, block->size - kHeader);
+  block->set(State::quarantined);
+  block->next = nullptr;
+  (quarantine_last_ ? quarantine_last_->next : quarantine_first_) = block;
+  quarantine_last_ = block;
+  quarantine_bytes_ += block->size;
+  leave_quarantine(bound, found);
+}
+
+// The oldest leave until no more than that is kept.
+void Pool::leave_quarantine(uint64_t bound, Violations& found) noexcept {
+  while (quarantine_bytes_ > bound) {
+    Block* block = quarantine_first_;
+    if (!block || block->state() != State::quarantined || !is_whole(block)) {  // the list leads nowhere
+      if (block) note(found, [&] { return name_ + ": a header in the quarantine is damaged"; });
+      quarantine_first_ = quarantine_last_ = nullptr;
+      quarantine_bytes_ = 0;
+      return;
+    }
+    check_quarantined(block, found);
+    quarantine_first_ = block->next;
+    if (!quarantine_first_) quarantine_last_ = nullptr;
+    quarantine_bytes_ -= block->size;
+    retire(block);
+  }
+}
+
+size_t Pool::check_all() noexcept {
+  Violations found;
+  {
+    const std::lock_guard guard(lock_);
+    const bool all = walk([&](Block* block) {
+      if (!check_) return;
+      if (block->state() == State::live) check_live(block, found);
+      if (block->state() == State::quarantined) check_quarantined(block, found);
+    });
+    if (!all)
+      note(found, [&] { return name_ + ": a header is damaged; the blocks above it were not checked"; });
+  }
+  report(found);
+  return found.size();
+}
+
+}  // namespace weft

@@ -1,0 +1,174 @@
+"""Loops taken apart, so that several threads can share rows: what pieces of a row come to, and what is made of that.
+
+One long row is folded in pieces (`long_row`). Rows that lie side by side, such as the channels of images, are gone
+through stage by stage (`apart`), each in pieces of all rows. Numbers of rows that elements are computed with (a mean,
+1 / sqrt(variance)) are then computed once for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.base.typing import Any
+from weft.expr import scalar as e
+from weft.expr.kernel import Each, Fold, Once, Reduction, Store, parts
+
+__all__ = ["apart", "long_row"]
+
+Scalar = e.Scalar
+OPERANDS = 22  # of a loop of the native core
+_IDENTITY = {"sum": 0, "prod": 1}
+"""What must be the start of a reduction that is begun more than once; of others, any."""
+
+
+def long_row(code: Any) -> Any:
+    """The two Loops that fold one long row in pieces, and the types of what a piece comes to; None if it cannot be.
+
+    For one Fold, and results that are stored once and need nothing else of the row.
+    """
+    match code.stages:
+        case (Fold() as fold, Once(stores=stores)):
+            pass
+        case _:
+            return None
+    if not _in_pieces(fold) or any(node.op == "load" for store in stores for node in e.walk(store.value)):
+        return None
+    kinds = [r.value.dtype for r in fold.reductions]
+    given, made = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
+    part = code.row_of((*given, *kinds), (fold, _kept(fold)), code.inputs)
+    join = code.row_of((*kinds, *made), (_again(fold), code.stages[1]), len(kinds))
+    return part.native(), join.native(), kinds
+
+
+def apart(code: Any, outputs: int) -> list[Any] | None:
+    """The stages as Loops of their own, or None if they cannot be. outputs: the load of the first output.
+
+    For each Fold ("fold", part, join, types of what a piece of a row comes to, types of numbers of rows): part reads
+    the inputs and the numbers of rows so far; join what the pieces came to and these numbers, and makes new ones. Then
+    for each Each or Once (name, loop), which reads the inputs and all numbers of rows, and has all outputs.
+    """
+    folds = [stage for stage in code.stages if isinstance(stage, Fold)]
+    rest = code.stages[len(folds) :]
+    whole = all(isinstance(stage, Fold) for stage in code.stages[: len(folds)])
+    if (
+        not folds
+        or not whole
+        or not all(map(_in_pieces, folds))
+        or not all(_is_plain(s, outputs) for s in code.stages)
+    ):
+        return None
+    numbers = _numbers(folds, rest)
+    given, made = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
+    found: list[Any] = []
+    known: list[Scalar] = []  # numbers of rows
+    for fold, new in zip(folds, numbers, strict=True):
+        kinds = [r.value.dtype for r in fold.reductions]
+        reads = (*given, *(v.dtype for v in known))
+        read = _reader(known, code.inputs)
+        mine = Fold(tuple(Reduction(r.number, r.op, read(r.value), r.start) for r in fold.reductions))
+        part = code.row_of((*reads, *kinds), (mine, _kept(fold)), len(reads))
+        joined = (*kinds, *(v.dtype for v in known))
+        read = _reader(known, len(kinds))
+        stores = Once(tuple(Store(j, read(v)) for j, v in enumerate(new)))
+        types = [v.dtype for v in new]
+        join = code.row_of((*joined, *types), (_again(fold), stores), len(joined))
+        if max(len(part.dtypes), len(join.dtypes)) > OPERANDS:
+            return None
+        found.append(("fold", part.native(), join.native(), kinds, types))
+        known += new
+    reads = (*given, *(v.dtype for v in known))
+    read = _reader(known, code.inputs)
+    for stage in rest:
+        stores = type(stage)(tuple(Store(s.operand, read(s.value), s.add) for s in stage.stores))
+        loop = code.row_of((*reads, *made), (stores,), len(reads))
+        if len(loop.dtypes) > OPERANDS:
+            return None
+        found.append(("each" if isinstance(stage, Each) else "once", loop.native()))
+    return found
+
+
+def _in_pieces(fold: Fold) -> bool:
+    """Whether a row may be folded in pieces, and what these come to in turn."""
+    return all(
+        r.op in ("sum", "prod", "max", "min") and _IDENTITY.get(r.op, r.start) == r.start
+        for r in fold.reductions
+    )
+
+
+def _is_plain(stage: Any, outputs: int) -> bool:
+    """Whether a stage is none that goes in order, and reads nothing that was stored."""
+    values = [part.value for part in parts(stage)]
+    return isinstance(stage, Fold | Each | Once) and not any(
+        node.op in ("load_at", "index") or (node.op == "load" and node.value >= outputs)
+        for node in e.walk(*values)
+    )
+
+
+def _kept(fold: Fold) -> Once:
+    """Stores what a piece comes to."""
+    return Once(tuple(Store(j, e.result(r.number, r.value.dtype)) for j, r in enumerate(fold.reductions)))
+
+
+def _again(fold: Fold) -> Fold:
+    """What pieces came to, folded."""
+    return Fold(
+        tuple(
+            Reduction(r.number, r.op, e.load(j, r.value.dtype), r.start)
+            for j, r in enumerate(fold.reductions)
+        )
+    )
+
+
+def _numbers(folds: Sequence[Fold], rest: Sequence[Any]) -> list[list[Scalar]]:
+    """For each Fold, the numbers of rows that later stages read and that can be computed when it is done.
+
+    The largest expressions that read results and no elements.
+    """
+    fold_of = {r.number: k for k, fold in enumerate(folds) for r in fold.reductions}
+    found: list[dict[int, Scalar]] = [{} for _ in folds]
+    last: dict[
+        int, int
+    ] = {}  # by id, of an expression of numbers alone: the last Fold that it needs; -1: none
+
+    def need(node: Scalar) -> None:
+        if last.get(id(node), -1) >= 0:
+            found[last[id(node)]][id(node)] = node
+
+    for stage in (*folds, *rest):
+        roots = [part.value for part in parts(stage)]
+        for node in e.walk(*roots):
+            if node.op == "result":
+                last[id(node)] = fold_of[node.value]
+            elif node.op != "load" and all(id(arg) in last for arg in node.args):
+                last[id(node)] = max((last[id(arg)] for arg in node.args), default=-1)
+            else:
+                for arg in node.args:
+                    need(arg)
+        for root in roots:
+            need(root)
+    for k in reversed(range(len(folds))):  # what a number is computed from of earlier Folds
+        for value in list(found[k].values()):
+            for node in e.walk(value):
+                if node.op == "result" and last[id(node)] < k:
+                    need(node)
+    return [list(numbers.values()) for numbers in found]
+
+
+def _reader(known: Sequence[Scalar], first: int) -> Any:
+    """A function that gives expressions which read these numbers as operands from the first one on."""
+    place = {id(value): first + k for k, value in enumerate(known)}
+
+    made: dict[int, Scalar] = {}
+
+    def read(node: Scalar) -> Scalar:
+        found = made.get(id(node))
+        if found is None and id(node) in place:
+            found = e.load(place[id(node)], node.dtype)
+        elif found is None:
+            args = tuple(map(read, node.args))
+            same = all(new is old for new, old in zip(args, node.args, strict=True))
+            found = node if same else Scalar(node.op, node.dtype, args, node.value)
+        made[id(node)] = found
+        return found
+
+    return read

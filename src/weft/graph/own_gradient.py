@@ -1,0 +1,87 @@
+"""Gradients of one's own in graphs: a function's outputs as its forward gives them, differentiated by its backward.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.gradient import gradients
+>>> from weft.ops.node import input_value
+>>> from weft.ops.types import TensorType
+>>> x = input_value(TensorType((2,), float32))
+>>> (y,) = with_gradient("tripled", [x * 2], [x], lambda dy: dy * 3)
+>>> y.type, gradients([y], [x])[0].node.op
+(f32[2]@cpu:0, Multiply())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from weft.graph.inner import Inner
+from weft.graph.instantiate import instantiate
+from weft.graph.subgraph import Capture, Subgraph
+from weft.ops import functions as F
+from weft.ops.node import Value
+from weft.ops.op import op
+from weft.ops.types import TensorType
+
+__all__ = ["OwnGradient", "checked", "with_gradient"]
+
+
+@op
+class OwnGradient(Inner):
+    """The first `count` inputs, whose gradient goes to the arguments behind them, one for each flag of `wanted`.
+
+    backward: from the outputs' gradients and the last inputs, which it reads besides, to the gradients of the arguments
+    that are wanted.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("*y",)
+    backward: Subgraph
+    count: int
+    wanted: tuple[bool, ...]
+
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
+        needed = len(x) - len(self.wanted)
+        if len(self.backward.graph.inputs) != needed or len(self.backward.types) != sum(self.wanted):
+            raise TypeError(f"{self.name}: {len(x)} inputs do not fit the function {self.backward!r}")
+        return tuple(t.like() for t in x[: self.count])
+
+    def decompose(self, *x: Any) -> Any:
+        return tuple(x[: self.count])
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        slopes = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)]
+        rest = x[self.count + len(self.wanted) :]
+        found = iter(instantiate(self.backward.graph, [*slopes, *rest]))
+        own = [next(found) if want else None for want in self.wanted]
+        return ([*[None] * self.count, *own, *[None] * len(rest)],)
+
+    def reference(self, *x: Any) -> Any:
+        return x[: self.count]
+
+
+def with_gradient(
+    name: str, ys: Sequence[Value], xs: Sequence[Value], backward: Callable[..., Any]
+) -> tuple[Value, ...]:
+    """The values ys, whose gradients with respect to xs are what backward gives for those of ys. name: for errors."""
+    capture = Capture(name)
+    slopes = [capture.input(y.type) for y in ys]
+    wanted: list[bool] = []
+
+    def run() -> list[Any]:
+        found = checked(name, backward(*slopes), len(xs))
+        wanted.extend(dx is not None for dx in found)
+        return [dx for dx in found if dx is not None]
+
+    subgraph = capture.subgraph(slopes, capture.run(run))
+    made: tuple[Value, ...] = OwnGradient(backward=subgraph, count=len(ys), wanted=tuple(wanted))(
+        *ys, *xs, *capture.found
+    )
+    return made
+
+
+def checked(name: str, found: Any, count: int) -> list[Any]:
+    """What backward gave, as a list. Raises ValueError unless that is a gradient for each argument."""
+    listed = list(found) if isinstance(found, tuple | list) else [found]
+    if len(listed) != count:
+        raise ValueError(f"{name}: backward gave {len(listed)} gradients for {count} inputs")
+    return listed

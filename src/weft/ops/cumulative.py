@@ -1,0 +1,140 @@
+"""Sums and products of a row up to each of its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from weft.base.dtype import DType
+from weft.base.errors import ShapeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import Loop, Row
+from weft.ops.op import Op, op
+from weft.ops.oracle import np
+from weft.ops.pointwise import cast_to
+from weft.ops.reduction import same_kind, summable
+from weft.ops.samples import Array, Sample, arrays
+from weft.ops.types import TensorType, normalize_axes
+
+
+class Cumulative(Op):
+    """Base: a row combined up to each of its elements."""
+
+    family: ClassVar[str] = "reduction"
+    axis: int | None = None
+    dtype: DType | None = None
+    include_initial: bool = False
+    reverse: bool = False
+    positional = ("axis",)
+    combine: ClassVar[str] = "sum"
+    start: ClassVar[int] = 0
+
+    def infer(self, x: TensorType) -> TensorType:
+        if self.axis is None and x.ndim != 1:
+            raise self.fail(ShapeError, "axis must be given unless there is one dimension", x=x)
+        (axis,) = normalize_axes(self.name, self.axis, x.ndim)
+        more = 1 if self.include_initial else 0
+        shape = [n + more if d == axis else n for d, n in enumerate(x.shape)]
+        return x.like(shape, same_kind(self.dtype, x))
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        if not self.include_initial:
+            row = Row(inputs=1)
+            value = summable(e.load(0, x.dtype.name), self.dtype)
+            row.scan(self.combine, value, self.start, same_kind(self.dtype, x).name, self.reverse)
+            yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
+
+    def decompose(self, x: Any) -> Any:
+        if not self.include_initial:
+            return NotImplemented
+        axis = 0 if self.axis is None else self.axis % x.ndim
+        found = type(self)(**(self.values() | {"include_initial": False}))
+        rest = x.__weft_apply__(type(found), (x,), found.values())
+        edge = (0, 1) if self.reverse else (1, 0)
+        return F.pad(rest, (0, 0) * (x.ndim - 1 - axis) + edge, value=float(self.start))
+
+    def again(self, dy: Any, reverse: bool) -> Any:
+        """The sums of gradients, in the other direction."""
+        return F.cumulative_sum(dy, axis=0 if self.axis is None else self.axis, reverse=reverse)
+
+    def reference(self, x: Any) -> Any:
+        ufunc: Any = np.add if self.combine == "sum" else np.multiply
+        axis = 0 if self.axis is None else self.axis
+        dtype = None if self.dtype is None else self.dtype.numpy
+        if dtype is None and np.asarray(x).dtype.kind in "biu":
+            dtype = np.uint64 if np.asarray(x).dtype.kind == "u" else np.int64
+        turned = np.flip(x, axis) if self.reverse else np.asarray(x)
+        found = ufunc.accumulate(turned, axis=axis, dtype=dtype)
+        if self.include_initial:
+            shape = [1 if d == axis % x.ndim else n for d, n in enumerate(x.shape)]
+            found = np.concatenate([np.full(shape, self.start, found.dtype), found], axis=axis)
+        return np.flip(found, axis) if self.reverse else found
+
+    def peer(self, torch: Any, x: Any) -> Any:
+        if self.reverse or self.include_initial:
+            return NotImplemented
+        return getattr(torch, f"cum{self.combine}")(x, dim=self.axis or 0)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield Sample(Array((4,), low=0.5, high=2.0))
+        for axis in (0, -1):
+            for reverse in (False, True):
+                for initial in (False, True):
+                    yield Sample(
+                        Array((2, 3), low=0.5, high=2.0), axis=axis, reverse=reverse, include_initial=initial
+                    )
+        yield Sample(arrays((2, 3)), axis=1, dtype="float64", gradient=False)
+        yield Sample(arrays((0, 3)), axis=0)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield ShapeError, f"{cls.name}: axis must be given", Sample(arrays((2, 3)))
+        yield IndexError, f"{cls.name}: axis 2", Sample(arrays((2, 3)), axis=2)
+
+
+@op
+class CumulativeSum(Cumulative):
+    """The sum of a row up to each of its elements, with it.
+
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
+    for small integers and booleans int64 (uint64); include_initial: 0 comes first, and the size is n + 1; reverse: from
+    the end. Returns x's shape. Raises ShapeError without an axis, IndexError if it is out of range.
+    Source: array API 2024.12, cumulative_sum; reverse is ours.
+
+    >>> import weft as wf
+    >>> wf.cumulative_sum(wf.tensor([1, 2, 3]))
+    tensor([1, 3, 6], dtype=int64, device=cpu:0)
+    """
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        if self.include_initial:
+            return NotImplemented
+        return cast_to(self.again(dy, not self.reverse), x.dtype) if x.dtype.kind == "float" else None
+
+
+@op
+class CumulativeProd(Cumulative):
+    """The product of a row up to each of its elements, with it.
+
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
+    for small integers and booleans int64 (uint64); include_initial: 1 comes first, and the size is n + 1; reverse: from
+    the end. Returns x's shape. The gradient is NaN in rows with zeros. Raises ShapeError without an axis, IndexError if
+    it is out of range.
+    Source: array API 2024.12, cumulative_prod; reverse is ours.
+
+    >>> import weft as wf
+    >>> wf.cumulative_prod(wf.tensor([1, 2, 3]))
+    tensor([1, 2, 6], dtype=int64, device=cpu:0)
+    """
+
+    combine: ClassVar[str] = "prod"
+    start: ClassVar[int] = 1
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        if self.include_initial:
+            return NotImplemented
+        if x.dtype.kind != "float":
+            return None
+        return cast_to(self.again(dy * y, not self.reverse), x.dtype) / x

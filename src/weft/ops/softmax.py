@@ -1,0 +1,96 @@
+"""Exponentials that sum to one, and their logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from weft.base.errors import DTypeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.kernels import Loop, Row, reducible
+from weft.ops.op import Op, op
+from weft.ops.oracle import np
+from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType, normalize_axes
+
+
+@op
+class Softmax(Op):
+    """exp(x) / sum(exp(x)) along one axis, shifted so that it never overflows.
+
+    x: float[..., n, ...]; axis: which n. Returns x's shape and dtype. Raises IndexError if the axis is out of range.
+    Source: Bridle 1990, Probabilistic interpretation of feedforward classification network outputs.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.softmax(wf.tensor([0., 0.]))
+    tensor([0.5, 0.5], dtype=float32, device=cpu:0)
+    """
+
+    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    family: ClassVar[str] = "reduction"
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
+    axis: int = -1
+    positional = ("axis",)
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_floats(x=x)
+        normalize_axes(self.name, self.axis, x.ndim)
+        return x.like()
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        row = Row(inputs=1)
+        wide = reducible(e.load(0, x.dtype.name))
+        powers = e.call("exp", wide - row.max(wide))
+        if wide.dtype == x.dtype.name:
+            row.each(powers)
+            powers = row.stored(0, x.dtype.name)
+        row.each(e.cast(powers * (1 / row.sum(powers)), x.dtype.name))  # one division a row
+        yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
+
+    def vjp(self, y: Any, dy: Any) -> Any:
+        return (dy - F.sum(dy * y, axis=self.axis, keepdims=True)) * y
+
+    def reference(self, x: Any) -> Any:
+        powers = np.exp(x - np.max(x, axis=self.axis, keepdims=True, initial=-np.inf))
+        return powers / np.sum(powers, axis=self.axis, keepdims=True)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for axis in (0, 1, -1):
+            yield Sample(arrays((3, 4, 5)), axis=axis)
+        yield Sample(arrays((2, 0)))
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        yield IndexError, f"{cls.name}: axis 2", Sample(arrays((2, 3)), axis=2)
+        yield DTypeError, f"{cls.name}: takes floating-point", Sample(arrays((2,), dtype="int32"))
+
+
+@op
+class LogSoftmax(Softmax):
+    """x - log(sum(exp(x))) along one axis: the logarithm of softmax, exact where that would be 0.
+
+    x: float[..., n, ...]; axis: which n. Returns x's shape and dtype. Raises IndexError if the axis is out of range,
+    DTypeError for integers.
+    Source: Blanchard, Higham, Higham 2021 (shifted form), IMA J. Numer. Anal. 41(4).
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.log_softmax(wf.tensor([0., -1000.]))
+    tensor([    0., -1000.], dtype=float32, device=cpu:0)
+    """
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        row = Row(inputs=1)
+        wide = reducible(e.load(0, x.dtype.name))
+        apart = wide - row.max(wide)
+        row.each(e.cast(apart - e.call("log", row.sum(e.call("exp", apart))), x.dtype.name))
+        yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
+
+    def vjp(self, y: Any, dy: Any) -> Any:
+        return dy - F.sum(dy, axis=self.axis, keepdims=True) * F.exp(y)
+
+    def reference(self, x: Any) -> Any:
+        return x - np.logaddexp.reduce(x, axis=self.axis, keepdims=True)
