@@ -64,6 +64,11 @@ ALONE = {  # unit, bar, samples
     "plans: matmul": ("plans", 2048, 1),
 }
 
+FRESH = {  # ms and bars, in the order in which the program prints
+    "import weft, in a fresh process": 150,
+    "first arrays of a fresh process": None,
+    "first a + b of a fresh process": 10,
+}
 IN_A_FRESH_PROCESS = """
 import time
 start = time.perf_counter()
@@ -116,19 +121,17 @@ def time_row(case: str, unit: str, bar: float | None, side: Side, turns: int) ->
 
 
 def fresh_rows(runs: int) -> list[Row]:
-    imports = Row("import weft, in a fresh process", "ms", bar=150)
-    arrays = Row("first arrays of a fresh process", "ms")
-    first = Row("first a + b of a fresh process", "ms", bar=10)
+    rows = [Row(name, "ms", bar=bar) for name, bar in FRESH.items()]
     run = [sys.executable, "-c", IN_A_FRESH_PROCESS]
     with tempfile.TemporaryDirectory() as folder:  # bytecode is there, as where a package was installed
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for turn in range(runs + 1):
             out = subprocess.run(run, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-            for row, value in zip((imports, arrays, first), out.stdout.split(), strict=True):
+            for row, value in zip(rows, out.stdout.split(), strict=True):
                 if turn:  # the first one writes it
                     row.times.append(float(value))
-    return [imports, arrays, first]
+    return rows
 
 
 def torch_side() -> Side | None:
