@@ -278,6 +278,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void send(Parcel parcel, Queue& queue, bool decides);
   void nudge();
   bool try_inline(Op* op);
+  bool try_brief(Op* op);
+  bool is_free(const Op& op) const;
+  void begin_here(Op* op, Session& s);
+  void end_here(Op* op, Session& s);
   void flush_bulk();
 
   // Exploration (explore.cpp)

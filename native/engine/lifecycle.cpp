@@ -341,6 +341,7 @@ void Engine::reset_in_child() {
     queue.available.store(queue.limit);
     queue.device->wide_running = false;
     queue.device->narrow_running = 0;
+    queue.device->brief_running = 0;
   });
   forget(explorers_);
   running_ = 0;

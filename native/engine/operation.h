@@ -136,6 +136,7 @@ struct Op {
   uint16_t access_room;
   OpKind kind = OpKind::task;
   bool cheap = false;   // a native kernel that may run on the pushing thread
+  bool brief = false;   // one that takes longer, and may do so while its device is idle
   bool direct = false;  // did not come through the inbox
   bool skipped = false;
   bool retains = false;             // holds a reference to each of its variables, see retain_variables

@@ -80,6 +80,7 @@ struct DeviceState {
   Device device;
   Queue queues[kQueueKinds];
   int narrow_running = 0;
+  int brief_running = 0;  // on pushing threads; wide work waits for them as for narrow functions
   bool wide_running = false;
   int inlined_beside_wide = 0;
   Clock::time_point wide_started{};

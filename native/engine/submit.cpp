@@ -88,6 +88,10 @@ void Engine::submit(Op* raw, const PushOptions& options) {
     }
     raw->type->keep(*raw);
     raw->cheap = false;  // it has been tried
+    if (options_.kind == EngineKind::threaded && raw->brief && try_brief(raw)) {
+      static_cast<void>(op.release());
+      return;
+    }
   }
   enqueue(op.release());
 }
@@ -183,7 +187,8 @@ Operator::~Operator() {
 }
 
 void Engine::enqueue(Op* op) {
-  if (options_.kind == EngineKind::threaded && op->cheap && op->kind == OpKind::task && try_inline(op))
+  if (options_.kind == EngineKind::threaded && op->kind == OpKind::task &&
+      ((op->cheap && try_inline(op)) || (op->brief && try_brief(op))))
     return;
   if (op->size_bytes) pending_bytes_.fetch_add(op->size_bytes, std::memory_order_relaxed);
   if (options_.kind == EngineKind::naive) {
@@ -237,13 +242,57 @@ void Engine::nudge() {
 bool Engine::try_inline(Op* op) {
   Session s(*this);
   drain_all(s);
-  if (inbox_.tickets() != inbox_.taken()) return false;  // an earlier push is only half stored
-  Queue* queue = op->queue;
-  DeviceState& device = *queue->device;
+  DeviceState& device = *op->queue->device;
   if (device.wide_running && device.inlined_beside_wide++ >= DeviceState::kInlineBesideWide) return false;
-  for (const Access *a = op->accesses(), *end = a + op->access_count; a != end; ++a) {
-    if (!(a->mode == Mode::read ? a->var->readable() : a->var->idle())) return false;
+  if (!is_free(*op)) return false;
+  begin_here(op, s);
+  s.finish();
+  DomainHold hold(false);
+  execute(op, -1, hold);
+  s.relock();
+  end_here(op, s);
+  s.finish();
+  return true;
+}
+
+// The same for a kernel of up to some hundred microseconds, if its whole device is idle: waking the device's
+// threads would take as long as part of it, and there is nobody else whom it could keep waiting. The host
+// language's lock is released meanwhile.
+bool Engine::try_brief(Op* op) {
+  if (on_engine_thread()) return false;
+  Session s(*this);
+  drain_all(s);
+  DeviceState& device = *op->queue->device;
+  if (device.wide_running || device.narrow_running > 0 || device.brief_running > 0 ||
+      !device.queue(QueueKind::wide).ready.empty() || !device.queue(QueueKind::compute).ready.empty() ||
+      !is_free(*op))
+    return false;
+  begin_here(op, s);
+  ++device.brief_running;
+  s.finish();
+  {
+    const Blocking blocking;
+    DomainHold hold(false);
+    execute(op, -1, hold);
   }
+  s.relock();
+  if (--device.brief_running == 0 && device.narrow_running == 0) wake(device.queue(QueueKind::wide), s);
+  end_here(op, s);
+  s.finish();
+  return true;
+}
+
+// Whether an operation could run now, were it pushed.
+bool Engine::is_free(const Op& op) const {
+  if (inbox_.tickets() != inbox_.taken()) return false;  // an earlier push is only half stored
+  for (const Access *a = op.accesses(), *end = a + op.access_count; a != end; ++a)
+    if (!(a->mode == Mode::read ? a->var->readable() : a->var->idle())) return false;
+  return true;
+}
+
+// Puts an operation that is free into the order, to be run by the calling thread.
+void Engine::begin_here(Op* op, Session& s) {
+  Queue* queue = op->queue;
   op->size_bytes = 0;   // it is never pending
   op->queue = nullptr;  // tells `ready` to leave it to us
   op->direct = true;
@@ -251,16 +300,13 @@ bool Engine::try_inline(Op* op) {
   op->queue = queue;
   ++running_;
   hold_here(op);
-  s.finish();
-  DomainHold hold(false);
-  execute(op, -1, hold);
-  s.relock();
+}
+
+void Engine::end_here(Op* op, Session& s) {
   --running_;
   ++inlined_;
   unhold(op);
   finish_op(op, s);
-  s.finish();
-  return true;
 }
 
 void Engine::begin_bulk(int size) {

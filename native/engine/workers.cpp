@@ -83,7 +83,9 @@ bool Engine::runnable(Queue& queue) {
 
 // Runnable, and not only as soon as narrow functions have ended.
 bool Engine::can_take(Queue& queue) {
-  return runnable(queue) && !(queue.kind == QueueKind::wide && queue.device->narrow_running > 0);
+  const DeviceState& device = *queue.device;
+  return runnable(queue) &&
+         !(queue.kind == QueueKind::wide && (device.narrow_running > 0 || device.brief_running > 0));
 }
 
 void Engine::wake(Queue& queue, Session& s) {
@@ -128,7 +130,7 @@ Op* Engine::take(Queue& queue, Worker& worker, bool force) {
   if (!runnable(queue)) return nullptr;
   DeviceState& device = *queue.device;
   if (queue.kind == QueueKind::wide) {
-    if (device.narrow_running > 0 && !force) return nullptr;
+    if ((device.narrow_running > 0 || device.brief_running > 0) && !force) return nullptr;
     if (device.narrow_running > 0) {
       for (auto& narrow : device.queue(QueueKind::compute).workers)
         narrow->long_running = narrow->current != nullptr;

@@ -17,8 +17,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kCheapBytes = 32 << 10;  // see operations.cpp
-constexpr int64_t kWideBytes = 1 << 20;
+constexpr size_t kBriefSteps = 4;    // programs of more are not brief
 constexpr size_t kManyOutputs = 16;  // from here on Neighbours are worth sorting
 
 // Counts the inputs that lie where an array does, in logarithmic time: a program that writes hundreds of
@@ -180,6 +179,10 @@ void Program::finish() {
     straight_ = steps[0].operands[k] == static_cast<int>(k);
   for (size_t j = 0; straight_ && j < outputs.size(); ++j)
     straight_ = outputs[j].value == static_cast<int>(uses.size() + j);
+  const auto is_loop = [](const Step& step) {
+    return dynamic_cast<const Loop*>(step.kernel.get()) != nullptr;
+  };
+  brief_ = !wide && !is_copy && steps.size() <= kBriefSteps && std::ranges::all_of(steps, is_loop);
   // The steps that touch each value, directly or through views.
   const auto root = [&](int value) {
     while (value >= inputs_ && values[static_cast<size_t>(value - inputs_)].kind == Value::Kind::view)
@@ -463,6 +466,7 @@ void Program::submit(const Launching& call, const uint64_t* filled) const {
   else if (wide || call.bytes >= kWideBytes)
     options.queue = QueueKind::wide;
   op->cheap = !wide && call.bytes <= kCheapBytes;
+  op->brief = brief_ && call.bytes <= kBriefBytes;
   op->type = &kRunType;
   op->state = &run;
   Runtime::get().engine().submit(op, options);

@@ -199,6 +199,7 @@ class Program final : public Counted<Program> {
   std::vector<int64_t> known_registers_;  // of an exact program
   std::vector<uint64_t> known_slots_;     // with zeros where they are not known
   std::vector<size_t> unknown_slots_;
+  bool brief_ = false;      // few loops: how long they take follows from the bytes
   bool straight_ = false;   // one kernel, whose operands are the inputs and outputs as they come
   bool pointwise_ = false;  // one kernel that reads an element only to write that of the same position
   size_t wires_ = 0;        // with parts

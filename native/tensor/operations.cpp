@@ -12,11 +12,6 @@ thread_local Scribe* scribe = nullptr;
 
 namespace {
 
-// Operations on less than this cost less than handing them to a worker; on more than kWideBytes they use the
-// team.
-constexpr int64_t kCheapBytes = 32 << 10;
-constexpr int64_t kWideBytes = 1 << 20;
-
 PushOptions options_for(const Tensor& to, const char* name) {
   PushOptions options;
   options.device = to.device();
@@ -37,7 +32,9 @@ void push_kernel(const Tensor& to, const Tensor* from, PushOptions options, F ke
     op->accesses()[0].mode = Mode::write;
   else if (from)
     op->add(from->chunk.get(), Mode::read);
-  op->cheap = to.size * static_cast<int64_t>(to.itemsize()) <= kCheapBytes;
+  const int64_t bytes = to.size * static_cast<int64_t>(to.itemsize());
+  op->cheap = bytes <= kCheapBytes;
+  op->brief = bytes <= kWideBytes && options.queue != QueueKind::copy;  // random numbers take long
   op->retain_variables();
   op->emplace(std::move(kernel), options.name);
   to.chunk->engine->submit(op, options);

@@ -8,6 +8,13 @@
 
 namespace weft {
 
+// Where operations on so many bytes run (docs/design/threads.md). Up to kCheapBytes on the pushing thread,
+// which costs less than handing them to a worker; loops up to kBriefBytes there, too, while their device is
+// idle; from kWideBytes on by the team.
+constexpr int64_t kCheapBytes = 32 << 10;
+constexpr int64_t kWideBytes = 1 << 20;
+constexpr int64_t kBriefBytes = 16 << 20;
+
 // to[...] = from, converted and broadcast to `to`'s shape; they may share memory and overlap. Raises
 // ShapeError if `from` does not fit, ValueError if `to` is read-only or means one element by several indices.
 void push_copy(const Tensor& to, const Tensor& from);

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import weft.ops.functions as F
 from weft import _core, storage
 from weft.base.dtype import float32, int64
 from weft.base.errors import EngineErrorGroup
+from weft.engine import default_engine
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
 from weft.ops.node import input_value
@@ -122,6 +125,7 @@ import weft as wf, weft.ops.functions as F
 from weft import _core
 from weft.base.dtype import float32
 from weft.executor import lowering, places
+from weft.engine import default_engine
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
 from weft.ops.node import input_value
@@ -158,3 +162,37 @@ def test_check_mode_poisons_what_is_given_away(monkeypatch):
     assert checked.recipe.memory_report().arena_bytes > plain.recipe.memory_report().arena_bytes
     for a, b in zip(_core.run_plan(plain, [tensor]), _core.run_plan(checked, [tensor]), strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_who_runs_a_brief_loop():
+    """The pushing thread while the device is idle, its workers otherwise; nobody can tell by the results."""
+    x = wf.ones((256, 256))
+    (x + x).wait()  # its code is there
+    wf.waitall()
+    engine, gate = default_engine(), threading.Event()
+    before = engine.stats()["inlined"]
+    y = x + x
+    assert engine.stats()["inlined"] == before + 1
+    blocked = engine.new_variable()
+    engine.push(lambda _: gate.wait(30), mutate_vars=[blocked])
+    while engine.stats()["running"] == 0:
+        time.sleep(0.001)
+    try:
+        z = x + y
+        (x @ x).sum()
+        assert engine.stats()["inlined"] == before + 1
+    finally:
+        gate.set()
+    assert np.all(z.numpy() == 3)
+
+
+def test_threads_that_push_brief_loops_at_once(in_threads):
+    x = wf.ones((1024, 1024))
+
+    def work(k):
+        y = x * k
+        for _ in range(30):
+            y = y + 1
+        assert y.sum().item() == (k + 30) * 2**20
+
+    in_threads(work, range(4))
