@@ -308,6 +308,8 @@ struct KeyHash {
 
 class Replays {
  public:
+  bool closed = false;  // finds nothing for a while
+
   // (True, result) of the program for these arguments, or of the function itself where calls of this kind are
   // direct; (False, None) if there is none, (False, True) if such calls run as Python.
   nb::object run(nb::handle args, nb::handle kwargs, nb::handle function) {
@@ -363,7 +365,7 @@ class Replays {
     Arguments a;
     read(args, kwargs, a);
     const auto found = table_.find(a.key);
-    if (found == table_.end()) return miss(false);
+    if (found == table_.end() || closed) return miss(false);
     nb::object leaves;
     for (const std::shared_ptr<Replay>& replay : found->second) {
       if (!replay->owner.is_valid()) return replay->direct ? nb::object() : miss(true);
@@ -393,6 +395,7 @@ class Replays {
 void bind_traced(nb::module_& m) {
   nb::class_<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.")
       .def(nb::init<>())
+      .def_rw("closed", &Replays::closed)
       .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function").none() = nb::none())
       .def("call_directly", &Replays::call_directly, nb::arg("args"), nb::arg("kwargs"))
       .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(), nb::arg("spec"))

@@ -37,7 +37,7 @@ def test_one_traced_function_and_one_network(lazy, in_threads):
 
 
 def test_writes_of_one_traced_function(in_threads):
-    """Each call is as a whole before or after each other one."""
+    """Each call is as a whole before or after each other one, also where Python runs to be written down."""
     total, count = wf.zeros(()), wf.zeros(())
 
     @wf.trace(strict=True)
@@ -45,15 +45,13 @@ def test_writes_of_one_traced_function(in_threads):
         count[...] = count + 1
         total[...] = total + x.sum()
 
-    add(wf.zeros(2))
-
     def work(k):
-        for _ in range(CALLS):
-            add(wf.ones(2) * k)
+        for n in range(CALLS):
+            add(wf.ones(2 + n // 8) * k)
 
     in_threads(work, range(THREADS))
-    assert count.item() == 1 + THREADS * CALLS
-    assert total.item() == 2 * CALLS * sum(range(THREADS))
+    assert count.item() == THREADS * CALLS
+    assert total.item() == sum(2 + n // 8 for n in range(CALLS)) * sum(range(THREADS))
 
 
 def test_lazy_evaluation_in_threads(in_threads):

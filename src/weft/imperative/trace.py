@@ -21,7 +21,7 @@ import os
 import threading
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft import _core
@@ -125,12 +125,12 @@ class Trace:
         if result:
             return self._in_segments(args, kwargs)
         with self._lock:
-            done, result = replays.run(
-                args, kwargs, self.function
-            )  # another thread may have made it meanwhile
+            # Another thread may have made it meanwhile.
+            done, result = replays.run(args, kwargs, self.function)
             if not done and not result:
                 if self._dynamic is None:
-                    return self._record(args, kwargs)
+                    with _closed(replays):
+                        return self._record(args, kwargs)
                 self._plan_for_sizes(self._dynamic, args, kwargs)
                 done, result = replays.run(args, kwargs, self.function)
         return result if done else self._in_segments(args, kwargs)
@@ -295,6 +295,16 @@ class Trace:
             "for a single one use where, cond or while_loop, or return the array"
         )
         _warn(f"{text}\n  {hint}", problem.where)
+
+
+@contextlib.contextmanager
+def _closed(replays: Any) -> Iterator[None]:
+    """Calls of other threads wait, as for any other call: the function's Python runs, operation by operation."""
+    replays.closed = True
+    try:
+        yield
+    finally:
+        replays.closed = False
 
 
 def _warn(text: str, where: str) -> None:
