@@ -96,7 +96,7 @@ size_t PlanKeyHash::operator()(std::span<const uint64_t> key) const noexcept {
   return h;
 }
 
-Plan* PlanTable::find(std::span<const uint64_t> key) {
+const Ref<Plan>* PlanTable::find(std::span<const uint64_t> key) {
   if (last_key_ && last_key_->size() == key.size() &&
       std::memcmp(last_key_->data(), key.data(), key.size_bytes()) == 0)
     return last_;
@@ -109,9 +109,8 @@ Plan* PlanTable::find(std::span<const uint64_t> key) {
     add(key, std::move(plan));
     found = young_.find(key);
   }
-  last_key_ = &found->first;
-  last_ = found->second.get();
-  return last_;
+  if (found->second) last_key_ = &found->first, last_ = &found->second;
+  return &found->second;
 }
 
 void PlanTable::add(std::span<const uint64_t> key, Ref<Plan> plan) {
@@ -472,25 +471,27 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
   }
   const std::span<const Tracked* const> tensors{a.tensors, a.tensor_count};
   const size_t pattern_length = length;
-  const Variant& asked = variants_[variant];
-  Scope scope = asked.aligned && aligned ? Scope::aligned : asked.extents ? Scope::extents : Scope::exact;
+  std::vector<PlanKey> refused;  // what asked for more this time
   bool met = false;
-  for (;; scope = static_cast<Scope>(static_cast<int>(scope) + 1)) {
+  for (Scope scope = aligned ? Scope::aligned : Scope::extents;;
+       scope = static_cast<Scope>(static_cast<int>(scope) + 1)) {
     length = pattern_length;
     key[0] = key[0] << 2 >> 2 | static_cast<uint64_t>(scope) << 62;
     if (scope == Scope::extents && !add_extents(tensors, key, length)) continue;
     if (scope == Scope::exact) add_sizes(tensors, key, length);
-    if (Plan* plan = plans_.find({key, length})) {
+    if (const Ref<Plan>* known = plans_.find({key, length})) {
+      if (!*known) continue;  // a rule has to know more
       if (!met) ++hits;
-      return Ref<Plan>(plan);
+      return *known;
     }
     if (!met) ++misses;
     met = true;
     Ref<Plan> plan = ask_planner(a, variant, scope, records);
-    if (!plan) continue;  // a rule has to know more
-    Variant& answered = variants_[variant];
-    if (aligned && scope != Scope::aligned) answered.aligned = false;
-    if (scope == Scope::exact) answered.extents = false;
+    if (!plan) {
+      refused.emplace_back(key, key + length);
+      continue;
+    }
+    for (const PlanKey& pattern : refused) plans_.add(pattern, {});  // now that the call is known to be right
     plans_.add({key, length}, plan);
     return plan;
   }

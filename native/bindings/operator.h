@@ -25,11 +25,11 @@ struct PlanKeyEqual {
 };
 
 // Plans by key: bounded, by forgetting what has not been used for as long as it took to fill half of the
-// table.
+// table. Where a null plan stands, there is none for all that the key means.
 class PlanTable {
  public:
   static constexpr size_t kHalf = 1024;
-  Plan* find(std::span<const uint64_t> key);
+  const Ref<Plan>* find(std::span<const uint64_t> key);  // null: not there
   void add(std::span<const uint64_t> key, Ref<Plan> plan);
   size_t size() const noexcept { return young_.size() + old_.size(); }
   void clear() noexcept;
@@ -38,7 +38,7 @@ class PlanTable {
   using Map = std::unordered_map<PlanKey, Ref<Plan>, PlanKeyHash, PlanKeyEqual>;
   Map young_, old_;
   const PlanKey* last_key_ = nullptr;  // of the latest hit, in young_
-  Plan* last_ = nullptr;
+  const Ref<Plan>* last_ = nullptr;
 };
 
 // One operator's function: how its arguments are read, and the plans it has met. GIL.
@@ -79,7 +79,6 @@ class OperatorFunction {
   struct Variant {
     std::vector<PyObject*> given;
     PyObject* made = nullptr;
-    bool aligned = true, extents = true;  // plans of this scope may be had
   };
 
   void parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count, PyObject* names) const;

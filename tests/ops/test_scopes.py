@@ -107,6 +107,15 @@ def test_a_wrong_call_changes_nothing_for_right_ones(rng):
     assert planned(lambda: drawn(rng, 19, 20) @ drawn(rng, 20, 21)) == 0
 
 
+def test_operands_of_other_kinds_do_not_decide(rng):
+    """Products of integers and of nothing have no plan for all sizes: floats keep theirs."""
+    wf.ones((22, 23), dtype="int32") @ wf.ones((23, 24), dtype="int32")
+    drawn(rng, 22, 0) @ drawn(rng, 0, 24)
+    drawn(rng, 22, 23) @ drawn(rng, 23, 24)
+    assert planned(lambda: drawn(rng, 25, 26) @ drawn(rng, 26, 27)) == 0
+    assert planned(lambda: wf.ones((22, 23), dtype="int32") @ wf.ones((23, 24), dtype="int32")) == 0
+
+
 def test_empty_products_beside_others(rng):
     for m, k, n in ((4, 0, 3), (0, 5, 3), (4, 5, 3), (2, 3, 0)):
         a, b = drawn(rng, m, k), drawn(rng, k, n)
