@@ -177,6 +177,18 @@ def test_constants():
     )
 
 
+def test_constants_beyond_their_type():
+    """They are what a conversion makes of them."""
+    x = input_value(t(2, dtype="uint8"))
+    graph = Graph([x], [F.relu(constant(-1, as_dtype("uint8"))) * x])
+    made = alone("constants", graph)
+    assert "255" in str(made)
+    plans = [compile_graph(g, "constants", [], 1, as_tuple=True) for g in (graph, made)]
+    given = wf.tensor([1, 2], dtype="uint8")
+    found = [_core.run_plan(plan, [given])[0].numpy().tolist() for plan in plans]
+    assert found == [[255, 254]] * 2
+
+
 def test_arrays_of_one_number():
     golden(
         "constants",

@@ -55,8 +55,10 @@ def _number(value: Value | None, graph: Rewriting) -> Number | None:
 def _found(value: Value, graph: Rewriting) -> Number | None:
     node = value.node
     match node.op:
+        case None if value.is_constant:
+            return node.value if value.type.weak else _converted(node.value, value.dtype)
         case None:
-            return node.value if value.is_constant else None
+            return None
         case Full(value=number) | FilledLike(value=number):
             return _converted(number, value.dtype)
         case Pointwise() if not node.runtime:
