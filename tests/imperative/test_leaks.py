@@ -46,12 +46,13 @@ def does_not_grow(batch, rounds):
     """Runs batch(rounds) again and again; after a warm-up, four of them leave all three numbers as they were.
 
     Python takes memory by the MiB, so a small leak shows once what was free before has been filled. The process
-    may also grow for reasons of its own (an arena of the allocator), so it gets three chances not to.
+    may also grow for reasons of its own (an arena of the allocator, or how far one thread got ahead of another), and
+    shrinks as often, so it gets eight chances not to; a leak grows at each of them.
     """
     batch(rounds)
     batch(rounds)
     seen = [measure()]
-    for _ in range(3):
+    for _ in range(8):
         for _ in range(4):
             batch(rounds)
         seen.append(measure())
