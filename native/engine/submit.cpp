@@ -88,10 +88,6 @@ void Engine::submit(Op* raw, const PushOptions& options) {
     }
     raw->type->keep(*raw);
     raw->cheap = false;  // it has been tried
-    if (options_.kind == EngineKind::threaded && raw->brief && try_brief(raw)) {
-      static_cast<void>(op.release());
-      return;
-    }
   }
   enqueue(op.release());
 }

@@ -71,7 +71,7 @@ class Room {
  public:
   size_t take(size_t bytes) {
     const size_t at = size_;
-    size_ += (bytes + 63) / 64 * 64;
+    size_ += in_lines(bytes);
     return at;
   }
   size_t size() const { return size_; }

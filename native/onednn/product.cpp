@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "onednn/recipe.h"
-#include "tensor/kernels.h"
+#include "tensor/tensor.h"
 
 namespace weft::onednn {
 
@@ -17,8 +17,6 @@ namespace {
 
 constexpr size_t kKept = 256;  // geometries
 constexpr int kMost = 4;       // operands: a, b, bias, c
-
-constexpr size_t in_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Whether oneDNN can describe how it lies, but perhaps for matrices that are repeated.
 bool is_plain(const View& x) {
@@ -35,17 +33,6 @@ bool repeats(const View& x) {
 
 Geometry geometry_of(const View& x) {
   return {x.dtype, {x.shape, x.shape + x.ndim}, {x.strides, x.strides + x.ndim}};
-}
-
-void make_row_major(Geometry& x) {
-  int64_t step = 1;
-  for (size_t d = x.shape.size(); d-- > 0; step *= x.shape[d]) x.strides[d] = step;
-}
-
-size_t bytes_of(const Geometry& x) {
-  size_t bytes = size_of(x.dtype);
-  for (const int64_t n : x.shape) bytes *= static_cast<size_t>(n);
-  return bytes;
 }
 
 // What runs for one geometry.
@@ -120,9 +107,9 @@ class Product final : public Kernel {
       given[k] = geometry_of(operands[k]);
       const bool taken = is_plain(operands[k]) && !(densely && repeats(operands[k]));
       if (k + 1 == operands_ || taken) continue;
-      make_row_major(given[k]);
+      row_major(given[k].shape, given[k].strides.data());
       fitted->copies.push_back({k, given[k], staged});
-      staged += in_lines(bytes_of(given[k]));
+      staged += in_lines(row_major_desc(given[k].dtype, given[k].shape).get_size());
     }
     Matmul r{given[0], given[1], given[operands_ - 1], std::nullopt, {}, false};
     if (transposed_) {

@@ -33,8 +33,6 @@ void check(dnnl_status_t status) {
   if (status != dnnl_success) throw std::runtime_error("oneDNN failed, status " + std::to_string(status));
 }
 
-constexpr size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 }  // namespace
 
 const dnnl::engine& engine() {
@@ -197,7 +195,7 @@ LayoutRef OnednnKernel::layout(int operand) const {
 
 Place Recipe::scratch(size_t bytes) {
   const Place place{Place::Base::scratch, 0, staged_bytes_};
-  staged_bytes_ += round_up(bytes);
+  staged_bytes_ += in_lines(bytes);
   return place;
 }
 

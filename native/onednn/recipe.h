@@ -12,6 +12,7 @@
 
 #include "engine/team.h"
 #include "onednn/kernels.h"
+#include "program/scratch.h"
 
 namespace weft::onednn {
 

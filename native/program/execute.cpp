@@ -23,8 +23,6 @@ size_t extent_bytes(const View& x) {
   return static_cast<size_t>(last + 1) * size_of(x.dtype);
 }
 
-constexpr size_t in_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 }  // namespace
 
 // Geometry, addresses and scratch memory of an exact program.

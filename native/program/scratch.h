@@ -6,6 +6,9 @@
 
 namespace weft {
 
+// Bytes in whole cache lines.
+constexpr size_t in_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 // An array that rarely needs the heap.
 template <class T, size_t kInline>
 class Scratch {

@@ -8,6 +8,7 @@
 
 #include "engine/team.h"
 #include "program/loop_work.h"
+#include "program/scratch.h"
 
 namespace weft {
 namespace {
@@ -66,7 +67,9 @@ const Loop::Stages& Loop::stages() const {
 void Loop::run_stages(char* const* data, const uint64_t* parameters, const Work& work) const {
   const int64_t rows = work.sizes[0], size = work.sizes[1], grain = work.grain;
   const int64_t count = (size + grain - 1) / grain;
-  const auto in_lines = [](int64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; };
+  const auto in_lines = [](int64_t bytes) {
+    return static_cast<int64_t>(weft::in_lines(static_cast<size_t>(bytes)));
+  };
   int64_t needed = 0;
   for (const Stage& stage : stages()) {
     for (const DType dtype : stage.pieces) needed += in_lines(bytes_of(dtype) * rows * count);

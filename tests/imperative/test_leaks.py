@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import pickle
+import queue
 import time
 
 import numpy as np
@@ -46,13 +47,13 @@ def does_not_grow(batch, rounds):
     """Runs batch(rounds) again and again; after a warm-up, four of them leave all three numbers as they were.
 
     Python takes memory by the MiB, so a small leak shows once what was free before has been filled. The process
-    may also grow for reasons of its own (an arena of the allocator, or how far one thread got ahead of another), and
-    shrinks as often, so it gets eight chances not to; a leak grows at each of them.
+    may also grow for reasons of its own, such as an arena of the allocator, so it gets three chances not to; a leak
+    grows at each of them.
     """
     batch(rounds)
     batch(rounds)
     seen = [measure()]
-    for _ in range(8):
+    for _ in range(3):
         for _ in range(4):
             batch(rounds)
         seen.append(measure())
@@ -222,7 +223,8 @@ def test_nothing_grows_when_threads_share_tensors(in_threads):
     rounds = ROUNDS // 4
 
     def batch(rounds):
-        made, exported = [], []
+        # Short, so that no thread gets far ahead: what waits for the next one would count as growth.
+        made, exported = queue.Queue(50), queue.Queue(50)
         x = wf.zeros(100)
 
         def run(step):
@@ -230,19 +232,17 @@ def test_nothing_grows_when_threads_share_tensors(in_threads):
                 step(i)
 
         def make(i):
-            made.append(wf.full(100 + i % 50, i, "float32"))
+            made.put(wf.full(100 + i % 50, i, "float32"), timeout=60)
             x[i % 100] = i
 
         def export(i):
-            if made:
-                y = made.pop()
-                exported.append((y.numpy(), np.from_dlpack(y)))
+            y = made.get(timeout=60)
+            exported.put((y.numpy(), np.from_dlpack(y)), timeout=60)
             x.copy()
 
         def drop(i):
-            if exported:
-                a, b = exported.pop()
-                assert a[0] == b[-1]
+            a, b = exported.get(timeout=60)
+            assert a[0] == b[-1] == i
             x[i % 100].item()
 
         in_threads(run, (make, export, drop))

@@ -126,9 +126,7 @@ def _numbers(folds: Sequence[Fold], rest: Sequence[Any]) -> list[list[Scalar]]:
     """
     fold_of = {r.number: k for k, fold in enumerate(folds) for r in fold.reductions}
     found: list[dict[int, Scalar]] = [{} for _ in folds]
-    last: dict[
-        int, int
-    ] = {}  # by id, of an expression of numbers alone: the last Fold that it needs; -1: none
+    last: dict[int, int] = {}  # the last Fold that an expression of numbers alone needs, by id; -1: none
 
     def need(node: Scalar) -> None:
         if last.get(id(node), -1) >= 0:
@@ -157,7 +155,6 @@ def _numbers(folds: Sequence[Fold], rest: Sequence[Any]) -> list[list[Scalar]]:
 def _reader(known: Sequence[Scalar], first: int) -> Any:
     """A function that gives expressions which read these numbers as operands from the first one on."""
     place = {id(value): first + k for k, value in enumerate(known)}
-
     made: dict[int, Scalar] = {}
 
     def read(node: Scalar) -> Scalar:

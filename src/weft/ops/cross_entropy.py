@@ -113,6 +113,17 @@ class CheckLabels(Op):
         return np.asarray(target, np.int64)
 
 
+class RowGradient(Op):
+    """Base of the gradients of x, from those of the losses of rows."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("dx",)
+
+    def infer(
+        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
+    ) -> TensorType:
+        return x.like()
+
+
 class ClassRow(Op):
     """Base of row programs along the axis of classes; target has size 1 there, weight and x the classes."""
 
@@ -182,15 +193,8 @@ class CrossEntropyRows(ClassRow):
 
 
 @op
-class CrossEntropyRowsGradient(ClassRow):
+class CrossEntropyRowsGradient(RowGradient, ClassRow):
     """The gradient of cross_entropy_rows' x from that of the losses, by one program for each row."""
-
-    outputs: ClassVar[tuple[str, ...]] = ("dx",)
-
-    def infer(
-        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
-    ) -> TensorType:
-        return x.like()
 
     def kernels(  # type: ignore[override]
         self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
@@ -388,15 +392,8 @@ def smoothed(row: SoftRow, x: Any, target: Any, weight: Any) -> Any:
 
 
 @op
-class SoftCrossEntropyRowsGradient(SoftRow):
+class SoftCrossEntropyRowsGradient(RowGradient, SoftRow):
     """The gradient of soft_cross_entropy_rows' x, by one program for each row."""
-
-    outputs: ClassVar[tuple[str, ...]] = ("dx",)
-
-    def infer(
-        self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
-    ) -> TensorType:
-        return x.like()
 
     def kernels(  # type: ignore[override]
         self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
