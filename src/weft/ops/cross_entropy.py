@@ -193,7 +193,7 @@ class CrossEntropyRows(ClassRow):
 
 
 @op
-class CrossEntropyRowsGradient(RowGradient, ClassRow):
+class CrossEntropyRowsGradient(ClassRow, RowGradient):
     """The gradient of cross_entropy_rows' x from that of the losses, by one program for each row."""
 
     def kernels(  # type: ignore[override]
@@ -392,7 +392,7 @@ def smoothed(row: SoftRow, x: Any, target: Any, weight: Any) -> Any:
 
 
 @op
-class SoftCrossEntropyRowsGradient(RowGradient, SoftRow):
+class SoftCrossEntropyRowsGradient(SoftRow, RowGradient):
     """The gradient of soft_cross_entropy_rows' x, by one program for each row."""
 
     def kernels(  # type: ignore[override]
