@@ -132,6 +132,24 @@ def test_what_is_repeated_and_then_reduced(repeated, axis):
     assert kernels([x, z], [F.sum(repeated(x + z) * repeated(z), axis=axis)]) <= 2
 
 
+@pytest.mark.parametrize(
+    "function",
+    [F.conv2d, lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1)],
+)
+def test_primitives_take_a_copy_of_what_is_repeated(function):
+    """Loops in their place would be slow, and would multiply paddings, too, which shows where weights are NaN."""
+    x, w = given(1, 4, 3, 5), given(4, 4, 2, 2)
+    assert kernels([x, w], [function(F.broadcast_to(x, shape=(2, 4, 3, 5)), w)]) == 2
+
+    weight = np.ones((4, 4, 2, 2), np.float32)
+    weight[:, :, 0, 1] = np.nan
+    one = wf.zeros((1, 4, 3, 5))
+    repeated = wf.broadcast_to(one, (2, 4, 3, 5))
+    np.testing.assert_array_equal(
+        function(repeated, wf.tensor(weight)).numpy(), function(repeated.copy(), wf.tensor(weight)).numpy()
+    )
+
+
 def test_dead_results_are_not_computed():
     x = given(20, 30)
     F.exp(x) @ F.permute_dims(x, (1, 0))

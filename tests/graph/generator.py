@@ -10,6 +10,7 @@ import numpy as np
 from weft.base.dtype import as_dtype
 from weft.base.errors import DeviceError, DTypeError, ShapeError
 from weft.graph.graph import Graph
+from weft.graph.rewrite import first_choice
 from weft.ops import functions as F
 from weft.ops.node import apply, bind, constant, input_value
 from weft.ops.op import Op
@@ -84,6 +85,8 @@ class Generator:
             tries += 1
             try:
                 made = self.operator()
+                for v in made:
+                    first_choice(v.node)  # which tells of numbers that its elements cannot be
             except (
                 DeviceError,
                 DTypeError,
@@ -92,6 +95,7 @@ class Generator:
                 ValueError,
                 IndexError,
                 NotImplementedError,
+                OverflowError,
                 AttributeError,
             ):
                 continue  # it does not take such operands
@@ -126,9 +130,7 @@ class Generator:
         attributes = self.pick([*cls.samples()]).attributes
         operands = [self.recent() for _ in cls.inputs]
         if len(operands) > 1 and self.chance(0.4):
-            unsigned = any(v.dtype.kind == "uint" for v in operands)  # which numbers below 0 do not fit
-            number = self.pick([n for n in NUMBERS if not (unsigned and n < 0)])
-            operands[int(self.rng.integers(len(operands)))] = number
+            operands[int(self.rng.integers(len(operands)))] = self.number(*(v.dtype for v in operands))
         return apply(cls, operands, dict(attributes))
 
     def view(self):
@@ -165,12 +167,17 @@ class Generator:
         """A value, more likely one of the last ones."""
         return self.pick(self.pool[-4:] if self.chance(0.6) else self.pool)
 
+    def number(self, *dtypes):
+        """A number beside values of these types; those below 0 do not fit into unsigned ones."""
+        unsigned = any(dtype.kind == "uint" for dtype in dtypes)
+        return self.pick([n for n in NUMBERS if not (unsigned and n < 0)])
+
     def operand(self, wanted, dtype):
         """A value for what a sample has in this place."""
         if wanted is None or (not isinstance(wanted, Array) and not isinstance(wanted, bool | int | float)):
             return wanted
         if not isinstance(wanted, Array):
-            return self.pick(NUMBERS) if self.loose and self.chance(0.5) else wanted
+            return self.number(as_dtype(dtype)) if self.loose and self.chance(0.5) else wanted
         kind = as_dtype(wanted.dtype or dtype)
         if wanted.values is not None or self.chance(0.1):
             array = np.asarray(wanted.values if wanted.values is not None else np.ones(wanted.shape))
@@ -182,7 +189,7 @@ class Generator:
         if wanted.dtype is not None:  # places to look at, or the like
             return self.add_input(wanted.shape, wanted.dtype, wanted.low, wanted.high)
         if self.loose and self.chance(0.05):
-            return constant(self.pick(NUMBERS), kind if self.chance(0.5) else None)
+            return constant(self.number(kind), kind if self.chance(0.5) else None)
         fitting = [v for v in self.pool[-12:] + self.pool[:2] if v.dtype is kind]
         exact = [v for v in fitting if v.shape == wanted.shape]
         if exact and self.chance(0.8):

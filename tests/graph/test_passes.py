@@ -216,6 +216,35 @@ def test_arrays_that_give_the_shape_stay():
     )
 
 
+def test_sums_of_losses_are_not_one_element():
+    """A loss is pointwise before it is summed: its size counts."""
+    golden(
+        "constants",
+        lambda x: F.mse_loss(F.filled_like(x, value=1.5), 2.0, reduction="sum"),
+        [t(2, 3)],
+        """
+        v0 = Full(value=1.5, dtype=float32, shape=(2, 3), device=cpu:0)(): f32[2,3]@cpu:0
+        v1 = MseLoss(reduction='sum')(v0, 2.0): f32[]@cpu:0
+        return v1
+        """,
+    )
+
+
+def test_nothing_but_numbers():
+    """The runtime value is not known, all operands are."""
+    beta = TensorType((), as_dtype("float32"), weak=True)
+    golden(
+        "constants",
+        lambda x, b: x + F.softplus(F.relu(constant(1.0)), beta=b),
+        [t(2), beta],
+        """
+        v0 = Softplus(beta=0.0, threshold=20.0)(1.0, beta=x1): f32[]@cpu:0
+        v1 = Add()(x0, v0): f32[2]@cpu:0
+        return v1
+        """,
+    )
+
+
 def test_constants_do_not_lose_random_numbers():
     x = input_value(t(2))
     dropped = make_node(Dropout(), [x]).outputs[0]

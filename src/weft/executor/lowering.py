@@ -254,6 +254,7 @@ class Lowering:
         if choice.exact and any(isinstance(n, Size) for v in inputs if v is not None for n in v.shape):
             raise NeedsSizes(repr(op))
         places = [None if v is None else self.ensure(v) for v in inputs]
+        before_copies = len(self.steps)
         for k in choice.contiguous:
             place = places[k]
             if place is not None and not is_row_major(place.shape, place.strides):
@@ -265,12 +266,18 @@ class Lowering:
             else self.layout(choice.layouts, j, v.shape, first)
             for j, v in enumerate(outputs)
         ]
-        kernel = self.make_kernel(
-            choice,
-            places,
-            [None if s is None else (v.dtype.name, v.shape, s) for v, s in zip(outputs, laid, strict=True)],
-        )
+        results = [
+            None if s is None else (v.dtype.name, v.shape, s) for v, s in zip(outputs, laid, strict=True)
+        ]
+        kernel = self.make_kernel(choice, places, results)
+        if kernel is None and any(p is not None and repeats(p) for p in places):
+            # oneDNN has no description of elements that are repeated.
+            places = [
+                self.copy(p, "copy of what is repeated") if p is not None and repeats(p) else p for p in places
+            ]
+            kernel = self.make_kernel(choice, places, results)
         if kernel is None:
+            del self.steps[before_copies:]
             return False
         fixed = choice.exact or any(choice.layouts)
         made = [
@@ -402,6 +409,11 @@ class Lowering:
         if not self.exact or not same(place.offset, 0) or not same(size, whole):
             return False
         return is_dense(place.shape, place.strides)
+
+
+def repeats(place: Place) -> bool:
+    """Whether elements stand for more than one, of a place of known sizes."""
+    return any(n > 1 and s == 0 for n, s in zip(place.shape, place.strides, strict=True))
 
 
 def _geometry(place: Place) -> tuple[str, Any, Any]:

@@ -39,7 +39,13 @@ def constants(node: Node, graph: Rewriting) -> Value | None:
     number = _number(node.outputs[0], graph)
     if number is not None:
         return _filled(node, number)
-    return _with_numbers(node, graph) if isinstance(node.op, Pointwise) else None
+    return _with_numbers(node, graph) if _loop_of_elements(node) is not None else None
+
+
+def _loop_of_elements(node: Node) -> Loop | None:
+    """The loop of a pointwise operator; None for others, also for losses that are summed."""
+    loop = first_choice(node) if isinstance(node.op, Pointwise) else None
+    return loop if isinstance(loop, Loop) and not loop.axes else None
 
 
 def _number(value: Value | None, graph: Rewriting) -> Number | None:
@@ -72,10 +78,8 @@ def _computed(node: Node, numbers: Sequence[Number | None]) -> Number | None:
     """What a pointwise operator makes of numbers, by what its kernel does to one element."""
     import numpy as np
 
-    loop = first_choice(node)
-    if not isinstance(loop, Loop) or any(
-        n is None and v is not None for n, v in zip(numbers, node.inputs, strict=True)
-    ):
+    loop = _loop_of_elements(node)
+    if loop is None or any(n is None and v is not None for n, v in zip(numbers, node.inputs, strict=True)):
         return None
     arrays = [
         None if v is None else np.asarray(n) if v.type.weak else np.asarray(n, v.dtype.numpy)
@@ -124,7 +128,8 @@ def _with_numbers(node: Node, graph: Rewriting) -> Value | None:
     rest: dict[str, TensorType] = {
         str(k): v.type for k, (v, n) in enumerate(given) if v is not None and n is None
     }
-    if broadcast_shapes(node.op.name if node.op else "", rest) != node.outputs[0].shape:
+    shape = broadcast_shapes(node.op.name if node.op else "", rest) if rest else ()
+    if shape != node.outputs[0].shape:
         return None
     inputs = [
         _constant(n, v.type) if v is not None and n is not None else None if v is None else graph.new(v)
