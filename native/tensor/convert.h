@@ -14,10 +14,10 @@
 //                         below 2^64, else 0.
 //   -> float16            one rounding to nearest even, from float64 too. Integers go through float32, which
 //                         changes nothing: those that float32 rounds are infinite in float16.
-//   -> bfloat16           to float32, then to nearest even (twice rounded from float64, as ml_dtypes does).
-//   float16 <- NaN        quiet, with the upper bits of the payload (as F16C does); bfloat16 <- NaN: the
-//   quiet
-//                         NaN of that sign. Subnormals are kept everywhere.
+//   -> bfloat16           to float32 (so float64 is rounded twice, as by ml_dtypes), then to nearest even.
+//                         Subnormal numbers of float32 become zeros, as in processors' instructions and
+//                         oneDNN's kernels; everywhere else subnormals are kept.
+//   float16, bfloat16 <- NaN   quiet, with the upper bits of the payload, as instructions have it.
 // An element may lie at any address, and one of one type may be read where another was: hence memcpy.
 #pragma once
 
@@ -106,9 +106,12 @@ inline float from_float16(uint16_t bits) noexcept {
 
 inline uint16_t to_bfloat16(float value) noexcept {
   const auto x = std::bit_cast<uint32_t>(value);
+  const uint32_t size = x & 0x7fffffff;
   const uint32_t rounded = (x + 0x7fff + ((x >> 16) & 1)) >> 16;
-  const uint32_t nan = 0x7fc0 | ((x >> 16) & 0x8000);
-  return static_cast<uint16_t>((x & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+  const uint32_t zero = (x >> 16) & 0x8000;
+  const uint32_t nan = x >> 16 | 0x40;
+  const uint32_t finite = size < 0x00800000 ? zero : rounded;
+  return static_cast<uint16_t>(size > 0x7f800000 ? nan : finite);
 }
 
 inline float from_bfloat16(uint16_t bits) noexcept {

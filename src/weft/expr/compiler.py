@@ -26,6 +26,7 @@ from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr.kernel import Kernel
 from weft.expr.llvm import print_kernel
+from weft.expr.llvm_values import ROUNDING, rounding
 
 try:  # hashlib and pathlib take longer to import than a prebuilt kernel to be found
     from _blake2 import blake2b
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compiled", "cache_folder", "compile_kernel", "compile_together", "counters", "key_of"]
 
-MAGIC = b"weft object 3\n"  # the number changes with the passes below
+MAGIC = b"weft object 4\n"  # the number changes with the passes below
 counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
 _lock = threading.Lock()
 
@@ -78,12 +79,15 @@ def _toolchain() -> Any:
             self.linked = 0
 
         def compile(self, text: str) -> bytes:
-            code: bytes = self.machine.emit_object(_optimised(text, self.machine))
+            code: bytes = self.machine.emit_object(self.optimised(text))
             return code
 
         def assembly(self, text: str) -> str:
-            listing: str = self.machine.emit_assembly(_optimised(text, self.machine))
+            listing: str = self.machine.emit_assembly(self.optimised(text))
             return listing
+
+        def optimised(self, text: str) -> Any:
+            return _optimised(text, self.machine, "+avx512bf16" in self.features.split(","))
 
         def link(self, code: bytes, symbol: str) -> tuple[int, Any]:
             self.linked += 1
@@ -99,11 +103,11 @@ def _toolchain() -> Any:
     return Toolchain()
 
 
-def _optimised(text: str, machine: Any) -> Any:
-    """The text as LLVM's module, after its passes."""
+def _optimised(text: str, machine: Any, rounds: bool) -> Any:
+    """The text as LLVM's module, after its passes. rounds: the processor has an instruction for bfloat16."""
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text + rounding(rounds) if f"@{ROUNDING}(" in text else text)
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = tuning.slp_vectorization = True
@@ -123,7 +127,7 @@ def compile_together(texts: Sequence[str], cpu: str) -> bytes:
     # LLVM would leave half of each vector register unused for the sake of old processors: exp takes 1.5 times as long.
     features = "-prefer-256-bit" if cpu == "x86-64-v4" else ""
     machine = target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
-    first, *others = (_optimised(text, machine) for text in texts)
+    first, *others = (_optimised(text, machine, rounds=False) for text in texts)
     for module in others:
         first.link_in(module)
     code: bytes = machine.emit_object(first)

@@ -19,7 +19,7 @@ from weft.base.dtype import as_dtype
 from weft.expr.functions import expand
 from weft.expr.scalar import BITS, FLOATS, Scalar, walk
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "to_bfloat16"]
 
 
 def evaluate(
@@ -207,11 +207,22 @@ def _cast(a: Any, of: str, to: str) -> Any:
         return a != 0
     if of in FLOATS and to not in FLOATS:
         return _truncate(a.astype(np.float64), to)
-    if to == "bfloat16":
-        a = a.astype(np.float32)
+    if to == "bfloat16" and of != "bfloat16":
+        return to_bfloat16(a)
     if to == "float16" and of not in FLOATS:
         a = a.astype(np.float32)
     return a.astype(as_dtype(to).numpy)
+
+
+def to_bfloat16(a: Any) -> Any:
+    """Through float32, whose subnormal numbers become zeros, as in processors' instructions.
+
+    >>> to_bfloat16(np.array([1.004, -1e-39])).tolist()
+    [1.0, -0.0]
+    """
+    a = np.asarray(a).astype(np.float32)
+    subnormal = np.abs(a) < np.finfo(np.float32).tiny
+    return np.where(subnormal, np.copysign(np.float32(0), a), a).astype(as_dtype("bfloat16").numpy)
 
 
 def _truncate(a: Any, to: str) -> Any:

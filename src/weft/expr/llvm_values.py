@@ -10,12 +10,14 @@ from weft.expr.scalar import BITS, FLOATS, UNSIGNED
 
 __all__ = [
     "PREDICATES",
+    "ROUNDING",
     "binary",
     "cast",
     "combine_vectors",
     "compare",
     "from_memory",
     "number",
+    "rounding",
     "splat",
     "to_memory",
     "unary",
@@ -23,6 +25,7 @@ __all__ = [
 
 _BINARY_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
 _BINARY_INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl"}
+ROUNDING = "to_bfloat16"  # the name of a function that the compiler adds
 PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
@@ -191,15 +194,40 @@ def _rounded_to_odd(f: Writer, value: str) -> str:
 
 
 def _to_bfloat16(f: Writer, value: str) -> str:
-    """Rounded to nearest even by integer arithmetic; NaN becomes the quiet one of its sign."""
-    word = f.emit(f"bitcast float {value} to i32")
-    odd = f.emit(f"and i32 {f.emit(f'lshr i32 {word}, 16')}, 1")
-    bias = f.emit(f"add i32 {odd}, 32767")
-    rounded = f.emit(f"lshr i32 {f.emit(f'add i32 {word}, {bias}')}, 16")
-    sign = f.emit(f"and i32 {f.emit(f'lshr i32 {word}, 16')}, 32768")
-    nan = f.emit(f"or i32 {sign}, 32704")
-    unordered = f.emit(f"fcmp uno float {value}, {value}")
-    return f.emit(f"trunc i32 {f.emit(f'select i1 {unordered}, i32 {nan}, i32 {rounded}')} to i16")
+    """By a function that `rounding` defines for the processor that it is compiled for."""
+    f.roundings += 1
+    return f.emit(f"call i16 @{ROUNDING}(float {value})")
+
+
+def rounding(instruction: bool) -> str:
+    """The function from float32 to bfloat16: by the processor's instruction, or else by integers, to the same bits.
+
+    To nearest even; subnormal numbers become zeros, NaN a quiet one.
+    """
+    body = (
+        """
+  %short = fptrunc float %x to bfloat
+  %bits = bitcast bfloat %short to i16
+  ret i16 %bits"""
+        if instruction
+        else """
+  %word = bitcast float %x to i32
+  %upper = lshr i32 %word, 16
+  %odd = and i32 %upper, 1
+  %bias = add i32 %odd, 32767
+  %biased = add i32 %word, %bias
+  %rounded = lshr i32 %biased, 16
+  %exponent = and i32 %word, 2139095040
+  %small = icmp eq i32 %exponent, 0
+  %zero = and i32 %upper, 32768
+  %finite = select i1 %small, i32 %zero, i32 %rounded
+  %nan = or i32 %upper, 64
+  %unordered = fcmp uno float %x, %x
+  %all = select i1 %unordered, i32 %nan, i32 %finite
+  %bits = trunc i32 %all to i16
+  ret i16 %bits"""
+    )
+    return f"\ndefine internal i16 @{ROUNDING}(float %x) alwaysinline nounwind {{{body}\n}}\n"
 
 
 def _float_to_integer(f: Writer, value: str, source: str, target: str) -> str:

@@ -32,6 +32,7 @@ class Writer:
         self.block = "entry"
         self.arrays: list[str] = []  # the stack's; declared at the function's beginning
         self.carried: list[str] = []  # what the loop that was opened last carries
+        self.roundings = 0  # to bfloat16, so far
 
     # Small pieces of text.
 
@@ -100,6 +101,7 @@ class Writer:
         phis = len(self.lines)  # their text needs what the body gives
         self.lines.extend([""] * len(carried))
         self.carried = names
+        roundings = self.roundings
         following = body(position)
         self.lines.append(f"  br label %{latch}")
         self.label(latch)
@@ -112,9 +114,11 @@ class Writer:
         mark = ""
         if parallel:
             own = self.mark("distinct !{}")
-            inner = self.mark(f'!{{!"llvm.loop.parallel_accesses", {parallel}}}')
+            facts = [own, self.mark(f'!{{!"llvm.loop.parallel_accesses", {parallel}}}')]
+            if self.roundings > roundings:  # LLVM thinks that they cost much, and would take vectors of 4
+                facts.append(self.mark('!{!"llvm.loop.vectorize.width", i32 16}'))
             index = int(own[1:])
-            self.marks[index] = f"{own} = distinct !{{{own}, {inner}}}"
+            self.marks[index] = f"{own} = distinct !{{{', '.join(facts)}}}"
             mark = f", !llvm.loop {own}"
         if simple:
             own = self.mark("")
