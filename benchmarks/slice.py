@@ -58,10 +58,13 @@ ALONE = {  # unit, bar, samples
     "new size: reshape": ("us", 10, 20),
     "new size: permute_dims": ("us", 10, 20),
     "new size: matmul": ("us", 300, 20),
+    "new size: conv2d": ("us", 300, 20),
     "growth: a + b": ("MiB", 2, 1),  # by the second half of 10,000 sizes
     "growth: matmul": ("MiB", 2, 1),
+    "growth: conv2d": ("MiB", 2, 1),
     "plans: a + b": ("plans", 8, 1),
     "plans: matmul": ("plans", 8, 1),
+    "plans: conv2d": ("plans", 8, 1),
 }
 
 FRESH = {  # ms and bars, in the order in which the program prints

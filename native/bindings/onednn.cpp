@@ -115,6 +115,24 @@ nb::object kernel_or_none(F&& make) {
   }
 }
 
+// A kernel for all sizes, or None.
+template <class F>
+nb::object any_or_none(F&& make) {
+  const PythonEntry entry;
+  try {
+    return nb::cast(PyKernel{make()});
+  } catch (const Unsupported&) {
+    return nb::none();
+  }
+}
+
+Convolution::Pass as_pass(const std::string& of) {
+  if (of == "dst") return Convolution::Pass::forward;
+  if (of == "src") return Convolution::Pass::data;
+  if (of == "weights") return Convolution::Pass::weights;
+  throw ValueError("convolution: of must be dst, src or weights, got '" + of + "'");
+}
+
 using Padding = std::vector<std::pair<int64_t, int64_t>>;
 
 void bind_matmul(nb::module_& m) {
@@ -130,13 +148,9 @@ void bind_matmul(nb::module_& m) {
       nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
       "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
   m.def(
-      "onednn_product",
-      [](nb::handle dtype, bool transposed, bool bias) -> nb::object {
-        try {
-          return nb::cast(PyKernel{make_product(as_dtype(dtype), transposed, bias)});
-        } catch (const Unsupported&) {
-          return nb::none();
-        }
+      "onednn_product_of_any_size",
+      [](nb::handle dtype, bool transposed, bool bias) {
+        return any_or_none([&] { return make_product_of_any_size(as_dtype(dtype), transposed, bias); });
       },
       nb::arg("dtype"), nb::kw_only(), nb::arg("transposed") = false, nb::arg("bias") = false,
       "A product for all sizes, or None. Operands: a, b (transposed: as [n, k]), [bias]; c.");
@@ -205,6 +219,19 @@ void bind_convolution(nb::module_& m) {
       nb::arg("src"), nb::arg("ddst"), nb::arg("dweights"), nb::kw_only(), nb::arg("stride"),
       nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("dbias").none() = nb::none(),
       nb::arg("accumulate") = false, "Operands: src, ddst; dweights, [dbias].");
+  m.def(
+      "onednn_convolution_of_any_size",
+      [](nb::handle dtype, const std::string& of, const Numbers& stride, const Padding& padding,
+         const Numbers& dilation, int64_t groups, bool bias) {
+        return any_or_none([&] {
+          return make_convolution_of_any_size(as_dtype(dtype), as_pass(of),
+                                              as_window(stride, padding, dilation), groups, bias);
+        });
+      },
+      nb::arg("dtype"), nb::kw_only(), nb::arg("of"), nb::arg("stride"), nb::arg("padding"),
+      nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("bias") = false,
+      "For all sizes, or None. Operands of 'dst': src, weights, [bias]; dst. Of 'src': ddst, weights; dsrc.\n"
+      "Of 'weights': src, ddst; dweights.");
 }
 
 void bind_pooling(nb::module_& m) {

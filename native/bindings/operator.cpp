@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bindings/layers.h"
+#include "program/scratch.h"
 
 namespace weft {
 namespace {
@@ -397,6 +398,16 @@ bool add_extents(std::span<const Tracked* const> tensors, uint64_t* key, size_t&
   return true;
 }
 
+// Whether a plan for all sizes of a pattern is for these, too. For those of which nothing is left, such as
+// images smaller than a window, the planner is asked with the numbers: it knows what is wrong with them.
+bool fits(const Plan& plan, std::span<const Tracked* const> tensors) {
+  const Program& program = *plan.program;
+  if (program.computes.empty()) return true;
+  Scratch<const Tensor*, 8> inputs(tensors.size());
+  for (size_t k = 0; k < tensors.size(); ++k) inputs[k] = &tensors[k]->tensor;
+  return program.has_results({inputs.get(), tensors.size()});
+}
+
 void add_sizes(std::span<const Tracked* const> tensors, uint64_t* key, size_t& length) {
   for (const Tracked* tracked : tensors) {
     for (const int64_t size : tracked->tensor.dims()) key[length++] = static_cast<uint64_t>(size);
@@ -481,12 +492,17 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
     if (scope == Scope::exact) add_sizes(tensors, key, length);
     if (const Ref<Plan>* known = plans_.find({key, length})) {
       if (!*known) continue;  // a rule has to know more
+      if (scope == Scope::extents && !fits(**known, tensors)) continue;
       if (!met) ++hits;
       return *known;
     }
     if (!met) ++misses;
     met = true;
     Ref<Plan> plan = ask_planner(a, variant, scope, records);
+    if (plan && scope == Scope::extents && !fits(*plan, tensors)) {
+      plans_.add({key, length}, plan);
+      continue;
+    }
     if (!plan) {
       refused.emplace_back(key, key + length);
       continue;

@@ -88,7 +88,7 @@ KernelRef make_matmul(const Matmul& request);
 
 // A product for all sizes: each call's operands (a, b, bias if there is one, c) tell theirs. transposed: b is
 // given as [n,k]. Throws Unsupported if oneDNN has no product of this type.
-Ref<Kernel> make_product(DType dtype, bool transposed, bool bias);
+Ref<Kernel> make_product_of_any_size(DType dtype, bool transposed, bool bias);
 
 // Sizes of a window over the spatial dimensions; each as long as there are such dimensions.
 struct Window {
@@ -110,6 +110,11 @@ struct Convolution {
   bool accumulate = false;       // adds to the outputs
 };
 KernelRef make_convolution(const Convolution& request);
+
+// A convolution, or one of its gradients, for all sizes; bias: of the forward pass. Throws Unsupported if
+// oneDNN has none of this type.
+Ref<Kernel> make_convolution_of_any_size(DType dtype, Convolution::Pass pass, const Window& window,
+                                         int64_t groups, bool bias);
 
 // Forward operands: x; y, with `training` and max a workspace.
 // Backward operands: dy, for max a workspace; dx. x and y are what the forward kernel was made with.

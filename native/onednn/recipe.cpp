@@ -37,7 +37,8 @@ void check(dnnl_status_t status) {
 
 const dnnl::engine& engine() {
   static const auto* engine = [] {
-    dnnl::set_primitive_cache_capacity(0);  // ours is the cache
+    // Ours is the cache of kernels; this is for what several of them have in common, such as a weight's copy.
+    dnnl::set_primitive_cache_capacity(64);
     return new dnnl::engine(dnnl::engine::kind::cpu, 0);
   }();
   return *engine;

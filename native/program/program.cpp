@@ -274,6 +274,17 @@ void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* 
   if (wraps) throw ShapeError("shape: " + name + " makes sizes or strides that do not fit 64 bits");
 }
 
+bool Program::has_results(std::span<const Tensor* const> inputs) const {
+  Scratch<int64_t, 64> computed(static_cast<size_t>(registers));
+  compute_registers(inputs, computed.get());
+  return std::ranges::all_of(outputs, [&](const Output& output) {
+    const int value = output.value - inputs_;
+    return value < 0 || std::ranges::all_of(
+                            values[static_cast<size_t>(value)].sizes,
+                            [&](int size) { return computed[static_cast<size_t>(size)] > 0; });
+  });
+}
+
 bool Program::shape_fits(const Value& value, const Tensor& x, const int64_t* registers_) const {
   if (static_cast<size_t>(x.ndim) != value.sizes.size()) return false;
   for (size_t d = 0; d < value.sizes.size(); ++d)

@@ -158,6 +158,8 @@ class Program final : public Counted<Program> {
     const int value = outputs[j].value - static_cast<int>(uses.size());
     return value < 0 ? device : values[static_cast<size_t>(value)].device;
   }
+  // Whether all outputs have elements: sizes that are computed may be less than 1 where nothing fits.
+  bool has_results(std::span<const Tensor* const> inputs) const;
   // Fills `registers` of them.
   void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
 

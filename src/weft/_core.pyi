@@ -550,7 +550,7 @@ def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None
     c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.
     """
 
-def onednn_product(dtype: object, *, transposed: bool = False, bias: bool = False) -> object:
+def onednn_product_of_any_size(dtype: object, *, transposed: bool = False, bias: bool = False) -> object:
     """
     A product for all sizes, or None. Operands: a, b (transposed: as [n, k]), [bias]; c.
     """
@@ -571,6 +571,12 @@ def onednn_convolution_backward_data(ddst: object, weights: object, dsrc: object
 
 def onednn_convolution_backward_weights(src: object, ddst: object, dweights: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, dbias: object | None = None, accumulate: bool = False) -> object:
     """Operands: src, ddst; dweights, [dbias]."""
+
+def onednn_convolution_of_any_size(dtype: object, *, of: str, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: bool = False) -> object:
+    """
+    For all sizes, or None. Operands of 'dst': src, weights, [bias]; dst. Of 'src': ddst, weights; dsrc.
+    Of 'weights': src, ddst; dweights.
+    """
 
 def onednn_pooling(src: object, dst: object, *, kind: str, window: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], training: bool = False) -> object:
     """

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
+from weft.base.dtype import DType
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import CHANNELS_LAST, ROW_MAJOR, Native
-from weft.ops.matrix import native_float, recast
+from weft.ops.matrix import has_sizes, native_float, recast
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
@@ -36,6 +37,14 @@ class Convolving(Op):
             "dilation": list(windows.dilation),
             "groups": groups,
         }
+
+    def native_of_any_size(self, of: str, dtype: DType, keywords: dict[str, Any], layout: str) -> Native:
+        """The kernel for all sizes. of: "dst", "src" or "weights", as the native core calls it."""
+        return Native(
+            lambda *_: _core.onednn_convolution_of_any_size(dtype, of=of, **keywords),
+            exact=False,
+            layouts=(layout,),
+        )
 
 
 class Convolution(Convolving):
@@ -134,6 +143,10 @@ class Convolution(Convolving):
         if not native_float(x, weight, bias):
             return
         keywords = self.native_windows(self.windows(weight), self.groups)
+        if has_sizes(x, weight):
+            keywords["bias"] = bias is not None
+            yield self.native_of_any_size("dst", x.dtype, keywords, CHANNELS_LAST)
+            return
 
         def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
             given = inputs[2] if bias is not None else None
@@ -287,6 +300,9 @@ class ConvolutionInputGradient(ConvolutionGradient):
         if not native_float(dy, weight):
             return
         keywords = self.native_windows(self.windows_of_size(weight.shape[2:]), self.groups)
+        if has_sizes(dy, weight):
+            yield self.native_of_any_size("src", dy.dtype, keywords, CHANNELS_LAST)
+            return
 
         def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
             return _core.onednn_convolution_backward_data(*inputs, *outputs, **keywords, **options)
@@ -402,6 +418,9 @@ class ConvolutionWeightGradient(ConvolutionGradient):
         if not native_float(x, dy):
             return
         keywords = self.native_windows(self.windows_of_size(self.kernel_size), self.groups)
+        if has_sizes(x, dy):
+            yield self.native_of_any_size("weights", x.dtype, keywords, ROW_MAJOR)
+            return
 
         def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
             return _core.onednn_convolution_backward_weights(*inputs, *outputs, **keywords, **options)

@@ -301,7 +301,7 @@ def make_matmul(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **optio
 def product_of_sizes(dtype: str, transposed: bool = False, bias: bool = False) -> Native:
     """The kernel of a product for all sizes; transposed: the second operand is."""
     return Native(
-        lambda inputs, outputs: _core.onednn_product(dtype, transposed=transposed, bias=bias), exact=False
+        lambda *_: _core.onednn_product_of_any_size(dtype, transposed=transposed, bias=bias), exact=False
     )
 
 

@@ -1,10 +1,11 @@
-// product.cpp: products of matrices whose sizes and strides are known only when they run.
+// any_size.cpp: products and convolutions whose sizes and strides are known only when they run.
 //
 // One such kernel serves a plan for all sizes. It keeps the kernels of exact geometry that it has met; what
 // those do not take, such as rows that are repeated or lie backwards, is copied to scratch memory first.
 #include <omp.h>
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <unordered_map>
 
@@ -61,9 +62,12 @@ struct Fitted {
   }
 };
 
-class Product final : public Kernel {
+class AnySize final : public Kernel {
  public:
-  Product(bool transposed, bool bias) : transposed_(transposed), operands_(bias ? 4 : 3) {}
+  // The kernel of exact geometry, of operands in the order of a call, the result last.
+  using Make = std::function<KernelRef(const Geometry* operands)>;
+
+  AnySize(int operands, Make make) : operands_(operands), make_(std::move(make)) {}
 
   void run(const Call& call) const override { find(call.operands)->run(call, operands_); }
   size_t scratch_bytes(const View* operands) const override { return find(operands)->scratch_bytes; }
@@ -89,7 +93,7 @@ class Product final : public Kernel {
     Found made;  // not under the lock: this takes long
     try {
       made = fit(operands, false);
-    } catch (const Unsupported&) {  // the result has leading sizes that neither operand has
+    } catch (const Unsupported&) {  // such as a product with leading sizes that neither operand has
       made = fit(operands, true);
     }
     const std::lock_guard guard(mutex_);
@@ -98,7 +102,7 @@ class Product final : public Kernel {
     return made;
   }
 
-  // densely: copies also operands whose matrices are repeated.
+  // densely: copies also operands whose matrices or images are repeated.
   Found fit(const View* operands, bool densely) const {
     auto fitted = std::make_shared<Fitted>();
     Geometry given[kMost];
@@ -111,13 +115,7 @@ class Product final : public Kernel {
       fitted->copies.push_back({k, given[k], staged});
       staged += in_lines(row_major_desc(given[k].dtype, given[k].shape).get_size());
     }
-    Matmul r{given[0], given[1], given[operands_ - 1], std::nullopt, {}, false};
-    if (transposed_) {
-      std::swap(r.b.shape[0], r.b.shape[1]);
-      std::swap(r.b.strides[0], r.b.strides[1]);
-    }
-    if (operands_ == kMost) r.bias = given[2];
-    fitted->kernel = make_matmul(r);
+    fitted->kernel = make_(given);
     const size_t own = in_lines(fitted->kernel->scratch_bytes(nullptr));
     for (Fitted::Copy& copy : fitted->copies) copy.offset += own;
     fitted->scratch_bytes = own + staged;
@@ -129,20 +127,54 @@ class Product final : public Kernel {
     size_t operator()(std::string_view key) const noexcept { return std::hash<std::string_view>{}(key); }
   };
 
-  const bool transposed_;
   const int operands_;
+  const Make make_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<std::string, Found, Hash, std::equal_to<>> known_;
 };
 
 }  // namespace
 
-Ref<Kernel> make_product(DType dtype, bool transposed, bool bias) {
+Ref<Kernel> make_product_of_any_size(DType dtype, bool transposed, bool bias) {
   if (dtype != DType::float32) {  // which all machines have
     const Geometry one{dtype, {1, 1}, {1, 1}};
     make_matmul({one, one, one, std::nullopt, {}, false});
   }
-  return Ref<Kernel>(make_ref<Product>(transposed, bias).get());
+  const int operands = bias ? 4 : 3;
+  const auto make = [=](const Geometry* given) {
+    Matmul r{given[0], given[1], given[operands - 1], std::nullopt, {}, false};
+    if (transposed) {
+      std::swap(r.b.shape[0], r.b.shape[1]);
+      std::swap(r.b.strides[0], r.b.strides[1]);
+    }
+    if (bias) r.bias = given[2];
+    return make_matmul(r);
+  };
+  return Ref<Kernel>(make_ref<AnySize>(operands, make).get());
+}
+
+Ref<Kernel> make_convolution_of_any_size(DType dtype, Convolution::Pass pass, const Window& window,
+                                         int64_t groups, bool bias) {
+  using Pass = Convolution::Pass;
+  const int operands = bias ? 4 : 3;
+  const auto make = [=](const Geometry* given) {
+    Convolution r{pass, given[0], given[1], given[operands - 1], std::nullopt, window, groups, {}, false};
+    if (pass == Pass::data) std::swap(r.x, r.y);
+    if (pass == Pass::weights) std::swap(r.w, r.y);
+    if (bias) r.bias = given[2];
+    return make_convolution(r);
+  };
+  if (dtype != DType::float32) {
+    const size_t ndim = window.stride.size() + 2;
+    std::vector<int64_t> ones(ndim, 1), sizes(ndim, 1);
+    sizes[1] = groups;
+    const Geometry image{dtype, sizes, ones};
+    std::swap(sizes[0], sizes[1]);
+    const Geometry weights{dtype, sizes, ones};
+    const Window plain{ones, ones, std::vector<int64_t>(ndim - 2), std::vector<int64_t>(ndim - 2)};
+    make_convolution({pass, image, weights, image, std::nullopt, plain, groups, {}, false});
+  }
+  return Ref<Kernel>(make_ref<AnySize>(operands, make).get());
 }
 
 }  // namespace weft::onednn
