@@ -165,13 +165,14 @@ Ref<Kernel> make_convolution_of_any_size(DType dtype, Convolution::Pass pass, co
     return make_convolution(r);
   };
   if (dtype != DType::float32) {
-    const size_t ndim = window.stride.size() + 2;
-    std::vector<int64_t> ones(ndim, 1), sizes(ndim, 1);
+    const size_t spatial = window.stride.size();
+    std::vector<int64_t> ones(spatial + 2, 1), sizes = ones;
     sizes[1] = groups;
     const Geometry image{dtype, sizes, ones};
     std::swap(sizes[0], sizes[1]);
     const Geometry weights{dtype, sizes, ones};
-    const Window plain{ones, ones, std::vector<int64_t>(ndim - 2), std::vector<int64_t>(ndim - 2)};
+    ones.resize(spatial);
+    const Window plain{ones, ones, std::vector<int64_t>(spatial), std::vector<int64_t>(spatial)};
     make_convolution({pass, image, weights, image, std::nullopt, plain, groups, {}, false});
   }
   return Ref<Kernel>(make_ref<AnySize>(operands, make).get());

@@ -3,9 +3,12 @@
 // Weights take the layout that oneDNN likes best: from a caller's strides by a reorder in each run, or as
 // they are if the caller holds them in that layout. Activations stay where they are unless only slow code
 // would take them; then they go through copies in scratch memory, channels last or in blocks.
+#include <omp.h>
+
 #include <algorithm>
 
 #include "onednn/cache.h"
+#include "onednn/division.h"
 #include "onednn/recipe.h"
 
 namespace weft::onednn {
@@ -88,7 +91,7 @@ class Builder {
   explicit Builder(const Convolution& request)
       : r_(request), w_(grouped(request.w, request.groups)), window_(as_dnnl(request.window)) {}
 
-  KernelRef build() {
+  std::unique_ptr<Steps> build() {
     switch (r_.pass) {
       case Pass::forward:
         return forward();
@@ -186,7 +189,7 @@ class Builder {
     return Recipe::operand(operand);
   }
 
-  KernelRef forward() {
+  std::unique_ptr<Steps> forward() {
     Descs d;
     bool staged = false;
     const auto post_ops = [&](const Descs& wanted, bool stage) {  // staged, the result's reorder accumulates
@@ -212,10 +215,10 @@ class Builder {
         recipe.output(y, activation_desc(r_.y), d.y, staged && r_.accumulate, reads_result(r_.post_ops));
     arguments.push_back({DNNL_ARG_DST, d.y, result});
     recipe.add<dnnl::convolution_forward>(pd, std::move(arguments));
-    return recipe.finish(pd.impl_info_str());
+    return recipe.finished(pd.impl_info_str());
   }
 
-  KernelRef data() {
+  std::unique_ptr<Steps> data() {
     using data_pd = dnnl::convolution_backward_data::primitive_desc;
     Descs d;
     bool staged = false;
@@ -235,10 +238,10 @@ class Builder {
         {DNNL_ARG_WEIGHTS, pd.weights_desc(), weights_input(recipe, w, pd.weights_desc())},
         {DNNL_ARG_DIFF_SRC, d.x, recipe.output(x, activation_desc(r_.x), d.x, r_.accumulate)}};
     recipe.add<dnnl::convolution_backward_data>(pd, std::move(arguments));
-    return recipe.finish(pd.impl_info_str());
+    return recipe.finished(pd.impl_info_str());
   }
 
-  KernelRef weights() {
+  std::unique_ptr<Steps> weights() {
     using weights_pd = dnnl::convolution_backward_weights::primitive_desc;
     Descs d;
     bool staged = false;
@@ -270,7 +273,7 @@ class Builder {
           {DNNL_ARG_DIFF_BIAS, d.bias, recipe.output(bias, desc_of(*r_.bias), d.bias, r_.accumulate)});
     }
     recipe.add<dnnl::convolution_backward_weights>(pd, std::move(arguments));
-    return recipe.finish(pd.impl_info_str());
+    return recipe.finished(pd.impl_info_str());
   }
 
   static memory::desc any_desc_like(const memory::desc& desc) {
@@ -281,6 +284,30 @@ class Builder {
   Geometry w_;
   DnnlWindow window_;
 };
+
+// What the threads of the team compute. Pieces of equal size share their code.
+KernelRef in_pieces(const Convolution& r, const Division& division) {
+  std::vector<std::unique_ptr<Steps>> pieces;
+  std::unique_ptr<const Steps> known;
+  size_t scratch = 0;
+  const int64_t images = r.x.shape[0];
+  for (int64_t begin = 0; begin < images; begin += division.grain) {
+    const int64_t size = std::min(division.grain, images - begin);
+    const Images piece = cut(r, begin, size);
+    if (!known || size != division.grain) known = Builder(piece.convolution).build();
+    pieces.push_back(known->shifted(piece.shifts, scratch));
+    scratch += pieces.back()->scratch_bytes;
+  }
+  return make_ref<OnednnKernel>(std::move(pieces));
+}
+
+KernelRef build(const Convolution& r) {
+  const Division division = divide(r, omp_get_max_threads());
+  if (division.width != Division::Width::team)
+    return made_for(division.width, [&] { return Builder(r).build(); });
+  const Entered alone(1);
+  return in_pieces(r, division);
+}
 
 }  // namespace
 
@@ -294,7 +321,7 @@ KernelRef make_convolution(const Convolution& r) {
   if (const auto product = as_product(r)) return make_matmul(*product);
   return cached(
       Key(what) << r.x << r.w << r.y << r.bias << r.window << r.groups << r.post_ops << r.accumulate, what,
-      [&] { return Builder(r).build(); });
+      [&] { return build(r); });
 }
 
 }  // namespace weft::onednn

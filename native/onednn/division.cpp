@@ -10,7 +10,8 @@ namespace {
 constexpr double kOperations = 100, kBytes = 20;
 constexpr double kAlone_ns = 15e3;  // below, waking a thread takes longer than what it would save
 constexpr double kPiece_ns = 10e3;  // what a piece takes at the least
-constexpr double kRegion_ns = 2e6;  // above, waiting for a region is lost in the product
+constexpr double kRegion_ns = 2e6;  // above, waiting for a region is lost in the work
+constexpr double kWorth_ns = 80e3;  // below, a region saves less than what it takes to wake a thread
 constexpr int64_t kRows = 16;       // for which oneDNN's code is about as fast as for many
 constexpr int64_t kLine = 16;       // indices in pieces begin at a multiple of this, where they can
 
@@ -31,6 +32,17 @@ double time_ns(const Matmul& r) {
   return operations / speed + (bytes_of(r.a) + bytes_of(r.b) + bytes_of(r.c)) / kBytes;
 }
 
+// Channels are computed by the vector.
+double time_ns(const Convolution& r) {
+  const auto whole = [](int64_t channels) { return static_cast<double>((channels + 15) / 16 * 16); };
+  double operations = 2.0 * static_cast<double>(elements(r.y.shape)) * static_cast<double>(r.x.shape[1]);
+  operations *= whole(r.y.shape[1]) / static_cast<double>(r.y.shape[1] * r.groups);
+  for (size_t d = 2; d < r.w.shape.size() && !r.w.layout; ++d)
+    operations *= static_cast<double>(r.w.shape[d]);
+  const double speed = kOperations * 4.0 / static_cast<double>(std::min<size_t>(size_of(r.x.dtype), 4));
+  return operations / speed + (bytes_of(r.x) + bytes_of(r.y)) / kBytes;
+}
+
 // The outermost dimension if it has something for everybody. Else rows, if they are enough for oneDNN's
 // code: pieces of rows are dense results, which all of its implementations take. Else the longer of rows and
 // columns.
@@ -42,6 +54,46 @@ size_t dimension(const Matmul& r, int threads) {
 }
 
 }  // namespace
+
+Division::Width width_of(double time, int threads) {
+  return threads == 1 || time < kWorth_ns ? Division::Width::alone : Division::Width::region;
+}
+
+double copying_ns(size_t bytes) { return static_cast<double>(bytes) / kBytes; }
+
+Division divide(const Convolution& r, int threads) {
+  using Width = Division::Width;
+  if (r.w.layout) return {};
+  const double time = time_ns(r);
+  if (r.pass == Convolution::Pass::weights) return {.width = width_of(time, threads)};
+  if (threads == 1 || time < kAlone_ns) return {.width = Width::alone};
+  if (time > kRegion_ns) return {};
+  const int64_t images = r.x.shape[0];
+  const int64_t count =
+      std::min({static_cast<int64_t>(threads), static_cast<int64_t>(time / kPiece_ns), images});
+  // Pieces of different sizes might like weights in different layouts.
+  if (count < 2 || (r.w.any && images % count != 0)) return {.width = width_of(time, threads)};
+  const int64_t grain = (images + count - 1) / count;
+  return {.width = Width::team, .dim = 0, .count = (images + grain - 1) / grain, .grain = grain};
+}
+
+Images cut(const Convolution& r, int64_t begin, int64_t size) {
+  Images images{r, {}};
+  const auto take = [&](Geometry& x) {
+    const bool moves = x.shape[0] != 1;
+    images.shifts.push_back(moves ? static_cast<size_t>(begin * x.strides[0]) * size_of(x.dtype) : 0);
+    if (moves) x.shape[0] = size;
+  };
+  Convolution& c = images.convolution;
+  const bool forward = r.pass == Convolution::Pass::forward;
+  take(forward ? c.x : c.y);
+  images.shifts.push_back(0);  // the weights
+  if (c.bias) images.shifts.push_back(0);
+  for (PostOp& op : c.post_ops)
+    if (op.kind == "add" || op.kind == "mul") take(op.operand);
+  take(forward ? c.y : c.x);
+  return images;
+}
 
 Division divide(const Matmul& r, int threads) {
   using Width = Division::Width;

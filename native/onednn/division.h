@@ -1,18 +1,19 @@
-// division.h: on how many threads a product runs, and what each of them computes.
+// division.h: on how many threads a primitive runs, and what each of them computes.
 //
 // An OpenMP region wakes a sleeping thread and waits for it: about 40 us, more than most products of a small
-// network take. So short products run where they are asked for, and longer ones in pieces that our own team
-// (team.h) shares out, whose threads need not be there. Only very long ones are left to oneDNN's regions.
+// network take. So short work runs where it is asked for, and longer work in pieces that our own team
+// (team.h) shares out, whose threads need not be there. Only very long work is left to oneDNN's regions, and
+// what cannot be cut.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "onednn/kernels.h"
+#include "onednn/recipe.h"
 
 namespace weft::onednn {
 
-// Pieces of a product, of `grain` indices along dimension `dim` of c; the last may be shorter.
+// Pieces of a result, of `grain` indices along its dimension `dim`; the last may be shorter.
 struct Division {
   enum class Width : uint8_t { alone, team, region } width = Width::region;
   size_t dim = 0;
@@ -29,5 +30,30 @@ struct Piece {
   std::vector<size_t> shifts;
 };
 Piece cut(const Matmul& r, size_t dim, int64_t begin, int64_t size);
+
+// For images, each of which is computed apart from the others: the dimension is their first.
+Division divide(const Convolution& r, int threads);
+
+// The images [begin, begin + size), and where they begin in the operands, in the order of a call.
+struct Images {
+  Convolution convolution;
+  std::vector<size_t> shifts;
+};
+Images cut(const Convolution& r, int64_t begin, int64_t size);
+
+// What cannot be cut: alone, if it takes less on one thread than a region is worth.
+Division::Width width_of(double time_ns, int threads);
+// On one thread, of what is done to each byte about once.
+double copying_ns(size_t bytes);
+
+// A kernel of the steps that `make` gives, for one thread or for regions.
+template <class Make>
+KernelRef made_for(Division::Width width, Make&& make) {
+  if (width == Division::Width::region) return make_ref<OnednnKernel>(make());
+  const Entered alone(1);
+  std::vector<std::unique_ptr<Steps>> whole;
+  whole.push_back(make());
+  return make_ref<OnednnKernel>(std::move(whole));
+}
 
 }  // namespace weft::onednn

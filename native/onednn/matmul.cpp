@@ -267,12 +267,10 @@ KernelRef build(const Matmul& request) {
   }
   const Division division =
       r.alone ? Division{.width = Division::Width::alone} : divide(r, omp_get_max_threads());
-  if (division.width == Division::Width::region) return make_ref<OnednnKernel>(steps_of(r, order));
+  if (division.width != Division::Width::team)
+    return made_for(division.width, [&] { return steps_of(r, order); });
   const Entered alone(1);
-  if (division.width == Division::Width::team) return in_pieces(r, order, division);
-  std::vector<std::unique_ptr<Steps>> whole;
-  whole.push_back(steps_of(r, order));
-  return make_ref<OnednnKernel>(std::move(whole));
+  return in_pieces(r, order, division);
 }
 
 }  // namespace

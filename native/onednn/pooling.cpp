@@ -2,9 +2,12 @@
 //
 // The workspace of a maximum (which element won) depends on the layouts that the forward kernel worked in. So
 // the backward kernel is told those, works in them, and reorders gradients that lie otherwise.
+#include <omp.h>
+
 #include <algorithm>
 
 #include "onednn/cache.h"
+#include "onednn/division.h"
 #include "onednn/recipe.h"
 
 namespace weft::onednn {
@@ -84,7 +87,7 @@ Forward choose(const Pooling& r, bool training) {
   return best;
 }
 
-KernelRef forward(const Pooling& r) {
+std::unique_ptr<Steps> forward(const Pooling& r) {
   const Forward f = choose(r, r.training);
   Recipe recipe;
   const int x = recipe.next_operand(), y = recipe.next_operand();
@@ -96,10 +99,10 @@ KernelRef forward(const Pooling& r) {
     arguments.push_back({DNNL_ARG_WORKSPACE, f.pd.workspace_desc(), Recipe::operand(workspace)});
   }
   recipe.add<dnnl::pooling_forward>(f.pd, std::move(arguments));
-  return recipe.finish(f.pd.impl_info_str());
+  return recipe.finished(f.pd.impl_info_str());
 }
 
-KernelRef backward(const Pooling& r) {
+std::unique_ptr<Steps> backward(const Pooling& r) {
   const Forward f = choose(r, true);
   const DnnlWindow w = as_dnnl(r.window);
   const memory::desc dx(f.x.get_dims(), type_of(computed_in(r, r.dx)), f.x.get_strides());
@@ -117,7 +120,14 @@ KernelRef backward(const Pooling& r) {
   const int to = recipe.next_operand();
   arguments.push_back({DNNL_ARG_DIFF_SRC, dx, recipe.output(to, activation_desc(r.dx), dx)});
   recipe.add<dnnl::pooling_backward>(pd, std::move(arguments));
-  return recipe.finish(pd.impl_info_str());
+  return recipe.finished(pd.impl_info_str());
+}
+
+// On one thread: a window's elements come from the cache, by the vector.
+double time_ns(const Pooling& r) {
+  double looked_at = static_cast<double>(activation_desc(r.y).get_size());
+  for (const int64_t n : r.size) looked_at *= static_cast<double>(n);
+  return copying_ns(activation_desc(r.x).get_size()) + looked_at / 32;
 }
 
 }  // namespace
@@ -127,7 +137,10 @@ KernelRef make_pooling(const Pooling& r) {
   Key key(name_of_request(r));
   key << r.kind << r.training << r.x << r.y << r.size << r.window;
   if (r.backward) key << r.dx << r.dy;
-  return cached(key, name_of_request(r), [&] { return r.backward ? backward(r) : forward(r); });
+  return cached(key, name_of_request(r), [&] {
+    return made_for(width_of(time_ns(r), omp_get_max_threads()),
+                    [&] { return r.backward ? backward(r) : forward(r); });
+  });
 }
 
 }  // namespace weft::onednn

@@ -1,5 +1,8 @@
 // reorder.cpp: between layouts and types.
+#include <omp.h>
+
 #include "onednn/cache.h"
+#include "onednn/division.h"
 #include "onednn/recipe.h"
 
 namespace weft::onednn {
@@ -24,17 +27,20 @@ KernelRef make_reorder(const Geometry& from, const Geometry& to, bool accumulate
   constexpr const char* kWhat = "onednn_reorder";
   if (from.any || to.any) throw ValueError(std::string(kWhat) + ": both sides need strides or a layout");
   return cached(Key(kWhat) << from << to << accumulate, kWhat, [&] {
-    Recipe recipe;
-    recipe.keep(from);
-    recipe.keep(to);
     const memory::desc source = seen_as(from, to), target = seen_as(to, from);
     if (source.get_dims() != target.get_dims())
       throw ShapeError(std::string(kWhat) + ": the shapes differ: " + describe(from) + ", " + describe(to));
-    const int x = recipe.next_operand(), y = recipe.next_operand();
-    recipe.reorder(source, Recipe::operand(x), target, Recipe::operand(y), accumulate);
-    if (from.layout) recipe.tell_layout(x, source);
-    if (to.layout) recipe.tell_layout(y, target);
-    return recipe.finish("reorder");
+    const double time = 2 * copying_ns(source.get_size() + target.get_size());  // not in its order
+    return made_for(width_of(time, omp_get_max_threads()), [&] {
+      Recipe recipe;
+      recipe.keep(from);
+      recipe.keep(to);
+      const int x = recipe.next_operand(), y = recipe.next_operand();
+      recipe.reorder(source, Recipe::operand(x), target, Recipe::operand(y), accumulate);
+      if (from.layout) recipe.tell_layout(x, source);
+      if (to.layout) recipe.tell_layout(y, target);
+      return recipe.finished("reorder");
+    });
   });
 }
 

@@ -228,6 +228,53 @@ def test_how_wide_a_product_is():
     assert _core.onednn_matmul(f(300, 300), f(300, 300), f(300, 300)).pieces == 1
 
 
+@pytest.mark.usefixtures("team")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("images", [8, 5])
+def test_pieces_of_images(rng, images, dtype):
+    shapes = (images, 16, 28, 28), (64, 16, 3, 3), (images, 64, 28, 28)
+    options = {"stride": (1, 1), "padding": [(1, 1)] * 2, "dilation": (1, 1)}
+    x, w, y = (random(rng, s, dtype, channels_last(s), 0.3) for s in shapes)
+    bias, row = random(rng, (64,)), random(rng, (1, 64, 1, 1), dtype)
+    other, old = random(rng, shapes[2], dtype), y.numpy()
+    kernel = _core.onednn_convolution(
+        x.geometry,
+        w.geometry,
+        y.geometry,
+        bias=bias.geometry,
+        post_ops=[("add", other.geometry), "relu", ("mul", row.geometry)],
+        accumulate=True,
+        **options,
+    )
+    assert kernel.pieces == 2
+    run(kernel, x, w, bias, other, row, y)
+    one = {"stride": (1, 1), "padding": [(1, 1)] * 2, "dilation": (1, 1), "groups": 1}
+    wanted = reference.convolution(x.numpy(), w.numpy(), **one) + bias.numpy()[:, None, None] + other.numpy()
+    near(y, np.maximum(wanted, 0) * row.numpy() + old, dtype, factor=2)
+
+    dy, dx = random(rng, shapes[2], dtype, scale=0.3), random(rng, shapes[0], dtype)
+    kernel = _core.onednn_convolution_backward_data(dy.geometry, w.geometry, dx.geometry, **options)
+    assert kernel.pieces == 2
+    run(kernel, dy, w, dx)
+    near(dx, reference.convolution_gradients(x.numpy(), w.numpy(), dy.numpy(), **one)[0], dtype, factor=4)
+
+
+@pytest.mark.usefixtures("team")
+def test_how_wide_convolutions_are():
+    def pieces(images, size, weights=None):
+        x, y = (
+            ("float32", (images, 16, size, size), None),
+            ("float32", (images, 32, size - 2, size - 2), None),
+        )
+        w = ("float32", (32, 16, 3, 3), weights)
+        options = {"stride": (1, 1), "padding": [(0, 0)] * 2, "dilation": (1, 1)}
+        return _core.onednn_convolution(x, w, y, **options).pieces
+
+    assert [pieces(1, 6), pieces(8, 14), pieces(9, 14), pieces(64, 56)] == [1, 2, 2, 0]
+    assert pieces(1, 56) == 0  # one image is not cut
+    assert [pieces(8, 14, "any"), pieces(3, 28, "any")] == [2, 0]  # pieces may not differ in their layouts
+
+
 def test_matmul_with_a_bias_in_bfloat16(rng):
     a, b, c = (random(rng, s, "bfloat16") for s in [(32, 48), (48, 40), (32, 40)])
     bias = random(rng, (1, 40), "bfloat16")

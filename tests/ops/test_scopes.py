@@ -128,3 +128,73 @@ def test_traces_of_products(rng):
         a, b = drawn(rng, m, k), drawn(rng, k, n)
         for _ in range(2):
             assert_near(traced(a, b), np.maximum(a.numpy() @ b.numpy(), 0) @ b.numpy().T)
+
+
+CONVOLUTIONS = {
+    "plain": {},
+    "stride and padding": {"stride": 2, "padding": 1},
+    "dilation": {"dilation": 2, "padding": (2, 1)},
+    "same": {"padding": "same"},  # which follows from the window's size
+    "bias": {},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_of_new_sizes(rng, case, dtype):
+    def gradients(w, b, *shape):
+        x = drawn(rng, *shape, dtype=dtype)
+        given = [x, w] if b is None else [x, w, b]
+        with wf.GradManager().attach(given) as manager:
+            y = F.conv2d(*given, **CONVOLUTIONS[case])
+            manager.backward(y, wf.ones_like(y))
+        return [y, *(t.grad for t in given)], x
+
+    w = drawn(rng, 6, 4, 3, 2, dtype=dtype)
+    b = drawn(rng, 6, dtype=dtype) if case == "bias" else None
+    gradients(w, b, 7, 4, 9, 10)
+    other = drawn(rng, 7, 5, 3, 2, dtype=dtype)
+    others = drawn(rng, 7, dtype=dtype) if case == "bias" else None
+    count = planned(lambda: gradients(other, others, 8, 5, 11, 13))
+    assert count == 0 or case == "same"
+
+    for t in (w, b):
+        if t is not None:
+            t.grad = None
+    found, x = gradients(w, b, 7, 4, 11, 13)
+    wide = [t.astype("float64") for t in ([x, w] if b is None else [x, w, b])]
+    with wf.GradManager().attach(wide) as manager:
+        y = F.conv2d(*wide, **CONVOLUTIONS[case])
+        manager.backward(y, wf.ones_like(y))
+    for mine, want in zip(found, [y, *(t.grad for t in wide)], strict=True):
+        assert_near(mine.astype("float64"), want.numpy(), dtype=dtype)
+
+
+def test_images_smaller_than_the_window(rng):
+    """The plan is for all sizes, and the message has these."""
+    w = drawn(rng, 6, 4, 3, 3)
+    assert F.conv2d(drawn(rng, 2, 4, 8, 9), w).shape == (2, 6, 6, 7)
+    for size in (2, 1):
+        with pytest.raises(ShapeError, match=rf"does not fit x with its padding: x is f32\[2,4,{size},9\]"):
+            F.conv2d(drawn(rng, 2, 4, size, 9), w)
+    assert F.conv2d(drawn(rng, 2, 4, 3, 3), w).shape == (2, 6, 1, 1)
+    with pytest.raises(ShapeError, match="channels"):
+        F.conv2d(drawn(rng, 2, 5, 8, 9), w)
+    assert planned(lambda: F.conv2d(drawn(rng, 2, 4, 11, 12), w)) == 0
+
+
+IMAGES = {
+    "backwards": lambda x: F.flip(x, axis=2),
+    "repeated": lambda x: F.broadcast_to(x[:1], x.shape),
+    "repeated columns": lambda x: F.broadcast_to(x[..., :1], x.shape),
+    "every second": lambda x: F.concat([x, x], axis=3)[..., ::2],
+    "channels last": lambda x: F.permute_dims(F.permute_dims(x, (0, 2, 3, 1)).copy(), (0, 3, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("window", IMAGES)
+def test_images_that_lie_oddly(rng, image, window):
+    x, w = IMAGES[image](drawn(rng, 3, 4, 7, 6)), IMAGES[window](drawn(rng, 5, 4, 3, 2))
+    want = F.conv2d(x.astype("float64"), w.astype("float64")).numpy()
+    assert_near(F.conv2d(x, w), want)

@@ -273,7 +273,8 @@ class Lowering:
         if kernel is None and any(p is not None and repeats(p) for p in places):
             # oneDNN has no description of elements that are repeated.
             places = [
-                self.copy(p, "copy of what is repeated") if p is not None and repeats(p) else p for p in places
+                self.copy(p, "copy of what is repeated") if p is not None and repeats(p) else p
+                for p in places
             ]
             kernel = self.make_kernel(choice, places, results)
         if kernel is None:
