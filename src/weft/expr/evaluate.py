@@ -217,7 +217,7 @@ def _cast(a: Any, of: str, to: str) -> Any:
 def to_bfloat16(a: Any) -> Any:
     """Through float32, whose subnormal numbers become zeros, as in processors' instructions.
 
-    >>> to_bfloat16(np.array([1.004, -1e-39])).tolist()
+    >>> to_bfloat16(np.array([1.003, -1e-39])).tolist()
     [1.0, -0.0]
     """
     a = np.asarray(a).astype(np.float32)
