@@ -430,6 +430,15 @@ def test_uniform_numbers_fill_their_cells_evenly():
     assert abs(((counts - 2000) ** 2 / 2000).sum() - 49) < 5 * (2 * 49) ** 0.5
 
 
+@pytest.mark.parametrize("function", ["uniform", "normal"])
+@pytest.mark.parametrize("given", [(2, 3), "a", None, wf.ones(2)], ids=str)
+def test_numbers_come_before_the_shape(function, given):
+    for call in (lambda f: f(given), lambda f: f(0.0, given)):
+        with pytest.raises(TypeError, match=rf"^{function}: \w+ must be a number, got "):
+            call(getattr(random, function))
+    assert getattr(random, function)(np.float32(0), np.int64(1), (2, 3)).shape == (2, 3)
+
+
 def test_uniform_refuses_what_is_wrong():
     with pytest.raises(
         ValueError, match=r"^uniform: low and high must be finite, low not above high, got 2 and 1$"

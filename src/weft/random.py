@@ -109,6 +109,7 @@ def uniform(
     >>> x.shape, bool(abs(x.numpy()).max() <= 1)
     ((2, 3), True)
     """
+    _check_numbers("uniform", low=low, high=high)
     if not low <= high or not math.isfinite(high - low):
         raise ValueError(f"uniform: low and high must be finite, low not above high, got {low} and {high}")
     return _filled(RandomUniform, _core.random_uniform, low, high, shape, _float("uniform", dtype), device)
@@ -123,13 +124,14 @@ def normal(
 ) -> Tensor:
     """Normally distributed numbers (Box and Muller 1958).
 
-    Raises ValueError if std is negative, DTypeError unless dtype is a float.
+    Raises ValueError if std is negative, TypeError unless both are numbers, DTypeError unless dtype is a float.
 
     >>> seed(0)
     >>> x = normal(shape=10000).numpy()
     >>> bool(abs(x.mean()) < 0.05 and abs(x.std() - 1) < 0.05)
     True
     """
+    _check_numbers("normal", mean=mean, std=std)
     if not std >= 0:
         raise ValueError(f"normal: std must be at least 0, got {std}")
     return _filled(RandomNormal, _core.random_normal, mean, std, shape, _float("normal", dtype), device)
@@ -178,6 +180,13 @@ def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
     if count < 0:
         raise ValueError(f"permutation: x must be at least 0, got {count}")
     return _permuted(arange(count, device=device))
+
+
+def _check_numbers(function: str, **given: Any) -> None:
+    """Such as the shape, which comes after them."""
+    for name, value in given.items():
+        if isinstance(value, str | Sequence | Tensor) or not hasattr(value, "__float__"):
+            raise TypeError(f"{function}: {name} must be a number, got {value!r}")
 
 
 def _permuted(x: Any) -> Any:

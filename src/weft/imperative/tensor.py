@@ -83,11 +83,16 @@ else:
 def shares_memory(x: Tensor, y: Tensor) -> bool:
     """Whether writing an element of one may change the other; True if that is hard to tell.
 
+    Raises TypeError unless both are tensors.
+
     >>> import weft as wf
     >>> x = wf.zeros(4)
     >>> shares_memory(x, x[1:]), shares_memory(x[::2], x[1::2]), shares_memory(x, x.copy())
     (True, False, False)
     """
+    for z in (x, y):
+        if not isinstance(z, Tensor):
+            raise TypeError(f"shares_memory: takes tensors, got {z!r}")
     shared: bool = _core.shares_memory(x, y)
     return shared
 

@@ -10,6 +10,7 @@ True
 from __future__ import annotations
 
 import atexit
+import operator
 
 from weft import _core
 from weft.base import flags
@@ -73,6 +74,7 @@ def set_limit(size_bytes: int, device: Device | str | None = None) -> None:
 system, limit 1.0 MiB
     >>> set_limit(0, "cpu:7")
     """
+    size_bytes = operator.index(size_bytes)
     if size_bytes < 0:
         raise ValueError(f"set_limit: size_bytes must be at least 0, got {size_bytes}")
     _core.set_memory_limit(device, size_bytes)
