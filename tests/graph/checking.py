@@ -67,8 +67,15 @@ def alone(node, known):
     return [t.numpy().copy() for t in _core.run_plan(plan, given)]
 
 
-def evaluated(graph, arrays):
-    """The outputs in NumPy: by the loops of operators that have them, which round as kernels do, else by references."""
+class UndecidedError(Exception):
+    """NaN in a convolution: whether it reaches what only padding connects it with depends on the code that is chosen."""
+
+
+def evaluated(graph, arrays, decided=False):
+    """The outputs in NumPy: by the loops of operators that have them, which round as kernels do, else by references.
+
+    decided: raises UndecidedError where kernels may give something else.
+    """
     known = {id(v): a for v, a in zip(graph.inputs, arrays, strict=True)}
     known |= {id(v): v.node.value for n in graph.nodes for v in n.outputs if v.is_constant}
     with np.errstate(all="ignore"):
@@ -76,11 +83,18 @@ def evaluated(graph, arrays):
             if node.op is not None:
                 runtime = {name: known[id(v)] for name, v in node.runtime.items()}
                 bound = make_node(node.op.with_runtime(runtime), node.inputs)
-                made = evaluated_node(bound, [None if v is None else known[id(v)] for v in node.inputs])
+                given = [None if v is None else known[id(v)] for v in node.inputs]
+                if decided and node.op.family == "convolution" and not finite(given):
+                    raise UndecidedError(repr(node.op))
+                made = evaluated_node(bound, given)
                 for name, value, array in zip(node.op.outputs * len(made), node.outputs, made, strict=False):
                     array = np.zeros(value.shape) if name in node.op.opaque else array
                     known[id(value)] = np.asarray(array).astype(value.dtype.numpy).reshape(value.shape)
     return [known[id(v)] for v in graph.outputs]
+
+
+def finite(arrays):
+    return all(np.isfinite(np.asarray(a, np.float64)).all() for a in arrays if a is not None)
 
 
 def evaluated_node(node, arrays):

@@ -32,6 +32,14 @@ def test_nan_in_a_maximum_over_windows(dtype):
     assert np.isnan(F.max_pool2d(x, 2).item())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_reaches_no_further_than_its_products(dtype):
+    weight = np.ones((1, 1, 2, 2))
+    weight[0, 0, 0, 0] = np.nan
+    y = F.conv_transpose2d(wf.ones((1, 1, 2, 2), dtype), wf.tensor(weight, dtype), stride=2).numpy()[0, 0]
+    assert np.isnan(y).tolist() == [[i % 2 == 0 and j % 2 == 0 for j in range(4)] for i in range(4)]
+
+
 def test_gradients_of_writing_through_a_view():
     def f(x):
         y = x * 2

@@ -305,7 +305,8 @@ class Lowering:
         )
         step.ordered = choice.ordered
         self.steps.append(step)
-        self.wide |= choice.wide
+        # Kernels of the native core in 0 pieces open regions, each of which has a team of the thread that runs it.
+        self.wide |= choice.wide or getattr(kernel, "pieces", 1) == 0
         return True
 
     def make_kernel(self, choice: Native, places: list[Place | None], outputs: Sequence[Any]) -> Any:
