@@ -61,7 +61,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   const Ref<Plan> backward = backward_of(plan, wanted, 0);
   if (!backward) return;
 
-  auto node = make_ref<TapeNode>();
+  auto node = TapeNode::make();
   node->kind = TapeNode::Kind::plan;
   node->number = ++last_number;
   node->plan = plan;
@@ -115,23 +115,55 @@ Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, uint64_t hidden) {
   return backward;
 }
 
-TapeNode::~TapeNode() { release_later(function); }
+namespace {
+
+// Nodes whose vectors keep their room for the next ones; never destroyed, as the interpreter ends before.
+constexpr size_t kSpareNodes = 256;
+std::vector<TapeNode*>& spare_nodes() {
+  static auto* const nodes = new std::vector<TapeNode*>;
+  return *nodes;
+}
+
+}  // namespace
+
+Ref<TapeNode> TapeNode::make() {
+  std::vector<TapeNode*>& spare = spare_nodes();
+  if (spare.empty()) return make_ref<TapeNode>();
+  Ref<TapeNode> node(spare.back());
+  spare.pop_back();
+  return node;
+}
+
+void TapeNode::clear() noexcept {
+  release_later(std::exchange(function, nullptr));
+  kind = Kind::leaf;
+  number = 0;
+  plan = backward = {};
+  edges.clear();
+  saved.clear();
+  versions.clear();
+  numbers.clear();
+  outputs.clear();
+  devices.clear();
+  site = {};
+}
 
 void TapeNode::dispose() const noexcept {
   // Nodes whose last reference goes while another one ends wait here, instead of on the stack.
-  static thread_local std::vector<const TapeNode*>* ending = nullptr;
-  if (ending) {
-    ending->push_back(this);
-    return;
+  static auto* const waiting = new std::vector<TapeNode*>;
+  static bool ending = false;
+  waiting->push_back(const_cast<TapeNode*>(this));
+  if (std::exchange(ending, true)) return;
+  while (!waiting->empty()) {
+    TapeNode* const node = waiting->back();
+    waiting->pop_back();
+    node->clear();
+    if (spare_nodes().size() < kSpareNodes)
+      spare_nodes().push_back(node);
+    else
+      delete node;
   }
-  std::vector<const TapeNode*> list{this};
-  ending = &list;
-  while (!list.empty()) {
-    const TapeNode* node = list.back();
-    list.pop_back();
-    delete node;
-  }
-  ending = nullptr;
+  ending = false;
 }
 
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
@@ -216,7 +248,7 @@ void bind_tape(nb::module_& m) {
     if (!is_differentiable(tensor))
       throw DTypeError("attach: only floating-point tensors have gradients: x is " + describe(tensor));
     Tracked& tracked = tracked_of(x.ptr());
-    auto node = make_ref<TapeNode>();
+    auto node = TapeNode::make();
     node->number = ++last_number;
     node->edges.push_back({tracked.node, tracked.index});
     tracked.node = node;
@@ -318,7 +350,7 @@ void bind_tape(nb::module_& m) {
   // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their
   // gradients.
   m.def("record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
-    auto node = make_ref<TapeNode>();
+    auto node = TapeNode::make();
     node->kind = TapeNode::Kind::function;
     node->number = ++last_number;
     node->function = backward.release().ptr();

@@ -38,8 +38,13 @@ class TapeNode : public Counted<TapeNode> {
   std::vector<Device> devices;  // of the outputs
   Site site;                    // the line of the call
 
-  ~TapeNode();
+  // Empty; with the room of an earlier one, if there is any.
+  static Ref<TapeNode> make();
+  ~TapeNode() { clear(); }
   void dispose() const noexcept;  // not recursive: histories are long
+
+ private:
+  void clear() noexcept;
 };
 
 extern thread_local int recording_off;  // > 0: inside no_grad

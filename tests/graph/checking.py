@@ -68,7 +68,7 @@ def alone(node, known):
 
 
 class UndecidedError(Exception):
-    """NaN in a convolution: whether it reaches what only padding connects it with depends on the code that is chosen."""
+    """NaN in a convolution: whether it reaches what only padding connects it with depends on the code."""
 
 
 def evaluated(graph, arrays, decided=False):
