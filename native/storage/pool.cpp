@@ -142,7 +142,7 @@ void* Pool::allocate(size_t bytes) {
     const std::lock_guard guard(lock_);
     possible = size != 0 && size <= limit_bytes_;
     if (possible) [[likely]]
-      if (Block* block = take(size)) [[likely]]
+      if (Block* block = take(size, bytes)) [[likely]]
         return hand_out(block, bytes);
   }
   if (!possible) fail(bytes);  // at once: nothing that can be released would help
@@ -158,7 +158,7 @@ void* Pool::retry(size_t bytes, uint64_t size) {
     {
       const std::lock_guard guard(lock_);
       trim_locked(found);
-      block = take(size);
+      block = take(size, bytes);
       if (block) memory = hand_out(block, bytes);
     }
     report(found);
@@ -180,7 +180,7 @@ void Pool::fail(size_t bytes) {
     if (now.live_blocks <= kLookAtMost)
       walk([&](Block* block) {
         if (block->state() == State::live)
-          largest = std::max(largest, check_ ? block->asked : block->size - kHeader);
+          largest = std::max(largest, check_ ? block->asked : in_use_by(block));
       });
   }
   throw OutOfMemory(
@@ -199,7 +199,7 @@ Pool::State Pool::state_of(const Block* block) const noexcept {
 }
 
 void Pool::uncount(const Block* block) noexcept {
-  stats_.in_use_bytes -= block->size - kHeader;
+  stats_.in_use_bytes -= in_use_by(block);
   --stats_.live_blocks;
 }
 

@@ -123,7 +123,8 @@ class Pool {
   uint64_t block_size(size_t bytes) const noexcept;
   Block* sentinel() const noexcept;
 
-  Block* take(uint64_t size) noexcept;
+  Block* take(uint64_t size, size_t bytes) noexcept;
+  uint64_t spread(Block* block, uint64_t size) const noexcept;
   Block* take_quick(uint64_t size) noexcept;
   Block* find(uint64_t size) noexcept;
   Block* find_in(Class where, uint64_t size, int tries) noexcept;

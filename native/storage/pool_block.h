@@ -12,6 +12,12 @@ inline constexpr uint64_t kStep = 2 << 20;    // the usable part ends at multipl
 inline constexpr uint64_t kPiece = 64 << 10;  // what is given back from between live blocks
 inline constexpr uint64_t kCanary = 64;       // checking mode: before the user's bytes, at least one behind
 
+// What follows a block of at least kLarge begins kSkew behind it, modulo a page, where there is room.
+// Processors take a load for one of what was stored just before if both addresses end in the same 12 bits;
+// results of large operations would lie one header above their operands, where that happens all the time
+// (docs/design/eager-numbers.md).
+inline constexpr uint64_t kLarge = 256 << 10, kPage = 4096, kSkew = 17 * kUnit;
+
 inline uint64_t round_up(uint64_t number, uint64_t unit) { return (number + unit - 1) & ~(unit - 1); }
 inline uint64_t round_down(uint64_t number, uint64_t unit) { return number & ~(unit - 1); }
 std::string show_bytes(uint64_t bytes);
@@ -43,7 +49,7 @@ struct alignas(kHeader) Pool::Block {
   Block* before;    // the neighbour below; null for the first
   Block* next;      // in a free list, a quick list, the quarantine or the list of returned blocks
   Block* previous;  // in a free list
-  uint64_t asked;   // checking mode: the size that the user asked for
+  uint64_t asked;   // the size that the user asked for
 
   State state() const noexcept { return word.load(std::memory_order_relaxed); }
   void set(State state) noexcept { word.store(state, std::memory_order_relaxed); }
@@ -55,6 +61,9 @@ struct alignas(kHeader) Pool::Block {
 inline Pool::Block* Pool::after(Block* block) noexcept { return reinterpret_cast<Block*>(block->end()); }
 inline void Pool::set_before_of_next(Block* block) noexcept { after(block)->before = block; }
 inline Pool::Block* Pool::sentinel() const noexcept { return reinterpret_cast<Block*>(end_ - kHeader); }
+
+// What a live block counts for.
+inline uint64_t in_use_by(const auto* block) noexcept { return round_up(block->asked, kUnit); }
 
 // Whether the headers of the block and of its neighbour above can be trusted.
 inline bool Pool::is_whole(Block* block) const noexcept {

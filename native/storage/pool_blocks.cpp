@@ -85,8 +85,9 @@ Pool::Block* Pool::take_quick(uint64_t size) noexcept {
   return block;
 }
 
-// A live block of at least this size, header included; null if there is no memory.
-Pool::Block* Pool::take(uint64_t size) noexcept {
+// A live block of at least this size, header included, for so many of the user's bytes; null if there is no
+// memory.
+Pool::Block* Pool::take(uint64_t size, size_t bytes) noexcept {
   fresh_ = false;
   if (returned_.load(std::memory_order_relaxed)) take_returned();
   Block* block = take_quick(size);
@@ -100,7 +101,8 @@ Pool::Block* Pool::take(uint64_t size) noexcept {
     split(block, size);
   }
   block->set(State::live);
-  stats_.in_use_bytes += block->size - kHeader;
+  block->asked = bytes;
+  stats_.in_use_bytes += in_use_by(block);
   stats_.peak_in_use_bytes = std::max(stats_.peak_in_use_bytes, stats_.in_use_bytes);
   ++stats_.live_blocks;
   ++stats_.allocations;
@@ -108,7 +110,16 @@ Pool::Block* Pool::take(uint64_t size) noexcept {
   return block;
 }
 
+// With as much behind it as puts the next block elsewhere in its page, if that is there and costs nothing.
+uint64_t Pool::spread(Block* block, uint64_t size) const noexcept {
+  const uint64_t wanted = std::min(size + (kSkew - size) % kPage, block->size);
+  char* const from = block->address() + size;
+  char* const to = std::min(block->address() + wanted + kHeader, end_);
+  return absent_bytes_ == 0 || absent_in(from, to) == 0 ? wanted : size;
+}
+
 void Pool::split(Block* block, uint64_t size) noexcept {
+  if (size >= kLarge) size = spread(block, size);
   if (block->size - size < kSmallest) return;
   auto* rest = reinterpret_cast<Block*>(block->address() + size);
   rest->size = block->size - size;
