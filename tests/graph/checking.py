@@ -170,9 +170,11 @@ def check_meaning(graph, arrays):
     """One plan gives what the operators mean; for graphs of float64, where rounding does not show."""
     if any(node.op is not None and node.op.random for node in graph.nodes):
         return
-    assert_agree(
-        planned(optimize(graph), arrays)[0], evaluated(graph, arrays), "a plan", bounds(graph)[0], 10.0
-    )
+    try:
+        want = evaluated(graph, arrays, decided=True)
+    except UndecidedError:
+        return
+    assert_agree(planned(optimize(graph), arrays)[0], want, "a plan", bounds(graph)[0], 10.0)
 
 
 def check_plans(graph, arrays):
