@@ -92,7 +92,7 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
     """
     for z in (x, y):
         if not isinstance(z, Tensor):
-            raise TypeError(f"shares_memory: takes tensors, got {z!r}")
+            raise TypeError(f"shares_memory: expected a Tensor, got {type(z).__name__}")
     shared: bool = _core.shares_memory(x, y)
     return shared
 
