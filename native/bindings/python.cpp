@@ -281,7 +281,7 @@ bool lies_in_package(PyObject* file) {
 }
 
 // The same, remembered for each text, which all code of a file shares; so no code is kept alive.
-bool is_ours_by_file(PyObject* code) {
+bool is_ours(PyObject* code) {
   static PyObject* const name = PyUnicode_InternFromString("co_filename");
   const nb::object file = nb::steal(PyObject_GetAttr(code, name));
   if (!file.is_valid()) {
@@ -300,23 +300,6 @@ bool is_ours_by_file(PyObject* code) {
     entry.ours = lies_in_package(file.ptr());
   }
   return entry.ours;
-}
-
-// The same, remembered for two codes: in a loop of the user's it is the same one again and again, behind at
-// most one of the package's.
-bool is_ours(PyObject* code) {
-  struct Known {
-    PyObject* code = nullptr;
-    bool ours = false;
-  };
-  static Known known[2];
-  for (const Known& entry : known)
-    if (entry.code == code) return entry.ours;
-  const bool ours = is_ours_by_file(code);
-  std::swap(known[0], known[1]);
-  Py_XDECREF(std::exchange(known[0].code, Py_NewRef(code)));
-  known[0].ours = ours;
-  return ours;
 }
 
 // The innermost frame that is not the package's own; if all are, the innermost. Null without Python frames.

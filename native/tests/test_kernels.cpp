@@ -109,7 +109,9 @@ bool agrees(To result, From from) {
   } else if constexpr (std::same_as<To, Float16>) {
     return result.bits == encode_slowly(value, 5);
   } else if constexpr (std::same_as<To, BFloat16>) {
-    return result.bits == encode_slowly(static_cast<float>(value), 8);
+    const auto near = static_cast<float>(value);
+    const bool lost = std::fpclassify(near) == FP_SUBNORMAL;
+    return result.bits == encode_slowly(lost ? std::copysign(0.0F, near) : near, 8);
   } else {
     return wide(result) == static_cast<Wide>(static_cast<To>(value)) &&
            std::signbit(result) == std::signbit(value);

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compiled", "cache_folder", "compile_kernel", "compile_together", "counters", "key_of"]
 
-MAGIC = b"weft object 5\n"  # the number changes with the passes below
+MAGIC = b"weft object 4\n"  # the number changes with the passes below
 counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
 _lock = threading.Lock()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.expr.kernel import Fold, Kernel, Reduction, Store, parts
+from weft.expr.kernel import Kernel, Reduction, Store, parts
 from weft.expr.llvm_values import PREDICATES, binary, cast, compare, from_memory, number, to_memory, unary
 from weft.expr.llvm_writer import Writer, llvm_type, memory_type
-from weft.expr.scalar import FLOATS, Scalar, walk
+from weft.expr.scalar import Scalar, walk
 
 __all__ = ["Function", "Values"]
 
@@ -35,14 +35,6 @@ class Function(Writer):
             self.emit(f"load ptr, ptr {self.offset('data', 8 * k)}") for k in range(len(kernel.operands))
         ]
         self.parameters: dict[tuple[int, str], str] = {}
-        # Products that go into sums, by id: not rounded before they are added, where the processor can do both at once.
-        self.summed = {
-            id(reduction.value)
-            for stage in kernel.stages
-            if isinstance(stage, Fold)
-            for reduction in stage.reductions
-            if reduction.op == "sum" and reduction.value.op == "mul" and reduction.value.dtype in FLOATS
-        }
         for stage in kernel.stages:  # parameters do not change: loaded before the loops
             for node in walk(*(part.value for part in parts(stage))):
                 if node.op == "parameter":
@@ -212,8 +204,6 @@ class Values:
             return f.emit(f"select i1 {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
         if len(node.args) > 0 and node.args[0].dtype in ("float16", "bfloat16"):
             raise NotImplementedError(f"{node.op} of {node.args[0].dtype}: expand() computes it in float32")
-        if id(node) in f.summed:
-            return f.emit(f"fmul contract {llvm_type(node.dtype)} {args[0]}, {args[1]}")
         if node.op == "fma":
             return f.intrinsic("fma", node.dtype, args)
         if node.op in PREDICATES:

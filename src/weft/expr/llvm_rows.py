@@ -125,7 +125,7 @@ class Accumulator:
         dtype = dtype or self.dtype
         op = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[self.op]
         if op in ("add", "mul") and dtype in FLOATS:
-            return self.function.emit(f"f{op} reassoc nsz contract {llvm_type(dtype)} {a}, {b}")
+            return self.function.emit(f"f{op} reassoc nsz {llvm_type(dtype)} {a}, {b}")
         if (
             dtype in FLOATS
         ):  # of zeros with different signs either: ordering them takes three instructions more
