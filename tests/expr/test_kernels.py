@@ -873,7 +873,8 @@ VECTORS = {
 @needs_vectors
 @pytest.mark.parametrize("case", VECTORS)
 def test_loops_become_vectors(case):
-    assert packed(VECTORS[case]()) >= 2
+    least = 2 if case == "to bfloat16" else 4  # LLVM is told how wide, and then does not unroll
+    assert packed(VECTORS[case]()) >= least
 
 
 @needs_vectors
