@@ -143,6 +143,7 @@ FLOATING = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
+    "product": operator.mul,
     "div": division,
     "rem": total(math.fmod),
     "minimum": extreme(min),

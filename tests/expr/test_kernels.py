@@ -120,6 +120,7 @@ FLOAT_MEANING = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
+    "product": np.multiply,
     "div": np.divide,
     "rem": np.fmod,
     "minimum": np.minimum,

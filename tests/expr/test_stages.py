@@ -9,9 +9,9 @@ import pytest
 from weft.expr.compiler import _toolchain
 from weft.expr.kernel import Fold, Kernel, Once, Operand, Reduction, Scan, Store
 from weft.expr.llvm import print_kernel
-from weft.expr.llvm_lanes import LANES
+from weft.expr.llvm_lanes import LANES, LANES_SUM_BLOCK
 from weft.expr.llvm_rows import POSITION_BLOCK, SCAN_BLOCK
-from weft.expr.scalar import FLOATS, cast, index, load, result
+from weft.expr.scalar import FLOATS, cast, index, load, product, result
 
 from .support import INTEGERS, WIDE, Runner, any_layout, assert_same, special
 
@@ -139,11 +139,12 @@ def test_any_and_all(dtype, lanes, rng):
         assert_same(out[1], a.all(1, keepdims=True))
 
 
-def dot_kernel(lanes=False, inner="any"):
-    product = load(0, "float32") * load(1, "float32")
-    stages = (Fold((Reduction(0, "sum", product),)), Once((Store(2, result(0, "float32")),)))
-    operands = (Operand("float32", inner), Operand("float32", inner), Operand("float32", "any"))
-    return Kernel("dot", 2, operands, stages, lanes=lanes)
+def dot_kernel(lanes=False, inner="any", dtype="float32", once=False):
+    """once: products are rounded with their sum only."""
+    a, b = load(0, dtype), load(1, dtype)
+    fold = Fold((Reduction(0, "sum", product(a, b) if once else a * b),))
+    operands = (Operand(dtype, inner), Operand(dtype, inner), Operand(dtype, "any"))
+    return Kernel("dot", 2, operands, (fold, Once((Store(2, result(0, dtype)),))), lanes=lanes)
 
 
 @BOTH
@@ -153,6 +154,24 @@ def test_sums_of_products(lanes, rng):
     out = np.empty((3, 1), np.float32)
     run(a, b, out)
     assert_same(out, (a * b).sum(1, keepdims=True))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="other processors may not have it")
+@BOTH
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("dtype", WIDE)
+def test_a_product_is_rounded_with_its_sum_where_that_is_said(dtype, once, lanes):
+    a = np.nextafter(np.array(1, dtype), np.array(2, dtype))
+    rounded = a * a
+    lost = float(np.spacing(np.array(1, dtype))) ** 2  # of (1 + e)^2 = 1 + 2 e + e^2
+    for size in (2, 3, LANES_SUM_BLOCK, *([] if lanes else [1000])):  # within what is summed in one type
+        x, y = np.zeros((LANES + 3, size), dtype), np.zeros((LANES + 3, size), dtype)
+        x[:, 0], y[:, 0] = -1, rounded
+        lane = (size - 1) // 16 * 16  # the sums of the first and this element meet in one register
+        x[:, lane or size - 1] = y[:, lane or size - 1] = a
+        out = np.empty((LANES + 3, 1), dtype)
+        Runner(dot_kernel(lanes, dtype=dtype, once=once))(x, y, out)
+        assert_same(out, np.full_like(out, lost if once else 0))
 
 
 # Scans.

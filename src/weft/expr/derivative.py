@@ -137,6 +137,7 @@ _DERIVATIVES: dict[str, list[_Rule]] = {
     "add": [lambda y, a, b: 1, lambda y, a, b: 1],
     "sub": [lambda y, a, b: 1, lambda y, a, b: -1],
     "mul": [lambda y, a, b: b, lambda y, a, b: a],
+    "product": [lambda y, a, b: b, lambda y, a, b: a],
     "div": [lambda y, a, b: 1 / b, lambda y, a, b: -(y / b)],
     "rem": [lambda y, a, b: 1, lambda y, a, b: -call("trunc", a / b)],
     "minimum": [*_share(True)],

@@ -116,6 +116,7 @@ _COMMON: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
+    "product": np.multiply,
     "minimum": np.minimum,
     "maximum": np.maximum,
     "lt": np.less,

@@ -68,7 +68,8 @@ class Reduction(Record):
 
     Sums of float32 are kept in float64 from block to block, so that their error does not grow with the row's length.
     max and min are NaN if a value is. argmax and argmin are the position in the row, int64, of the first largest or
-    smallest value, or of the first NaN if there is one; they have no start, and are 0 for an empty row.
+    smallest value, or of the first NaN if there is one; they have no start, and are 0 for an empty row. A sum of
+    product(a, b) rounds with each addition, not before it.
     """
 
     number: int

@@ -112,6 +112,7 @@ class Accumulator:
         self.op = {"argmax": "max", "argmin": "min"}.get(reduction.op, reduction.op)
         self.position = reduction.op in POSITIONS
         self.wide = reduction.op == "sum" and self.dtype == "float32"
+        self.flags = "reassoc nsz contract" if reduction.value.op == "product" else "reassoc nsz"
         self.total_dtype = "float64" if self.wide else self.dtype
         self.kind, self.partial_kind = llvm_type(self.total_dtype), llvm_type(self.dtype)
         start = first_extreme(self.op, self.dtype) if self.position else reduction.start
@@ -125,7 +126,7 @@ class Accumulator:
         dtype = dtype or self.dtype
         op = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[self.op]
         if op in ("add", "mul") and dtype in FLOATS:
-            return self.function.emit(f"f{op} reassoc nsz {llvm_type(dtype)} {a}, {b}")
+            return self.function.emit(f"f{op} {self.flags} {llvm_type(dtype)} {a}, {b}")
         if (
             dtype in FLOATS
         ):  # of zeros with different signs either: ordering them takes three instructions more

@@ -23,7 +23,14 @@ __all__ = [
     "unary",
 ]
 
-_BINARY_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
+_BINARY_FLOAT = {
+    "add": "fadd",
+    "sub": "fsub",
+    "mul": "fmul",
+    "product": "fmul contract",
+    "div": "fdiv",
+    "rem": "frem",
+}
 _BINARY_INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl"}
 ROUNDING = "to_bfloat16"  # the name of a function that the compiler adds
 PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}

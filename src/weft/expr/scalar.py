@@ -33,6 +33,7 @@ __all__ = [
     "maximum",
     "minimum",
     "parameter",
+    "product",
     "result",
     "substitute",
     "walk",
@@ -53,6 +54,7 @@ BINARY = (
     "add",
     "sub",
     "mul",
+    "product",
     "div",
     "rem",
     "minimum",
@@ -66,7 +68,7 @@ BINARY = (
 )
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 LEAVES = ("constant", "load", "load_at", "parameter", "index", "result")
-FLOATS_ONLY = ("sqrt", "rint", "floor", "ceil", "trunc", "copysign")
+FLOATS_ONLY = ("sqrt", "rint", "floor", "ceil", "trunc", "copysign", "product")
 BITWISE = ("not", "and", "or", "xor", "shl", "shr")
 # What weft.expr.functions writes in terms of those.
 FUNCTIONS = (
@@ -399,6 +401,20 @@ def fma(a: Number, b: Number, c: Number) -> Scalar:
         raise TypeError(f"fma: needs floats, got {a!r}, {b!r}, {c!r}")
     args = tuple(_pair("fma", some, value)[1] for value in (a, b, c))
     return Scalar("fma", some.dtype, args)
+
+
+def product(a: Number, b: Number) -> Scalar:
+    """a * b, which a sum of floats adds unrounded: one instruction, where the processor has it.
+
+    Anywhere else it is a * b. An operator says so of its own sums, which are then the same in whatever kernel they run.
+
+    >>> product(load(0, "float32"), 2)
+    product(x0, 2.0)
+    """
+    first, second = _pair("product", a, b)
+    return Scalar(
+        "product" if first.dtype in FLOATS else "mul", _accepted("mul", first.dtype), (first, second)
+    )
 
 
 def where(condition: Scalar, a: Number, b: Number) -> Scalar:

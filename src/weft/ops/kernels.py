@@ -203,6 +203,10 @@ class Row:
     def sum(self, value: Scalar) -> Scalar:
         return self.reduce("sum", value, 0)
 
+    def dot(self, a: Scalar, b: Scalar) -> Scalar:
+        """The sum of a * b, each rounded only with the sum that it is added to."""
+        return self.sum(e.product(a, b))
+
     def prod(self, value: Scalar) -> Scalar:
         return self.reduce("prod", value, 1)
 

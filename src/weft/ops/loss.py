@@ -391,7 +391,7 @@ class CosineSimilarity(Op):
         common = promote(x1, x2).name
         row = Row(inputs=2)
         a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
-        along, first, second = row.sum(a * b), row.sum(a * a), row.sum(b * b)
+        along, first, second = row.dot(a, b), row.dot(a, a), row.dot(b, b)
         eps = row.number(self.eps, a.dtype)
         long = [e.maximum(e.call("sqrt", v), eps) for v in (first, second)]
         row.once(0, e.cast(along / (long[0] * long[1]), common))

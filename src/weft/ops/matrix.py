@@ -97,7 +97,7 @@ class Dot(Product):
         common = promote(x1, x2).name
         row = Row(inputs=2)
         a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
-        row.once(0, e.cast(row.sum(a * b), common))
+        row.once(0, e.cast(row.dot(a, b), common))
         yield row.loop(self.axes(max(x1.ndim, x2.ndim)))
 
     def vjp(self, x1: Any, x2: Any, dy: Any) -> Any:

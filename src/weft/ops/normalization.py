@@ -113,7 +113,7 @@ class LayerNorm(LastAxes):
         number = row.number(self.count(), kind)
         mean = row.sum(value) / number
         apart = value - mean
-        inverse = e.call("rsqrt", row.sum(apart * apart) / number + row.number(self.eps, kind))
+        inverse = e.call("rsqrt", row.dot(apart, apart) / number + row.number(self.eps, kind))
         y = apart * inverse
         scale, shift = wide(1, weight, kind), wide(2, bias, kind)
         y = y if scale is None else y * scale
@@ -227,7 +227,7 @@ class LayerNormGradient(LastAxes):
         slope = e.cast(e.load(4, dy.dtype.name), kind)
         slope = slope if scale is None else slope * scale
         number = row.number(self.count(), kind)
-        total, along = row.sum(slope), row.sum(slope * normal)
+        total, along = row.sum(slope), row.dot(slope, normal)
         row.each(e.cast((slope - total / number - normal * (along / number)) * inverse, x.dtype.name))
         yield row.loop(self.axes(x.ndim))
 
@@ -276,7 +276,7 @@ class RmsNorm(LastAxes):
         row = Row(inputs=2)
         value = e.cast(e.load(0, x.dtype.name), kind)
         eps = row.number(EPSILON[x.dtype.name] if self.eps is None else self.eps, kind)
-        inverse = e.call("rsqrt", row.sum(value * value) / row.number(self.count(), kind) + eps)
+        inverse = e.call("rsqrt", row.dot(value, value) / row.number(self.count(), kind) + eps)
         scale = wide(1, weight, kind)
         y = value * inverse
         row.each(e.cast(y if scale is None else y * scale, x.dtype.name))
@@ -341,7 +341,7 @@ class RmsNormGradient(LastAxes):
         scale = wide(1, weight, kind)
         slope = e.cast(e.load(3, dy.dtype.name), kind)
         slope = slope if scale is None else slope * scale
-        along = row.sum(slope * normal) / row.number(self.count(), kind)
+        along = row.dot(slope, normal) / row.number(self.count(), kind)
         row.each(e.cast((slope - normal * along) * inverse, x.dtype.name))
         yield row.loop(self.axes(x.ndim))
 
@@ -573,7 +573,7 @@ class Normalize(Op):
         value = e.cast(e.load(0, x.dtype.name), kind)
         mean = row.sum(value) / number
         apart = value - mean
-        variance = row.sum(apart * apart) / number
+        variance = row.dot(apart, apart) / number
         inverse = e.call("rsqrt", variance + row.number(self.eps, kind))
         y = apart * inverse
         scale, shift = wide(1, weight, kind), wide(2, bias, kind)
@@ -635,7 +635,7 @@ class NormalizeGradient(Op):
         inverse = e.load(3, kind)
         normal = (e.cast(e.load(0, x.dtype.name), kind) - e.load(2, kind)) * inverse
         slope = e.cast(e.load(4, dy.dtype.name), kind)
-        total, along = row.sum(slope), row.sum(slope * normal)
+        total, along = row.sum(slope), row.dot(slope, normal)
         scale = wide(1, weight, kind)
         factor = inverse if scale is None else inverse * scale
         row.each(e.cast((slope - total / number - normal * (along / number)) * factor, x.dtype.name))

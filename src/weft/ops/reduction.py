@@ -421,7 +421,7 @@ class Spread(Reduction):
         number = row.number(count, wide.dtype)
         apart = wide - row.sum(wide) / number
         less = e.maximum(number - row.number(self.correction, wide.dtype), 0)
-        return row.sum(apart * apart) / less
+        return row.dot(apart, apart) / less
 
     def slope(self, x: Any) -> Any:
         """Half the variance's derivative in every element."""
@@ -573,7 +573,7 @@ class VectorNorm(Reduction):
             case 1:
                 return row.sum(size)
             case 2:
-                return e.call("sqrt", row.sum(wide * wide))
+                return e.call("sqrt", row.dot(wide, wide))
             case float() if self.ord == float("inf"):
                 return row.reduce("max", size, 0)
             case float() if self.ord == float("-inf"):
