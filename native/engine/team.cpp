@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -24,32 +25,59 @@ constexpr int kMostThreads = 256;
 // The region in progress. `joined` counts threads that may look at it: one joins first and then checks that
 // the region is still open; the caller closes it first and then waits until nobody is joined. Both are
 // sequentially consistent, so a thread that comes too late touches nothing.
+//
+// Every thread has a share of neighbouring pieces and helps with the others' when that is done: the same
+// elements stay in the caches of the same core from one region to the next.
 struct Region {
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  static constexpr int kMostShares = 64;
+
   const detail::TeamBody body;
   void* const state;
   const int64_t count, grain;
-  std::atomic<int64_t> next{0};
+  const int shares;
   std::mutex error_mutex;
   std::exception_ptr error;
+  std::array<Share, kMostShares> share;
 
-  Region(detail::TeamBody run, void* of, int64_t size, int64_t piece)
-      : body(run), state(of), count(size), grain(piece) {}
+  Region(detail::TeamBody run, void* of, int64_t size, int64_t piece, int threads)
+      : body(run), state(of), count(size), grain(piece), shares(static_cast<int>(shares_for(threads))) {
+    const int64_t pieces = all_pieces();
+    for (int64_t k = 0; k < shares; ++k) {
+      share[k].next.store(pieces * k / shares * grain, std::memory_order_relaxed);
+      share[k].end = std::min(pieces * (k + 1) / shares * grain, count);
+    }
+  }
+  int64_t all_pieces() const noexcept { return (count + grain - 1) / grain; }
+  int64_t shares_for(int64_t threads) const noexcept {
+    return std::min({threads, all_pieces(), int64_t{kMostShares}});
+  }
 
-  // False: none is left.
-  bool take_piece() noexcept {
-    const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-    if (begin >= count) return false;
+  // Takes one of the share `at`, or else of the next one that has any, where `at` is then. False: none is
+  // left.
+  bool take_piece(int& at) noexcept {
+    for (int seen = 0; seen < shares; ++seen, at = (at + 1) % shares) {
+      const int64_t begin = share[at].next.fetch_add(grain, std::memory_order_relaxed);
+      if (begin >= share[at].end) continue;
+      run(begin, std::min(begin + grain, share[at].end));
+      return true;
+    }
+    return false;
+  }
+  void run(int64_t begin, int64_t end) noexcept {
     try {
-      body(state, begin, std::min(begin + grain, count));
+      body(state, begin, end);
     } catch (...) {
-      next.store(count, std::memory_order_relaxed);
+      for (int k = 0; k < shares; ++k) share[k].next.store(count, std::memory_order_relaxed);
       const std::lock_guard guard(error_mutex);
       if (!error) error = std::current_exception();
     }
-    return true;
   }
   void work() noexcept {
-    while (take_piece()) {
+    for (int at = 0; take_piece(at);) {
     }
   }
 };
@@ -120,7 +148,7 @@ class Team {
     const auto others = static_cast<int>(std::min<int64_t>(size() - 1, (region.count - 1) / region.grain));
     for (int n = started_.load(std::memory_order_relaxed); n < others; started_.store(++n)) {
       helpers_[n] = new Helper;
-      std::thread([this, helper = helpers_[n]] { help(*helper); }).detach();
+      std::thread([this, helper = helpers_[n], n] { help(*helper, n); }).detach();
     }
     region_.store(&region, std::memory_order_seq_cst);
     wake_helpers(others - lent_elsewhere());
@@ -145,13 +173,16 @@ class Team {
   }
 
   // Takes pieces of the open region, until none is left or stop(). False: it had no room, or nothing to do.
+  // number: of a helper, whose share is the one after the caller's, and so on; lent threads begin where the
+  // first helper would.
   template <class Stop>
-  bool join(Stop&& stop) {
+  bool join(int number, Stop&& stop) {
     bool worked = false;
     if (joined_.fetch_add(1, std::memory_order_seq_cst) < size() - 1) {
       if (Region* region = region_.load(std::memory_order_seq_cst)) {
         bool more = true;
-        while (more && !stop()) worked |= more = region->take_piece();
+        for (int at = (number + 1) % region->shares; more && !stop();)
+          worked |= more = region->take_piece(at);
         // Nobody need look at it again. While this thread is joined, no other region has its address.
         if (!more) region_.compare_exchange_strong(region, nullptr, std::memory_order_seq_cst);
       }
@@ -177,7 +208,7 @@ class Team {
     for (auto end = now + kLent; !stop() && now < end && spinning_pays(now);) {
       lent_core_.store(sched_getcpu(), std::memory_order_relaxed);
       for (int i = 0; i < 32 && !open_to_more(); ++i) cpu_relax();
-      if (open_to_more() && join(stop)) {
+      if (open_to_more() && join(0, stop)) {
         now = Clock::now();
         end = now + kLent;
       } else {
@@ -186,12 +217,12 @@ class Team {
     }
   }
 
-  void help(Helper& self) {
+  void help(Helper& self, int number) {
     inside_ = true;
     auto until = Clock::now() + kSpin;
     for (;;) {
       for (int i = 0; i < 32 && !open_to_more(); ++i) cpu_relax();
-      if (open_to_more() && join([] { return false; })) {
+      if (open_to_more() && join(number, [] { return false; })) {
         until = Clock::now() + kSpin;
       } else if (Clock::now() >= until) {
         self.asleep.store(true, std::memory_order_seq_cst);
@@ -231,7 +262,7 @@ void lend_to_team(const std::atomic<bool>& until, Deadline deadline) { Team::get
 
 void detail::run_on_team(int64_t count, int64_t grain, TeamBody body, void* state) {
   if (count <= 0) return;
-  Region region(body, state, count, std::max<int64_t>(grain, 1));
+  Region region(body, state, count, std::max<int64_t>(grain, 1), team_size());
   Team::get().run(region);
 }
 

@@ -67,6 +67,30 @@ TEST(team_takes_every_piece_once) {
   }
 }
 
+TEST(team_gives_each_thread_neighbouring_pieces) {
+  set_team_size(2);
+  for (int round = 0; round < scaled(50); ++round) {
+    const auto caller = std::this_thread::get_id();
+    std::atomic<int64_t> first_of_helper{-1};
+    std::vector<int64_t> of_caller;
+    parallel_for(100, 3, [&](int64_t begin, int64_t end) {  // 34 pieces, 17 each
+      CHECK(end - begin == 3 || (begin == 99 && end == 100));
+      if (std::this_thread::get_id() == caller) {
+        of_caller.push_back(begin);
+        spin_us(20);
+      } else {
+        int64_t none = -1;
+        first_of_helper.compare_exchange_strong(none, begin);
+      }
+    });
+    CHECK_EQ(of_caller.front(), 0);  // and then one after the other, until it helps
+    for (size_t i = 1; i < of_caller.size() && of_caller[i] < 51; ++i)
+      CHECK_EQ(of_caller[i], of_caller[i - 1] + 3);
+    const int64_t first = first_of_helper.load();
+    CHECK(first == -1 || first == 51 || of_caller.back() >= 51);
+  }
+}
+
 TEST(team_is_never_wider_than_its_size) {
   set_team_size(3);
   const Lenders lenders(6);
