@@ -53,6 +53,21 @@ class NativeRow(Row):
         return statistics.median(self.medians)
 
 
+@dataclass
+class RatioRow(Row):
+    """A row of minimum over minimum, of `times` and `others`."""
+
+    others: list[float] = field(default_factory=list)
+
+    @property
+    def minimum(self) -> float:
+        return min(self.times) / min(self.others)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.times) / statistics.median(self.others)
+
+
 def native_rows(part: str, bars: dict[str, float], runs: int) -> list[Row]:
     """The rows of one part of the C++ program, best of several runs. [] with a message if it has not been built."""
     if not NATIVE_PROGRAM.exists():

@@ -12,12 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import _environments as environments
 from _side import Side, SideError
-from _table import Row, introduce, show, write
+from _table import RatioRow, Row, introduce, show, write
 
 HERE = Path(__file__).parent
 SCALES = {"ns": 1e9, "us": 1e6, "ms": 1e3, "MiB": 1 / 2**20, "plans": 1}
@@ -84,23 +83,6 @@ before = time.perf_counter()
 after = time.perf_counter()
 print((imported - start) * 1e3, (before - imported) * 1e3, (after - before) * 1e3)
 """
-
-
-@dataclass
-class RatioRow(Row):
-    """A row of minimum over minimum."""
-
-    @property
-    def minimum(self) -> float:
-        return min(self.times) / min(self.others)
-
-    @property
-    def median(self) -> float:
-        middle = len(self.times) // 2
-        return sorted(self.times)[middle] / sorted(self.others)[middle]
-
-    def __post_init__(self) -> None:
-        self.others: list[float] = []
 
 
 def ratio_row(
