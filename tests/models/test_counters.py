@@ -14,10 +14,10 @@ from .cases import CASES
 from .support import Training, build
 
 # The most that a training step, forward, backward and update, may come to: kernels, reorders (copies into a layout that
-# oneDNN wants: of weights, which change, and of their gradients), KiB of results inside of the program, in the memory that
-# they share. A tenth more than there was when this was written: 515, 545, 276, 327, 25, 38, 21 kernels; 107, 101, 0, 0, 10,
-# 10, 0 reorders; of ResNet-50 54 products and their gradients alone are 161 kernels. Fewer are better, and the numbers
-# are to follow.
+# oneDNN wants: of weights, which change, and of their gradients), KiB of results inside of the program, in the memory
+# that they share. A tenth more than there was when this was written: 515, 545, 276, 327, 25, 38, 21 kernels; 107, 101,
+# 0, 0, 10, 10, 0 reorders; of ResNet-50 54 products and their gradients alone are 161 kernels. Fewer are better, and
+# the numbers are to follow.
 LIMITS = {
     ("resnet50", "float32"): (540, 118, 12650),
     ("resnet50", "bfloat16"): (600, 111, 10500),
@@ -27,8 +27,8 @@ LIMITS = {
     ("lstm", "bfloat16"): (42, 11, 90),
     ("mlp", "float32"): (23, 0, 1050),
 }
-# Likewise of a network without gradients: kernels and reorders (57, 56, 51, 51; 3, 2, 0, 0). ResNet-50 has 54 products and
-# two poolings; images come channels first.
+# Likewise of a network without gradients: kernels and reorders (57, 56, 51, 51; 3, 2, 0, 0). ResNet-50 has 54 products
+# and two poolings; images come channels first.
 FORWARD = {
     ("resnet50", "float32"): (60, 3),
     ("resnet50", "bfloat16"): (60, 3),
