@@ -102,6 +102,16 @@ def test_large_rows_are_not_read_twice():
     assert kernels([dy, y], [dx, F.sum(dx, axis=0)]) == 2
 
 
+def test_large_rows_are_joined_where_that_saves_passes():
+    """y, which the product reads, is computed in both passes over x and dy, and read in none."""
+    x, dy, mean, inverse, weight = (
+        given(*s) for s in ((3000, 400), (3000, 400), (1, 400), (1, 400), (400, 8))
+    )
+    y = F.maximum((x - mean) * inverse, 0.0)
+    dx = F.normalize_gradient(x, None, mean, inverse, F.where(y > 0, dy, 0.0), axes=(0,))[0]
+    assert kernels([x, dy, mean, inverse, weight], [dx, y @ weight]) == 2
+
+
 def test_other_axes_are_other_kernels():
     x = given(20, 30)
     assert kernels([x], [F.sum(x, axis=0) + 1, F.sum(x, axis=1) * 2]) == 2

@@ -34,6 +34,8 @@ from weft.expr.scalar import (
     where,
 )
 
+from .support import computed
+
 L = np.longdouble
 NAN, INF = math.nan, math.inf
 # Of the processors we know only x86's has a type to compare float64 with.
@@ -350,10 +352,30 @@ def test_leaves_of_half_types_are_not_touched():
     at = load_at(0, "float16", index(0))
     assert expand(at) is at
     assert repr(expand(where(x > 0, x, parameter(0, "bfloat16")))) == (
-        "cast[bfloat16](where(gt(cast[float32](x0), 0.0), cast[float32](x0), cast[float32](p0)))"
+        "where(gt(cast[float32](x0), 0.0), x0, p0)"
     )
     assert repr(expand(bitcast(x, "int16"))) == "bitcast[int16](x0)"
     assert repr(expand(cast(load(0, "float64"), "float16"))) == "cast[float16](x0)"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_only_chosen_is_not_rounded(dtype):
+    """Stored or read on in float32, subnormal numbers and NaN's bits included; what is computed is rounded."""
+
+    def chosen(x, y):
+        stored = where(x <= 0, constant(0, dtype), where(y <= 6, y, constant(6, dtype)))
+        return [expand(stored), expand(cast(stored, "float32"))]
+
+    x, y = load(0, dtype), load(1, dtype)
+    assert not any(node.op == "cast" and node.dtype == dtype for node in walk(*chosen(x, y)))
+    bits = np.arange(0, 2**16, 3, dtype=np.uint16)
+    a, b = (each.view(as_dtype(dtype).numpy) for each in (bits, np.roll(bits, 999)))
+    wide = [v.astype(np.float32) for v in (a, b)]
+    expected = np.where(wide[0] <= 0, np.float32(0), np.where(wide[1] <= 6, wide[1], np.float32(6)))
+    for got in computed(chosen, a, b):
+        assert same(got.astype(np.float32), expected)
+    for rounded in (where(x <= 0, x + y, y), where(x <= 0, constant(0.3, dtype), y)):
+        assert any(node.op == "cast" and node.dtype == dtype for node in walk(expand(rounded)))
 
 
 def test_functions_of_integers_are_refused():

@@ -6,6 +6,7 @@ where it computes numbers of rows, with a size of 1 in the axes of rows (kept) o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from weft.base.record import Record
@@ -14,7 +15,7 @@ from weft.executor.loop_code import OUTPUTS, LoopCode, with_parts
 from weft.executor.places import Buffer, Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, Origin, Step
 from weft.expr import scalar as e
-from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store
+from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store, parts
 from weft.ops.kernels import as_stored
 from weft.ops.node import Value
 
@@ -30,6 +31,7 @@ __all__ = [
     "assemble",
     "laid",
     "once_view",
+    "traffic",
 ]
 
 Scalar = e.Scalar
@@ -319,6 +321,21 @@ class _Assembly:
             if at >= 0 and not is_one(place.shape[at]):
                 return True
         return False
+
+
+def traffic(space: Space, loop: Fused) -> int:
+    """Bytes that a loop reads and writes in its passes over a space of known sizes; numbers of rows do not count."""
+    places, inputs = loop.operands, loop.code.inputs
+    found = 0
+    for stage in loop.code.stages:
+        values = [part.value for part in parts(stage)]
+        touched = {node.value for node in e.walk(*values) if node.op == "load"}
+        touched |= {OUTPUTS + part.operand for part in parts(stage) if isinstance(part, Store)}
+        for k in touched:
+            place = places[k] if k < OUTPUTS else places[inputs + k - OUTPUTS]
+            if same_shape(place.shape, space.shape):
+                found += math.prod(place.shape) * place.type.dtype.itemsize
+    return found
 
 
 def agrees(space: Space, made: Place, made_view: View, read: Place, read_view: View) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from weft.base.typing import Any
-from weft.executor.assembly import WHOLE, Fused, Space, View, agrees, assemble, once_view
+from weft.executor.assembly import WHOLE, Fused, Space, View, agrees, assemble, once_view, traffic
 from weft.executor.places import Buffer, Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, NativeStep, Step, written_by
 
@@ -95,16 +95,19 @@ class _Fusion:
         for key in group.made:
             self.open.pop(key, None)
         group.sealed = True
-        members = {id(step) for step, _ in group.members}
-        stored = {
-            id(y.buffer)
-            for step, _ in group.members
-            for y in step.outputs
-            if self.is_needed(y.buffer, members) or y.buffer.in_parts
-        }
-        fused = assemble(self.name, group.space, group.members, stored)
+        fused = assemble(self.name, group.space, group.members, self.stored(group.members))
         fused.number = group.last
         self.found.append(fused)
+
+    def stored(self, members: Sequence[tuple[LoopStep, View]]) -> set[int]:
+        """The buffers, by id, that the loop of these steps has to put into memory."""
+        own = {id(step) for step, _ in members}
+        return {
+            id(y.buffer)
+            for step, _ in members
+            for y in step.outputs
+            if self.is_needed(y.buffer, own) or y.buffer.in_parts
+        }
 
     def is_needed(self, buffer: Buffer, members: set[int]) -> bool:
         """Whether anybody but these steps reads the buffer."""
@@ -222,7 +225,7 @@ class _Fusion:
                 return None
         free = view != WHOLE or (inlined and group.is_pointwise)
         if space.axes and not free and not self.rows_fit(space, seen, step):
-            return None
+            return seen if self.sends_less(group, space, seen, step, view) else None
         return seen
 
     def is_inlined(self, group: Group, step: LoopStep) -> bool:
@@ -283,6 +286,20 @@ class _Fusion:
         }
         lanes = 1 if inner else 16
         return elements * lanes * sum(arrays.values()) <= ROW_BYTES
+
+    def sends_less(
+        self, group: Group, space: Space, seen: Sequence[tuple[LoopStep, View]], step: LoopStep, view: View
+    ) -> bool:
+        """Whether one loop sends less through memory than the group and the step, if no pass finds its row cached."""
+        if not all(isinstance(n, int) for n in space.shape):
+            return False
+        own = Space(step.shape, step.loop.axes)
+        apart = self.traffic(group.space, group.members) + self.traffic(own, [(step, WHOLE)])
+        return self.traffic(space, [*seen, (step, view)]) < apart
+
+    def traffic(self, space: Space, members: Sequence[tuple[LoopStep, View]]) -> int:
+        """Bytes that the loop of these steps reads and writes in all of its passes."""
+        return traffic(space, assemble(self.name, space, members, self.stored(members)))
 
     # Siblings.
 

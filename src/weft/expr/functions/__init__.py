@@ -23,6 +23,8 @@ from weft.expr.scalar import FUNCTIONS, HALVES, LEAVES, Scalar, bitcast, cast, c
 
 __all__ = ["expand"]
 
+EXACT = 256  # whole numbers up to this one are numbers of all half types
+
 
 def expand(root: Scalar) -> Scalar:
     """The expression in basic operations only; arithmetic of half types goes on in float32.
@@ -56,9 +58,26 @@ def _widen(root: Scalar) -> Scalar:
 
 
 def _narrowed(wide: Scalar, dtype: str) -> Scalar:
-    if wide.op == "cast" and wide.args[0].dtype == dtype:
-        return wide.args[0] if dtype in HALVES else wide
-    return cast(wide, dtype)
+    """The value in its own type."""
+    if dtype in HALVES:
+        narrow = _exact(wide, dtype, {})
+        return cast(wide, dtype) if narrow is None else narrow
+    return wide if wide.op == "cast" and wide.args[0].dtype == dtype else cast(wide, dtype)
+
+
+def _exact(wide: Scalar, dtype: str, known: dict[int, Scalar | None]) -> Scalar | None:
+    """The value in a half type without rounding, if it only chooses among numbers of that type; else None."""
+    if id(wide) not in known:
+        found = None
+        if wide.op == "cast" and wide.args[0].dtype == dtype:
+            found = wide.args[0]
+        elif wide.op == "constant" and abs(wide.value) <= EXACT and wide.value % 1 == 0:
+            found = constant(wide.value, dtype)
+        elif wide.op == "where":
+            a, b = (_exact(arg, dtype, known) for arg in wide.args[1:])
+            found = None if a is None or b is None else Scalar("where", dtype, (wide.args[0], a, b))
+        known[id(wide)] = found
+    return known[id(wide)]
 
 
 def _widened(node: Scalar, args: list[Scalar]) -> Scalar:
@@ -70,7 +89,10 @@ def _widened(node: Scalar, args: list[Scalar]) -> Scalar:
         source = _narrowed(args[0], node.args[0].dtype)
         return cast(bitcast(source, node.dtype), "float32") if half else bitcast(source, node.dtype)
     if node.op == "cast":
-        return cast(_narrowed(args[0], node.dtype), "float32") if half else cast(args[0], node.dtype)
+        if not half:
+            return cast(args[0], node.dtype)
+        narrow = _exact(args[0], node.dtype, {})
+        return cast(cast(args[0], node.dtype), "float32") if narrow is None else args[0]
     same = all(new is old for new, old in zip(args, node.args, strict=True))
     if node.op in LEAVES and half:
         leaf = node if same else Scalar(node.op, node.dtype, tuple(args), node.value)

@@ -23,7 +23,8 @@ SMALL_SHARE = 1 / 8  # of a value's bytes: what is smaller is not counted among 
 CHEAP = (
     8  # operations on an element; a function such as exp is never cheap enough to be called again for nothing
 )
-ROUNDING = 9  # instructions that round to bfloat16
+LATE = 24  # nodes from where a value is made to a reader, or the planner has the loop that makes it make the copy, too
+SOON = 12  # nodes between a loop and a kernel that share a copy: likely the planner has the loop store it
 LEAVES = ("load", "constant", "parameter", "result", "index", "cast")
 NEAR = 4  # pointwise nodes from a reader to one that reads what the value is computed from: likely one loop
 
@@ -91,22 +92,31 @@ class _Again:
         for c in chosen:
             for node in c.late:
                 self.late.setdefault(id(node), set()).update((id(c.value), *map(id, c.views)))
+        self.place = {id(node): k for k, node in enumerate(graph.graph.nodes)}
+        self.stored = {
+            id(c.value): [n for n in c.late if not _is_loop(n)] for c in chosen
+        }  # kernels that read it
         self.shared: dict[int, Value] = {}  # copies in memory, by id of the old value
 
     def reader(self, node: Node) -> Sequence[Value | None] | None:
         late = self.late.get(id(node))
         if late is None:
             return None
-        own = _is_loop(node)
+        is_loop = _is_loop(node)
 
         def read(v: Value | None) -> Value | None:
             if v is None or id(v) not in late:
                 return None if v is None else self.graph.new(v)
-            return self.copy(v) if own and id(v) in self.chosen else self.in_memory(v)
+            return self.copy(v) if is_loop and self.has_own(node, v) else self.in_memory(v)
 
         inputs = [read(v) for v in node.inputs]
         runtime = {name: self.graph.new(v) for name, v in node.runtime.items()}
         return Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node).outputs
+
+    def has_own(self, loop: Node, value: Value) -> bool:
+        """Whether a loop computes the value for itself: no kernel near it wants it in memory."""
+        near = (abs(self.place[id(n)] - self.place[id(loop)]) <= SOON for n in self.stored.get(id(value), ()))
+        return id(value) in self.chosen and not any(near)
 
     def in_memory(self, value: Value) -> Value:
         """The copy that all share who want it in memory, made where the first one reads it."""
@@ -206,6 +216,8 @@ class _Lives:
         late = [n for n in dict.fromkeys(late) if n.place != node.place]  # else it is such a copy
         if not late or any(id(v) in self.leaving for v in same):
             return None
+        if min(self.place[id(n)] for n in late) <= self.place[id(node)] + LATE:
+            return None
         made = _again(value, lambda v: v)
         if made is None or made.type != value.type:
             return None
@@ -284,11 +296,7 @@ def _operations(made: Value, node: Node) -> int:
 
 
 def _instructions(part: e.Scalar) -> int:
-    if part.op in e.FUNCTIONS:
-        return CHEAP + 1
-    if part.op == "cast" and part.dtype == "bfloat16":
-        return ROUNDING
-    return part.op not in LEAVES
+    return CHEAP + 1 if part.op in e.FUNCTIONS else part.op not in LEAVES
 
 
 def _within(made: Value, known: Collection[int]) -> list[Value]:
