@@ -390,6 +390,9 @@ def _count(stride: Any, dilation: Any, low: Any, high: Any) -> tuple[Any, ...]:
     return Windows((3, 2), stride, low, high, dilation).number((6, 5))
 
 
+FEW_WINDOWS = 64  # of an image
+WIDE_CHANNELS = 64
+WRITTEN_OUT = 16 << 20  # bytes of windows: more do not stay in the cache
 GRADIENT_CASES: tuple[Any, ...] = (
     ((1, 1), (1, 1), 1, (0, 0), (0, 0)),
     ((2, 1), (1, 2), 1, (1, 0), (1, 1)),
@@ -423,13 +426,46 @@ class ConvolutionWeightGradient(ConvolutionGradient):
         if has_sizes(x, dy):
             yield self.native_of_any_size("weights", x.dtype, keywords, ROW_MAJOR)
             return
+        if self.is_product(x.shape, dy.shape, x.dtype):
+            return
 
         def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
             return _core.onednn_convolution_backward_weights(*inputs, *outputs, **keywords, **options)
 
         yield Native(make, layouts=(ROW_MAJOR,), options=("accumulate",))
 
+    def is_product(self, x: Sequence[Any], dy: Sequence[Any], dtype: DType) -> bool:
+        """Whether one product of matrices is quicker than oneDNN's code, though the windows of x are written out.
+
+        That code is slow where windows are few or move by more than one; docs/design/onednn.md has the numbers.
+        """
+        steps, size, count = max(self.stride) > 1, math.prod(self.kernel_size), math.prod(dy[2:])
+        slow = steps or (count <= FEW_WINDOWS and size > 1)
+        wide = self.groups == 1 and min(x[1], dy[1]) >= WIDE_CHANNELS
+        return slow and wide and dy[0] * count * x[1] * size * dtype.itemsize <= WRITTEN_OUT
+
+    def product(self, x: Any, dy: Any) -> Any:
+        """Of dy's pixels and the windows of x, with channels last, which are one more dimension of a window."""
+        dims, channels = len(self.stride), x.shape[1]
+        last = (0, *range(2, 2 + dims), 1)
+        windows = Windows(
+            (*self.kernel_size, channels),
+            (*self.stride, 1),
+            (*self.low, 0),
+            (*self.high, 0),
+            (*self.dilation, 1),
+        )
+        patches = windows_of(F.permute_dims(x, axes=last), windows, (*dy.shape[2:], 1))
+        pixels = dy.shape[0] * math.prod(dy.shape[2:])
+        rows = F.reshape(patches, shape=(pixels, math.prod(self.kernel_size) * channels))
+        slopes = F.reshape(F.permute_dims(dy, axes=last), shape=(pixels, dy.shape[1]))
+        dw = F.matmul(F.permute_dims(slopes, axes=(1, 0)), rows)
+        dw = F.reshape(dw, shape=(dy.shape[1], *self.kernel_size, channels))
+        return F.permute_dims(dw, axes=(0, 1 + dims, *range(1, 1 + dims)))
+
     def decompose(self, x: Any, dy: Any) -> Any:
+        if native_float(x, dy) and not has_sizes(x, dy) and self.is_product(x.shape, dy.shape, x.dtype):
+            return self.product(x, dy)
         cast = recast(F.convolution_weight_gradient, (x, dy), **self.values())
         if cast is not None:
             return cast

@@ -35,10 +35,10 @@ class Candidate:
     sources: what it is computed from, as far as it is large. size_bytes: what is saved at the peak; 0 if the sources
     are kept for nothing else and are as large. traffic_bytes: what more goes through memory; below 0: less. is_cheap:
     whether it takes but a few operations on each element. late: the readers, of it and of views of it that were made
-    early.
+    early. nodes: how many there are from the value to the first of them.
     """
 
-    __slots__ = ("is_cheap", "late", "size_bytes", "sources", "traffic_bytes", "value", "views")
+    __slots__ = ("is_cheap", "late", "nodes", "size_bytes", "sources", "traffic_bytes", "value", "views")
 
     def __init__(
         self,
@@ -49,9 +49,11 @@ class Candidate:
         size_bytes: int,
         traffic_bytes: int,
         is_cheap: bool,
+        nodes: int,
     ) -> None:
         self.value, self.late, self.views, self.sources = value, list(late), list(views), list(sources)
         self.size_bytes, self.traffic_bytes, self.is_cheap = size_bytes, traffic_bytes, is_cheap
+        self.nodes = nodes
 
 
 def candidates(graph: Graph) -> list[Candidate]:
@@ -64,7 +66,7 @@ def candidates(graph: Graph) -> list[Candidate]:
 def recompute(node: Node, graph: Rewriting) -> Sequence[Value | None] | None:
     """A reader on values computed again, where that saves memory and sends no more bytes through it."""
     if "again" not in graph.notes:
-        free = [c for c in candidates(graph.graph) if c.is_cheap and c.traffic_bytes <= 0]
+        free = [c for c in candidates(graph.graph) if c.is_cheap and c.traffic_bytes <= 0 and c.nodes > LATE]
         graph.notes["again"] = _Again(free, graph)
     again: _Again = graph.notes["again"]
     return again.reader(node)
@@ -216,8 +218,6 @@ class _Lives:
         late = [n for n in dict.fromkeys(late) if n.place != node.place]  # else it is such a copy
         if not late or any(id(v) in self.leaving for v in same):
             return None
-        if min(self.place[id(n)] for n in late) <= self.place[id(node)] + LATE:
-            return None
         made = _again(value, lambda v: v)
         if made is None or made.type != value.type:
             return None
@@ -228,7 +228,8 @@ class _Lives:
         inside = [n for n in late if _is_loop(n) and any(v is value for v in n.inputs)]
         traffic = self._traffic(value, inside, len(inside) < len(late), sources)
         is_cheap = _operations(made, node) <= CHEAP
-        return Candidate(value, late, same[1:], sources, _bytes(value) - more, traffic, is_cheap)
+        nodes = min(self.place[id(n)] for n in late) - self.place[id(node)]
+        return Candidate(value, late, same[1:], sources, _bytes(value) - more, traffic, is_cheap, nodes)
 
     def _early_views(self, value: Value) -> list[Value]:
         """The value, and the views of it that are made before the peak."""
