@@ -3,18 +3,12 @@
 #include "bindings/scribe.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bindings/layers.h"
 #include "program/scratch.h"
 
 namespace weft {
 namespace {
-
-uint64_t mix(uint64_t h, uint64_t word) noexcept {
-  h = (h ^ word) * 0x9e3779b97f4a7c15;
-  return h ^ h >> 29;
-}
 
 // What may stand in a Variant as it was given: nothing that can change, or that equals something of another
 // type.
@@ -57,19 +51,6 @@ bool is_other_number(PyObject* object) noexcept {  // numpy.float32(2) and the l
          PyObject_HasAttrString(object, "item") && !PyObject_HasAttrString(object, "__setitem__");
 }
 
-OperatorFunction& function_of(nb::handle function) {
-  nb::object self = function.attr("__self__");
-  void* found = PyCapsule_GetPointer(self.ptr(), nullptr);
-  if (!found) throw nb::python_error();
-  return *static_cast<OperatorFunction*>(found);
-}
-
-OperatorFunction& function_named(const char* name) {
-  static PyObject* const find = lasting("weft.ops.registry", "function");
-  nb::object found = nb::handle(find)(name);
-  return function_of(found.release());  // as long as the process
-}
-
 double as_double(const Scalar& number) noexcept {
   switch (number.kind) {
     case Scalar::Kind::boolean:
@@ -90,44 +71,6 @@ std::string shown(double value) { return to_utf8(nb::repr(nb::float_(value))); }
 nb::object as_python_number(PyObject* object) { return nb::handle(object).attr("item")(); }
 
 }  // namespace
-
-size_t PlanKeyHash::operator()(std::span<const uint64_t> key) const noexcept {
-  uint64_t h = key.size();
-  for (const uint64_t word : key) h = mix(h, word);
-  return h;
-}
-
-const Ref<Plan>* PlanTable::find(std::span<const uint64_t> key) {
-  if (last_key_ && last_key_->size() == key.size() &&
-      std::memcmp(last_key_->data(), key.data(), key.size_bytes()) == 0)
-    return last_;
-  auto found = young_.find(key);
-  if (found == young_.end()) {
-    const auto old = old_.find(key);
-    if (old == old_.end()) return nullptr;
-    Ref<Plan> plan = old->second;
-    old_.erase(old);
-    add(key, std::move(plan));
-    found = young_.find(key);
-  }
-  if (found->second) last_key_ = &found->first, last_ = &found->second;
-  return &found->second;
-}
-
-void PlanTable::add(std::span<const uint64_t> key, Ref<Plan> plan) {
-  last_key_ = nullptr;
-  if (young_.size() >= kHalf) {
-    old_ = std::move(young_);
-    young_ = {};
-  }
-  young_.insert_or_assign(PlanKey(key.begin(), key.end()), std::move(plan));
-}
-
-void PlanTable::clear() noexcept {
-  last_key_ = nullptr;
-  young_.clear();
-  old_.clear();
-}
 
 // A call, read. References are borrowed from the caller, but for `kept`.
 struct OperatorFunction::Arguments {
@@ -592,7 +535,7 @@ nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t 
   if (!destination || made.is(destination)) return made;
   const Tensor& into = self_of(destination);
   weft::check_in_place(name_, tensor_of(made, name_.c_str()).dtype, into);
-  static OperatorFunction& cast = function_named("cast");
+  static OperatorFunction& cast = OperatorFunction::named("cast");
   static PyObject* const cast_names = nb::make_tuple("dtype").release().ptr();
   nb::object dtype = dtype_object(into.dtype);
   PyObject* const written[] = {made.ptr(), dtype.ptr()};
@@ -685,151 +628,6 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   for (int i = 0; i < plan->visible; ++i)
     PyTuple_SetItem(tuple.ptr(), i, wrap(std::move(results[static_cast<size_t>(i)])).release().ptr());
   return tuple;
-}
-
-namespace {
-
-PyObject* call_function(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  return guarded_object([&] {
-    return static_cast<OperatorFunction*>(PyCapsule_GetPointer(self, nullptr))->call(arguments, count, names);
-  });
-}
-
-// Methods of tensors: a method has no room for its function, so each of these has its own entry.
-constexpr size_t kMethods = 512;
-OperatorFunction* method_functions[kMethods];  // null until the first call
-std::array<std::string, 2> method_texts[kMethods];
-size_t methods_made = 0;
-
-template <size_t I>
-PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  return guarded_object([&] {
-    if (!method_functions[I]) method_functions[I] = &function_named(method_texts[I][0].c_str());
-    constexpr size_t kFew = 8;
-    PyObject* few[kFew];
-    std::vector<PyObject*> many;
-    const auto all = static_cast<size_t>(count + (names ? PyTuple_Size(names) : 0));
-    PyObject** with_self = few;
-    if (all + 1 > kFew) {
-      many.resize(all + 1);
-      with_self = many.data();
-    }
-    with_self[0] = self;
-    std::copy_n(arguments, all, with_self + 1);
-    return method_functions[I]->call(with_self, count + 1, names);
-  });
-}
-
-template <size_t... I>
-constexpr auto method_table(std::index_sequence<I...>) {
-  return std::array<_PyCFunctionFastWithKeywords, sizeof...(I)>{call_method<I>...};
-}
-
-PyCFunction as_function(_PyCFunctionFastWithKeywords function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
-}
-
-const char* const slot_names[] = {
-    "add",        "subtract",    "multiply",   "divide",      "floor_divide",       "remainder",
-    "pow",        "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
-    "matmul",     "negative",    "positive",   "abs",         "bitwise_invert",     "less",
-    "less_equal", "equal",       "not_equal",  "greater",     "greater_equal"};
-OperatorFunction* slot_functions[static_cast<size_t>(Slot::count)];
-
-OperatorFunction& function_for(Slot slot) {
-  OperatorFunction*& function = slot_functions[static_cast<size_t>(slot)];
-  if (!function) function = &function_named(slot_names[static_cast<size_t>(slot)]);
-  return *function;
-}
-
-bool takes_part(PyObject* operand) noexcept { return OperatorFunction::accepts(operand); }
-
-}  // namespace
-
-PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept {
-  if (!takes_part(a) || (b && !takes_part(b))) {
-    Py_INCREF(Py_NotImplemented);
-    return Py_NotImplemented;
-  }
-  return guarded_object([&] {
-    PyObject* const arguments[] = {a, b};
-    return function_for(slot).call(arguments, b ? 2 : 1, nullptr);
-  });
-}
-
-PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept {
-  // Written down, the value of a graph is written to the tensor, too.
-  if (!takes_part(b) && !(layers_here.capture && PyObject_HasAttrString(b, "__weft_apply__"))) {
-    Py_INCREF(Py_NotImplemented);
-    return Py_NotImplemented;
-  }
-  return guarded_object([&] {
-    PyObject* const arguments[] = {a, b};
-    return function_for(slot).call(arguments, 2, nullptr, a);
-  });
-}
-
-void bind_operator(nb::module_& m) {
-  // The function of an operator's class. Its name, documentation and signature are the class's.
-  m.def("operator_function", [](nb::handle cls) {
-    auto* function = new OperatorFunction(cls);  // functions live as long as the process
-    auto* definition = new PyMethodDef{};
-    auto* texts =
-        new std::array<std::string, 2>{function->name(), nb::cast<std::string>(cls.attr("documentation")())};
-    definition->ml_name = (*texts)[0].c_str();
-    definition->ml_doc = (*texts)[1].c_str();
-    definition->ml_meth = as_function(call_function);
-    definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
-    nb::object self = nb::steal(PyCapsule_New(function, nullptr, nullptr));
-    nb::str module("weft.functional");
-    nb::object made = nb::steal(PyCFunction_NewEx(definition, self.ptr(), module.ptr()));
-    if (!made.is_valid()) throw nb::python_error();
-    return made;
-  });
-  // A method of tensors: the function of the operator of that name, found at the first call. Added again, it
-  // is found again: the name stands for another operator now.
-  m.def("add_method", [](const std::string& name) {
-    static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
-    for (size_t k = 0; k < methods_made; ++k) {
-      if (method_texts[k][0] != name) continue;
-      method_functions[k] = nullptr;
-      return;
-    }
-    if (methods_made == kMethods) throw ValueError("add_method: too many methods");
-    auto& [own_name, text] = method_texts[methods_made];
-    own_name = name;
-    text = name + "(...)\n\nSee weft.functional." + name + ".";
-    auto* definition = new PyMethodDef{};
-    definition->ml_name = own_name.c_str();
-    definition->ml_doc = text.c_str();
-    definition->ml_meth = as_function(table[methods_made++]);
-    definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
-    nb::object method = nb::steal(PyDescr_NewMethod(tensor_type, definition));
-    if (PyObject_SetAttrString(reinterpret_cast<PyObject*>(tensor_type), own_name.c_str(), method.ptr()))
-      throw nb::python_error();
-  });
-  // function(*args, **kwargs), written to x.
-  m.def("call_into", [](nb::handle function, nb::handle x, nb::tuple args, nb::dict kwargs) {
-    tensor_of(x, "call_into");
-    std::vector<PyObject*> arguments;
-    for (nb::handle argument : args) arguments.push_back(argument.ptr());
-    nb::list names;
-    for (auto [name, value] : kwargs) {
-      names.append(name);
-      arguments.push_back(value.ptr());
-    }
-    nb::tuple named(names);
-    return function_of(function).call(arguments.data(), static_cast<Py_ssize_t>(nb::len(args)), named.ptr(),
-                                      x.ptr());
-  });
-  m.def("operator_counters", [] {
-    nb::dict counters;
-    counters["hits"] = OperatorFunction::hits;
-    counters["misses"] = OperatorFunction::misses;
-    counters["planner_calls"] = OperatorFunction::planner_calls;
-    return counters;
-  });
-  m.def("plan_count", [](nb::handle function) { return function_of(function).plans(); });
 }
 
 }  // namespace weft

@@ -3,43 +3,12 @@
 
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "bindings/plan_table.h"
 #include "bindings/tape.h"
 
 namespace weft {
-
-// The key of a plan: what of a call decides which program runs. Words: the attributes' variant and the call's
-// form; one for each operand; for plans of exact sizes, sizes and strides.
-using PlanKey = std::vector<uint64_t>;
-struct PlanKeyHash {
-  using is_transparent = void;
-  size_t operator()(std::span<const uint64_t> key) const noexcept;
-};
-struct PlanKeyEqual {
-  using is_transparent = void;
-  bool operator()(std::span<const uint64_t> a, std::span<const uint64_t> b) const noexcept {
-    return std::ranges::equal(a, b);
-  }
-};
-
-// Plans by key: bounded, by forgetting what has not been used for as long as it took to fill half of the
-// table. Where a null plan stands, there is none for all that the key means.
-class PlanTable {
- public:
-  static constexpr size_t kHalf = 1024;
-  const Ref<Plan>* find(std::span<const uint64_t> key);  // null: not there
-  void add(std::span<const uint64_t> key, Ref<Plan> plan);
-  size_t size() const noexcept { return young_.size() + old_.size(); }
-  void clear() noexcept;
-
- private:
-  using Map = std::unordered_map<PlanKey, Ref<Plan>, PlanKeyHash, PlanKeyEqual>;
-  Map young_, old_;
-  const PlanKey* last_key_ = nullptr;  // of the latest hit, in young_
-  const Ref<Plan>* last_ = nullptr;
-};
 
 // One operator's function: how its arguments are read, and the plans it has met. GIL.
 class OperatorFunction {
@@ -50,6 +19,10 @@ class OperatorFunction {
   // writes.
   nb::object call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
                   PyObject* destination = nullptr);
+
+  // Of the function, or the name, of an operator.
+  static OperatorFunction& of(nb::handle function);
+  static OperatorFunction& named(const char* name);
 
   const std::string& name() const noexcept { return name_; }
   static inline uint64_t hits = 0, misses = 0, planner_calls = 0;

@@ -22,6 +22,7 @@ MODULES = [
     "matrix",
     "window",
     "convolution",
+    "convolution_gradient",
     "indexing",
     "pooling",
     "sorting",

@@ -7,9 +7,10 @@ import weft as wf
 import weft.ops.functions as F
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
-from weft.ops import convolution
+from weft.ops import convolution_gradient
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
+from weft.ops.window import Windows
 
 # x's spatial sizes, the window, stride, low, high, dilation.
 CASES = [
@@ -32,7 +33,7 @@ def gradient(x, dy, case):
 def operands(case, channels, outputs):
     spatial, *window = case
     rng = np.random.default_rng(0)
-    count = convolution.Windows(window[0], window[1], window[2], window[3], window[4]).number(spatial)
+    count = Windows(*window).number(spatial)
     return [
         rng.standard_normal((2, *sizes)).astype("float32")
         for sizes in ((channels, *spatial), (outputs, *count))
@@ -52,7 +53,7 @@ def steps(arrays, case, dtype="float32"):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("case", CASES)
 def test_values(case, dtype):
-    arrays = operands(case, 64, 80)
+    arrays = operands(case, 128, 144)
     assert any("Matmul" in step for step in steps(arrays, case, dtype))
     slow = gradient(*(wf.asarray(a.astype("float64")) for a in arrays), case).numpy()
     rounding = {"float32": 2e-6, "bfloat16": 8e-3, "float16": 1e-3}[dtype]
@@ -67,19 +68,19 @@ def test_values(case, dtype):
     ("limits", "products"),
     [
         ({}, True),
-        ({"WIDE_CHANNELS": 65}, False),
+        ({"WIDE_CHANNELS": 129}, False),
         ({"FEW_WINDOWS": 1}, False),
-        ({"WRITTEN_OUT": 1000}, False),
+        ({"UNFOLDED_BYTES": 1000}, False),
     ],
 )
 def test_where_it_is_a_product(limits, products, monkeypatch):
     for name, value in limits.items():
-        monkeypatch.setattr(convolution, name, value)
+        monkeypatch.setattr(convolution_gradient, name, value)
     case = CASES[1]
-    assert any("Matmul" in step for step in steps(operands(case, 64, 64), case)) == products
+    assert any("Matmul" in step for step in steps(operands(case, 128, 128), case)) == products
 
 
 def test_windows_of_one_element_are_not_written_out():
     """With stride 1 they lie as a matrix already, and the kernel takes them as one."""
     case = (7, 7), (1, 1), (1, 1), (0, 0), (0, 0), (1, 1)
-    assert len(steps(operands(case, 64, 64), case)) == 1
+    assert len(steps(operands(case, 128, 128), case)) == 1

@@ -3,7 +3,7 @@
 In a training step nearly all memory is alive when the forward part ends: what gradients will read. A *candidate* is a
 value made before that moment and read behind it, whose operator can compute it again from what is there
 (Op.recomputed). Its late readers then read a copy made just before them. A loop gets one of its own, which the planner
-puts into that loop; kernels that need it in memory share one.
+puts into that loop. Kernels that need it in memory share one, with loops that are near them: one of these stores it.
 """
 
 from __future__ import annotations
@@ -95,9 +95,7 @@ class _Again:
             for node in c.late:
                 self.late.setdefault(id(node), set()).update((id(c.value), *map(id, c.views)))
         self.place = {id(node): k for k, node in enumerate(graph.graph.nodes)}
-        self.stored = {
-            id(c.value): [n for n in c.late if not _is_loop(n)] for c in chosen
-        }  # kernels that read it
+        self.kernels = {id(c.value): [n for n in c.late if not _is_loop(n)] for c in chosen}
         self.shared: dict[int, Value] = {}  # copies in memory, by id of the old value
 
     def reader(self, node: Node) -> Sequence[Value | None] | None:
@@ -117,7 +115,9 @@ class _Again:
 
     def has_own(self, loop: Node, value: Value) -> bool:
         """Whether a loop computes the value for itself: no kernel near it wants it in memory."""
-        near = (abs(self.place[id(n)] - self.place[id(loop)]) <= SOON for n in self.stored.get(id(value), ()))
+        near = (
+            abs(self.place[id(n)] - self.place[id(loop)]) <= SOON for n in self.kernels.get(id(value), ())
+        )
         return id(value) in self.chosen and not any(near)
 
     def in_memory(self, value: Value) -> Value:

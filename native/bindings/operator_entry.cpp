@@ -1,0 +1,166 @@
+// operator_entry.cpp: how Python reaches an operator's function: as a function, as a method of tensors, as x
+// + y.
+#include "bindings/layers.h"
+#include "bindings/operator.h"
+
+namespace weft {
+
+OperatorFunction& OperatorFunction::of(nb::handle function) {
+  nb::object self = function.attr("__self__");
+  void* found = PyCapsule_GetPointer(self.ptr(), nullptr);
+  if (!found) throw nb::python_error();
+  return *static_cast<OperatorFunction*>(found);
+}
+
+OperatorFunction& OperatorFunction::named(const char* name) {
+  static PyObject* const find = lasting("weft.ops.registry", "function");
+  nb::object found = nb::handle(find)(name);
+  return of(found.release());  // as long as the process
+}
+
+namespace {
+
+PyObject* call_function(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  return guarded_object([&] {
+    return static_cast<OperatorFunction*>(PyCapsule_GetPointer(self, nullptr))->call(arguments, count, names);
+  });
+}
+
+// Methods of tensors: a method has no room for its function, so each of these has its own entry.
+constexpr size_t kMethods = 512;
+OperatorFunction* method_functions[kMethods];  // null until the first call
+std::array<std::string, 2> method_texts[kMethods];
+size_t methods_made = 0;
+
+template <size_t I>
+PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  return guarded_object([&] {
+    if (!method_functions[I]) method_functions[I] = &OperatorFunction::named(method_texts[I][0].c_str());
+    constexpr size_t kFew = 8;
+    PyObject* few[kFew];
+    std::vector<PyObject*> many;
+    const auto all = static_cast<size_t>(count + (names ? PyTuple_Size(names) : 0));
+    PyObject** with_self = few;
+    if (all + 1 > kFew) {
+      many.resize(all + 1);
+      with_self = many.data();
+    }
+    with_self[0] = self;
+    std::copy_n(arguments, all, with_self + 1);
+    return method_functions[I]->call(with_self, count + 1, names);
+  });
+}
+
+template <size_t... I>
+constexpr auto method_table(std::index_sequence<I...>) {
+  return std::array<_PyCFunctionFastWithKeywords, sizeof...(I)>{call_method<I>...};
+}
+
+PyCFunction as_function(_PyCFunctionFastWithKeywords function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+const char* const slot_names[] = {
+    "add",        "subtract",    "multiply",   "divide",      "floor_divide",       "remainder",
+    "pow",        "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
+    "matmul",     "negative",    "positive",   "abs",         "bitwise_invert",     "less",
+    "less_equal", "equal",       "not_equal",  "greater",     "greater_equal"};
+OperatorFunction* slot_functions[static_cast<size_t>(Slot::count)];
+
+OperatorFunction& function_for(Slot slot) {
+  OperatorFunction*& function = slot_functions[static_cast<size_t>(slot)];
+  if (!function) function = &OperatorFunction::named(slot_names[static_cast<size_t>(slot)]);
+  return *function;
+}
+
+bool takes_part(PyObject* operand) noexcept { return OperatorFunction::accepts(operand); }
+
+}  // namespace
+
+PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept {
+  if (!takes_part(a) || (b && !takes_part(b))) {
+    Py_INCREF(Py_NotImplemented);
+    return Py_NotImplemented;
+  }
+  return guarded_object([&] {
+    PyObject* const arguments[] = {a, b};
+    return function_for(slot).call(arguments, b ? 2 : 1, nullptr);
+  });
+}
+
+PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept {
+  // Written down, the value of a graph is written to the tensor, too.
+  if (!takes_part(b) && !(layers_here.capture && PyObject_HasAttrString(b, "__weft_apply__"))) {
+    Py_INCREF(Py_NotImplemented);
+    return Py_NotImplemented;
+  }
+  return guarded_object([&] {
+    PyObject* const arguments[] = {a, b};
+    return function_for(slot).call(arguments, 2, nullptr, a);
+  });
+}
+
+void bind_operator(nb::module_& m) {
+  // The function of an operator's class. Its name, documentation and signature are the class's.
+  m.def("operator_function", [](nb::handle cls) {
+    auto* function = new OperatorFunction(cls);  // functions live as long as the process
+    auto* definition = new PyMethodDef{};
+    auto* texts =
+        new std::array<std::string, 2>{function->name(), nb::cast<std::string>(cls.attr("documentation")())};
+    definition->ml_name = (*texts)[0].c_str();
+    definition->ml_doc = (*texts)[1].c_str();
+    definition->ml_meth = as_function(call_function);
+    definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
+    nb::object self = nb::steal(PyCapsule_New(function, nullptr, nullptr));
+    nb::str module("weft.functional");
+    nb::object made = nb::steal(PyCFunction_NewEx(definition, self.ptr(), module.ptr()));
+    if (!made.is_valid()) throw nb::python_error();
+    return made;
+  });
+  // A method of tensors: the function of the operator of that name, found at the first call. Added again, it
+  // is found again: the name stands for another operator now.
+  m.def("add_method", [](const std::string& name) {
+    static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
+    for (size_t k = 0; k < methods_made; ++k) {
+      if (method_texts[k][0] != name) continue;
+      method_functions[k] = nullptr;
+      return;
+    }
+    if (methods_made == kMethods) throw ValueError("add_method: too many methods");
+    auto& [own_name, text] = method_texts[methods_made];
+    own_name = name;
+    text = name + "(...)\n\nSee weft.functional." + name + ".";
+    auto* definition = new PyMethodDef{};
+    definition->ml_name = own_name.c_str();
+    definition->ml_doc = text.c_str();
+    definition->ml_meth = as_function(table[methods_made++]);
+    definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
+    nb::object method = nb::steal(PyDescr_NewMethod(tensor_type, definition));
+    if (PyObject_SetAttrString(reinterpret_cast<PyObject*>(tensor_type), own_name.c_str(), method.ptr()))
+      throw nb::python_error();
+  });
+  // function(*args, **kwargs), written to x.
+  m.def("call_into", [](nb::handle function, nb::handle x, nb::tuple args, nb::dict kwargs) {
+    tensor_of(x, "call_into");
+    std::vector<PyObject*> arguments;
+    for (nb::handle argument : args) arguments.push_back(argument.ptr());
+    nb::list names;
+    for (auto [name, value] : kwargs) {
+      names.append(name);
+      arguments.push_back(value.ptr());
+    }
+    nb::tuple named(names);
+    return OperatorFunction::of(function).call(arguments.data(), static_cast<Py_ssize_t>(nb::len(args)),
+                                               named.ptr(), x.ptr());
+  });
+  m.def("operator_counters", [] {
+    nb::dict counters;
+    counters["hits"] = OperatorFunction::hits;
+    counters["misses"] = OperatorFunction::misses;
+    counters["planner_calls"] = OperatorFunction::planner_calls;
+    return counters;
+  });
+  m.def("plan_count", [](nb::handle function) { return OperatorFunction::of(function).plans(); });
+}
+
+}  // namespace weft
