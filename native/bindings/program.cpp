@@ -6,6 +6,7 @@
 
 #include "program/control.h"
 #include "program/loop.h"
+#include "program/step_log.h"
 #include "storage/runtime.h"
 
 namespace weft {
@@ -300,6 +301,20 @@ void bind_program(nb::module_& m) {
     counters["prepared"] = Program::prepared.load();
     counters["loop_misses"] = Loop::misses.load();
     return counters;
+  });
+  // From now on it is written down when steps run. False: it is already.
+  m.def("open_step_log", [] { return StepLog::open(); });
+  // What was written down: (program, number, operators, line, device, thread, bytes, start_ns, end_ns) of
+  // each step.
+  m.def("close_step_log", [] {
+    nb::list found;
+    for (const StepLog::Span& span : StepLog::close()) {
+      const Program::Step& step = span.program->steps[span.step];
+      found.append(nb::make_tuple(span.program->name, span.step, step.name, step.where,
+                                  device_object(span.program->device), span.thread, span.bytes, span.start_ns,
+                                  span.end_ns));
+    }
+    return found;
   });
   // Runs a kernel here and now; for tests of kernels by themselves.
   m.def(

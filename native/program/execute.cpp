@@ -8,6 +8,7 @@
 #include "program/kept.h"
 #include "program/loop.h"
 #include "program/run.h"
+#include "program/step_log.h"
 #include "storage/runtime.h"
 
 namespace weft {
@@ -140,7 +141,9 @@ void Program::run_alone(const Run& run) const {
   for (size_t j = 0; j < outputs.size(); ++j) operands[next++] = run.outputs[j]->view();
   const Kernel& kernel = *steps[0].kernel;
   const TempSpace scratch(device, kernel.scratch_bytes(operands.get()));
-  kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get()});
+  StepLog::run(
+      *this, 0, [&](size_t k) { return operands.get()[k]; },
+      [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get()}); });
 }
 
 // Steps of known geometry: only addresses are put in.
@@ -167,7 +170,7 @@ void Program::run_bound(const Run& run) const {
 
   char* pointers[LoopPattern::kOperands];
   std::vector<View> views(p.most_operands);
-  const auto run_step = [&](size_t t) {
+  const auto run_bare = [&](size_t t) {
     const Step& step = steps[t];
     const size_t operands = step.operands.size();
     const uint64_t* slots = run.slots + step.first_slot;
@@ -191,6 +194,10 @@ void Program::run_bound(const Run& run) const {
     } catch (...) {
       fail(step);
     }
+  };
+  const auto run_step = [&](size_t t) {
+    const auto operand = [&](size_t k) { return p.views[static_cast<size_t>(steps[t].operands[k])]; };
+    StepLog::run(*this, t, operand, [&] { run_bare(t); });
   };
   for (size_t t = 0; t < preparing.size(); ++t) {
     if (keeping->wants(t)) {
@@ -267,9 +274,12 @@ void Program::run_anywhere(const Run& run) const {
       view.data = views[static_cast<size_t>(value.base)].data +
                   run.registers[value.offset] * static_cast<int64_t>(size_of(value.dtype));
   }
-  for (const Step& step : steps) {
+  for (size_t t = 0; t < steps.size(); ++t) {
+    const Step& step = steps[t];
     try {
-      step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size});
+      StepLog::run(
+          *this, t, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; },
+          [&] { step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size}); });
     } catch (...) {
       fail(step);
     }

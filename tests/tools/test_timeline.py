@@ -1,6 +1,7 @@
 """The record of what the engine ran, and the counters."""
 
 import json
+import re
 import threading
 
 import pytest
@@ -71,3 +72,76 @@ def test_counters_of_a_traced_function():
     with Counting() as counting:
         f(x)
     assert counting.counts == {"launches": 1, "kernels": 1}
+
+
+def test_steps_of_a_traced_function(tmp_path):
+    f = wf.trace(lambda x: wf.sum(wf.exp(x @ x) + 1))
+    x = wf.ones((64, 64))
+    f(x), f(x)
+    with Timeline(steps=True) as timeline:
+        for _ in range(3):
+            f(x)
+    names = [step.name for step in timeline.steps]
+    count = len(f.programs[0].plan.recipe.steps)
+    assert len(names) == 3 * count
+    assert [step.number for step in timeline.steps] == 3 * list(range(count))
+    product = timeline.steps[0]
+    assert "matmul" in product.name
+    assert product.bytes == 3 * 64 * 64 * 4
+    assert "test_timeline.py" in product.where
+    for step in timeline.steps:
+        around = [
+            span for span in timeline.spans if span.start_s <= step.start_s and step.end_s <= span.end_s
+        ]
+        assert [(span.thread, span.device) for span in around] == [(step.thread, step.device)]
+    totals = timeline.step_totals()
+    assert sum(count for count, _, _ in totals.values()) == len(names)
+    assert re.search(r"^step +count  total ms  share    GB/s$", str(timeline), re.MULTILINE)
+
+    timeline.write(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum("bytes" in event["args"] for event in events if event["ph"] == "X") == len(names)
+
+
+def test_steps_of_eager_calls_and_of_any_size():
+    f = wf.trace(lambda x: wf.exp(x @ wf.permute_dims(x, (1, 0))), dynamic={"x": [0]})
+    a = wf.ones((4, 4))
+    f(a), a + a
+    with Timeline(steps=True) as timeline:
+        (a + a).wait()
+        f(a).wait()
+    assert timeline.steps[0].name == "add"
+    assert timeline.steps[0].bytes == 3 * 16 * 4
+    assert [step.name for step in timeline.steps[1:]] == ["matmul", "exp"]
+    assert {step.operation for step in timeline.steps[1:]} == {"<lambda>"}
+
+
+def test_steps_are_recorded_by_one_at_a_time():
+    a = wf.ones((4, 4))
+    with Timeline(steps=True) as timeline, pytest.raises(RuntimeError, match="another one records steps"):
+        Timeline(steps=True).__enter__()
+    assert timeline.steps == []
+    with Timeline() as without:
+        (a + a).wait()
+    assert without.steps == []
+    with Timeline(steps=True) as again:
+        (a + a).wait()
+    assert len(again.steps) == 1
+
+
+def test_steps_in_eight_threads():
+    f = wf.trace(lambda x: wf.exp(x @ x))
+    x = wf.ones((32, 32))
+    f(x), f(x).wait()
+
+    def work():
+        for _ in range(50):
+            f(x).wait()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    with Timeline(steps=True) as timeline:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(timeline.steps) == 400 * len(f.programs[0].plan.recipe.steps)
