@@ -29,8 +29,8 @@ class PythonCompiler {
     const WithGil gil;
     std::string inner;
     for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
-    nb::object made =
-        nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes, pattern.tile, inner);
+    nb::object made = nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes, pattern.tile, inner,
+                                           pattern.past);
     owners_.push_back(nb::object(made[1]).release().ptr());
     return reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(made[0]));
   }

@@ -19,6 +19,8 @@ constexpr int64_t kLanes = 64;               // rows side by side that one threa
 constexpr int64_t kFewRows = 4 * kLanes, kNearBytes = 512 << 10;
 constexpr int64_t kFewestPieces = 4, kMostPieces = 128;  // of shared rows
 constexpr int64_t kRowBlock = 32;  // elements that are summed before the sum is widened, llvm_lanes.py
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kPastBytes = 16 << 20;  // results of so many go past the cache, which would not keep them
 
 // How many of `count` equal parts a thread takes at a time, if all come to `bytes`: everybody gets two turns.
 int64_t parts_at_a_time(int64_t count, int64_t bytes) noexcept {
@@ -35,7 +37,8 @@ uint64_t LoopPattern::key() const noexcept {
   uint64_t key = static_cast<uint64_t>(rank) | static_cast<uint64_t>(row_rank) << 5 |
                  static_cast<uint64_t>(lanes) << 10 | static_cast<uint64_t>(tile + 1) << 11;
   for (int k = 0; k < operands; ++k) key |= static_cast<uint64_t>(inner[k]) << (16 + 2 * k);
-  return key;
+  static_assert(16 + 2 * kOperands < 63);
+  return key | static_cast<uint64_t>(past) << 63;
 }
 
 // The loops: sizes, and every operand's strides in bytes.
@@ -244,7 +247,35 @@ int64_t size_in_line(const View* views, int count) noexcept {
   return last.ndim == 0 ? -1 : size;
 }
 
+// The pattern of those.
+LoopPattern in_line(int operands) noexcept {
+  LoopPattern pattern;
+  pattern.operands = operands;
+  std::fill_n(pattern.inner, operands, LoopPattern::unit);
+  return pattern;
+}
+
 }  // namespace
+
+bool may_pass_cache(const LoopPattern& pattern, int inputs, char* const* data,
+                    const int64_t* strides) noexcept {
+  const int rank = pattern.rank, vector_loop = pattern.lanes ? rank - pattern.row_rank - 1 : rank - 1;
+  for (int k = inputs; k < pattern.operands; ++k) {
+    if (pattern.inner[k] != LoopPattern::unit) continue;
+    auto places = reinterpret_cast<uintptr_t>(data[k]);
+    for (int d = 0; d < rank; ++d)
+      if (d != vector_loop) places |= static_cast<uintptr_t>(strides[k * rank + d]);
+    if (places % kLineBytes || std::find(data, data + inputs, data[k]) != data + inputs) return false;
+  }
+  return true;
+}
+
+Loop::Code Loop::code_for(char* const* data, const Work& work) const {
+  if (!work.large || !may_pass_cache(work.pattern, form_.inputs, data, work.strides)) return work.code;
+  LoopPattern pattern = work.pattern;
+  pattern.past = true;
+  return find(pattern);
+}
 
 // What `run` comes to for size_in_line elements.
 void Loop::run_in_line(const Call& call, int64_t size) const {
@@ -252,24 +283,24 @@ void Loop::run_in_line(const Call& call, int64_t size) const {
   const int operands = form_.operands;
   Code code = in_line_.load(std::memory_order_acquire);
   if (!code) {
-    LoopPattern pattern;
-    pattern.operands = operands;
-    std::fill_n(pattern.inner, operands, LoopPattern::unit);
-    code = find(pattern);
+    code = find(in_line(operands));
     in_line_.store(code, std::memory_order_release);
   }
   char* data[LoopPattern::kOperands];
   int64_t strides[LoopPattern::kOperands];
-  int64_t bytes = 0;
+  int64_t bytes = 0, stored = 0;
   for (int k = 0; k < operands; ++k) {
     data[k] = call.operands[k].data;
     strides[k] = static_cast<int64_t>(size_of(call.operands[k].dtype));
     bytes += size * strides[k];
+    if (k >= form_.inputs) stored += size * strides[k];
   }
   if (bytes < kSplitBytes) {
     code(data, &size, strides, call.parameters);
     return;
   }
+  if (stored >= kPastBytes)
+    code = code_for(data, {.code = code, .strides = strides, .pattern = in_line(operands), .large = true});
   parallel_for(size, whole_lines(parts_at_a_time(size, bytes)), [&](int64_t begin, int64_t end) {
     char* moved[LoopPattern::kOperands];
     for (int k = 0; k < operands; ++k) moved[k] = data[k] + begin * strides[k];
@@ -339,13 +370,15 @@ Loop::Work Loop::divided(const Space& space) const {
     work.kind = Work::Kind::parts;
     return work;
   }
-  int64_t bytes = 0;
+  int64_t bytes = 0, stored = 0;
   for (int k = 0; k < operands; ++k) {
     auto own = static_cast<int64_t>(size_of(space.dtypes[k]));
     for (int d = 0; d < rank; ++d)
       if (space.strides[k][d] != 0) own *= space.sizes[d];
     bytes += own;
+    if (k >= form_.inputs && space.pattern.inner[k] == LoopPattern::unit) stored += own;
   }
+  work.large = stored >= kPastBytes && space.pattern.tile < 0;  // tiles see to it themselves
   if (const int64_t grain = space.shared_grain(bytes); grain && !stages().empty()) {
     work.kind = Work::Kind::stages;
     work.grain = grain;
@@ -378,7 +411,7 @@ Loop::Work Loop::divided(const Space& space) const {
 void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& work) const {
   switch (work.kind) {
     case Work::Kind::once:
-      work.code(data, work.sizes, work.strides, parameters);
+      code_for(data, work)(data, work.sizes, work.strides, parameters);
       return;
     case Work::Kind::parts:
       run_in_parts(data, parameters, work);
@@ -386,7 +419,8 @@ void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& w
     case Work::Kind::stages:
       run_stages(data, parameters, work);
       return;
-    case Work::Kind::pieces:
+    case Work::Kind::pieces: {
+      const Code code = code_for(data, work);
       parallel_for(work.sizes[work.loop], work.grain, [&](int64_t begin, int64_t end) {
         char* moved[LoopPattern::kOperands];
         for (int k = 0; k < work.operands; ++k)
@@ -394,8 +428,9 @@ void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& w
         int64_t sizes[kMaxDims + 1];
         std::copy_n(work.sizes, work.rank, sizes);
         sizes[work.loop] = end - begin;
-        work.code(moved, sizes, work.strides, parameters);
+        code(moved, sizes, work.strides, parameters);
       });
+    }
   }
 }
 

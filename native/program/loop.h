@@ -24,7 +24,8 @@ struct LoopPattern {
 
   int rank = 1, row_rank = 1;
   bool lanes = false;
-  int tile = -1;  // the loop that runs in tiles together with the innermost one; -1: none
+  bool past = false;  // results go past the cache
+  int tile = -1;      // the loop that runs in tiles together with the innermost one; -1: none
   int operands = 0;
   Stride inner[kOperands];
 
@@ -90,6 +91,7 @@ class Loop final : public Kernel {
   void run_stages(char* const* data, const uint64_t* parameters, const Work& work) const;
   void run_work(char* const* data, const uint64_t* parameters, const Work& work) const;
   const Stages& stages() const;
+  Code code_for(char* const* data, const Work& work) const;
   Code find(const LoopPattern& pattern) const;
 
   struct Entry {

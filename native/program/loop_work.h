@@ -17,6 +17,12 @@ struct Loop::Work {
   int loop = -1;      // that is split
   int64_t grain = 1;  // of its pieces
   LoopPattern pattern{};
+  bool large = false;  // the cache would not keep the results
 };
+
+// Whether results may go past the cache: nothing is read where they lie, and lines of the cache begin where
+// they are stored in one go. strides: of operand k in loop d: k * rank + d.
+bool may_pass_cache(const LoopPattern& pattern, int inputs, char* const* data,
+                    const int64_t* strides) noexcept;
 
 }  // namespace weft

@@ -103,6 +103,10 @@ void Loop::run_stages(char* const* data, const uint64_t* parameters, const Work&
       join.add_numbers(at, dtype, width);
     }
     if (stage.kind != Stage::Kind::fold) add_operands(side, form_.inputs, form_.operands);
+    const int results = form_.operands - form_.inputs;
+    side.pattern.past =
+        stage.kind == Stage::Kind::each && work.large &&
+        may_pass_cache(side.pattern, side.pattern.operands - results, side.data, side.strides);
     const Code code = code_of(stage.loop, side);
     if (stage.kind == Stage::Kind::once) {
       side.run(code, parameters, 0, rows, 1);

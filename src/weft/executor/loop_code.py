@@ -88,20 +88,24 @@ class LoopCode(Record):
         """A part of the work on a row, which is not split up further."""
         return LoopCode(self.name, 1, dtypes, stages, inputs, 1, True)
 
-    def kernel(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> Kernel:
+    def kernel(
+        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, past: bool = False
+    ) -> Kernel:
         """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
         words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
         operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
         row_axes = self.row_axes if self.asked else 0
         stages = tuple(_prepared(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
         name = _identifier(self.name)
-        return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None)
+        return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None, past)
 
-    def compile(self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str) -> tuple[int, Any]:
+    def compile(
+        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, past: bool
+    ) -> tuple[int, Any]:
         """The address of the code for one pattern, and its owner: what the native core asks for a new one."""
         from weft.expr.compiler import compile_kernel
 
-        made = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner))
+        made = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner, past))
         return made.address, made
 
 

@@ -14,6 +14,8 @@ parameters are given when it runs.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from weft.base.record import Record
 from weft.base.typing import Literal
 from weft.expr.scalar import BITS, Scalar, walk
@@ -130,6 +132,8 @@ class Kernel(Record):
     cross: a loop before the innermost one in which some operands have one element after the other ("cross"), while
     others have in the innermost one: these two loops run in tiles, and operands are transposed on the way. Only for
     one Each of rows of one loop, where no "cross" operand is gathered. The order of positions is undefined.
+    past: results that only one Each stores, and nothing loads, go past the cache, in whole lines of it. The caller sees
+    to it that they begin at multiples of 64 bytes at every turn of the other loops. Without effect if cross is given.
     Raises ValueError if a part names an operand, dimension or result that does not exist, or types do not fit.
     """
 
@@ -140,6 +144,26 @@ class Kernel(Record):
     row_rank: int = 1
     lanes: bool = False
     cross: int | None = None
+    past: bool = False
+
+    @property
+    def past_operands(self) -> frozenset[int]:
+        """The operands whose stores go past the cache."""
+        if not self.past or self.cross is not None:
+            return frozenset()
+        values = [part.value for stage in self.stages for part in parts(stage)]
+        read = {node.value for node in walk(*values) if node.op in ("load", "load_at")}
+        stores = [(stage, part) for stage in self.stages for part in parts(stage) if isinstance(part, Store)]
+        count = Counter(store.operand for _, store in stores)
+        return frozenset(
+            store.operand
+            for stage, store in stores
+            if isinstance(stage, Each)
+            and not store.add
+            and store.operand not in read
+            and count[store.operand] == 1
+            and self.operands[store.operand].inner == "unit"
+        )
 
     @property
     def indexed(self) -> frozenset[int]:

@@ -55,13 +55,23 @@ class _Lanes:
         elif isinstance(stage, Scan):
             self._scan(stage)
         elif isinstance(stage, Each):
-            self._rows(self.pointers, [], lambda pointers, row: self._store(stage, pointers, row))
+            past = self.function.kernel.past_operands & {store.operand for store in stage.stores}
+            store = self._store_past if past else self._store
+            self._rows(self.pointers, [], lambda pointers, row: store(stage, pointers, row))
         else:
             self._store(stage, self.pointers, ["0"] * self.function.kernel.row_rank)
 
     def _store(self, stage: Each | Once, pointers: list[str], row: list[str]) -> None:
         roots = [store.value for store in stage.stores]
         self._each_lane(pointers, row, lambda values: values.store(stage.stores), roots, stage.stores)
+
+    def _store_past(self, stage: Each, pointers: list[str], row: list[str]) -> None:
+        from weft.expr.llvm_past import through_arrays  # when first needed
+
+        def compute(pointers: list[str]) -> None:
+            self._store(stage, pointers, row)
+
+        through_arrays(self.function, pointers, "0", self.length, LANES, compute)
 
     def _each_lane(
         self,

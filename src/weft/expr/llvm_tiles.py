@@ -11,8 +11,9 @@ from collections.abc import Callable
 from weft.base.record import Record
 from weft.expr.kernel import Each
 from weft.expr.llvm_function import Function, Values
+from weft.expr.llvm_past import byte_size, finish, flush
 from weft.expr.llvm_rows import innermost
-from weft.expr.scalar import BITS, walk
+from weft.expr.scalar import walk
 
 __all__ = ["print_tiles"]
 
@@ -54,7 +55,7 @@ class _Extent(Record):
 def _tiles(f: Function, pointers: list[str], positions: list[str], cross: int) -> None:
     copied = _copied(f)
     # Copies of two-byte elements are faster without an array, even through the cache.
-    lasting = _only_stored(f) if not copied or _size(f, copied[1]) != 2 else frozenset()
+    lasting = _only_stored(f) if not copied or byte_size(f, copied[1]) != 2 else frozenset()
     made: dict[int, str] = {}
 
     def array(k: int) -> str:
@@ -64,7 +65,7 @@ def _tiles(f: Function, pointers: list[str], positions: list[str], cross: int) -
 
     def every(past: frozenset[int]) -> None:
         # Lines of small elements are put together in an array, to be stored as a whole.
-        direct = copied if copied and (not past or _size(f, copied[1]) >= 4) else None
+        direct = copied if copied and (not past or byte_size(f, copied[1]) >= 4) else None
         through = [k for k, how in enumerate(f.kernel.operands) if how.inner == "cross" or k in past]
         arrays = {k: array(k) for k in through} if not direct else {}
 
@@ -80,7 +81,7 @@ def _tiles(f: Function, pointers: list[str], positions: list[str], cross: int) -
 
     def past_cache() -> None:
         every(lasting)
-        f.lines.append("  fence seq_cst")  # such stores are in no order with later ones
+        finish(f)
 
     if lasting:
         f.branch(_passes_cache(f, lasting, pointers), past_cache, lambda: every(frozenset()))
@@ -145,7 +146,7 @@ def _only_stored(f: Function) -> frozenset[int]:
 
     def whole_lines(k: int) -> bool:
         inner = f.kernel.operands[k].inner
-        return inner == "unit" or (inner == "cross" and _size(f, k) >= 4)
+        return inner == "unit" or (inner == "cross" and byte_size(f, k) >= 4)
 
     return frozenset(store.operand for store in stage.stores if whole_lines(store.operand)) - read
 
@@ -161,7 +162,7 @@ def _passes_cache(f: Function, targets: frozenset[int], pointers: list[str]) -> 
         places = f.emit(f"or i64 {places}, {f.emit(f'or i64 {begin}, {f.strides[k][across]}')}")
     aligned = f.emit(f"icmp eq i64 {f.emit(f'and i64 {places}, 63')}, 0")
     elements = f.emit(f"mul i64 {f.sizes[cross]}, {f.sizes[last]}")
-    most = PAST_CACHE // sum(_size(f, k) for k in targets)
+    most = PAST_CACHE // sum(byte_size(f, k) for k in targets)
     return f.emit(f"and i1 {aligned}, {f.emit(f'icmp sge i64 {elements}, {most}')}")
 
 
@@ -174,7 +175,9 @@ def _copy(
     along, across = (last, cross) if crossing else (cross, last)
     count, length = (column.length, row.length) if crossing else (row.length, column.length)
     lines = _Lines(pointers[source], f.strides[source][along], count, length)
-    _transpose(f, lines, _Lines(pointers[target], f.strides[target][across], "", ""), _size(f, source), past)
+    _transpose(
+        f, lines, _Lines(pointers[target], f.strides[target][across], "", ""), byte_size(f, source), past
+    )
 
 
 def _tile(
@@ -194,11 +197,11 @@ def _tile(
     read = {node.value for node in walk(*roots) if node.op == "load"}
     read |= {store.operand for store in stage.stores if store.add}
     written = {store.operand for store in stage.stores}
-    step = {k: str(TILE * _size(f, k)) for k in arrays}  # from line to line of an array, in bytes
+    step = {k: str(TILE * byte_size(f, k)) for k in arrays}  # from line to line of an array, in bytes
     for k, array in arrays.items():
         if k in read:
             memory = _Lines(pointers[k], f.strides[k][-1], column.length, row.length)
-            _transpose(f, memory, _Lines(array, step[k], "", ""), _size(f, k))
+            _transpose(f, memory, _Lines(array, step[k], "", ""), byte_size(f, k))
 
     def line(i: str) -> list[str]:
         moved = f.advance(pointers, cross, i)
@@ -221,15 +224,11 @@ def _tile(
     for k, array in arrays.items():
         if f.kernel.operands[k].inner == "unit":
             target = _Lines(pointers[k], f.strides[k][cross], row.length, column.length)
-            _flush(f, _Lines(array, step[k], "", ""), target, _size(f, k))
+            _flush(f, _Lines(array, step[k], "", ""), target, byte_size(f, k))
         elif k in written:
             target = _Lines(pointers[k], f.strides[k][-1], "", "")
             source = _Lines(array, step[k], row.length, column.length)
-            _transpose(f, source, target, _size(f, k), k in past)
-
-
-def _size(f: Function, operand: int) -> int:
-    return max(8, BITS[f.kernel.operands[operand].dtype]) // 8
+            _transpose(f, source, target, byte_size(f, k), k in past)
 
 
 class _Lines(Record):
@@ -243,32 +242,12 @@ class _Lines(Record):
 
 def _flush(f: Function, source: _Lines, target: _Lines, size: int) -> None:
     """Stores target's lines, of elements of `size` bytes, past the cache."""
-    whole = f.emit(f"udiv i64 {target.length}, {64 // size}")
-    first = f.emit(f"mul i64 {whole}, {64 // size}")
-    rest = f.emit(f"sub i64 {target.length}, {first}")
-    one = f.mark("!{i32 1}")
 
     def line(i: str) -> list[str]:
         here, there = (
             f.offset(lines.pointer, f.emit(f"mul i64 {i}, {lines.step}")) for lines in (source, target)
         )
-
-        def move(kind: str, places: tuple[str, str], how: str) -> None:
-            value = f.emit(f"load {kind}, ptr {places[0]}, align {how.split(',')[0]}")
-            f.lines.append(f"  store {kind} {value}, ptr {places[1]}, align {how}")
-
-        def vector(v: str) -> list[str]:
-            begin = f.emit(f"mul i64 {v}, 64")
-            move("<16 x i32>", (f.offset(here, begin), f.offset(there, begin)), f"64, !nontemporal {one}")
-            return []
-
-        def element(j: str) -> list[str]:
-            begin = f.emit(f"mul i64 {f.emit(f'add i64 {j}, {first}')}, {size}")
-            move(f"i{8 * size}", (f.offset(here, begin), f.offset(there, begin)), str(size))
-            return []
-
-        f.loop(whole, vector)
-        f.loop(rest, element, simple=True)
+        flush(f, here, there, target.length, size)
         return []
 
     f.loop(target.count, line)
