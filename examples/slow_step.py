@@ -123,7 +123,7 @@ def main() -> None:
         print(f"{name:22} {counts[0]:8.0f} {counts[1]:8.0f} {plans:25} {min(times[name]) * 1e3:7.2f}")
 
     if arguments.timeline:
-        with Timeline() as timeline:
+        with Timeline(steps=True) as timeline:
             epochs["traced"]()
         timeline.write(arguments.timeline)
         print(f"\n{timeline}")
