@@ -27,10 +27,10 @@ using TeamBody = void (*)(void* state, int64_t begin, int64_t end);
 void run_on_team(int64_t count, int64_t grain, TeamBody body, void* state);
 }  // namespace detail
 
-// Calls body(begin, end) for pieces of [0, count) of about `grain` elements, in any order, on several
-// threads; returns when all are done. The first exception that a piece throws is thrown here, after the
-// others have finished. Inside a piece, and while another thread uses the team, everything runs on the
-// calling thread.
+// Calls body(begin, end) for pieces of [0, count) of about `grain` elements, each of which begins at a
+// multiple of that, in any order, on several threads; returns when all are done. The first exception that a
+// piece throws is thrown here, after the others have finished. Inside a piece, and while another thread uses
+// the team, everything runs on the calling thread.
 template <class F>
 void parallel_for(int64_t count, int64_t grain, F&& body) {
   detail::run_on_team(

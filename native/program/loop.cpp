@@ -28,7 +28,7 @@ int64_t parts_at_a_time(int64_t count, int64_t bytes) noexcept {
   return std::max<int64_t>(1, piece * count / std::max<int64_t>(bytes, 1));
 }
 
-// Pieces of neighbouring elements begin at cache lines.
+// Pieces of neighbouring elements begin at cache lines; results that go past the cache have to.
 int64_t whole_lines(int64_t elements) noexcept { return (elements + kLanes - 1) / kLanes * kLanes; }
 
 }  // namespace

@@ -147,10 +147,8 @@ class Kernel(Record):
     past: bool = False
 
     @property
-    def past_operands(self) -> frozenset[int]:
-        """The operands whose stores go past the cache."""
-        if not self.past or self.cross is not None:
-            return frozenset()
+    def only_stored(self) -> frozenset[int]:
+        """The operands that one Each stores, once, and that nothing else touches."""
         values = [part.value for stage in self.stages for part in parts(stage)]
         read = {node.value for node in walk(*values) if node.op in ("load", "load_at")}
         stores = [(stage, part) for stage in self.stages for part in parts(stage) if isinstance(part, Store)]
@@ -162,8 +160,14 @@ class Kernel(Record):
             and not store.add
             and store.operand not in read
             and count[store.operand] == 1
-            and self.operands[store.operand].inner == "unit"
         )
+
+    @property
+    def past_operands(self) -> frozenset[int]:
+        """The operands whose stores go past the cache, for sure."""
+        if not self.past or self.cross is not None:
+            return frozenset()
+        return frozenset(k for k in self.only_stored if self.operands[k].inner == "unit")
 
     @property
     def indexed(self) -> frozenset[int]:

@@ -55,7 +55,7 @@ class _Extent(Record):
 def _tiles(f: Function, pointers: list[str], positions: list[str], cross: int) -> None:
     copied = _copied(f)
     # Copies of two-byte elements are faster without an array, even through the cache.
-    lasting = _only_stored(f) if not copied or byte_size(f, copied[1]) != 2 else frozenset()
+    lasting = _whole_lines(f) if not copied or byte_size(f, copied[1]) != 2 else frozenset()
     made: dict[int, str] = {}
 
     def array(k: int) -> str:
@@ -137,18 +137,14 @@ def _copied(f: Function) -> tuple[int, int] | None:
     )
 
 
-def _only_stored(f: Function) -> frozenset[int]:
-    """The operands whose stores may go past the cache: written and not read, in whole lines of it."""
-    (stage,) = f.kernel.stages
-    assert isinstance(stage, Each)
-    read = {node.value for node in walk(*(store.value for store in stage.stores)) if node.op == "load"}
-    read |= {store.operand for store in stage.stores if store.add}
+def _whole_lines(f: Function) -> frozenset[int]:
+    """The operands whose stores may go past the cache: in whole lines of it."""
 
-    def whole_lines(k: int) -> bool:
+    def fills_lines(k: int) -> bool:
         inner = f.kernel.operands[k].inner
         return inner == "unit" or (inner == "cross" and byte_size(f, k) >= 4)
 
-    return frozenset(store.operand for store in stage.stores if whole_lines(store.operand)) - read
+    return frozenset(filter(fills_lines, f.kernel.only_stored))
 
 
 def _passes_cache(f: Function, targets: frozenset[int], pointers: list[str]) -> str:

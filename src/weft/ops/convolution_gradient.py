@@ -148,29 +148,25 @@ class ConvolutionInputGradient(ConvolutionGradient):
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        for stride, dilation, groups, low, high in GRADIENT_CASES:
-            yield Sample(
-                arrays((2, 2, *_count(stride, dilation, low, high))),
-                arrays((2, 2 // groups, 3, 2)),
-                stride=stride,
-                dilation=dilation,
-                groups=groups,
-                low=low,
-                high=high,
-                spatial_size=(6, 5),
-            )
+        for count, attributes in _gradient_cases():
+            weight = arrays((2, 2 // attributes["groups"], 3, 2))
+            yield Sample(arrays((2, 2, *count)), weight, spatial_size=(6, 5), **attributes)
 
 
-def _count(stride: Any, dilation: Any, low: Any, high: Any) -> tuple[Any, ...]:
-    return Windows((3, 2), stride, low, high, dilation).number((6, 5))
-
-
+# Strides, dilations, groups and paddings at both ends, for images of 6x5 and windows of 3x2.
 GRADIENT_CASES: tuple[Any, ...] = (
     ((1, 1), (1, 1), 1, (0, 0), (0, 0)),
     ((2, 1), (1, 2), 1, (1, 0), (1, 1)),
     ((2, 3), (1, 1), 2, (2, 1), (0, 1)),
     ((1, 1), (1, 1), 1, (4, 3), (3, 3)),
 )
+
+
+def _gradient_cases() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """How many windows there are, and the attributes."""
+    for stride, dilation, groups, low, high in GRADIENT_CASES:
+        windows = Windows((3, 2), stride, low, high, dilation)
+        yield windows.number((6, 5)), gradient_attributes(windows, groups)
 
 
 @op
@@ -273,14 +269,5 @@ class ConvolutionWeightGradient(ConvolutionGradient):
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        for stride, dilation, groups, low, high in GRADIENT_CASES:
-            yield Sample(
-                arrays((2, 2, 6, 5)),
-                arrays((2, 2, *_count(stride, dilation, low, high))),
-                stride=stride,
-                dilation=dilation,
-                groups=groups,
-                low=low,
-                high=high,
-                kernel_size=(3, 2),
-            )
+        for count, attributes in _gradient_cases():
+            yield Sample(arrays((2, 2, 6, 5)), arrays((2, 2, *count)), kernel_size=(3, 2), **attributes)

@@ -71,7 +71,7 @@ class Timeline:
         self.engine = engine or default_engine()
         self.spans: list[Span] = []
         self.steps: list[StepSpan] = []
-        self.records_steps = steps
+        self._records_steps = steps
         self._begin = time.perf_counter()
         self._pushed: dict[int, float] = {}
         self._started: dict[int, float] = {}
@@ -79,7 +79,7 @@ class Timeline:
 
     def __enter__(self) -> Timeline:
         self.engine.wait_for_all()
-        if self.records_steps and not _core.open_step_log():
+        if self._records_steps and not _core.open_step_log():
             raise RuntimeError("Timeline: another one records steps now")
         self._begin = time.perf_counter()
         self.engine.add_observer(self)
@@ -90,7 +90,7 @@ class Timeline:
             self.engine.wait_for_all()
         finally:
             self.engine.remove_observer(self)
-            if self.records_steps:
+            if self._records_steps:
                 self.steps.extend(self._read_steps())
         self.spans.sort(key=lambda span: span.start_s)
 
