@@ -5,23 +5,14 @@
 #include <string_view>
 
 #include "bindings/python.h"
+#include "storage/isa.h"
 
 namespace weft {
 namespace {
 
-// Whether this processor has what LLVM's level of this name may use.
-bool runs_here([[maybe_unused]] std::string_view level) {
-#ifdef __x86_64__
-  __builtin_cpu_init();
-  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-  if (level == "x86-64-v3") return v3;
-  if (level == "x86-64-v4")
-    return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-#endif
-  return false;
+// Whether kernels of LLVM's level of this name may run.
+bool runs_here(std::string_view level) {
+  return (level == "x86-64-v3" && isa() >= Isa::avx2) || (level == "x86-64-v4" && isa() >= Isa::avx512);
 }
 
 const AheadLevel* level_here() {

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "kernels/simd.h"
+#include "storage/isa.h"
 
 namespace weft {
 namespace {
@@ -215,7 +216,7 @@ WEFT_AVX512_END
 
 const TileFunctions& tile_functions(bool portable) {
 #ifdef WEFT_X86
-  if (!portable && has_avx512()) return kWide;
+  if (!portable && isa() == Isa::avx512) return kWide;
 #endif
   return kPlain;
 }

@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
 #include "kernels/simd.h"
+#include "storage/isa.h"
 #include "storage/random.h"
 
 namespace weft {
@@ -85,14 +86,14 @@ template <class Real>
 void drop(const Real* x, int64_t x_step, Real* y, int64_t y_step, const uint32_t* items, uint32_t threshold,
           Real factor, int64_t count) {
 #ifdef WEFT_X86
-  if (has_avx512()) return drop_wide(x, x_step, y, y_step, items, threshold, factor, count);
+  if (isa() == Isa::avx512) return drop_wide(x, x_step, y, y_step, items, threshold, factor, count);
 #endif
   drop_run(x, x_step, y, y_step, items, threshold, factor, count);
 }
 
 void write_mask(char* mask, int64_t step, const uint32_t* items, uint32_t threshold, int64_t count) {
 #ifdef WEFT_X86
-  if (has_avx512()) return mask_wide(mask, step, items, threshold, count);
+  if (isa() == Isa::avx512) return mask_wide(mask, step, items, threshold, count);
 #endif
   mask_run(mask, step, items, threshold, count);
 }

@@ -6,6 +6,7 @@
 
 #include "engine/team.h"
 #include "kernels/simd.h"
+#include "storage/isa.h"
 
 namespace weft {
 namespace {
@@ -44,7 +45,7 @@ Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
       for (int64_t i = 0; i < now; ++i)
         items[i] = items[i] < 0 ? std::numeric_limits<int64_t>::max() : items[i];
 #ifdef WEFT_X86
-    range = has_avx512() ? widened_avx512(range, items, now) : widened(range, items, now);
+    range = isa() == Isa::avx512 ? widened_avx512(range, items, now) : widened(range, items, now);
 #else
     range = widened(range, items, now);
 #endif

@@ -11,6 +11,7 @@
 
 #include "kernels/rows.h"
 #include "kernels/simd.h"
+#include "storage/isa.h"
 
 namespace weft {
 namespace {
@@ -125,7 +126,7 @@ namespace {
 
 Functions functions() {
 #ifdef WEFT_X86
-  if (has_avx512()) return {wide::forward, wide::backward};
+  if (isa() == Isa::avx512) return {wide::forward, wide::backward};
 #endif
   return {plain::forward, plain::backward};
 }

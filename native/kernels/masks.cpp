@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
 #include "kernels/simd.h"
+#include "storage/isa.h"
 
 namespace weft {
 namespace {
@@ -93,7 +94,7 @@ namespace {
 
 int64_t count_true(const char* bytes, int64_t count) {
 #ifdef WEFT_X86
-  if (has_avx512()) return count_wide(bytes, count);
+  if (isa() == Isa::avx512) return count_wide(bytes, count);
 #endif
   return count_plain(bytes, count);
 }
@@ -101,7 +102,7 @@ int64_t count_true(const char* bytes, int64_t count) {
 // The true ones among `count` bytes, whose numbers begin at `begin`; `which` has room for 8 more than those.
 int64_t find_true(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
 #ifdef WEFT_X86
-  if (has_avx512()) return find_wide(bytes, begin, count, which);
+  if (isa() == Isa::avx512) return find_wide(bytes, begin, count, which);
 #endif
   return find_plain(bytes, begin, count, which);
 }

@@ -3,7 +3,7 @@
 // Between WEFT_AVX512_BEGIN and WEFT_AVX512_END every function, templates and lambdas included, may use
 // AVX-512 (the part that all processors with AVX-512BW share). Only functions of this part may be defined
 // there, in an unnamed namespace: an inline function of a header that is compiled for AVX-512 could be the
-// copy that the linker keeps for everybody. So headers come before. Callers ask has_avx512() first.
+// copy that the linker keeps for everybody. So headers come before. Callers ask isa() first (storage/isa.h).
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -26,18 +26,3 @@
 #define WEFT_AVX512_END _Pragma("GCC diagnostic pop") _Pragma("GCC pop_options")
 #endif
 #endif
-
-namespace weft {
-
-inline bool has_avx512() noexcept {
-#ifdef WEFT_X86
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  return has;
-#else
-  return false;
-#endif
-}
-
-}  // namespace weft

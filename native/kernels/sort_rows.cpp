@@ -14,6 +14,7 @@
 #include "kernels/rows.h"
 #include "kernels/simd.h"
 #include "kernels/sort_words.h"
+#include "storage/isa.h"
 
 namespace weft {
 namespace {
@@ -120,7 +121,7 @@ template <class T>
 void encode_line(const char* from, int64_t step, int64_t count, const Order<WordOf<T>>& order,
                  WordOf<T>* to) {
 #ifdef WEFT_X86
-  if (has_avx512()) return encode_wide<T>(from, step, count, order, to);
+  if (isa() == Isa::avx512) return encode_wide<T>(from, step, count, order, to);
 #endif
   encode_all<T>(from, step, count, order, to);
 }
@@ -128,14 +129,14 @@ void encode_line(const char* from, int64_t step, int64_t count, const Order<Word
 template <class T>
 void decode_line(const WordOf<T>* words, int64_t count, WordOf<T> flip, char* to, int64_t step) {
 #ifdef WEFT_X86
-  if (has_avx512()) return decode_wide<T>(words, count, flip, to, step);
+  if (isa() == Isa::avx512) return decode_wide<T>(words, count, flip, to, step);
 #endif
   decode_all<T>(words, count, flip, to, step);
 }
 
 uint64_t largest_word(const void* words, int64_t count, size_t word_size) {
 #ifdef WEFT_X86
-  if (has_avx512()) return largest_wide(words, count, word_size);
+  if (isa() == Isa::avx512) return largest_wide(words, count, word_size);
 #endif
   return largest_of(words, count, word_size);
 }

@@ -17,6 +17,7 @@
 
 #include "engine/team.h"
 #include "kernels/simd.h"
+#include "storage/isa.h"
 
 namespace weft {
 namespace {
@@ -352,7 +353,7 @@ namespace {
 template <class Word>
 void sort_any(Word* words, int64_t count) {
 #ifdef WEFT_X86
-  if (has_avx512()) return sort_avx512(words, count);
+  if (isa() == Isa::avx512) return sort_avx512(words, count);
 #endif
   radix_sort(words, count);
 }

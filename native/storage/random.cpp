@@ -15,6 +15,7 @@
 #include <numeric>
 
 #include "engine/team.h"
+#include "storage/isa.h"
 #include "tensor/convert.h"
 #include "tensor/row_major.h"
 
@@ -144,8 +145,8 @@ constexpr int kChains = 2;  // vectors at a time, for the latency of the multipl
 
 MakeGroups fastest_groups() {
 #ifdef WEFT_X86
-  if (__builtin_cpu_supports("avx512f")) return make_groups_avx512;
-  if (__builtin_cpu_supports("avx2")) return make_groups_avx2;
+  if (isa() >= Isa::avx512) return make_groups_avx512;
+  if (isa() >= Isa::avx2) return make_groups_avx2;
 #endif
   return make_groups;
 }

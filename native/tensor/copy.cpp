@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/team.h"
+#include "storage/isa.h"
 #include "tensor/convert.h"
 #include "tensor/kernels.h"
 
@@ -115,10 +116,7 @@ constexpr RowFunctions functions() {
 }
 
 #ifdef WEFT_X86
-bool has_avx2() {
-  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  return has;
-}
+bool has_avx2() { return isa() >= Isa::avx2; }
 
 // Null where the other loop is as good.
 template <class To, class From>
