@@ -592,7 +592,10 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
             .c_str());
   }
   const bool records = tracked && recording();
-  if (direct_ && !records && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
+  // A view of what leaves the history of a program that is written down is noted by its plan.
+  const bool noted = stopping() || (stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) &&
+                                    is_stopped(tracked_of(a.inputs[0])));
+  if (direct_ && !records && !noted && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
     Tensor result;
     if (direct_(self_of(a.inputs[0]), a.attributes, result)) return wrap(std::move(result));
   }
@@ -608,6 +611,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   }
   std::vector<Tracked> results(output_count);
   if (destination) {
+    results[0].stopped = tracked_of(destination).stopped;
     const Tensor* into = &self_of(destination);
     check_in_place(*plan, *into);
     if (records && (into->chunk->faces != 1 || !into->covers_chunk()))

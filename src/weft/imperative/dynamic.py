@@ -298,6 +298,7 @@ class DynamicTraced:
             "arrays": [(*places[id(s.tensor)][:2], s.window) for s in sources],
             "numbers": [("leaf", origin - 1, None) for origin in origins],
             "results": self._results,
+            "stopped": [],
             "surroundings": self.surroundings,
             "watched": self.watched,
             "guard": self._had_as_now if self._had else None,

@@ -24,6 +24,7 @@ from weakref import ref
 
 from weft import _core
 from weft.base.errors import GraphError, ShapeError
+from weft.graph.inner import stopped
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.node import Value
@@ -318,10 +319,10 @@ class no_grad(contextlib.ContextDecorator):  # its public name
     """
 
     def __enter__(self) -> None:
-        _core.set_recording(False)
+        _core.set_no_grad(True)
 
     def __exit__(self, *_: object) -> None:
-        _core.set_recording(True)
+        _core.set_no_grad(False)
 
 
 class Function:
@@ -355,11 +356,18 @@ class Function:
         if _core.capture() is not None:
             return self._in_graph(args)
         inputs = [x for x in args if isinstance(x, Tensor)]
+        scribe = _core.get_scribe()
+        writes = scribe is not None and scribe.differentiable and not scribe.over and not _core.is_stopping()
+        mark = _core.last_serial() if writes else 0
         with no_grad():
             result = self.forward(*args)
         outputs = [result] if isinstance(result, Tensor) else list(result)
+        if writes and not scribe.over:
+            from weft.imperative.own_gradient import give_own_gradient
+
+            outputs = give_own_gradient(scribe, self, inputs, outputs, mark)
         if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
-            outputs = [_core.alias(y, keep_past=False) for y in outputs]
+            outputs = [_core.alias(y, keep_past=False, is_result=True) for y in outputs]
             _core.record_function(inputs, outputs, self.backward)
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
 
@@ -369,7 +377,8 @@ class Function:
 
         here = _core.capture()
         xs = [here.lift(x) for x in args if isinstance(x, Tensor) or hasattr(x, "__weft_apply__")]
-        result = self.forward(*args)
+        with no_grad():
+            result = self.forward(*args)
         ys = [here.lift(y) for y in (result if isinstance(result, tuple | list) else (result,))]
         made = with_gradient(type(self).__name__, ys, xs, self.backward)
         return tuple(made) if isinstance(result, tuple | list) else made[0]
@@ -454,6 +463,8 @@ def _requires_grad(self: Tensor) -> bool:
 
 def _detach(self: Tensor) -> Tensor:
     """The same memory without its history."""
+    if (capture := _core.capture()) is not None:
+        return stopped(capture.lift(self))  # type: ignore[return-value]
     return _core.alias(self, keep_past=False)
 
 
@@ -463,3 +474,4 @@ for _name, _value in {
     "detach": _detach,
 }.items():
     setattr(Tensor, _name, _value)
+setattr(Value, "detach", stopped)  # noqa: B010 - declared there it would import upwards
