@@ -593,8 +593,9 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   }
   const bool records = tracked && recording();
   // A view of what leaves the history of a program that is written down is noted by its plan.
-  const bool noted = stopping() || (stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) &&
-                                    is_stopped(tracked_of(a.inputs[0])));
+  const bool noted =
+      stopping() || noting ||
+      (stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) && is_stopped(tracked_of(a.inputs[0])));
   if (direct_ && !records && !noted && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
     Tensor result;
     if (direct_(self_of(a.inputs[0]), a.attributes, result)) return wrap(std::move(result));

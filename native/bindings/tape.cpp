@@ -14,6 +14,7 @@ thread_local int recording_off = 0;
 thread_local uint32_t stop_epoch = 0;
 thread_local int no_grads = 0;
 thread_local int no_grads_before = 0;
+thread_local std::vector<Noted>* noting = nullptr;
 
 Tracked::Tracked() noexcept = default;
 Tracked::Tracked(Tensor&& x) noexcept : tensor(std::move(x)) {}
@@ -210,6 +211,12 @@ void note_stopped_views(const Program& program, std::span<const Tracked* const> 
   }
 }
 
+void note_read(std::span<const Tracked* const> inputs) {
+  for (const Tracked* x : inputs)
+    if (x->node && x->node->number <= noting->back().before && is_differentiable(x->tensor))
+      noting->back().nodes.push_back(x->node.get());
+}
+
 void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
               std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records);
 
@@ -220,6 +227,7 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
   bool tracked = false;
   for (const Tracked* x : inputs) tracked |= static_cast<bool>(x->node);
   const bool records = tracked && recording();
+  if (noting && tracked && !records) note_read(inputs);
   if (!records || (!plan->many && !plan->recorded)) {
     run_plan(plan, inputs, numbers, destinations, results, records);
     return;
@@ -455,6 +463,28 @@ void bind_tape(nb::module_& m) {
         return results;
       },
       nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"));
+  // A region begins that is not recorded.
+  m.def("begin_noting", [] {
+    static thread_local std::vector<Noted> regions;
+    noting = &regions;
+    regions.push_back({last_number, {}});
+  });
+  // It ends: whether it read a recorded array that is none of these.
+  m.def("end_noting", [](nb::list given) {
+    Noted region = std::move(noting->back());
+    noting->pop_back();
+    std::vector<TapeNode*> known;
+    for (nb::handle x : given)
+      if (is_tensor(x)) known.push_back(tracked_of(x.ptr()).node.get());
+    const bool others = std::ranges::any_of(
+        region.nodes, [&](TapeNode* node) { return std::ranges::find(known, node) == known.end(); });
+    if (noting->empty())
+      noting = nullptr;
+    else
+      for (TapeNode* node : region.nodes)
+        if (node->number <= noting->back().before) noting->back().nodes.push_back(node);
+    return others;
+  });
   // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their
   // gradients.
   m.def("record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
