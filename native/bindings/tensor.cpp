@@ -424,7 +424,11 @@ template <Slot slot>
 PyObject* unary(PyObject* a) {
   return call_slot(slot, a, nullptr);
 }
-PyObject* power(PyObject* a, PyObject* b, PyObject*) { return call_slot(Slot::pow, a, b); }
+PyObject* power(PyObject* a, PyObject* b, PyObject* modulus) {
+  if (modulus == Py_None) return call_slot(Slot::pow, a, b);
+  PyErr_SetString(PyExc_TypeError, "pow: tensors have no power modulo a third argument; use pow(x, y) % z");
+  return nullptr;
+}
 PyObject* power_in_place(PyObject* a, PyObject* b, PyObject*) { return call_slot_in_place(Slot::pow, a, b); }
 PyObject* compare(PyObject* a, PyObject* b, int operation) {
   static constexpr Slot slots_of[] = {Slot::less,      Slot::less_equal, Slot::equal,

@@ -320,7 +320,7 @@ def test_recompute_in_a_trace_draws_the_same_numbers():
             step,
             wf.trace(step, strict=True),
             wf.trace(step, strict=True, lazy=True),
-            lambda: both(forward, w),
+            lambda t=forward: both(t, w),
         ):
             g()
             g()

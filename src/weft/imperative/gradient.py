@@ -23,7 +23,7 @@ from typing import Any
 from weakref import ref
 
 from weft import _core
-from weft.base.errors import GraphError, ShapeError
+from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.graph.inner import stopped
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
@@ -175,8 +175,9 @@ class GradManager:
         """Add the gradient of y with respect to every attached tensor to its ``grad``, then end recording.
 
         dy: the gradient of what is to be minimised with respect to y; by default 1 for every element.
-        Raises RuntimeError outside of recording, ShapeError if dy does not have y's shape, ValueError if a value that
-        is needed was overwritten.
+        Raises RuntimeError outside of recording, TypeError for anything but tensors, ValueError if nothing of y was
+        recorded or a value that is needed was overwritten, ShapeError or DTypeError if dy does not have y's shape or
+        dtype.
         """
         if self._leaves is None:
             raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
@@ -184,9 +185,15 @@ class GradManager:
             raise GraphError(
                 "backward: what is written down as a graph cannot end a recording that began outside"
             )
-        ys = [] if y is None else [y] if isinstance(y, Tensor | Value) else list(y)
-        dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor | Value) else list(dy)
+        ys = _listed("y", y)
+        dys: list[Any] = [None] * len(ys) if dy is None else _listed("dy", dy)
         leaves, capture = self._leaves, self._capture
+        if capture is None and not any(_core.is_tracked(y) for y in ys):
+            shown = ", ".join(map(_core.describe, ys)) or "None"
+            raise ValueError(
+                f"backward: nothing of y was recorded: y is {shown}\n"
+                "  hint: compute it inside of the with, from attached tensors, by weft's functions"
+            )
         nested = _active > 1
         try:
             found = _backward(ys, dys, [leaves[id(x)] for x in self._watched], create_graph=nested)
@@ -205,6 +212,18 @@ class GradManager:
             keep_gradient(x, dx)
 
 
+def _listed(name: str, given: Any) -> list[Any]:
+    """One tensor or several. Raises TypeError for anything else."""
+    if isinstance(given, Tensor | Value):
+        return [given]
+    listed = list(given) if isinstance(given, list | tuple) else [given] if given is not None else []
+    for k, x in enumerate(listed):
+        if not isinstance(x, Tensor | Value) and not (name == "dy" and x is None):
+            where = f"{name}[{k}]" if isinstance(given, list | tuple) else name
+            raise TypeError(f"backward: {where} must be a Tensor, or a list of them, got {type(x).__name__}")
+    return listed
+
+
 def _watcher() -> Callable[[Any], Any]:
     """What makes a tensor a leaf."""
     capture = _core.capture()
@@ -212,8 +231,6 @@ def _watcher() -> Callable[[Any], Any]:
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
-    from weft.base.errors import DTypeError
-
     return DTypeError(f"attach: only floating-point tensors have gradients: x is {_core.describe(x)}")
 
 
@@ -225,6 +242,8 @@ def _backward(
     for y, dy in zip(ys, dys, strict=True):
         if dy is not None and dy.shape != y.shape:
             raise ShapeError(f"backward: y has shape {y.shape}, its gradient {dy.shape}")
+        if dy is not None and dy.dtype is not y.dtype:
+            raise DTypeError(f"backward: y is of {y.dtype}, its gradient of {dy.dtype}")
     if (capture := _core.capture()) is not None:
         slopes = [_filled_like(y, 1.0) if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
         values: list[Any] = capture.gradients(ys, slopes, leaves, create_graph)
@@ -239,7 +258,8 @@ def value_and_grad(
     """A function that gives f's value, one number, and its gradient with respect to the arguments argnums.
 
     has_aux: f gives (value, anything); so does the result, as ((value, anything), gradient).
-    Raises ShapeError if the value is not one element. Nests to any order.
+    Raises ShapeError if the value is not one element, TypeError or ValueError for argnums that name no positional
+    argument, no tensor, or one twice. Nests to any order.
 
     >>> import weft as wf
     >>> value, slope = value_and_grad(lambda x: x * x)(wf.tensor(3.))
@@ -252,6 +272,10 @@ def value_and_grad(
         global _active
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         inner = list(args)
+        if not all(-len(args) <= k < len(args) for k in numbers):
+            raise TypeError(f"grad: argnums {argnums} of {len(args)} positional arguments")
+        if len({k % len(args) for k in numbers}) < len(numbers):
+            raise ValueError(f"grad: argnums {argnums} names an argument twice")
         leaves = []
         for k in numbers:
             x = inner[k]

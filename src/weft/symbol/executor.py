@@ -83,6 +83,12 @@ class Executor:
         is_train: for operators that were not told whether they are training; auxiliary states are updated, and backward
         may follow. Raises GraphError for names that are not there, ShapeError for other shapes.
         """
+        given = [*arrays.values(), *self.arg_arrays]
+        if _core.is_recording() and any(isinstance(x, Tensor) and _core.is_tracked(x) for x in given):
+            raise GraphError(
+                "forward: outputs of an executor have no history, and an argument wants a gradient\n"
+                "  hint: Executor.backward gives gradients; detach() the argument if none is wanted"
+            )
         with self._lock, no_grad():
             for name, value in arrays.items():
                 _put("forward", "argument", self.arg_dict, name, value, "; reshape() makes another executor")
