@@ -32,10 +32,10 @@ OperatorFunction* method_functions[kMethods];  // null until the first call
 std::array<std::string, 2> method_texts[kMethods];
 size_t methods_made = 0;
 
-template <size_t I>
-PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+PyObject* call_method_at(size_t k, PyObject* self, PyObject* const* arguments, Py_ssize_t count,
+                         PyObject* names) {
   return guarded_object([&] {
-    if (!method_functions[I]) method_functions[I] = &OperatorFunction::named(method_texts[I][0].c_str());
+    if (!method_functions[k]) method_functions[k] = &OperatorFunction::named(method_texts[k][0].c_str());
     constexpr size_t kFew = 8;
     PyObject* few[kFew];
     std::vector<PyObject*> many;
@@ -47,13 +47,18 @@ PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t cou
     }
     with_self[0] = self;
     std::copy_n(arguments, all, with_self + 1);
-    return method_functions[I]->call(with_self, count + 1, names);
+    return method_functions[k]->call(with_self, count + 1, names);
   });
 }
 
-template <size_t... I>
-constexpr auto method_table(std::index_sequence<I...>) {
-  return std::array<_PyCFunctionFastWithKeywords, sizeof...(I)>{call_method<I>...};
+template <size_t K>
+PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  return call_method_at(K, self, arguments, count, names);
+}
+
+template <size_t... K>
+constexpr auto method_table(std::index_sequence<K...>) {
+  return std::array<_PyCFunctionFastWithKeywords, sizeof...(K)>{call_method<K>...};
 }
 
 PyCFunction as_function(_PyCFunctionFastWithKeywords function) {
