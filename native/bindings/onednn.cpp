@@ -32,8 +32,9 @@ Geometry as_geometry(nb::handle object) {
     throw nb::type_error(
         ("geometry is (dtype, shape, strides) or a Layout, got " + to_utf8(nb::repr(object))).c_str());
   x.dtype = as_dtype(object[0]);
-  const Dims shape = as_shape(object[1], "geometry");
-  x.shape.assign(shape.begin(), shape.end());
+  const Shape shape = as_shape(object[1], "geometry");
+  const Dims sizes = shape;
+  x.shape.assign(sizes.begin(), sizes.end());
   x.strides.resize(x.shape.size());
   const nb::object strides = object[2];
   if (strides.is_none()) {
