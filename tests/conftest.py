@@ -57,6 +57,14 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="long: runs with ./dev test --full"))
 
 
+@pytest.fixture(scope="session")
+def level():
+    """The level of instructions that this process uses, as in WEFT_ISA: "sse4", "avx2" or "avx512"."""
+    from weft import _core
+
+    return _core.isa()[1]
+
+
 @pytest.fixture
 def in_threads():
     """in_threads(work, arguments): work(argument) for each, in threads that begin together; raises what one raised."""

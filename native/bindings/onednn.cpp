@@ -390,6 +390,7 @@ void bind_cache(nb::module_& m) {
     result["size"] = now.size;
     result["limit"] = now.limit;
     result["reorders"] = now.reorders;
+    result["bytes_converted"] = now.bytes_converted;
     return result;
   });
   m.def("set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, nb::arg("kernels"));
@@ -415,6 +416,9 @@ void bind_onednn(nb::module_& m) {
       .def_prop_ro(
           "is_reference", [](const PyOnednnKernel& k) { return k.core().is_reference(); },
           "Whether this is oneDNN's slow reference code.")
+      .def_prop_ro(
+          "is_wide", [](const PyOnednnKernel& k) { return k.core().is_wide(); },
+          "Whether half types are computed in float32, because oneDNN has no code for them.")
       .def_prop_ro("operands", [](const PyOnednnKernel& k) { return k.core().operands(); })
       .def_prop_ro(
           "pieces", [](const PyOnednnKernel& k) { return k.core().pieces(); },

@@ -534,6 +534,12 @@ class OnednnKernel(Kernel):
         """Whether this is oneDNN's slow reference code."""
 
     @property
+    def is_wide(self) -> bool:
+        """
+        Whether half types are computed in float32, because oneDNN has no code for them.
+        """
+
+    @property
     def operands(self) -> int: ...
 
     @property
@@ -639,6 +645,12 @@ def set_onednn_cache_limit(kernels: int) -> None: ...
 def prebuilt_kernel(key: int) -> int:
     """
     The address of a kernel compiled with the package, by its text's hash; 0: none.
+    """
+
+def isa() -> tuple[str, str, bool]:
+    """
+    The levels of instructions that the processor has and that are used, and whether $WEFT_ISA names the latter,
+    so that the processor's other instructions are not used.
     """
 
 def set_team_size(threads: int) -> int: ...

@@ -103,6 +103,13 @@ FLAGS: dict[str, Flag] = {
             "WEFT_FORK_TIMEOUT_S", float, 10.0, "longest wait for pending operations before a fork", least=0
         ),
         Flag("WEFT_EXIT_TIMEOUT_S", float, 60.0, "longest wait for pending operations at exit", least=0),
+        Flag(
+            "WEFT_ISA",
+            str,
+            "native",
+            "highest level of instructions that generated code, oneDNN and native kernels use; read once",
+            choices=("sse4", "avx2", "avx512", "native"),
+        ),
         Flag("WEFT_DNNL_LIB", str, None, "path of the libdnnl.so.3 to load instead of the installed one"),
         Flag(
             "WEFT_CACHE_DIR",
