@@ -1,5 +1,5 @@
 // creation.cpp: new tensors: empty, filled, counted, and from nested Python sequences.
-#include "bindings/tensor.h"
+#include "bindings/scribe.h"
 
 #include <vector>
 
@@ -106,7 +106,7 @@ PyObject* full(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject
 
 struct Nested {
   Shape shape;
-  bool any_real = false, any_integer = false, any_boolean = false, plain = true, beyond_int64 = false;
+  bool any_real = false, any_integer = false, any_boolean = false, any_known = false, plain = true;
   std::vector<PyObject*> leaves;  // borrowed: the sequences are held by `kept`
   std::vector<nb::object> kept;
 
@@ -118,6 +118,8 @@ struct Nested {
       if (depth != shape.ndim) ragged(depth);
       if (PyBool_Check(object.ptr()))
         any_boolean = true;
+      else if (is_known(object.ptr()))
+        any_known = any_real = true;
       else if (PyFloat_Check(object.ptr()))
         any_real = true;
       else
@@ -169,7 +171,17 @@ nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
     store(element, type, as_scalar_for(leaf, type));
     element += size_of(type);
   }
-  return wrap(std::move(x));
+  if (!nested.any_known || !scribe) return wrap(std::move(x));
+  // What is written down has the elements that a trace knows from its arguments; the others are constants.
+  nb::object made = wrap(std::move(x));
+  met(made.ptr());
+  const Tensor& whole = self_of(made.ptr());
+  for (size_t k = 0; k < nested.leaves.size(); ++k) {
+    if (!is_known(nested.leaves[k])) continue;
+    const Scalar value = as_scalar_for(nested.leaves[k], type);
+    if (value.origin) push_fill(whole.as_strided(whole.data + k * size_of(type), Shape{}, Shape{}), value);
+  }
+  return made;
 }
 
 nb::object stepped(Py_ssize_t count, nb::handle start, nb::handle step, nb::handle dtype, nb::handle device) {

@@ -70,6 +70,21 @@ std::string shown(double value) { return to_utf8(nb::repr(nb::float_(value))); }
 
 nb::object as_python_number(PyObject* object) { return nb::handle(object).attr("item")(); }
 
+// numpy.ndarray: operators take it as the Tensor over its memory.
+bool is_other_array(PyObject* object) noexcept {
+  return object != Py_None && !PyUnicode_Check(object) &&
+         PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__array_interface__");
+}
+
+// What NumPy's scalars and arrays stand for; null: the object is none of them.
+nb::object from_numpy(PyObject* object) {
+  if (is_tensor(object) || PyFloat_CheckExact(object) || PyLong_Check(object)) return {};
+  if (is_other_number(object)) return as_python_number(object);
+  if (!is_other_array(object)) return {};
+  static PyObject* const convert = lasting("weft.imperative.creation", "asarray");
+  return nb::handle(convert)(nb::handle(object));
+}
+
 }  // namespace
 
 // A call, read. References are borrowed from the caller, but for `kept`.
@@ -202,7 +217,7 @@ bool OperatorFunction::is_named(int attribute, PyObject* names) const {
 }
 
 bool OperatorFunction::accepts(PyObject* object) noexcept {
-  return is_tensor(object) || is_number(object) || is_other_number(object);
+  return is_tensor(object) || is_number(object) || is_other_number(object) || is_other_array(object);
 }
 
 void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count,
@@ -527,6 +542,13 @@ nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t 
                                          PyObject* destination) {
   Arguments a;
   parse(a, arguments, count, names);
+  for (size_t k = 0; k < a.count; ++k) {
+    if (!a.inputs[k]) continue;
+    if (nb::object made = from_numpy(a.inputs[k]); made.is_valid()) {
+      a.inputs[k] = made.ptr();
+      a.kept.push_back(std::move(made));
+    }
+  }
   nb::object inputs = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(a.count)));
   for (size_t k = 0; k < a.count; ++k)
     PyTuple_SetItem(inputs.ptr(), static_cast<Py_ssize_t>(k),
@@ -553,11 +575,15 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     interpreter = layers_here.capture;  // it happens each time that the function runs
   if (interpreter) {
     nb::object positional = nb::steal(PyTuple_New(count));
+    const auto as_operand = [](PyObject* object) {
+      nb::object made = object == Py_None || PyUnicode_Check(object) ? nb::object() : from_numpy(object);
+      return made.is_valid() ? made : nb::borrow(object);
+    };
     for (Py_ssize_t i = 0; i < count; ++i)
-      PyTuple_SetItem(positional.ptr(), i, nb::borrow(arguments[i]).release().ptr());
+      PyTuple_SetItem(positional.ptr(), i, as_operand(arguments[i]).release().ptr());
     nb::dict named;
     for (Py_ssize_t i = count; i < all; ++i)
-      named[nb::handle(PyTuple_GetItem(names, i - count))] = nb::handle(arguments[i]);
+      named[nb::handle(PyTuple_GetItem(names, i - count))] = as_operand(arguments[i]);
     nb::object made = nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
     if (!destination || !layers_here.capture) return made;
     static PyObject* const assign = lasting("weft.imperative.indexing", "assign");
@@ -582,9 +608,10 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       continue;
     }
     if (is_number(input)) continue;
-    if (is_other_number(input)) {
-      a.kept.push_back(as_python_number(input));
-      a.inputs[k] = a.kept.back().ptr();
+    if (nb::object made = from_numpy(input); made.is_valid()) {
+      a.kept.push_back(std::move(made));
+      a.inputs[k] = input = a.kept.back().ptr();
+      if (is_tensor(input)) met(input);
       continue;
     }
     throw nb::type_error(

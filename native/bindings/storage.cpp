@@ -85,7 +85,7 @@ void bind_random(nb::module_& m) {
   });
   m.def("set_generator", [](nb::handle device, uint64_t seed, uint64_t stream, uint64_t offset) {
     if (scribe) scribe->random_state();
-    Runtime::get().devices_generator(as_device(device)).set_state({seed, stream, offset});
+    Runtime::get().set_generator(as_device(device), {seed, stream, offset});
   });
   def_random(m, "random_uniform", "uniform", "low", "high", push_uniform);
   def_random(m, "random_normal", "normal", "mean", "std", push_normal);

@@ -166,7 +166,8 @@ Scalar as_scalar_for(nb::handle number, DType dtype) {
       return scalar;
     }
   }
-  if (is_integer(dtype) && PyFloat_Check(number.ptr())) {  // truncated, as by int()
+  if (is_integer(dtype) &&
+      (PyFloat_Check(number.ptr()) || is_known(number.ptr()))) {  // truncated, as by int()
     nb::object truncated = nb::steal(PyNumber_Long(number.ptr()));
     if (!truncated.is_valid()) throw nb::python_error();
     return as_scalar_for(truncated, dtype);

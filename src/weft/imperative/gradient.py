@@ -44,7 +44,11 @@ def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
     """The grad of each."""
     if _core.capture() is not None:
         return [_get_grad(x) for x in tensors]
-    return [None if (kept := _gradients.get(id(x))) is None else kept[1] for x in tensors]
+    listed = list(tensors)
+    if (scribe := _core.get_scribe()) is not None:
+        for x in listed:
+            scribe.gradient_read(x)
+    return [None if (kept := _gradients.get(id(x))) is None else kept[1] for x in listed]
 
 
 def forget_gradients(tensors: Iterable[Tensor]) -> None:
@@ -437,8 +441,11 @@ def _get_grad(self: Tensor) -> Tensor | None:
     """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
     kept = _gradients.get(id(self))
     found = None if kept is None else kept[1]
-    capture = _core.capture()
-    return found if capture is None else capture.gradient_of(self, found)
+    if (capture := _core.capture()) is not None:
+        return capture.gradient_of(self, found)
+    if (scribe := _core.get_scribe()) is not None:
+        scribe.gradient_read(self)
+    return found
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
@@ -449,7 +456,10 @@ def _set_grad(self: Tensor, value: Tensor | None) -> None:
 
 def _requires_grad(self: Tensor) -> bool:
     """Whether calls with this tensor are being recorded."""
-    return bool(_core.is_tracked(self))
+    tracked = bool(_core.is_tracked(self))
+    if (scribe := _core.get_scribe()) is not None:
+        scribe.recorded_read(self, tracked)
+    return tracked
 
 
 def _detach(self: Tensor) -> Tensor:

@@ -162,6 +162,8 @@ class Value:
     def __repr__(self) -> str:
         return f"{self.node!r}[{self.index}]" if len(self.node.outputs) > 1 else repr(self.node)
 
+    __array_ufunc__ = None  # NumPy's scalars and arrays leave operators to the value
+
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("the elements of a value in a graph are not known before it is computed")
 
