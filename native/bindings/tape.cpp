@@ -321,11 +321,13 @@ void bind_tape(nb::module_& m) {
       },
       nb::arg("x"), nb::arg("keep_past"));
   // The gradients of `leaves`, None where there is none, from those of `roots`; a slope None: 1 for every
-  // element.
+  // element. on_final(number of a leaf, its gradient), unless None, is called while others are still
+  // computed, as soon as a gradient is final.
   m.def(
       "backward",
-      [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph) {
+      [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph, nb::object on_final) {
         const PythonEntry entry;
+        const Layers callers = layers_here;
         const BelowLayers below;
         const NotRecording off(!create_graph);
         std::vector<const Tracked*> from, with;
@@ -341,12 +343,19 @@ void bind_tape(nb::module_& m) {
         }
         std::vector<TapeNode*> wanted;
         for (nb::handle leaf : leaves) wanted.push_back(nb::cast<PyLeaf&>(leaf).node.get());
-        auto found = walk_back(from, with, wanted, create_graph);
+        OnFinal tell;
+        if (!on_final.is_none())
+          tell = [&](size_t leaf, const Tracked& gradient) {
+            const WithLayers of_caller(callers);
+            on_final(leaf, wrap(Tracked(gradient)));
+          };
+        auto found = walk_back(from, with, wanted, create_graph, tell);
         nb::list results;
         for (auto& gradient : found) results.append(gradient ? wrap(std::move(*gradient)) : nb::none());
         return results;
       },
-      nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"));
+      nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"),
+      nb::arg("on_final") = nb::none());
   // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their
   // gradients.
   m.def("record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {

@@ -5,6 +5,7 @@
 // free their history. Everything here is guarded by the GIL.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -68,9 +69,13 @@ Tensor filled(const Tensor& like, Device device, int64_t value);
 // hidden ones in `hidden`; null if all are zero. May throw what a rule throws.
 Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, uint64_t hidden);
 // The gradients of the leaves, where there are any, from those of the roots, `slopes`. With create_graph what
-// is computed is recorded in turn, if the caller has recording on, and the history stays.
+// is computed is recorded in turn, if the caller has recording on, and the history stays. on_final, if it is
+// not empty, is called for each of the leaves that has a gradient, as soon as nothing more will be added to
+// it.
+using OnFinal = std::function<void(size_t leaf, const Tracked& gradient)>;
 std::vector<std::optional<Tracked>> walk_back(std::span<const Tracked* const> roots,
                                               std::span<const Tracked* const> slopes,
-                                              std::span<TapeNode* const> leaves, bool create_graph);
+                                              std::span<TapeNode* const> leaves, bool create_graph,
+                                              const OnFinal& on_final = {});
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "bindings/operator.h"
 #include "bindings/tape.h"
@@ -13,7 +14,8 @@ namespace {
 
 class Walk {
  public:
-  Walk(std::span<TapeNode* const> leaves, bool create_graph) : create_graph_(create_graph) {
+  Walk(std::span<TapeNode* const> leaves, bool create_graph, const OnFinal& on_final)
+      : create_graph_(create_graph), on_final_(on_final) {
     for (size_t i = 0; i < leaves.size(); ++i) wanted_[leaves[i]] = i;
     found_.resize(leaves.size());
   }
@@ -26,6 +28,7 @@ class Walk {
       const Ref<TapeNode> node = queue_.top().node;
       queue_.pop();
       visit(node);
+      if (on_final_) announce(*node);
     }
     return std::move(found_);
   }
@@ -54,6 +57,7 @@ class Walk {
         for (const TapeNode::Edge& edge : node->edges) {
           const auto found = leads_.find(edge.node.get());
           leads |= found != leads_.end() && found->second;
+          if (on_final_ && wanted_.contains(edge.node.get())) ++awaited_[edge.node.get()];
         }
         leads_[node] = leads;
       }
@@ -80,6 +84,24 @@ class Walk {
     nb::object sum = nb::steal(call_slot(Slot::add, a.ptr(), b.ptr()));
     if (!sum.is_valid()) throw nb::python_error();
     known.emplace(tracked_of(sum.ptr()));
+  }
+
+  // Reports the wanted leaves that got their last summand from this node, or are it. A gradient is final when
+  // every node with an edge to its leaf has been visited: mark() counted those edges, and only visits add.
+  // Nodes that get no gradient are never visited; leaves that they lead to are reported when the queue comes
+  // to them, as leaves are older than what was computed from them.
+  void announce(const TapeNode& node) {
+    if (const auto wanted = wanted_.find(&node); wanted != wanted_.end()) {
+      if (announced_.insert(&node).second) on_final_(wanted->second, *found_[wanted->second]);
+      return;
+    }
+    for (const TapeNode::Edge& edge : node.edges) {
+      const auto place = awaited_.find(edge.node.get());
+      if (place == awaited_.end() || --place->second) continue;
+      const auto found = slopes_.find(edge.node.get());
+      if (found == slopes_.end() || !announced_.insert(edge.node.get()).second) continue;
+      on_final_(wanted_.at(edge.node.get()), *found->second[0]);
+    }
   }
 
   void visit(const Ref<TapeNode>& node) {
@@ -218,7 +240,10 @@ class Walk {
   }
 
   const bool create_graph_;
+  const OnFinal& on_final_;  // may be empty
   std::unordered_map<const TapeNode*, size_t> wanted_;
+  std::unordered_map<const TapeNode*, size_t> awaited_;  // edges to wanted leaves that may still add to them
+  std::unordered_set<const TapeNode*> announced_;
   std::unordered_map<const TapeNode*, bool> leads_;
   std::unordered_map<const TapeNode*, Slopes> slopes_;
   std::priority_queue<Entry> queue_;
@@ -229,8 +254,9 @@ class Walk {
 
 std::vector<std::optional<Tracked>> walk_back(std::span<const Tracked* const> roots,
                                               std::span<const Tracked* const> slopes,
-                                              std::span<TapeNode* const> leaves, bool create_graph) {
-  return Walk(leaves, create_graph).run(roots, slopes);
+                                              std::span<TapeNode* const> leaves, bool create_graph,
+                                              const OnFinal& on_final) {
+  return Walk(leaves, create_graph, on_final).run(roots, slopes);
 }
 
 }  // namespace weft

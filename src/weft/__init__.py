@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from weft import amp as amp
     from weft import checkpoint as checkpoint
     from weft import data as data
+    from weft import distributed as distributed
     from weft import engine as engine
     from weft import functional as functional
+    from weft import kvstore as kvstore
     from weft import metrics as metrics
     from weft import models as models
     from weft import module as module
@@ -196,8 +198,10 @@ _SUBPACKAGES = (
     "amp",
     "checkpoint",
     "data",
+    "distributed",
     "engine",
     "functional",
+    "kvstore",
     "metrics",
     "models",
     "module",

@@ -30,9 +30,12 @@ from weft.ops.node import Value
 
 __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
 
+Hook = Callable[[Tensor, Tensor], "Tensor | None"]
+
 # By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
 _gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
 _active = 0  # managers and calls of grad that record at present, in all threads
+_hooks: dict[int, tuple[ref[Tensor], Hook]] = {}  # of parameters, by id: what every manager calls
 
 
 def gradients() -> dict[int, tuple[ref[Tensor], Tensor]]:
@@ -80,6 +83,15 @@ def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
         _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
 
 
+def set_hook(x: Tensor, hook: Hook | None) -> None:
+    """Let every GradManager that x is attached to from now on call hook after its own callbacks; None: no longer."""
+    key = id(x)
+    if hook is None:
+        _hooks.pop(key, None)
+    else:
+        _hooks[key] = (ref(x, lambda _: _hooks.pop(key, None)), hook)
+
+
 def _filled_like(x: Any, value: float) -> Any:
     from weft.imperative.creation import full_like
 
@@ -105,20 +117,22 @@ class GradManager:
 
     def __init__(self) -> None:
         self._watched: list[Tensor] = []
-        self._callbacks: dict[int, list[Callable[[Tensor, Tensor], Tensor | None]]] = {}
+        self._callbacks: dict[int, list[Hook]] = {}
         self._leaves: dict[int, Any] | None = None
         self._capture: Any = None  # that it records in; None: on arrays
 
     def attach(
         self,
         tensors: Tensor | Iterable[Tensor],
-        callbacks: Callable[[Tensor, Tensor], Tensor | None]
-        | Sequence[Callable[[Tensor, Tensor], Tensor | None]]
-        | None = None,
+        callbacks: Hook | Sequence[Hook] | None = None,
     ) -> GradManager:
         """Want the gradients of these.
 
         callbacks run before a gradient is added: what callback(tensor, gradient) returns, unless None, takes its place.
+        They are called as soon as a gradient is final, while others are still computed. A callback with a method
+        finish() may put its work off: finish is called once after all gradients of a backward, also of one that
+        raises, and returns pairs (tensor, gradient), whose gradients take the places of what the callback was given.
+        Such a callback must be the last one.
 
         Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
         """
@@ -131,10 +145,12 @@ class GradManager:
                 raise _core_dtype_error(x)
             if id(x) not in self._callbacks:
                 self._watched.append(x)
-                self._callbacks[id(x)] = []
+                self._callbacks[id(x)] = [_hooks[id(x)][1]] if id(x) in _hooks else []
                 if self._leaves is not None:
                     self._leaves[id(x)] = _watcher()(x)
-            self._callbacks[id(x)].extend(hooks)
+            of_x = self._callbacks[id(x)]
+            # What exchanges gradients comes last, whichever was known first.
+            of_x[:] = sorted([*of_x, *hooks], key=lambda hook: hasattr(hook, "finish"))
         return self
 
     def attached_tensors(self) -> list[Tensor]:
@@ -191,21 +207,56 @@ class GradManager:
         dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor | Value) else list(dy)
         leaves, capture = self._leaves, self._capture
         nested = _active > 1
+        run = _Run(self._watched, self._callbacks)
+        # Gradients that are recorded in turn are what they are only once recording has ended.
+        early = run.gradient if run.hooks and capture is None and not nested else None
+        wanted = [leaves[id(x)] for x in self._watched]
         try:
-            found = _backward(ys, dys, [leaves[id(x)] for x in self._watched], create_graph=nested)
+            try:
+                found = _backward(ys, dys, wanted, create_graph=nested, on_final=early)
+            finally:
+                self.release()
+            for k, dx in enumerate(found):
+                if dx is not None:
+                    run.gradient(k, dx)
         finally:
-            self.release()
-        for x, dx in zip(self._watched, found, strict=True):
+            run.finish()
+        for x in self._watched:
+            dx = run.final.get(id(x))
             if dx is None:
                 continue
-            for hook in self._callbacks[id(x)]:
-                replaced = hook(x, dx)
-                dx = dx if replaced is None else replaced
             before = None if capture is None and id(x) not in _gradients else _get_grad(x)
             if before is not None:
                 known = before if capture is None else capture.lift(before)
                 dx = _core.below_layers(registry.function("add"), known, dx)
             keep_gradient(x, dx)
+
+
+class _Run:
+    """What callbacks make of the gradients of one backward. final: the gradients, by the id of their tensor."""
+
+    def __init__(self, watched: Sequence[Tensor], hooks: dict[int, list[Hook]]) -> None:
+        self.watched = watched
+        self.hooks = {key: of_x for key, of_x in hooks.items() if of_x}
+        self.final: dict[int, Tensor] = {}
+
+    def gradient(self, k: int, dx: Tensor) -> None:
+        """The gradient of the k-th tensor is final; only the first report counts."""
+        x = self.watched[k]
+        if id(x) in self.final:
+            return
+        for hook in self.hooks.get(id(x), ()):
+            replaced = hook(x, dx)
+            dx = dx if replaced is None else replaced
+        self.final[id(x)] = dx
+
+    def finish(self) -> None:
+        """Let callbacks that put work off do it."""
+        unique = {id(hook): hook for of_x in self.hooks.values() for hook in of_x}
+        for hook in unique.values():
+            finish = getattr(hook, "finish", None)
+            if finish is not None:
+                self.final.update((id(x), dx) for x, dx in finish())
 
 
 def _watcher() -> Callable[[Any], Any]:
@@ -221,7 +272,11 @@ def _core_dtype_error(x: Tensor) -> Exception:
 
 
 def _backward(
-    ys: Sequence[Tensor], dys: Sequence[Tensor | None], leaves: Sequence[Any], create_graph: bool
+    ys: Sequence[Tensor],
+    dys: Sequence[Tensor | None],
+    leaves: Sequence[Any],
+    create_graph: bool,
+    on_final: Callable[[int, Tensor], None] | None = None,
 ) -> list[Tensor | None]:
     if len(ys) != len(dys):
         raise ValueError(f"backward: {len(ys)} values, but {len(dys)} gradients of them")
@@ -232,7 +287,7 @@ def _backward(
         slopes = [_filled_like(y, 1.0) if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
         values: list[Any] = capture.gradients(ys, slopes, leaves, create_graph)
         return values
-    found: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph)
+    found: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph, on_final)
     return found
 
 

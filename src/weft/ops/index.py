@@ -246,6 +246,8 @@ ELSEWHERE: dict[str, str] = {
     "cond_branch": "weft.executor.control",
     "detached": "weft.graph.inner",
     "drawn": "weft.graph.inner",
+    "exchange_end": "weft.distributed.collective",
+    "exchange_start": "weft.distributed.collective",
     "foreach_loop": "weft.executor.control",
     "own_gradient": "weft.graph.own_gradient",
     "python_gradient": "weft.imperative.python_op",
