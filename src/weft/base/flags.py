@@ -109,6 +109,8 @@ FLAGS: dict[str, Flag] = {
             "native",
             "highest level of instructions that generated code, oneDNN and native kernels use; read once",
             choices=("sse4", "avx2", "avx512", "native"),
+        ),
+        Flag(
             "WEFT_STALL_S",
             float,
             30.0,
