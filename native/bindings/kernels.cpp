@@ -5,8 +5,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "bindings/program.h"
 #include "engine/team.h"
+#include "kernels/level.h"
 
 namespace weft {
 namespace {
@@ -31,6 +35,17 @@ void bind_kernels(nb::module_& m) {
         return before;
       },
       nb::arg("threads"));
+  m.def(
+      "set_kernel_isa",
+      [](const std::string& level) {
+        static constexpr const char* kNames[] = {"sse4", "avx2", "avx512"};
+        const auto* const wanted = std::find(std::begin(kNames), std::end(kNames), level);
+        if (wanted == std::end(kNames))
+          throw ValueError("set_kernel_isa: level is one of 'sse4', 'avx2', 'avx512'; got '" + level + "'");
+        return kNames[static_cast<size_t>(set_kernel_isa(static_cast<Isa>(wanted - kNames)))];
+      },
+      nb::arg("level"),
+      "For tests: native kernels made and run from now on use at most this level. Returns the one before.");
   m.def(
       "kernel_sort",
       [](int axis, bool descending, bool values, bool indices) {
@@ -63,16 +78,13 @@ void bind_kernels(nb::module_& m) {
       nb::arg("dims"), nb::arg("position"), nb::arg("mode") = "set",
       "x, an index array for each of dims, updates -> y (may be x).");
   m.def(
-      "kernel_attention",
-      [](bool causal, bool mask, bool portable) { return PyKernel{make_attention(causal, mask, portable)}; },
-      nb::arg("causal"), nb::arg("mask"), nb::arg("portable") = false,
+      "kernel_attention", [](bool causal, bool mask) { return PyKernel{make_attention(causal, mask)}; },
+      nb::arg("causal"), nb::arg("mask"),
       "q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).");
   m.def(
       "kernel_attention_backward",
-      [](bool causal, bool mask, bool portable) {
-        return PyKernel{make_attention_backward(causal, mask, portable)};
-      },
-      nb::arg("causal"), nb::arg("mask"), nb::arg("portable") = false,
+      [](bool causal, bool mask) { return PyKernel{make_attention_backward(causal, mask)}; },
+      nb::arg("causal"), nb::arg("mask"),
       "dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).");
   m.def(
       "kernel_dropout", [](bool mask) { return PyKernel{make_dropout(mask)}; }, nb::arg("mask") = false,

@@ -655,6 +655,11 @@ def isa() -> tuple[str, str, bool]:
 
 def set_team_size(threads: int) -> int: ...
 
+def set_kernel_isa(level: str) -> str:
+    """
+    For tests: native kernels made and run from now on use at most this level. Returns the one before.
+    """
+
 def kernel_sort(axis: int, descending: bool = False, values: bool = True, indices: bool = False) -> Kernel:
     """x -> [values,] [int64 indices]. Stable; NaN last."""
 
@@ -677,12 +682,12 @@ def kernel_index_get(dims: Sequence[int], position: int) -> Kernel:
 def kernel_index_put(dims: Sequence[int], position: int, mode: str = 'set') -> Kernel:
     """x, an index array for each of dims, updates -> y (may be x)."""
 
-def kernel_attention(causal: bool, mask: bool, portable: bool = False) -> Kernel:
+def kernel_attention(causal: bool, mask: bool) -> Kernel:
     """
     q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).
     """
 
-def kernel_attention_backward(causal: bool, mask: bool, portable: bool = False) -> Kernel:
+def kernel_attention_backward(causal: bool, mask: bool) -> Kernel:
     """
     dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).
     """
