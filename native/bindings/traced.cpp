@@ -393,7 +393,7 @@ class Replays {
 }  // namespace
 
 void bind_traced(nb::module_& m) {
-  nb::class_<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.")
+  Class<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.")
       .def(nb::init<>())
       .def_rw("closed", &Replays::closed)
       .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function").none() = nb::none())
