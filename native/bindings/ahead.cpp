@@ -25,10 +25,11 @@ const AheadLevel* level_here() {
 }  // namespace
 
 void bind_ahead(nb::module_& m) {
-  m.def(
-      "prebuilt_kernel",
+  def(
+      m, "prebuilt_kernel",
       [](uint64_t key) -> uintptr_t {
-        static const AheadLevel* const level = level_here();
+        static constinit const AheadLevel* level = nullptr;
+        if (!level) level = level_here();
         if (!level) return 0;
         const AheadKernel* end = level->kernels + level->count;
         const AheadKernel* found =

@@ -157,7 +157,6 @@ struct Nested {
 
 // Null if `data` holds anything but numbers, lists and tuples.
 nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
-  const PythonEntry entry;
   Nested nested;
   if (!nested.read(data, 0)) return nb::none();
   const DType type = !dtype.is_none()     ? as_dtype(dtype)
@@ -185,7 +184,6 @@ nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
 }
 
 nb::object stepped(Py_ssize_t count, nb::handle start, nb::handle step, nb::handle dtype, nb::handle device) {
-  const PythonEntry entry;
   const int64_t shape[1] = {count};
   Tensor x = Tensor::empty(shape, as_dtype(dtype), as_tensor_device(device));
   push_range(x, as_scalar(start), as_scalar(step));
@@ -194,7 +192,6 @@ nb::object stepped(Py_ssize_t count, nb::handle start, nb::handle step, nb::hand
 
 // The main diagonal of the last two dimensions, shifted by k, as a view.
 nb::object diagonal(nb::handle object, Py_ssize_t k) {
-  const PythonEntry entry;
   const Tensor& x = tensor_of(object, "diagonal");
   if (x.ndim < 2) throw ShapeError("diagonal: needs at least 2 dimensions: x is " + describe(x));
   Tensor y = x;
@@ -240,17 +237,17 @@ PyMethodDef functions[] = {
 }  // namespace
 
 nb::object as_tensor(nb::handle value, nb::handle dtype, Device device) {
-  static PyObject* const convert = lasting("weft.imperative.creation", "asarray");
-  return nb::handle(convert)(value, nb::arg("dtype") = dtype, nb::arg("device") = device_object(device));
+  static constinit Imported convert("weft.imperative.creation", "asarray");
+  return convert(value, nb::arg("dtype") = dtype, nb::arg("device") = device_object(device));
 }
 
 void bind_creation(nb::module_& m) {
   if (PyModule_AddFunctions(m.ptr(), functions) < 0) throw nb::python_error();
-  m.def("from_nested", from_nested, nb::arg("data").none(), nb::arg("dtype").none(),
-        nb::arg("device").none());
-  m.def("stepped", stepped, nb::arg("count"), nb::arg("start"), nb::arg("step"), nb::arg("dtype"),
-        nb::arg("device").none());
-  m.def("diagonal", diagonal, nb::arg("x"), nb::arg("k") = 0);
+  def(m, "from_nested", from_nested, nb::arg("data").none(), nb::arg("dtype").none(),
+      nb::arg("device").none());
+  def(m, "stepped", stepped, nb::arg("count"), nb::arg("start"), nb::arg("step"), nb::arg("dtype"),
+      nb::arg("device").none());
+  def(m, "diagonal", diagonal, nb::arg("x"), nb::arg("k") = 0);
 }
 
 }  // namespace weft

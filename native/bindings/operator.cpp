@@ -21,10 +21,10 @@ bool lasting_value(PyObject* value) noexcept {
       if (!lasting_value(PyTuple_GetItem(value, i))) return false;
     return true;
   }
-  static PyObject* const dtype_type = lasting("weft.base.dtype", "DType");
-  static PyObject* const device_type = lasting("weft.base.device", "Device");
-  return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(dtype_type) ||
-         Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(device_type);
+  static constinit Imported dtype_type("weft.base.dtype", "DType");
+  static constinit Imported device_type("weft.base.device", "Device");
+  return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(dtype_type.get()) ||
+         Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(device_type.get());
 }
 
 bool same_value(PyObject* a, PyObject* b) {
@@ -103,7 +103,9 @@ struct OperatorFunction::Arguments {
   const Tracked* tensors_few[kFew];
   const Tracked** tensors = tensors_few;
   size_t tensor_count = 0;
-  Scalar numbers[16];
+  std::vector<Scalar> numbers_many;
+  Scalar numbers_few[16];
+  Scalar* numbers = numbers_few;
   size_t number_count = 0;
 
   void add_input(PyObject* object) {
@@ -127,8 +129,15 @@ struct OperatorFunction::Arguments {
     ++tensor_count;
   }
   void add_number(nb::handle number) {
-    if (number_count == std::size(numbers)) throw nb::type_error("too many numbers among the operands");
-    numbers[number_count++] = as_scalar(number);
+    const Scalar scalar = as_scalar(number);
+    if (number_count < std::size(numbers_few) && numbers_many.empty()) {
+      numbers_few[number_count++] = scalar;
+      return;
+    }
+    if (numbers_many.empty()) numbers_many.assign(numbers_few, numbers_few + number_count);
+    numbers_many.push_back(scalar);
+    numbers = numbers_many.data();
+    ++number_count;
   }
 };
 
@@ -557,12 +566,13 @@ nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t 
   if (!destination || made.is(destination)) return made;
   const Tensor& into = self_of(destination);
   weft::check_in_place(name_, tensor_of(made, name_.c_str()).dtype, into);
-  static OperatorFunction& cast = OperatorFunction::named("cast");
-  static PyObject* const cast_names = nb::make_tuple("dtype").release().ptr();
+  static constinit OperatorFunction* cast = nullptr;
+  if (!cast) cast = &OperatorFunction::named("cast");
+  const nb::tuple cast_names = nb::make_tuple("dtype");
   nb::object dtype = dtype_object(into.dtype);
   PyObject* const written[] = {made.ptr(), dtype.ptr()};
   const BelowLayers below;
-  return cast.call(written, 1, cast_names, destination);
+  return cast->call(written, 1, cast_names.ptr(), destination);
 }
 
 nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
@@ -586,9 +596,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       named[nb::handle(PyTuple_GetItem(names, i - count))] = as_operand(arguments[i]);
     nb::object made = nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
     if (!destination || !layers_here.capture) return made;
-    static PyObject* const assign = lasting("weft.imperative.indexing", "assign");
-    const nb::handle function(assign);
-    function(nb::handle(destination), nb::ellipsis(), made);
+    static constinit Imported assign("weft.imperative.indexing", "assign");
+    assign(nb::handle(destination), nb::ellipsis(), made);
     return nb::borrow(destination);
   }
   Arguments a;

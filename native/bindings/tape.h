@@ -32,11 +32,12 @@ class TapeNode : public Counted<TapeNode> {
   Ref<Plan> backward;              // of `plan`, for the inputs that have edges
   PyObject* function = nullptr;    // Kind::function
   std::vector<Edge> edges;         // for each input
-  std::vector<Tensor> saved;       // inputs, then outputs; without memory where only the geometry is needed
+  std::vector<Tensor> saved;       // inputs, then outputs; without memory where only the geometry is needed;
+                                   // Kind::function: the geometry of the inputs
   std::vector<uint32_t> versions;  // of their chunks, for those that are read
   std::vector<Scalar> numbers;
   std::vector<Tensor> outputs;  // geometry only, for gradients that are zero
-  std::vector<Device> devices;  // of the outputs
+  std::vector<Device> devices;  // Kind::function: of the inputs, then of the outputs
   Site site;                    // the line of the call
 
   // Empty; with the room of an earlier one, if there is any.
@@ -63,11 +64,15 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
 void note_overwriting(const Tensor& x);
 // The line that was remembered last; null if none.
 const Site* overwriting_of(const Chunk* chunk) noexcept;
+// Raises ShapeError, DTypeError or DeviceError unless a gradient of an array is like the array. The other
+// arguments are for the message: "function: what is f32[2]@cpu:0, its gradient f64[2]@cpu:0where".
+void check_slope(const Tensor& slope, const Tensor& of, Device device, const std::string& function,
+                 const std::string& what, const std::string& where = {});
 // An array of like's shape and type, every element this number.
 Tensor filled(const Tensor& like, Device device, int64_t value);
 // The plan of the gradients of `plan`'s inputs in `wanted`, from those of its visible outputs and of the
 // hidden ones in `hidden`; null if all are zero. May throw what a rule throws.
-Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, uint64_t hidden);
+Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const Bits& hidden);
 // The gradients of the leaves, where there are any, from those of the roots, `slopes`. With create_graph what
 // is computed is recorded in turn, if the caller has recording on, and the history stays. on_final, if it is
 // not empty, is called for each of the leaves that has a gradient, as soon as nothing more will be added to

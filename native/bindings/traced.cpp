@@ -492,7 +492,7 @@ void bind_traced(nb::module_& m) {
   static PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Replays::traverse)},
                                 {Py_tp_clear, reinterpret_cast<void*>(&Replays::clear)},
                                 {0, nullptr}};
-  nb::class_<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.",
+  Class<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.",
                       nb::type_slots(slots))
       .def(nb::init<>())
       .def_rw("closed", &Replays::closed)

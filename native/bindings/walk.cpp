@@ -141,12 +141,12 @@ class Walk {
   // The plan of a node's gradients: the one it saved for, or, where a gradient read hidden outputs and has
   // been recorded, one that takes theirs, too.
   static Ref<Plan> backward_for(const TapeNode& node, const Slopes& slopes, size_t visible) {
-    uint64_t hidden = 0, wanted = 0;
+    Bits hidden, wanted;
     for (size_t j = visible; j < slopes.size(); ++j)
-      if (slopes[j]) hidden |= uint64_t{1} << j;
-    if (!hidden) return node.backward;
+      if (slopes[j]) hidden.set(j);
+    if (!hidden.any()) return node.backward;
     for (size_t k = 0; k < node.edges.size(); ++k)
-      if (node.edges[k].node && is_float(node.saved[k].dtype)) wanted |= uint64_t{1} << k;
+      if (node.edges[k].node && is_float(node.saved[k].dtype)) wanted.set(k);
     const Ref<Plan> plan = backward_of(node.plan, wanted, hidden);
     for (size_t k = 0; plan && k < node.saved.size(); ++k)
       if (plan->program->uses[k] >= Program::Use::shown && !node.saved[k].chunk && node.saved[k].size) {
@@ -198,8 +198,8 @@ class Walk {
     std::vector<Tracked> results(backward.program->outputs.size());
     call_plan(plan, pointers, node->numbers, {}, results);
     size_t next = 0;
-    for (size_t k = 0; k < count; ++k)
-      if (backward.gradients >> k & 1)
+    for (size_t k = 0; k < count && next < results.size(); ++k)
+      if (backward.gradients.test(k))
         add(node->edges[k].node, node->edges[k].index, std::move(results[next++]));
     if (!create_graph_) {
       node->saved.clear();
@@ -208,20 +208,39 @@ class Walk {
 
   void visit_function(const Ref<TapeNode>& node, Slopes& slopes) {
     slopes.resize(node->outputs.size());
+    const size_t inputs = node->edges.size();
     nb::list given;
     for (size_t j = 0; j < slopes.size(); ++j)
-      given.append(
-          wrap(slopes[j] ? std::move(*slopes[j]) : Tracked(filled(node->outputs[j], node->devices[j], 0))));
+      given.append(wrap(slopes[j] ? std::move(*slopes[j])
+                                  : Tracked(filled(node->outputs[j], node->devices[inputs + j], 0))));
     nb::object made = nb::handle(node->function)(*nb::tuple(given));
-    nb::object items = made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : made;
-    if (nb::len(items) != node->edges.size())
+    const std::string at = "\n  called at " + node->site.text();
+    if (!made.is_none() && !is_tensor(made) && !PyTuple_Check(made.ptr()) && !PyList_Check(made.ptr()))
+      throw nb::type_error(
+          ("backward: expected a Tensor, None, or a tuple of them for the tensors of forward, got " +
+           to_utf8(nb::type_name(made.type())) + at)
+              .c_str());
+    nb::object items =
+        made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : nb::object(nb::tuple(made));
+    if (nb::len(items) != inputs)
       throw nb::value_error(("backward gave " + std::to_string(nb::len(items)) + " gradients for " +
-                             std::to_string(node->edges.size()) + " inputs")
+                             std::to_string(inputs) + " inputs" + at)
                                 .c_str());
-    for (size_t k = 0; k < node->edges.size(); ++k) {
+    for (size_t k = 0; k < inputs; ++k) {
       nb::object item = items[k];
       if (item.is_none()) continue;
-      tensor_of(item, "backward");  // raises unless it is one
+      if (!is_tensor(item))
+        throw nb::type_error(("backward: gradient " + std::to_string(k) + " must be a Tensor or None, got " +
+                              to_utf8(nb::type_name(item.type())) + at)
+                                 .c_str());
+      if (!node->edges[k].node || !is_float(node->saved[k].dtype)) continue;  // of which none is wanted
+      const Tensor& slope = self_of(item.ptr());
+      if (is_float(slope.dtype) && slope.dtype != node->saved[k].dtype) {
+        static constinit Imported find("weft.ops.registry", "function");
+        item = find("cast")(item, nb::arg("dtype") = dtype_object(node->saved[k].dtype));
+      }
+      check_slope(self_of(item.ptr()), node->saved[k], node->devices[k], "backward",
+                  "input " + std::to_string(k), at);
       add(node->edges[k].node, node->edges[k].index, Tracked(tracked_of(item.ptr())));
     }
   }

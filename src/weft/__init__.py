@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 
 from weft._preload import preload as _preload
+from weft.base import process as _process  # noqa: F401 - in force from here on
 
 _preload()
 

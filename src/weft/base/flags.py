@@ -85,7 +85,13 @@ FLAGS: dict[str, Flag] = {
             "kind of the default engine; naive runs each operation at its push, for debugging",
             choices=("threaded", "naive"),
         ),
-        Flag("WEFT_NUM_THREADS", int, None, "compute workers per device (unset: the cores)", least=1),
+        Flag(
+            "WEFT_NUM_THREADS",
+            int,
+            None,
+            "cores to use: threads of parallel work, workers (unset: those that affinity and control group allow)",
+            least=1,
+        ),
         Flag(
             "WEFT_CHECK",
             bool,

@@ -104,8 +104,13 @@ def _converted(x: Tensor, dtype: DType | None, device: Device, copy: bool | None
 
 def _shared(obj: Any, device: Device) -> Tensor | None:
     """A view of obj's memory, or None if it has none that a Tensor can describe."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(obj, (numpy.ndarray, numpy.generic)):
+    numpy: Any = sys.modules.get("numpy")
+    # While another thread imports NumPy, its module is there without these; then obj is none of them.
+    if (
+        hasattr(numpy, "generic")
+        and hasattr(numpy, "ndarray")
+        and isinstance(obj, (numpy.ndarray, numpy.generic))
+    ):
         if obj.dtype.name == "bfloat16":
             return _bfloat16_view(obj, device)
         as_dtype(obj.dtype)  # the better error

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import ref
@@ -34,8 +35,27 @@ Hook = Callable[[Tensor, Tensor], "Tensor | None"]
 
 # By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
 _gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
-_active = 0  # managers and calls of grad that record at present, in all threads
 _hooks: dict[int, tuple[ref[Tensor], Hook]] = {}  # of parameters, by id: what every manager calls
+
+
+class _Recordings:
+    """How many managers and calls of grad a thread records with at present."""
+
+    __slots__ = ("active",)
+
+    def __init__(self) -> None:
+        self.active = 0
+
+
+_of_thread = threading.local()
+
+
+def _recordings() -> _Recordings:
+    """Of the calling thread."""
+    found: _Recordings | None = getattr(_of_thread, "recordings", None)
+    if found is None:
+        found = _of_thread.recordings = _Recordings()
+    return found
 
 
 def gradients() -> dict[int, tuple[ref[Tensor], Tensor]]:
@@ -119,6 +139,7 @@ class GradManager:
         self._watched: list[Tensor] = []
         self._callbacks: dict[int, list[Hook]] = {}
         self._leaves: dict[int, Any] | None = None
+        self._recordings: _Recordings | None = None  # of the thread that records
         self._capture: Any = None  # that it records in; None: on arrays
 
     def attach(
@@ -159,21 +180,21 @@ class GradManager:
 
     def record(self) -> None:
         """Begin to record; ``with`` calls it. Raises RuntimeError if it records already."""
-        global _active
         if self._leaves is not None:
             raise RuntimeError("record: this GradManager records already")
         self._capture = _core.capture()
         watch = _watcher()
         self._leaves = {id(x): watch(x) for x in self._watched}
-        _active += 1
+        self._recordings = _recordings()
+        self._recordings.active += 1
 
     def release(self) -> None:
         """End recording; ``with`` calls it."""
-        global _active
         if self._leaves is None:
             return
         leaves, self._leaves = self._leaves, None
-        _active -= 1
+        if self._recordings is not None:
+            self._recordings.active -= 1
         unwatch = _core.unwatch if self._capture is None else self._capture.unwatch
         for x in reversed(self._watched):
             unwatch(x, leaves[id(x)])
@@ -188,14 +209,16 @@ class GradManager:
 
     def backward(
         self,
-        y: Tensor | Sequence[Tensor] | None = None,
-        dy: Tensor | Sequence[Tensor] | None = None,
+        y: Tensor | Sequence[Tensor],
+        dy: Tensor | Sequence[Tensor | None] | None = None,
     ) -> None:
         """Add the gradient of y with respect to every attached tensor to its ``grad``, then end recording.
 
-        dy: the gradient of what is to be minimised with respect to y; by default 1 for every element.
-        Raises RuntimeError outside of recording, ShapeError if dy does not have y's shape, ValueError if a value that
-        is needed was overwritten.
+        y: a tensor, or a list or tuple of them. dy: the gradient of what is to be minimised with respect to y, of y's
+        shape; it is converted to y's dtype; by default 1 for every element.
+        Raises RuntimeError outside of recording, TypeError if y or dy is anything else, ShapeError if dy does not have
+        y's shape, DeviceError if it is on another device, ValueError if a value that is needed was overwritten, or if
+        there are not as many dy as y.
         """
         if self._leaves is None:
             raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
@@ -203,10 +226,10 @@ class GradManager:
             raise GraphError(
                 "backward: what is written down as a graph cannot end a recording that began outside"
             )
-        ys = [] if y is None else [y] if isinstance(y, Tensor | Value) else list(y)
-        dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor | Value) else list(dy)
+        ys = _listed("y", y)
+        dys = [None] * len(ys) if dy is None else _listed("dy", dy)
         leaves, capture = self._leaves, self._capture
-        nested = _active > 1
+        nested = _recordings().active > 1
         run = _Run(self._watched, self._callbacks)
         # Gradients that are recorded in turn are what they are only once recording has ended.
         early = run.gradient if run.hooks and capture is None and not nested else None
@@ -257,6 +280,18 @@ class _Run:
             finish = getattr(hook, "finish", None)
             if finish is not None:
                 self.final.update((id(x), dx) for x, dx in finish())
+def _listed(name: str, given: Any) -> list[Any]:
+    """A tensor, or the tensors of a list or tuple; in a list of gradients None is one, too."""
+    if isinstance(given, Tensor | Value):
+        return [given]
+    if not isinstance(given, list | tuple):
+        raise TypeError(
+            f"backward: {name} must be a Tensor, or a list or tuple of them, got {type(given).__name__}"
+        )
+    for x in given:
+        if not isinstance(x, Tensor | Value) and not (name == "dy" and x is None):
+            raise TypeError(f"backward: {name} holds {type(x).__name__}, expected tensors")
+    return list(given)
 
 
 def _watcher() -> Callable[[Any], Any]:
@@ -281,8 +316,14 @@ def _backward(
     if len(ys) != len(dys):
         raise ValueError(f"backward: {len(ys)} values, but {len(dys)} gradients of them")
     for y, dy in zip(ys, dys, strict=True):
+        if not isinstance(y, Tensor | Value) or not isinstance(dy, Tensor | Value | None):
+            raise TypeError(f"backward: expected tensors, got {type(y).__name__} and {type(dy).__name__}")
         if dy is not None and dy.shape != y.shape:
             raise ShapeError(f"backward: y has shape {y.shape}, its gradient {dy.shape}")
+    dys = [
+        dy if dy is None or dy.dtype is y.dtype else registry.function("cast")(dy, dtype=y.dtype)
+        for y, dy in zip(ys, dys, strict=True)
+    ]
     if (capture := _core.capture()) is not None:
         slopes = [_filled_like(y, 1.0) if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
         values: list[Any] = capture.gradients(ys, slopes, leaves, create_graph)
@@ -307,7 +348,6 @@ def value_and_grad(
 
     @functools.wraps(f)
     def compute(*args: Any, **kwargs: Any) -> Any:
-        global _active
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         inner = list(args)
         leaves = []
@@ -317,16 +357,17 @@ def value_and_grad(
                 raise TypeError(f"grad: argument {k} must be a Tensor, got {type(x).__name__}")
             inner[k], leaf = _another(x)
             leaves.append(leaf)
-        _active += 1
+        recordings = _recordings()
+        recordings.active += 1
         try:
             result = f(*inner, **kwargs)
             y = result[0] if has_aux else result
             is_array = isinstance(y, Tensor | Value)
             if not is_array or any(n != 1 for n in y.shape):
                 raise ShapeError(f"grad: the function must give one number, got {y.shape if is_array else y}")
-            found = _backward([y], [None], leaves, create_graph=_active > 1)
+            found = _backward([y], [None], leaves, create_graph=recordings.active > 1)
         finally:
-            _active -= 1
+            recordings.active -= 1
         slopes = [
             _filled_like(args[k], 0.0) if dx is None else dx for k, dx in zip(numbers, found, strict=True)
         ]
@@ -461,7 +502,6 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             return f(*x)
 
         def backward(self, *dy: Any) -> Any:
-            global _active
             now = {device: _core.get_generator(device) for device in devices}
             _restore(state)
             outer = _core.set_random_stream(copy.copy(stream))
@@ -471,7 +511,8 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             ]
             leaves = [_core.watch(x) for x, a in zip(watched, args, strict=True) if x is not a]
             nested = _core.is_recording()
-            _active += 1
+            recordings = _recordings()
+            recordings.active += 1
             if not nested:
                 _core.set_recording(True)
             try:
@@ -480,7 +521,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             finally:
                 if not nested:
                     _core.set_recording(False)
-                _active -= 1
+                recordings.active -= 1
                 _core.set_random_stream(outer)
                 _restore(now)
             return tuple(
