@@ -106,6 +106,9 @@ void bind_kernels(nb::module_& m) {
       nb::arg("kernel"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("parameters"), nb::arg("offset"),
       "inputs, int64 words[2], int64 position -> outputs: the kernel's, from a stream that inputs give.");
   def(
+      m, "kernel_position", [] { return PyKernel{make_position()}; },
+      "-> int64 words[2], int64 position. Parameters: key, stream, offset.");
+  def(
       m, "kernel_bernoulli", [] { return PyKernel{make_bernoulli()}; },
       "p -> y. Parameters: key, stream, offset.");
   def(

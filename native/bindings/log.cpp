@@ -341,6 +341,7 @@ class Log final : public Reporter {
     std::vector<Scalar> numbers;
     for (size_t number : segment->numbers) numbers.push_back(numbers_[number]);
     std::vector<Tracked> made(plan->program->outputs.size());
+    const KeptCounts counts(inputs, {});
     call_plan(plan, inputs, numbers, {}, made);
   }
 

@@ -81,8 +81,8 @@ nb::object from_numpy(PyObject* object) {
   if (is_tensor(object) || PyFloat_CheckExact(object) || PyLong_Check(object)) return {};
   if (is_other_number(object)) return as_python_number(object);
   if (!is_other_array(object)) return {};
-  static PyObject* const convert = lasting("weft.imperative.creation", "asarray");
-  return nb::handle(convert)(nb::handle(object));
+  static constinit Imported convert("weft.imperative.creation", "asarray");
+  return convert(nb::handle(object));
 }
 
 }  // namespace
@@ -628,7 +628,10 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
             .c_str());
   }
   const bool records = tracked && recording();
-  if (direct_ && !records && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
+  // A view of what leaves the history of a program that is written down is noted by its plan.
+  const bool noted = stopping() || (stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) &&
+                                    is_stopped(tracked_of(a.inputs[0])));
+  if (direct_ && !records && !noted && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
     Tensor result;
     if (direct_(self_of(a.inputs[0]), a.attributes, result)) return wrap(std::move(result));
   }
@@ -644,6 +647,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   }
   std::vector<Tracked> results(output_count);
   if (destination) {
+    results[0].stopped = tracked_of(destination).stopped;
     const Tensor* into = &self_of(destination);
     check_in_place(*plan, *into);
     if (records && (into->chunk->faces != 1 || !into->covers_chunk()))

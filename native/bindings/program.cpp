@@ -227,6 +227,10 @@ void bind_program(nb::module_& m) {
       .def_prop_ro(
           "recipe",
           [](const PyPlan& plan) { return nb::borrow(plan.plan->recipe ? plan.plan->recipe : Py_None); })
+      // Its form for recording has to be asked for (tape.h).
+      .def("is_of_many", [](const PyPlan& plan) { plan.plan->many = true; })
+      .def("have_history", [](const PyPlan& plan,
+                              std::vector<bool> outputs) { plan.plan->with_history = std::move(outputs); })
       .def_prop_ro("uses",
                    [](const PyPlan& plan) {  // of each array that it takes, a Program::Use
                      nb::list uses;

@@ -36,14 +36,19 @@ struct Plan : Counted<Plan> {
   int visible = 0;             // outputs that callers get; hidden ones and those that write an input follow
   bool as_tuple = false;       // callers get a tuple even of one
   PyObject* recipe = nullptr;  // the planner's own object, with the graph; for gradients
-  // The plans of its gradients, by which inputs' are wanted and which hidden outputs' come in.
+  // The plans of its gradients, by which inputs' are wanted and which outputs' come in.
   struct Backward {
     Bits wanted;
-    Bits hidden;     // outputs; those that callers get always come in
-    Ref<Plan> plan;  // null: all are zero
+    std::vector<bool> given;  // for each output whether its gradient comes in
+    Ref<Plan> plan;           // null: all are zero
   };
   std::vector<Backward> backwards;  // GIL
+  std::vector<bool> with_history;   // of such a plan: outputs that have a gradient at all; empty: all
   Bits gradients;                   // of a plan of gradients: the inputs that it gives one for, in order
+  // Outputs that are new contents of inputs and have a history of their own: (output, input).
+  std::vector<std::pair<size_t, size_t>> writes;
+  bool many = false;   // of many operators: its form for recording has to be asked for
+  Ref<Plan> recorded;  // that form, once it is known; null: this one (tape.h, recorded_form). GIL
   std::vector<std::vector<int64_t>> strides;  // that the inputs must have, in elements; empty: any will do
 
   ~Plan() { Py_XDECREF(recipe); }

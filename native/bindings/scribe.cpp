@@ -43,9 +43,10 @@ class Held {
 
 }  // namespace
 
-nb::object geometry_of(const Tensor& x, nb::object held) {
+nb::object geometry_of(const Tensor& x, nb::object held, bool is_stopped) {
   return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
-                        to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), held);
+                        to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), held,
+                        is_stopped);
 }
 
 nb::object sizes_of(const Tensor& x, Device device) {
@@ -80,10 +81,10 @@ class PyScribe final : public Reporter {
     return nb::handle(target_).attr(method)(std::forward<Args>(args)...).is(nb::bool_(true));
   }
 
-  nb::object geometry(const Tensor& x) const {
+  nb::object geometry(const Tensor& x, bool is_stopped = false) const {
     // Who writes down wants to know which arrays made meanwhile are kept.
     if (!defers_ && x.chunk->serial > mark_ && x.chunk->serial >> 40 == mark_ >> 40) x.chunk->watch();
-    return geometry_of(x, defers_ ? hold(x) : nb::none());
+    return geometry_of(x, defers_ ? hold(x) : nb::none(), is_stopped);
   }
 
   bool filled(const Tensor& to, Scalar value) override {
@@ -112,10 +113,11 @@ class PyScribe final : public Reporter {
     const Program& program = *plan.program;
     nb::list arrays, values, made;
     for (const Tracked* x : inputs)
-      arrays.append(x->tensor.chunk ? geometry(x->tensor) : sizes_of(x->tensor, program.device));
+      arrays.append(x->tensor.chunk ? geometry(x->tensor, is_stopped(*x))
+                                    : sizes_of(x->tensor, program.device));
     for (const Scalar& value : numbers) values.append(number_of(value));
     for (size_t j = 0; j < results.size(); ++j)
-      made.append(is_alias(program, j) ? nb::none() : geometry(results[j].tensor));
+      made.append(is_alias(program, j) ? nb::none() : geometry(results[j].tensor, is_stopped(results[j])));
     nb::handle recipe(plan.recipe ? plan.recipe : Py_None);
     return tell("launched", recipe, arrays, values, made, Site::here().text());
   }

@@ -175,6 +175,16 @@ struct Find {
   std::optional<Window> window;
 };
 
+nb::list to_list(const Window& window) {
+  nb::list shape, strides, all;
+  for (int d = 0; d < window.shape.ndim; ++d) shape.append(window.shape.sizes[d]);
+  for (int d = 0; d < window.strides.ndim; ++d) strides.append(window.strides.sizes[d]);
+  all.append(window.offset);
+  all.append(nb::tuple(shape));
+  all.append(nb::tuple(strides));
+  return all;
+}
+
 Find as_find(nb::handle spec) {
   const auto kind = nb::cast<std::string>(spec[0]);
   Find find{kind == "leaf"     ? Find::Kind::leaf
@@ -255,9 +265,10 @@ struct Replay {
   bool unchanged = true;      // and what came of that
   std::vector<Contents> contents;  // of lists and dicts that belong to those things
   nb::object guard;                // of the leaves, None: nothing else has to hold
-  nb::object build;                // of the list of results, None: the one result is all
-  nb::object effect;               // of leaves and outputs, None: there are none
-  nb::object elsewhere;            // set of serials of memory that arguments may not share
+  std::vector<bool> stopped;  // results that have no history, whatever the array has that they are seen in
+  nb::object build;           // of the list of results, None: the one result is all
+  nb::object effect;          // of leaves and outputs, None: there are none
+  nb::object elsewhere;       // set of serials of memory that arguments may not share
 
   bool fits(const Arguments& a, nb::object& leaves) {
     if (PyAnySet_Check(elsewhere.ptr()) && PySet_Size(elsewhere.ptr()))
@@ -325,11 +336,31 @@ struct Replay {
     return leaves;
   }
 
+  // What was written has the history of its new content.
+  void rewrite_histories(const std::vector<PyObject*>& given, const std::vector<const Tracked*>& inputs,
+                         std::vector<Tracked>& made) const {
+    const auto has_history = [](const Tracked* x) { return static_cast<bool>(x->node); };
+    if (!recording() || !std::ranges::any_of(inputs, has_history)) return;
+    const Plan& form = plan->recorded ? *plan->recorded : *plan;
+    for (const auto& [output, input] : form.writes) {
+      Tracked& x = tracked_of(given[input]);
+      if (!x.node && !made[output].node) continue;
+      if (arrays[input].window || x.tensor.chunk->faces != 1 || !x.tensor.covers_chunk())
+        throw ValueError(
+            plan->program->name +
+            ": a recorded tensor that shares its memory with others cannot be written in place: x is " +
+            describe(x.tensor));
+      x.node = made[output].node;
+      x.index = made[output].index;
+    }
+  }
+
   nb::object run(const Arguments& a, nb::object& leaves) const {
     std::vector<Tracked> windows;
     windows.reserve(arrays.size());
     std::vector<nb::object> held;
     std::vector<const Tracked*> inputs;
+    std::vector<PyObject*> given;
     inputs.reserve(arrays.size());
     for (const Find& find : arrays) {
       PyObject* object = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
@@ -339,6 +370,7 @@ struct Replay {
         tensor_of(object, "trace");
       }
       if (scribe) met(object);
+      given.push_back(object);
       if (find.window) {
         windows.emplace_back(find.window->of(self_of(object)));
         inputs.push_back(&windows.back());
@@ -353,26 +385,33 @@ struct Replay {
                                                      : as_scalar(find.object(as_list(a, leaves))));
     std::vector<Tracked> made(plan->program->outputs.size());
     call_plan(plan, inputs, values, {}, made);
+    rewrite_histories(given, inputs, made);
     std::vector<nb::object> outputs(made.size());
     const auto output = [&](size_t j) {
       if (!outputs[j].is_valid()) outputs[j] = wrap(std::move(made[j]));
       return outputs[j];
     };
-    const auto result = [&](const Find& find) -> nb::object {
+    const auto result = [&](size_t k) -> nb::object {
+      const Find& find = results[k];
       nb::object found = find.kind == Find::Kind::leaf     ? nb::borrow(a.leaves[find.number])
                          : find.kind == Find::Kind::object ? find.object
                          : find.kind == Find::Kind::output ? output(find.number)
                                                            : find.object(as_list(a, leaves));
-      return find.window ? wrap(find.window->of(self_of(found.ptr()))) : found;
+      if (!find.window) return found;
+      if (is_recorded(found.ptr()) && !stopped[k]) {
+        static constinit Imported seen("weft.imperative.traced", "seen");
+        return seen(found, to_list(*find.window));
+      }
+      return wrap(find.window->of(self_of(found.ptr())));
     };
     if (!effect.is_none()) {
       nb::list all;
       for (size_t j = 0; j < made.size(); ++j) all.append(output(j));
       effect(as_list(a, leaves), all);
     }
-    if (build.is_none()) return result(results[0]);
+    if (build.is_none()) return result(0);
     nb::list list;
-    for (const Find& find : results) list.append(result(find));
+    for (size_t k = 0; k < results.size(); ++k) list.append(result(k));
     return build(list);
   }
 };
@@ -413,6 +452,8 @@ class Replays {
       replay->arrays = as_finds(spec["arrays"]);
       replay->numbers = as_finds(spec["numbers"]);
       replay->results = as_finds(spec["results"]);
+      replay->stopped.resize(replay->results.size());
+      for (nb::handle k : spec["stopped"]) replay->stopped.at(nb::cast<size_t>(k)) = true;
       for (nb::handle outside : spec["surroundings"])
         replay->surroundings.push_back({outside[0], outside[1], outside[2]});
       replay->watched = spec["watched"];
@@ -493,15 +534,15 @@ void bind_traced(nb::module_& m) {
                                 {Py_tp_clear, reinterpret_cast<void*>(&Replays::clear)},
                                 {0, nullptr}};
   Class<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.",
-                      nb::type_slots(slots))
+                 nb::type_slots(slots))
       .def(nb::init<>())
       .def_rw("closed", &Replays::closed)
       .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function").none() = nb::none())
       .def("call_directly", &Replays::call_directly, nb::arg("args"), nb::arg("kwargs"))
       .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(), nb::arg("spec"))
       .def("drop", &Replays::drop, nb::arg("owner"));
-  m.def(
-      "is_as_it_was",
+  def(
+      m, "is_as_it_was",
       [](nb::object place, nb::object name, nb::object value) {
         return Replay::outside_is_same({std::move(place), std::move(name), std::move(value)});
       },

@@ -49,7 +49,6 @@ class Walk {
       if (!node) continue;
       if (!ready) {
         if (!leads_.emplace(node, wanted_.contains(node)).second) continue;
-        if (wanted_.contains(node)) continue;
         stack.emplace_back(node, true);
         for (const TapeNode::Edge& edge : node->edges) stack.emplace_back(edge.node.get(), false);
       } else {
@@ -59,7 +58,7 @@ class Walk {
           leads |= found != leads_.end() && found->second;
           if (on_final_ && wanted_.contains(edge.node.get())) ++awaited_[edge.node.get()];
         }
-        leads_[node] = leads;
+        leads_[node] = leads || wanted_.contains(node);
       }
     }
   }
@@ -109,6 +108,8 @@ class Walk {
     Slopes slopes = std::move(place->second);
     slopes_.erase(place);
     if (const auto wanted = wanted_.find(node.get()); wanted != wanted_.end()) {
+      // What a leaf was before has a gradient by way of it, if another leaf is there.
+      if (!node->edges.empty()) add(node->edges[0].node, node->edges[0].index, Tracked(*slopes[0]));
       found_[wanted->second] = std::move(slopes[0]);
       return;
     }
@@ -138,26 +139,54 @@ class Walk {
     x = std::move(copy);
   }
 
-  // The plan of a node's gradients: the one it saved for, or, where a gradient read hidden outputs and has
-  // been recorded, one that takes theirs, too.
-  static Ref<Plan> backward_for(const TapeNode& node, const Slopes& slopes, size_t visible) {
-    Bits hidden, wanted;
-    for (size_t j = visible; j < slopes.size(); ++j)
-      if (slopes[j]) hidden.set(j);
-    if (!hidden.any()) return node.backward;
-    for (size_t k = 0; k < node.edges.size(); ++k)
-      if (node.edges[k].node && is_float(node.saved[k].dtype)) wanted.set(k);
-    const Ref<Plan> plan = backward_of(node.plan, wanted, hidden);
-    for (size_t k = 0; plan && k < node.saved.size(); ++k)
-      if (plan->program->uses[k] >= Program::Use::shown && !node.saved[k].chunk && node.saved[k].size) {
+  // The plan of a node's gradients: the one it saved for; where a gradient read other hidden outputs and has
+  // been recorded, one that takes theirs, too; where only some gradients come in or are wanted, as in higher
+  // orders, one of these alone, which multiplies no zeros. given: the slopes that it takes.
+  Ref<Plan> backward_for(const TapeNode& node, const Slopes& slopes, std::vector<bool>& given) const {
+    constexpr size_t kForms = 8;  // more of one plan are not made: zeros come in for what is missing
+    const std::vector<bool> usual = usual_slopes(*node.plan);
+    Bits wanted, all;
+    for (size_t k = 0; k < node.edges.size(); ++k) {
+      if (!node.edges[k].node || !is_float(node.saved[k].dtype)) continue;
+      all.set(k);
+      if (leads(node.edges[k].node.get())) wanted.set(k);
+    }
+    given.assign(usual.size(), false);
+    bool more = false;
+    for (size_t j = 0; j < slopes.size(); ++j)
+      if (slopes[j]) {
+        given[j] = true;
+        more |= !usual[j];
+      }
+    if (!more) {
+      if (given == usual && wanted == all) return node.backward;
+      if (node.plan->backwards.size() < kForms) {
+        const Ref<Plan> plan = backward_of(node.plan, wanted, given);
+        if (!plan || !unsaved(node, *plan)) return plan;
+      }
+      given = usual;
+      return node.backward;
+    }
+    for (size_t j = 0; j < usual.size(); ++j) given[j] = given[j] || usual[j];
+    const Ref<Plan> plan = backward_of(node.plan, all, given);
+    if (plan)
+      if (const std::optional<size_t> k = unsaved(node, *plan)) {
         PyErr_SetString(PyExc_NotImplementedError,
                         (node.plan->program->name + ": called at " + node.site.text() +
-                         ": the gradient of its gradient reads " + place_of(node, k) +
+                         ": the gradient of its gradient reads " + place_of(node, *k) +
                          ", which its gradient does not keep")
                             .c_str());
         throw nb::python_error();
       }
     return plan;
+  }
+
+  // A place whose value a plan reads that the node has not saved.
+  static std::optional<size_t> unsaved(const TapeNode& node, const Plan& plan) {
+    for (size_t k = 0; k < node.saved.size(); ++k)
+      if (plan.program->uses[k] >= Program::Use::shown && !node.saved[k].chunk && node.saved[k].size)
+        return k;
+    return std::nullopt;
   }
 
   // "input 0, f32[2]@cpu:0": what is at place k of the saved values.
@@ -172,14 +201,15 @@ class Walk {
       throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
                              ": its history was freed by an earlier backward")
                                 .c_str());
-    const auto visible = static_cast<size_t>(node->plan->visible);
     const size_t count = node->edges.size();
-    const Ref<Plan> plan = backward_for(*node, slopes, visible);
+    std::vector<bool> given;
+    const Ref<Plan> plan = backward_for(*node, slopes, given);
     if (!plan) return;
     const Plan& backward = *plan;
-    slopes.resize(std::max(visible, slopes.size()));
-    for (size_t j = 0; j < visible; ++j)
-      if (!slopes[j]) slopes[j].emplace(filled(node->saved[count + j], node->plan->program->device_of(j), 0));
+    slopes.resize(given.size());
+    for (size_t j = 0; j < given.size(); ++j)
+      if (given[j] && !slopes[j])
+        slopes[j].emplace(filled(node->saved[count + j], node->plan->program->device_of(j), 0));
     std::vector<Tracked> inputs;
     inputs.reserve(node->saved.size() + slopes.size());
     for (size_t k = 0; k < node->saved.size(); ++k) {

@@ -62,6 +62,8 @@ Ref<Kernel> make_permutation();
 Ref<Kernel> make_random_fill(Draw kind);
 // A random kernel of so many inputs, outputs and parameters, which draws from where two more inputs say:
 // int64 words[2], the key and the stream, and int64 position of no dimensions, to which `offset` is added.
+// () -> int64 words[2], int64 position: where the kernel's reservation of a random stream begins.
+Ref<Kernel> make_position();
 Ref<Kernel> make_drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset);
 
 // Masks are of any type: true is what is not 0. Where a size depends on the mask, the caller has counted, and

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from weft.base.errors import DTypeError, ShapeError
-from weft.graph.inner import Inner
+from weft.base.errors import DTypeError, GraphError, ShapeError
+from weft.graph.inner import Mark
 from weft.graph.instantiate import instantiate
 from weft.graph.subgraph import Capture, Subgraph
 from weft.ops import functions as F
@@ -24,11 +24,11 @@ from weft.ops.node import Value
 from weft.ops.op import op
 from weft.ops.types import TensorType
 
-__all__ = ["OwnGradient", "checked", "with_gradient"]
+__all__ = ["NoOwnGradient", "OwnGradient", "checked", "with_gradient"]
 
 
 @op
-class OwnGradient(Inner):
+class OwnGradient(Mark):
     """The first `count` inputs, whose gradient goes to the arguments behind them, one for each flag of `wanted`.
 
     backward: from the outputs' gradients and the last inputs, which it reads besides, to the gradients of the arguments
@@ -40,7 +40,7 @@ class OwnGradient(Inner):
     count: int
     wanted: tuple[bool, ...]
 
-    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:  # type: ignore[override]
         needed = len(x) - len(self.wanted)
         if len(self.backward.graph.inputs) != needed or len(self.backward.types) != sum(self.wanted):
             raise TypeError(f"{self.name}: {len(x)} inputs do not fit the function {self.backward!r}")
@@ -55,6 +55,31 @@ class OwnGradient(Inner):
         found = iter(instantiate(self.backward.graph, [*slopes, *rest]))
         own = [next(found) if want else None for want in self.wanted]
         return ([*[None] * self.count, *own, *[None] * len(rest)],)
+
+    def reference(self, *x: Any) -> Any:
+        return x[: self.count]
+
+
+@op
+class NoOwnGradient(Mark):
+    """The first `count` inputs, computed from the others by a function whose backward could not be written down."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("*y",)
+    of: str
+    why: str
+    count: int
+
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:  # type: ignore[override]
+        return tuple(t.like() for t in x[: self.count])
+
+    def decompose(self, *x: Any) -> Any:
+        return tuple(x[: self.count])
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        raise GraphError(
+            f"{self.of}: its backward could not be written down, so a program that it is part of has no gradient: "
+            f"{self.why}\n  hint: differentiate inside of the trace, or the function itself"
+        )
 
     def reference(self, *x: Any) -> Any:
         return x[: self.count]

@@ -294,6 +294,7 @@ class DynamicTraced:
             "arrays": [(*places[id(s.tensor)][:2], s.window) for s in sources],
             "numbers": [("leaf", origin - 1, None) for origin in origins],
             "results": self._results,
+            "stopped": [],
             "surroundings": self.surroundings.places,
             "watched": self.watched,
             "contents": contents_of(self._states),

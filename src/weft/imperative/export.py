@@ -119,6 +119,7 @@ def _entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any
         "arrays": [_find(name, find, tensors) for find in spec["arrays"]],
         "numbers": [_find(name, find, tensors) for find in spec["numbers"]],
         "results": [_find(name, find, tensors) for find in spec["results"]],
+        "stopped": spec["stopped"],
         "structure": _structure(program.structure),
         "arguments": _structure(structure),
         "leaves": [_leaf(name, leaf) for leaf in leaves],
@@ -238,6 +239,9 @@ def _read(entry: Source, program: Program) -> None:
         "arrays": [find for find, _ in arrays],
         "numbers": numbers,
         "results": results,
+        "stopped": [k.integer(0, len(results)) for k in entry["stopped"].items()]
+        if "stopped" in entry
+        else [],
         "surroundings": [],
         "watched": None,
         "contents": [],

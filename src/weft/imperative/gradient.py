@@ -25,6 +25,7 @@ from weakref import ref
 
 from weft import _core
 from weft.base.errors import GraphError, ShapeError
+from weft.graph.inner import stopped
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.node import Value
@@ -280,6 +281,8 @@ class _Run:
             finish = getattr(hook, "finish", None)
             if finish is not None:
                 self.final.update((id(x), dx) for x, dx in finish())
+
+
 def _listed(name: str, given: Any) -> list[Any]:
     """A tensor, or the tensors of a list or tuple; in a list of gradients None is one, too."""
     if isinstance(given, Tensor | Value):
@@ -418,10 +421,10 @@ class no_grad(contextlib.ContextDecorator):  # its public name
     """
 
     def __enter__(self) -> None:
-        _core.set_recording(False)
+        _core.set_no_grad(True)
 
     def __exit__(self, *_: object) -> None:
-        _core.set_recording(True)
+        _core.set_no_grad(False)
 
 
 class Function:
@@ -455,11 +458,18 @@ class Function:
         if _core.capture() is not None:
             return self._in_graph(args)
         inputs = [x for x in args if isinstance(x, Tensor)]
+        scribe = _core.get_scribe()
+        writes = scribe is not None and scribe.differentiable and not scribe.over and not _core.is_stopping()
+        mark = _core.last_serial() if writes else 0
         with no_grad():
             result = self.forward(*args)
         outputs = [result] if isinstance(result, Tensor) else list(result)
+        if writes and not scribe.over:
+            from weft.imperative.own_gradient import give_own_gradient
+
+            outputs = give_own_gradient(scribe, self, inputs, outputs, mark)
         if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
-            outputs = [_core.alias(y, keep_past=False) for y in outputs]
+            outputs = [_core.alias(y, keep_past=False, is_result=True) for y in outputs]
             _core.record_function(inputs, outputs, self.backward)
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
 
@@ -469,7 +479,8 @@ class Function:
 
         here = _core.capture()
         xs = [here.lift(x) for x in args if isinstance(x, Tensor) or hasattr(x, "__weft_apply__")]
-        result = self.forward(*args)
+        with no_grad():
+            result = self.forward(*args)
         ys = [here.lift(y) for y in (result if isinstance(result, tuple | list) else (result,))]
         made = with_gradient(type(self).__name__, ys, xs, self.backward)
         return tuple(made) if isinstance(result, tuple | list) else made[0]
@@ -560,6 +571,8 @@ def _requires_grad(self: Tensor) -> bool:
 
 def _detach(self: Tensor) -> Tensor:
     """The same memory without its history."""
+    if (capture := _core.capture()) is not None:
+        return stopped(capture.lift(self))  # type: ignore[return-value]
     return _core.alias(self, keep_past=False)
 
 
@@ -569,3 +582,4 @@ for _name, _value in {
     "detach": _detach,
 }.items():
     setattr(Tensor, _name, _value)
+setattr(Value, "detach", stopped)  # noqa: B010 - declared there it would import upwards

@@ -19,9 +19,9 @@ import math
 import numbers
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from weft import _core
+from weft.base.typing import TYPE_CHECKING, Any
 
 __all__ = ["KnownNumber", "KnownNumbers", "compute_of", "is_same_number"]
 

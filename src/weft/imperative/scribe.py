@@ -15,6 +15,7 @@ from typing import Any
 from weft import _core
 from weft.executor.planner import is_dense
 from weft.graph.graph import Graph, reads_of
+from weft.graph.inner import Rewritten, stopped
 from weft.graph.instantiate import instantiate
 from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
@@ -78,6 +79,9 @@ class Scribe:
     """
 
     defers = False
+    differentiable = (
+        True  # its programs may be: what no_grad and detach keep out of their gradients is marked
+    )
 
     def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
         self.storages = Storages()
@@ -91,6 +95,7 @@ class Scribe:
         self.read_gradients: dict[int, Any] = {}  # tensors whose grad was looked at, by id
         self.read_recorded: dict[int, tuple[Any, bool]] = {}  # and whose requires_grad, with what it was
         self.captured: list[Any] = []  # NumPy arrays that the program may read at each call, as Tensors
+        self._gradients: dict[int, tuple[Value, bool]] = {}  # whether values have one, by id
         self.over = False  # nothing more is written down
         self._failed = failed
         _core.empty(0)  # so that this thread has its serials
@@ -98,9 +103,13 @@ class Scribe:
 
     def __enter__(self) -> Scribe:
         self._before = _core.set_scribe(self)
+        if self.differentiable:
+            self._epoch = _core.begin_epoch()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.differentiable:
+            _core.end_epoch(self._epoch)
         _core.set_scribe(self._before)
 
     @contextlib.contextmanager
@@ -258,10 +267,13 @@ class Scribe:
             inputs.append(found)
         outputs = [v for v in instantiate(graph, inputs, where) if v is not None]
         for value, geometry in zip(outputs, results, strict=True):
-            if value.node.op is not None and value.node.op.random:
+            op = value.node.op
+            if op is not None and op.random:
                 self.random.append(value)
             if geometry is not None:
-                self.store(Geometry(*geometry), value)
+                # What an operator writes besides its results, such as running statistics, is not recorded.
+                besides = op is not None and value.index in op.written(len(value.node.inputs)).values()
+                self.store(Geometry(*geometry), value, besides)
 
     def _draw(self, x: Geometry, kind: str, a: Any, b: Any, where: str) -> None:
         op: Any = next((each for each in Filling.__subclasses__() if each.kind == kind), None)
@@ -302,13 +314,17 @@ class Scribe:
             self.fail("an array was used that only earlier recordings hold")
             return None
         try:
-            return storage.read(x)
+            content = storage.read(x)
         except Overlap as problem:
             self.fail(str(problem))
             return None
+        return self._stopped(content) if x.is_stopped else content
 
-    def store(self, x: Geometry, value: Value) -> None:
-        """Make value the content of a window, converted and repeated as it must be."""
+    def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
+        """Make value the content of a window, converted and repeated as it must be.
+
+        besides: what writes it is not recorded, as under no_grad: arrays keep the history that they have.
+        """
         if value.dtype is not x.dtype:
             value = F.cast(value, dtype=x.dtype)
         if value.shape != x.shape:
@@ -320,16 +336,48 @@ class Scribe:
         storage = self._find(x)
         if self.over:
             return
+        keeps = self.differentiable and (besides or x.is_stopped or _core.is_stopping())
+        if keeps:
+            value = self._stopped(value)
         if storage is None:
             if not self._born(x) or not _is_dense(x):
                 self.fail("memory was written that nobody was seen to make")
                 return
             self.storages.add(x, value).written = True
             return
+        past = storage.value
         try:
             storage.write(x, value)
         except Overlap as problem:
             self.fail(str(problem))
+            return
+        if keeps and self._has_gradient(past):
+            storage.value = make_node(Rewritten(), [storage.value, past]).outputs[0]
+
+    def _stopped(self, value: Value) -> Value:
+        """The value without a gradient."""
+        return stopped(value) if self._has_gradient(value) else value
+
+    def _has_gradient(self, value: Value) -> bool:
+        """Whether the gradient of some input may have a part that comes by way of the value."""
+        known = self._gradients
+        waiting = [value]
+        while waiting:
+            v = waiting[-1]
+            op = v.node.op
+            if id(v) in known:
+                waiting.pop()
+            elif v.dtype.kind != "float" or v.is_constant or (op is not None and op.stops_gradient):
+                known[id(v)] = (v, False)
+            elif op is None:
+                known[id(v)] = (v, True)
+            else:
+                missing = [x for x in v.node.inputs if x is not None and id(x) not in known]
+                waiting.extend(missing)
+                if not missing:
+                    has = any(x is not None and known[id(x)][1] for x in v.node.inputs)
+                    known[id(v)] = (v, has)
+        return known[id(value)][1]
 
     def _find(self, x: Geometry) -> Storage | None:
         try:

@@ -13,18 +13,31 @@ from typing import Any, NoReturn
 from weft import _core
 from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
+from weft.executor.planner import is_dense
 from weft.graph.graph import Graph
+from weft.graph.inner import stopped
 from weft.imperative.dependence import objects_in
 from weft.imperative.gradient import gradients, keep_gradient
 from weft.imperative.known_number import KnownNumber, KnownNumbers, compute_of, is_same_number
 from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
-from weft.imperative.storages import Geometry, Overlap, Storage
+from weft.imperative.storages import Geometry, Overlap, Storage, in_memory_order
 from weft.imperative.surroundings import Surroundings
 from weft.imperative.tensor import Tensor
 from weft.ops import functions as F
+from weft.ops import registry
 from weft.ops.node import Value
 
-__all__ = ["Find", "Traced", "contents_of", "effect_of", "look_up", "strides_of", "watched_by", "write_up"]
+__all__ = [
+    "Find",
+    "Traced",
+    "contents_of",
+    "effect_of",
+    "look_up",
+    "seen",
+    "strides_of",
+    "watched_by",
+    "write_up",
+]
 
 Find = tuple[str, Any, Any]
 Guard = Callable[[list[Any]], bool]
@@ -98,6 +111,7 @@ def write_up(
         "numbers": [inputs.number(origin) for origin in origins],
         "results": results,
         "surroundings": surroundings.places,
+        "stopped": [k for k, x in enumerate(found) if isinstance(x, Tensor) and _core.is_stopped(x)],
         "watched": watched_by(states),
         "contents": contents_of(states),
         "guard": inputs.guard(),
@@ -140,6 +154,26 @@ def effect_of(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list
             keep_gradient(look_up(owner, leaves), look_up(value, leaves, outputs))
 
     return run
+
+
+def seen(x: Tensor, window: Sequence[Any]) -> Tensor:
+    """A window of an array (offset from its first element, shape, strides, as it lies in memory), with its history.
+
+    Raises ValueError for an array that does not lie without gaps.
+    """
+    offset, shape, strides = window
+    own = tuple(s // x.itemsize for s in x.strides)
+    if not is_dense(x.shape, own):
+        raise ValueError(
+            "trace: a result is a view of an argument that has a history and gaps in memory: "
+            f"x is {_core.describe(x)}; give a copy()"
+        )
+    _, axes = in_memory_order(Geometry(0, 0, x.shape, own, x.dtype, x.device))
+    order = [axes.index(d) for d in range(len(axes))]
+    lying = x if order == sorted(order) else registry.function("permute_dims")(x, axes=tuple(order))
+    row = registry.function("reshape")(lying, shape=(-1,))
+    made: Tensor = registry.function("as_strided")(row, shape=shape, strides=strides, offset=offset)
+    return made
 
 
 def look_up(find: Find, leaves: list[Any], outputs: Sequence[Any] = ()) -> Any:
@@ -321,7 +355,8 @@ class _Outputs:
                 return (kind, what, None)
             return (kind, what, self.window(geometry, _core.geometry(source.tensor)[1]))
         if id(storage) not in self._shared and not geometry.repeats:
-            self.values.append(storage.read(geometry))
+            value = storage.read(geometry)
+            self.values.append(stopped(value) if _core.is_stopped(x) else value)
             self.places.append((storage, x if storage.is_all(geometry) else None))
             return ("output", len(self.values) - 1, None)
         number = self._whole.get(id(storage))

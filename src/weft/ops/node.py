@@ -327,9 +327,8 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     if runtime:  # the node has the Values; its operator is the same whatever they are
         made = made.with_runtime({name: 0.0 if v.dtype.kind == "float" else 0 for name, v in runtime.items()})
     node = make_node(made, [_lift(cls, value) for value in inputs], runtime)
-    if capture is not None:
-        node = capture.made(node)
-    visible = node.outputs[: len(node.outputs) - made.hidden]
+    outputs = node.outputs if capture is None else capture.made(node)
+    visible = tuple(outputs[: len(outputs) - made.hidden])
     return visible[0] if len(visible) == 1 and not made.outputs[0].startswith("*") else visible
 
 
