@@ -179,6 +179,13 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
   direct_ = direct_for(name_);
   plain_ = attributes_.empty() && inputs_.size() <= Arguments::kFew &&
            std::ranges::none_of(inputs_, [](const Input& i) { return i.optional || i.variadic; });
+  for (nb::handle fitted : cls.attr("fitted")) {
+    PyObject* name = intern(fitted);
+    if (const int attribute = attribute_named(name); attribute >= 0)
+      fitted_attributes_.push_back(static_cast<size_t>(attribute));
+    for (size_t k = 0; k < inputs_.size(); ++k)
+      if (inputs_[k].name == name) fitted_inputs_.push_back(k);
+  }
   if (!cls.attr("prefix").is_none()) prefix_ = attribute_named(intern(cls.attr("prefix")));
 }
 
@@ -536,6 +543,20 @@ PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssi
   return nullptr;
 }
 
+// Numbers that are written to x have to fit its type, where that is one of integers.
+void OperatorFunction::fit_numbers(Arguments& a) const {
+  if ((fitted_inputs_.empty() && fitted_attributes_.empty()) || !is_tensor(a.inputs[0])) return;
+  const DType dtype = self_of(a.inputs[0]).dtype;
+  if (!is_integer(dtype)) return;
+  const auto fit = [&](PyObject*& number) {
+    if (!number || !is_number(number)) return;
+    a.kept.push_back(to_number(as_scalar_for(number, dtype)));
+    number = a.kept.back().ptr();
+  };
+  for (const size_t k : fitted_inputs_) fit(a.inputs[k]);
+  for (const size_t k : fitted_attributes_) fit(a.attributes[k]);
+}
+
 // The operator of a call, with all its attributes.
 nb::object OperatorFunction::operator_of(Arguments& a) {
   nb::object made = nb::borrow(variants_[variant_of(a)].made);
@@ -627,6 +648,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
         (name_ + ": expected a Tensor or a number, got " + to_utf8(nb::type_name(nb::handle(input).type())))
             .c_str());
   }
+  fit_numbers(a);
   const bool records = tracked && recording();
   // A view of what leaves the history of a program that is written down is noted by its plan.
   const bool noted = stopping() || (stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) &&

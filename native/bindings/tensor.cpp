@@ -517,6 +517,12 @@ void bind_views(nb::module_& m) {
         return wrap(std::move(y));
       },
       nb::arg("x"), nb::arg("dtype"));
+  // The number as an integer that the type holds, if it is one of integers; raises OverflowError, or
+  // ValueError for NaN.
+  def(m, "fitted_number", [](nb::handle number, nb::handle dtype) {
+    const DType type = as_dtype(dtype);
+    return is_integer(type) ? to_number(as_scalar_for(number, type)) : nb::borrow(number);
+  });
   def(m, "describe", [](nb::handle x) { return describe(tensor_of(x, "describe")); });
   def(m, "is_contiguous", [](nb::handle x) { return tensor_of(x, "contiguous").contiguous(); });
   def(m, "shares_memory", [](nb::handle a, nb::handle b) {

@@ -121,7 +121,8 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
         } else if (is_tensor(value)) {
           push_copy(to, self_of(value));
         } else {
-          nb::object source = as_tensor(value, nb::none(), to.device());
+          const bool numbers = is_integer(to.dtype) && (PyList_Check(value) || PyTuple_Check(value));
+          nb::object source = as_tensor(value, numbers ? dtype_object(to.dtype) : nb::none(), to.device());
           push_copy(to, self_of(source.ptr()));
         }
         note_overwriting(to);
