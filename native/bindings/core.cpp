@@ -29,6 +29,7 @@ NB_MODULE(_core, m) {
   weft::bind_ahead(m);
   weft::bind_kernels(m);
   weft::bind_python_kernel(m);
+  weft::bind_data(m);
   weft::bind_testing(m);
   weft::def(
       m, "dnnl_version",

@@ -236,6 +236,7 @@ void raise_current_exception() noexcept;
 void bind_python(nb::module_& m);
 void bind_functions(nb::module_& m);
 void bind_engine(nb::module_& m);
+void bind_data(nb::module_& m);
 void bind_testing(nb::module_& m);
 void bind_tensor(nb::module_& m);
 void bind_creation(nb::module_& m);
