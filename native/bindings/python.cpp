@@ -97,6 +97,8 @@ thread_local LatestSite latest_site;
 
 }  // namespace
 
+bool holds_gil_here() noexcept { return holds_gil; }
+
 PythonEntry::PythonEntry() noexcept : outer_(holds_gil) {
   holds_gil = true;
   latest_site.frame = nullptr;

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft import random as random
     from weft import storage as storage
     from weft import symbol as symbol
+    from weft import tools as tools
     from weft.base.device import Device as Device
     from weft.base.device import as_device as as_device
     from weft.base.device import cpu as cpu
@@ -207,6 +208,7 @@ _SUBPACKAGES = (
     "random",
     "storage",
     "symbol",
+    "tools",
 )
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])

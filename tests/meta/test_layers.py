@@ -37,7 +37,7 @@ LAYERS = [
         "operator",
     ],
     ["models"],
-    ["compat", "tools", "info"],
+    ["compat", "tools", "testing", "utils", "info"],
     [""],  # weft/__init__.py: lends every name and is imported by nobody
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
