@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from weft.tools.profiling import Profile as Profile
     from weft.tools.profiling import profile as profile
     from weft.tools.recording import mark_step as mark_step
+    from weft.tools.statistics import summary as summary
 
 _MODULE_OF = {
     "weft.tools.profiling": ("Profile", "profile"),
     "weft.tools.recording": ("mark_step",),
+    "weft.tools.statistics": ("summary",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
 
