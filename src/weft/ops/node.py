@@ -346,9 +346,9 @@ def _fitted(
         return _core.fitted_number(value, x.dtype) if is_number else value
 
     names = [spec.name for spec in cls.inputs]
-    return [fit(name, value) for name, value in zip(names, inputs, strict=False)] + list(inputs[len(names) :]), {
-        name: fit(name, value) for name, value in attributes.items()
-    }
+    return [fit(name, value) for name, value in zip(names, inputs, strict=False)] + list(
+        inputs[len(names) :]
+    ), {name: fit(name, value) for name, value in attributes.items()}
 
 
 def make_node(
