@@ -12,7 +12,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run the tests marked full, too")
-    parser.addoption("--native", action="store_true", help="a missing native test program fails")
+    parser.addoption(
+        "--native",
+        metavar="VARIANTS",
+        default="",
+        help="the builds of the native tests that run, with commas; a missing one fails",
+    )
     parser.addoption(
         "--part", metavar="K/N", type=part, help="run the K-th of N parts of the tests, such as 1/4"
     )
@@ -50,6 +55,14 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xfail(reason=gaps[item.nodeid], strict=True))
         if item.get_closest_marker("full") and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="long: runs with ./dev test --full"))
+
+
+@pytest.fixture(scope="session")
+def level():
+    """The level of instructions that this process uses, as in WEFT_ISA: "sse4", "avx2" or "avx512"."""
+    from weft import _core
+
+    return _core.isa()[1]
 
 
 @pytest.fixture

@@ -32,8 +32,9 @@ Geometry as_geometry(nb::handle object) {
     throw nb::type_error(
         ("geometry is (dtype, shape, strides) or a Layout, got " + to_utf8(nb::repr(object))).c_str());
   x.dtype = as_dtype(object[0]);
-  const Dims shape = as_shape(object[1], "geometry");
-  x.shape.assign(shape.begin(), shape.end());
+  const Shape shape = as_shape(object[1], "geometry");
+  const Dims sizes = shape;
+  x.shape.assign(sizes.begin(), sizes.end());
   x.strides.resize(x.shape.size());
   const nb::object strides = object[2];
   if (strides.is_none()) {
@@ -107,7 +108,6 @@ Pooling::Kind as_pooling_kind(const std::string& kind) {
 // A kernel, or None.
 template <class F>
 nb::object kernel_or_none(F&& make) {
-  const PythonEntry entry;
   try {
     return nb::cast(PyOnednnKernel{{Ref<Kernel>(make().get())}});
   } catch (const Unsupported&) {
@@ -118,7 +118,6 @@ nb::object kernel_or_none(F&& make) {
 // A kernel for all sizes, or None.
 template <class F>
 nb::object any_or_none(F&& make) {
-  const PythonEntry entry;
   try {
     return nb::cast(PyKernel{make()});
   } catch (const Unsupported&) {
@@ -136,8 +135,8 @@ Convolution::Pass as_pass(const std::string& of) {
 using Padding = std::vector<std::pair<int64_t, int64_t>>;
 
 void bind_matmul(nb::module_& m) {
-  m.def(
-      "onednn_matmul",
+  def(
+      m, "onednn_matmul",
       [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops) {
         return kernel_or_none([&] {
           return make_matmul({as_geometry(a), as_geometry(b), as_geometry(c), as_optional(bias),
@@ -147,28 +146,28 @@ void bind_matmul(nb::module_& m) {
       nb::arg("a"), nb::arg("b"), nb::arg("c"), nb::kw_only(), nb::arg("bias").none() = nb::none(),
       nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
       "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
-  m.def(
-      "onednn_product_of_any_size",
+  def(
+      m, "onednn_product_of_any_size",
       [](nb::handle dtype, bool transposed, bool bias) {
         return any_or_none([&] { return make_product_of_any_size(as_dtype(dtype), transposed, bias); });
       },
       nb::arg("dtype"), nb::kw_only(), nb::arg("transposed") = false, nb::arg("bias") = false,
       "A product for all sizes, or None. Operands: a, b (transposed: as [n, k]), [bias]; c.");
-  m.def(
-      "onednn_reorder",
+  def(
+      m, "onednn_reorder",
       [](nb::handle src, nb::handle dst, bool accumulate) {
         return kernel_or_none([&] { return make_reorder(as_geometry(src), as_geometry(dst), accumulate); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("accumulate") = false,
       "dst = convert(src), or dst += that. Operands: src; dst.");
-  m.def(
-      "onednn_layout", [](nb::handle x) { return PyLayout{layout_of(as_geometry(x))}; }, nb::arg("x"),
+  def(
+      m, "onednn_layout", [](nb::handle x) { return PyLayout{layout_of(as_geometry(x))}; }, nb::arg("x"),
       "The layout of an array with strides; kernels that choose these tell an equal one.");
 }
 
 void bind_convolution(nb::module_& m) {
-  m.def(
-      "onednn_convolution",
+  def(
+      m, "onednn_convolution",
       [](nb::handle src, nb::handle weights, nb::handle dst, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, nb::handle bias, bool accumulate, nb::handle post_ops) {
         return kernel_or_none([&] {
@@ -181,8 +180,8 @@ void bind_convolution(nb::module_& m) {
       nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("bias").none() = nb::none(),
       nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
       "Operands: src, weights, [bias], [those of post-ops]; dst.");
-  m.def(
-      "onednn_convolution_backward_data",
+  def(
+      m, "onednn_convolution_backward_data",
       [](nb::handle ddst, nb::handle weights, nb::handle dsrc, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, bool accumulate) {
         return kernel_or_none([&] {
@@ -200,8 +199,8 @@ void bind_convolution(nb::module_& m) {
       nb::arg("ddst"), nb::arg("weights"), nb::arg("dsrc"), nb::kw_only(), nb::arg("stride"),
       nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("accumulate") = false,
       "Operands: ddst, weights; dsrc.");
-  m.def(
-      "onednn_convolution_backward_weights",
+  def(
+      m, "onednn_convolution_backward_weights",
       [](nb::handle src, nb::handle ddst, nb::handle dweights, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, nb::handle dbias, bool accumulate) {
         return kernel_or_none([&] {
@@ -219,8 +218,8 @@ void bind_convolution(nb::module_& m) {
       nb::arg("src"), nb::arg("ddst"), nb::arg("dweights"), nb::kw_only(), nb::arg("stride"),
       nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("dbias").none() = nb::none(),
       nb::arg("accumulate") = false, "Operands: src, ddst; dweights, [dbias].");
-  m.def(
-      "onednn_convolution_of_any_size",
+  def(
+      m, "onednn_convolution_of_any_size",
       [](nb::handle dtype, const std::string& of, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, bool bias) {
         return any_or_none([&] {
@@ -235,8 +234,8 @@ void bind_convolution(nb::module_& m) {
 }
 
 void bind_pooling(nb::module_& m) {
-  m.def(
-      "onednn_pooling",
+  def(
+      m, "onednn_pooling",
       [](nb::handle src, nb::handle dst, const std::string& kind, const Numbers& window,
          const Numbers& stride, const Padding& padding, const Numbers& dilation, bool training) {
         return kernel_or_none([&] {
@@ -254,8 +253,8 @@ void bind_pooling(nb::module_& m) {
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("kind"), nb::arg("window"), nb::arg("stride"),
       nb::arg("padding"), nb::arg("dilation"), nb::arg("training") = false,
       "kind: max, average, average_with_padding. Operands: src; dst, [workspace of max if training].");
-  m.def(
-      "onednn_pooling_backward",
+  def(
+      m, "onednn_pooling_backward",
       [](nb::handle src, nb::handle dst, nb::handle ddst, nb::handle dsrc, const std::string& kind,
          const Numbers& window, const Numbers& stride, const Padding& padding, const Numbers& dilation) {
         return kernel_or_none([&] {
@@ -270,8 +269,8 @@ void bind_pooling(nb::module_& m) {
 }
 
 void bind_normalization(nb::module_& m) {
-  m.def(
-      "onednn_batch_norm",
+  def(
+      m, "onednn_batch_norm",
       [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, bool relu) {
         return kernel_or_none([&] {
           return make_batch_norm(
@@ -282,8 +281,8 @@ void bind_normalization(nb::module_& m) {
       nb::arg("affine") = true, nb::arg("relu") = false,
       "Operands: src, [scale, shift], [mean, variance if not training]; dst, [mean, variance if training],\n"
       "[workspace if training and relu]. Statistics, scale and shift are float32.");
-  m.def(
-      "onednn_batch_norm_backward",
+  def(
+      m, "onednn_batch_norm_backward",
       [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool training, bool affine,
          bool relu) {
         return kernel_or_none([&] {
@@ -294,8 +293,8 @@ void bind_normalization(nb::module_& m) {
       nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
       nb::arg("training") = true, nb::arg("affine") = true, nb::arg("relu") = false,
       "Operands: src, ddst, [scale], mean, variance, [workspace if relu]; dsrc, [dscale, dshift].");
-  m.def(
-      "onednn_layer_norm",
+  def(
+      m, "onednn_layer_norm",
       [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, nb::handle scale_dtype) {
         return kernel_or_none([&] {
           return make_layer_norm({as_geometry(src),
@@ -311,8 +310,8 @@ void bind_normalization(nb::module_& m) {
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("epsilon"), nb::arg("training") = false,
       nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
       "Over the last dimension. Operands: src, [scale, shift]; dst, [mean, variance if training].");
-  m.def(
-      "onednn_layer_norm_backward",
+  def(
+      m, "onednn_layer_norm_backward",
       [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool affine,
          nb::handle scale_dtype) {
         return kernel_or_none([&] {
@@ -323,16 +322,16 @@ void bind_normalization(nb::module_& m) {
       nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
       nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
       "Operands: src, ddst, [scale], mean, variance; dsrc, [dscale, dshift].");
-  m.def(
-      "onednn_softmax",
+  def(
+      m, "onednn_softmax",
       [](nb::handle src, nb::handle dst, int axis, bool log) {
         return kernel_or_none(
             [&] { return make_softmax({false, log, axis, as_geometry(src), as_geometry(dst), {}, {}}); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("axis"), nb::arg("log") = false,
       "Operands: src; dst.");
-  m.def(
-      "onednn_softmax_backward",
+  def(
+      m, "onednn_softmax_backward",
       [](nb::handle dst, nb::handle ddst, nb::handle dsrc, int axis, bool log) {
         return kernel_or_none([&] {
           return make_softmax({true, log, axis, {}, as_geometry(dst), as_geometry(ddst), as_geometry(dsrc)});
@@ -344,15 +343,14 @@ void bind_normalization(nb::module_& m) {
 
 void bind_lstm(nb::module_& m) {
   const auto made = [](const Lstm& request) -> nb::object {
-    const PythonEntry entry;
     try {
       return nb::cast(PyKernel{make_lstm(request)});
     } catch (const Unsupported&) {
       return nb::none();
     }
   };
-  m.def(
-      "onednn_lstm",
+  def(
+      m, "onednn_lstm",
       [made](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional, bool training) {
         return made({as_geometry(src), as_geometry(dst), layers, bidirectional, training, false});
       },
@@ -361,8 +359,8 @@ void bind_lstm(nb::module_& m) {
       "src[t,n,c], dst[t,n,d*h]. Operands: src, h0, c0, for each layer and direction w_ih, w_hh, b_ih, b_hh; "
       "dst,\n"
       "hn, cn, [workspace if training]. All are row-major and of one type, float32 or bfloat16.");
-  m.def(
-      "onednn_lstm_backward",
+  def(
+      m, "onednn_lstm_backward",
       [made](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
         return made({as_geometry(src), as_geometry(dst), layers, bidirectional, true, true});
       },
@@ -370,10 +368,9 @@ void bind_lstm(nb::module_& m) {
       "Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and "
       "the\n"
       "gradient of each parameter.");
-  m.def(
-      "onednn_lstm_workspace",
+  def(
+      m, "onednn_lstm_workspace",
       [](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
-        const PythonEntry entry;
         return lstm_workspace_bytes({as_geometry(src), as_geometry(dst), layers, bidirectional, true, false});
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
@@ -381,7 +378,7 @@ void bind_lstm(nb::module_& m) {
 }
 
 void bind_cache(nb::module_& m) {
-  m.def("onednn_counters", [] {
+  def(m, "onednn_counters", [] {
     const Counters now = counters();
     nb::dict result;
     result["hits"] = now.hits;
@@ -389,16 +386,16 @@ void bind_cache(nb::module_& m) {
     result["size"] = now.size;
     result["limit"] = now.limit;
     result["reorders"] = now.reorders;
+    result["bytes_converted"] = now.bytes_converted;
     return result;
   });
-  m.def("set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, nb::arg("kernels"));
+  def(m, "set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, nb::arg("kernels"));
 }
 
 }  // namespace
 
 void bind_onednn(nb::module_& m) {
-  nb::class_<PyLayout>(m, "Layout",
-                       "A memory layout that a kernel chose: of packed weights, or of a workspace.")
+  Class<PyLayout>(m, "Layout", "A memory layout that a kernel chose: of packed weights, or of a workspace.")
       .def_prop_ro("bytes", [](const PyLayout& layout) { return bytes_of(*layout.core); })
       .def(
           "__eq__",
@@ -408,12 +405,15 @@ void bind_onednn(nb::module_& m) {
           },
           nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const PyLayout& layout) { return static_cast<Py_hash_t>(id_of(*layout.core)); });
-  nb::class_<PyOnednnKernel, PyKernel>(m, "OnednnKernel", "A kernel that oneDNN computes.")
+  Class<PyOnednnKernel, PyKernel>(m, "OnednnKernel", "A kernel that oneDNN computes.")
       .def_prop_ro("scratch_bytes", [](const PyOnednnKernel& k) { return k.core().scratch_bytes(nullptr); })
       .def_prop_ro("implementation", [](const PyOnednnKernel& k) { return k.core().implementation(); })
       .def_prop_ro(
           "is_reference", [](const PyOnednnKernel& k) { return k.core().is_reference(); },
           "Whether this is oneDNN's slow reference code.")
+      .def_prop_ro(
+          "is_wide", [](const PyOnednnKernel& k) { return k.core().is_wide(); },
+          "Whether half types are computed in float32, because oneDNN has no code for them.")
       .def_prop_ro("operands", [](const PyOnednnKernel& k) { return k.core().operands(); })
       .def_prop_ro(
           "pieces", [](const PyOnednnKernel& k) { return k.core().pieces(); },

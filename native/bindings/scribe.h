@@ -44,5 +44,6 @@ extern uint64_t changes;
 
 // The type of numbers whose origin a trace knows; null before the first trace.
 extern PyTypeObject* known_number_type;
+inline bool is_known(PyObject* object) noexcept { return Py_TYPE(object) == known_number_type; }
 
 }  // namespace weft

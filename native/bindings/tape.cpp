@@ -55,15 +55,12 @@ bool is_differentiable(const Tensor& x) noexcept { return is_float(x.dtype); }
 // Remembers a call. Its outputs are in `results`.
 void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
             std::span<const uint32_t> versions, std::span<Tracked> results) {
-  uint64_t wanted = 0;
+  Bits wanted;
   for (size_t k = 0; k < inputs.size(); ++k)
-    if (inputs[k]->node && is_differentiable(inputs[k]->tensor)) {
-      if (k >= 64) throw ValueError(plan->program->name + ": more than 64 inputs cannot be recorded");
-      wanted |= uint64_t{1} << k;
-    }
+    if (inputs[k]->node && is_differentiable(inputs[k]->tensor)) wanted.set(k);
   const bool differentiable =
       std::ranges::any_of(results, [](const Tracked& y) { return is_differentiable(y.tensor); });
-  if (!wanted || !differentiable) return;
+  if (!wanted.any() || !differentiable) return;
   const std::vector<bool> given = usual_slopes(*plan);
   const Ref<Plan> backward = backward_of(plan, wanted, given);
   if (!backward) return;
@@ -131,11 +128,11 @@ Ref<Plan> recorded_form(const Ref<Plan>& plan) {
   return form;
 }
 
-Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, const std::vector<bool>& slopes) {
+Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& slopes) {
   for (const Plan::Backward& known : plan->backwards)
     if (known.wanted == wanted && known.given == slopes) return known.plan;
   nb::list flags, given;
-  for (size_t k = 0; k < plan->program->uses.size(); ++k) flags.append(nb::bool_(wanted >> k & 1));
+  for (size_t k = 0; k < plan->program->uses.size(); ++k) flags.append(nb::bool_(wanted.test(k)));
   for (const bool is_given : slopes) given.append(nb::bool_(is_given));
   ++OperatorFunction::planner_calls;
   const BelowLayers below;
@@ -297,6 +294,17 @@ Tensor filled(const Tensor& like, Device device, int64_t value) {
   return x;
 }
 
+void check_slope(const Tensor& slope, const Tensor& of, Device device, const std::string& function,
+                 const std::string& what, const std::string& where) {
+  if (std::ranges::equal(slope.dims(), of.dims()) && slope.dtype == of.dtype && slope.device() == device)
+    return;
+  const std::string names =
+      function + ": " + what + " is " + describe(of) + ", its gradient " + describe(slope) + where;
+  if (!std::ranges::equal(slope.dims(), of.dims())) throw ShapeError(names);
+  if (slope.dtype != of.dtype) throw DTypeError(names);
+  throw DeviceError(names);
+}
+
 const Site* overwriting_of(const Chunk* chunk) noexcept {
   const auto found = overwritten_at.find(chunk);
   return found == overwritten_at.end() ? nullptr : &found->second;
@@ -318,38 +326,38 @@ struct NotRecording {
 }  // namespace
 
 void bind_tape(nb::module_& m) {
-  nb::class_<PyLeaf>(m, "Leaf", "A tensor that gradients are wanted of, from watch() on.");
-  m.def("set_backward_planner", [](nb::object function) {
+  Class<PyLeaf>(m, "Leaf", "A tensor that gradients are wanted of, from watch() on.");
+  def(m, "set_backward_planner", [](nb::object function) {
     Py_XDECREF(backward_planner);
     backward_planner = function.release().ptr();
   });
-  m.def("set_recording_planner", [](nb::object function) {
+  def(m, "set_recording_planner", [](nb::object function) {
     Py_XDECREF(recording_planner);
     recording_planner = function.release().ptr();
   });
-  m.def("set_recording", [](bool on) { recording_off += on ? -1 : 1; });
+  def(m, "set_recording", [](bool on) { recording_off += on ? -1 : 1; });
   // A user's no_grad begins, or ends.
-  m.def("set_no_grad", [](bool begins) {
+  def(m, "set_no_grad", [](bool begins) {
     recording_off += begins ? 1 : -1;
     no_grads += begins ? 1 : -1;
   });
   // This thread begins to write down a program, in a new epoch, or goes on in what this gave before.
-  m.def("begin_epoch", [] {
+  def(m, "begin_epoch", [] {
     static uint32_t last = 0;
     const auto before = nb::make_tuple(stop_epoch, no_grads_before);
     stop_epoch = ++last;
     no_grads_before = no_grads;
     return before;
   });
-  m.def("end_epoch", [](nb::tuple before) {
+  def(m, "end_epoch", [](nb::tuple before) {
     stop_epoch = nb::cast<uint32_t>(before[0]);
     no_grads_before = nb::cast<int>(before[1]);
   });
   // Whether what is written down now has no gradient, because of a no_grad inside.
-  m.def("is_stopping", [] { return stopping(); });
-  m.def("is_recording", [] { return recording(); });
+  def(m, "is_stopping", [] { return stopping(); });
+  def(m, "is_recording", [] { return recording(); });
   // Makes x a leaf; what it was before is the leaf's past.
-  m.def("watch", [](nb::handle x) {
+  def(m, "watch", [](nb::handle x) {
     Tensor& tensor = tensor_of(x, "attach");
     if (!is_differentiable(tensor))
       throw DTypeError("attach: only floating-point tensors have gradients: x is " + describe(tensor));
@@ -363,10 +371,9 @@ void bind_tape(nb::module_& m) {
   });
   // A plan on these arrays and numbers: all its outputs; the first of them are written to the arrays of
   // `into`. late: what it does has been seen before, as if it had been done then.
-  m.def(
-      "run_plan",
+  def(
+      m, "run_plan",
       [](const PyPlan& plan, nb::list arrays, nb::list numbers, nb::list into, bool late) {
-        const PythonEntry entry;
         std::vector<const Tracked*> inputs;
         std::vector<Scalar> values;
         for (nb::handle x : arrays) {
@@ -394,7 +401,8 @@ void bind_tape(nb::module_& m) {
       nb::arg("plan"), nb::arg("arrays"), nb::arg("numbers") = nb::list(), nb::arg("into") = nb::list(),
       nb::arg("late") = false);
   // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
-  m.def("unwatch", [](nb::handle x, const PyLeaf& leaf) {
+  def(m, "unwatch", [](nb::handle x, const PyLeaf& leaf) {
+    tensor_of(x, "unwatch");
     Tracked& tracked = tracked_of(x.ptr());
     TapeNode::Edge before = leaf.node->edges[0];
     if (!(tracked.node == leaf.node) && before.node) return;
@@ -402,29 +410,29 @@ void bind_tape(nb::module_& m) {
     tracked.index = before.index;
   });
   // Whether only operators may do what happens to x, because it is recorded or a layer wants to see it.
-  m.def("by_operators", [](nb::handle x) {
+  def(m, "by_operators", [](nb::handle x) {
     tensor_of(x, "by_operators");
     return by_operators(x.ptr());
   });
   // What an answer computed from x holds for: (the number of its past, 0 while nothing is recorded; how often
   // it was written).
-  m.def("state_of", [](nb::handle x) {
+  def(m, "state_of", [](nb::handle x) {
     const Tensor& tensor = tensor_of(x, "state_of");
     const TapeNode* node = tracked_of(x.ptr()).node.get();
     return nb::make_tuple(node && recording() ? node->number : 0,
                           tensor.chunk->writes.load(std::memory_order_relaxed));
   });
-  m.def("is_stopped", [](nb::handle x) {
+  def(m, "is_stopped", [](nb::handle x) {
     tensor_of(x, "is_stopped");
     return is_stopped(tracked_of(x.ptr()));
   });
-  m.def("is_tracked", [](nb::handle x) {
+  def(m, "is_tracked", [](nb::handle x) {
     tensor_of(x, "is_tracked");
     return static_cast<bool>(tracked_of(x.ptr()).node);
   });
   // The same memory in a new object, with the same past, or none. is_result: it will get another one.
-  m.def(
-      "alias",
+  def(
+      m, "alias",
       [](nb::handle x, bool keep_past, bool is_result) {
         tensor_of(x, "alias");
         met(x.ptr());
@@ -437,19 +445,25 @@ void bind_tape(nb::module_& m) {
       },
       nb::arg("x"), nb::arg("keep_past"), nb::arg("is_result") = false);
   // The gradients of `leaves`, None where there is none, from those of `roots`; a slope None: 1 for every
-  // element.
-  m.def(
-      "backward",
-      [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph) {
-        const PythonEntry entry;
+  // element. on_final(number of a leaf, its gradient), unless None, is called while others are still
+  // computed, as soon as a gradient is final.
+  def(
+      m, "backward",
+      [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph, nb::object on_final) {
+        const Layers callers = layers_here;
         const BelowLayers below;
         const NotRecording off(!create_graph);
         std::vector<const Tracked*> from, with;
         std::vector<nb::object> kept;
+        if (nb::len(roots) != nb::len(slopes))
+          throw ValueError("backward: " + std::to_string(nb::len(roots)) + " values, but " +
+                           std::to_string(nb::len(slopes)) + " gradients of them");
         for (size_t i = 0; i < nb::len(roots); ++i) {
           nb::object root = roots[i], slope = slopes[i];
+          const Tensor& y = tensor_of(root, "backward");
+          if (!slope.is_none()) check_slope(tensor_of(slope, "backward"), y, y.device(), "backward", "y");
           if (!tracked_of(root.ptr()).node) continue;
-          if (slope.is_none()) slope = wrap(filled(self_of(root.ptr()), self_of(root.ptr()).device(), 1));
+          if (slope.is_none()) slope = wrap(filled(y, y.device(), 1));
           from.push_back(&tracked_of(root.ptr()));
           with.push_back(&tracked_of(slope.ptr()));
           kept.push_back(root);
@@ -457,20 +471,27 @@ void bind_tape(nb::module_& m) {
         }
         std::vector<TapeNode*> wanted;
         for (nb::handle leaf : leaves) wanted.push_back(nb::cast<PyLeaf&>(leaf).node.get());
-        auto found = walk_back(from, with, wanted, create_graph);
+        OnFinal tell;
+        if (!on_final.is_none())
+          tell = [&](size_t leaf, const Tracked& gradient) {
+            const WithLayers of_caller(callers);
+            on_final(leaf, wrap(Tracked(gradient)));
+          };
+        auto found = walk_back(from, with, wanted, create_graph, tell);
         nb::list results;
         for (auto& gradient : found) results.append(gradient ? wrap(std::move(*gradient)) : nb::none());
         return results;
       },
-      nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"));
+      nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"),
+      nb::arg("on_final") = nb::none());
   // A region begins that is not recorded.
-  m.def("begin_noting", [] {
+  def(m, "begin_noting", [] {
     static thread_local std::vector<Noted> regions;
     noting = &regions;
     regions.push_back({last_number, {}});
   });
   // It ends: whether it read a recorded array that is none of these.
-  m.def("end_noting", [](nb::list given) {
+  def(m, "end_noting", [](nb::list given) {
     Noted region = std::move(noting->back());
     noting->pop_back();
     std::vector<TapeNode*> known;
@@ -487,13 +508,20 @@ void bind_tape(nb::module_& m) {
   });
   // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their
   // gradients.
-  m.def("record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
+  def(m, "record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
+    for (nb::handle x : inputs) tensor_of(x, "record_function");
+    for (nb::handle y : outputs) tensor_of(y, "record_function");
     auto node = TapeNode::make();
     node->kind = TapeNode::Kind::function;
     node->number = ++last_number;
     node->function = backward.release().ptr();
     node->site = Site::here();
-    for (nb::handle x : inputs) node->edges.push_back({tracked_of(x.ptr()).node, tracked_of(x.ptr()).index});
+    for (nb::handle x : inputs) {
+      const Tracked& tracked = tracked_of(x.ptr());
+      node->edges.push_back({tracked.node, tracked.index});
+      put_geometry(tracked.tensor, node->saved.emplace_back());
+      node->devices.push_back(tracked.tensor.device());
+    }
     uint32_t index = 0;
     for (nb::handle y : outputs) {
       Tracked& tracked = tracked_of(y.ptr());

@@ -5,6 +5,7 @@
 // free their history. Everything here is guarded by the GIL.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -31,11 +32,12 @@ class TapeNode : public Counted<TapeNode> {
   Ref<Plan> backward;              // of `plan`, for the inputs that have edges
   PyObject* function = nullptr;    // Kind::function
   std::vector<Edge> edges;         // for each input
-  std::vector<Tensor> saved;       // inputs, then outputs; without memory where only the geometry is needed
+  std::vector<Tensor> saved;       // inputs, then outputs; without memory where only the geometry is needed;
+                                   // Kind::function: the geometry of the inputs
   std::vector<uint32_t> versions;  // of their chunks, for those that are read
   std::vector<Scalar> numbers;
   std::vector<Tensor> outputs;  // geometry only, for gradients that are zero
-  std::vector<Device> devices;  // of the outputs
+  std::vector<Device> devices;  // Kind::function: of the inputs, then of the outputs
   Site site;                    // the line of the call
 
   // Empty; with the room of an earlier one, if there is any.
@@ -95,20 +97,28 @@ class KeptCounts {
 void note_overwriting(const Tensor& x);
 // The line that was remembered last; null if none.
 const Site* overwriting_of(const Chunk* chunk) noexcept;
+// Raises ShapeError, DTypeError or DeviceError unless a gradient of an array is like the array. The other
+// arguments are for the message: "function: what is f32[2]@cpu:0, its gradient f64[2]@cpu:0where".
+void check_slope(const Tensor& slope, const Tensor& of, Device device, const std::string& function,
+                 const std::string& what, const std::string& where = {});
 // An array of like's shape and type, every element this number.
 Tensor filled(const Tensor& like, Device device, int64_t value);
 // The plan of the gradients of `plan`'s inputs in `wanted`, from those of its outputs in `given`; null if all
 // are zero. May throw what a rule throws.
-Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, const std::vector<bool>& given);
+Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& given);
 // The outputs that gradients come in for, as a rule: those that callers get, and new contents of inputs.
 std::vector<bool> usual_slopes(const Plan& plan);
 // The same plan with what its gradient reads of what it drew as more hidden outputs; itself if it draws
 // nothing.
 Ref<Plan> recorded_form(const Ref<Plan>& plan);
 // The gradients of the leaves, where there are any, from those of the roots, `slopes`. With create_graph what
-// is computed is recorded in turn, if the caller has recording on, and the history stays.
+// is computed is recorded in turn, if the caller has recording on, and the history stays. on_final, if it is
+// not empty, is called for each of the leaves that has a gradient, as soon as nothing more will be added to
+// it.
+using OnFinal = std::function<void(size_t leaf, const Tracked& gradient)>;
 std::vector<std::optional<Tracked>> walk_back(std::span<const Tracked* const> roots,
                                               std::span<const Tracked* const> slopes,
-                                              std::span<TapeNode* const> leaves, bool create_graph);
+                                              std::span<TapeNode* const> leaves, bool create_graph,
+                                              const OnFinal& on_final = {});
 
 }  // namespace weft

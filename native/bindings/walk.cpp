@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "bindings/operator.h"
 #include "bindings/tape.h"
@@ -13,7 +14,8 @@ namespace {
 
 class Walk {
  public:
-  Walk(std::span<TapeNode* const> leaves, bool create_graph) : create_graph_(create_graph) {
+  Walk(std::span<TapeNode* const> leaves, bool create_graph, const OnFinal& on_final)
+      : create_graph_(create_graph), on_final_(on_final) {
     for (size_t i = 0; i < leaves.size(); ++i) wanted_[leaves[i]] = i;
     found_.resize(leaves.size());
   }
@@ -26,6 +28,7 @@ class Walk {
       const Ref<TapeNode> node = queue_.top().node;
       queue_.pop();
       visit(node);
+      if (on_final_) announce(*node);
     }
     return std::move(found_);
   }
@@ -53,6 +56,7 @@ class Walk {
         for (const TapeNode::Edge& edge : node->edges) {
           const auto found = leads_.find(edge.node.get());
           leads |= found != leads_.end() && found->second;
+          if (on_final_ && wanted_.contains(edge.node.get())) ++awaited_[edge.node.get()];
         }
         leads_[node] = leads || wanted_.contains(node);
       }
@@ -79,6 +83,24 @@ class Walk {
     nb::object sum = nb::steal(call_slot(Slot::add, a.ptr(), b.ptr()));
     if (!sum.is_valid()) throw nb::python_error();
     known.emplace(tracked_of(sum.ptr()));
+  }
+
+  // Reports the wanted leaves that got their last summand from this node, or are it. A gradient is final when
+  // every node with an edge to its leaf has been visited: mark() counted those edges, and only visits add.
+  // Nodes that get no gradient are never visited; leaves that they lead to are reported when the queue comes
+  // to them, as leaves are older than what was computed from them.
+  void announce(const TapeNode& node) {
+    if (const auto wanted = wanted_.find(&node); wanted != wanted_.end()) {
+      if (announced_.insert(&node).second) on_final_(wanted->second, *found_[wanted->second]);
+      return;
+    }
+    for (const TapeNode::Edge& edge : node.edges) {
+      const auto place = awaited_.find(edge.node.get());
+      if (place == awaited_.end() || --place->second) continue;
+      const auto found = slopes_.find(edge.node.get());
+      if (found == slopes_.end() || !announced_.insert(edge.node.get()).second) continue;
+      on_final_(wanted_.at(edge.node.get()), *found->second[0]);
+    }
   }
 
   void visit(const Ref<TapeNode>& node) {
@@ -123,11 +145,11 @@ class Walk {
   Ref<Plan> backward_for(const TapeNode& node, const Slopes& slopes, std::vector<bool>& given) const {
     constexpr size_t kForms = 8;  // more of one plan are not made: zeros come in for what is missing
     const std::vector<bool> usual = usual_slopes(*node.plan);
-    uint64_t wanted = 0, all = 0;
+    Bits wanted, all;
     for (size_t k = 0; k < node.edges.size(); ++k) {
       if (!node.edges[k].node || !is_float(node.saved[k].dtype)) continue;
-      all |= uint64_t{1} << k;
-      if (leads(node.edges[k].node.get())) wanted |= uint64_t{1} << k;
+      all.set(k);
+      if (leads(node.edges[k].node.get())) wanted.set(k);
     }
     given.assign(usual.size(), false);
     bool more = false;
@@ -206,8 +228,8 @@ class Walk {
     std::vector<Tracked> results(backward.program->outputs.size());
     call_plan(plan, pointers, node->numbers, {}, results);
     size_t next = 0;
-    for (size_t k = 0; k < count; ++k)
-      if (backward.gradients >> k & 1)
+    for (size_t k = 0; k < count && next < results.size(); ++k)
+      if (backward.gradients.test(k))
         add(node->edges[k].node, node->edges[k].index, std::move(results[next++]));
     if (!create_graph_) {
       node->saved.clear();
@@ -216,20 +238,39 @@ class Walk {
 
   void visit_function(const Ref<TapeNode>& node, Slopes& slopes) {
     slopes.resize(node->outputs.size());
+    const size_t inputs = node->edges.size();
     nb::list given;
     for (size_t j = 0; j < slopes.size(); ++j)
-      given.append(
-          wrap(slopes[j] ? std::move(*slopes[j]) : Tracked(filled(node->outputs[j], node->devices[j], 0))));
+      given.append(wrap(slopes[j] ? std::move(*slopes[j])
+                                  : Tracked(filled(node->outputs[j], node->devices[inputs + j], 0))));
     nb::object made = nb::handle(node->function)(*nb::tuple(given));
-    nb::object items = made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : made;
-    if (nb::len(items) != node->edges.size())
+    const std::string at = "\n  called at " + node->site.text();
+    if (!made.is_none() && !is_tensor(made) && !PyTuple_Check(made.ptr()) && !PyList_Check(made.ptr()))
+      throw nb::type_error(
+          ("backward: expected a Tensor, None, or a tuple of them for the tensors of forward, got " +
+           to_utf8(nb::type_name(made.type())) + at)
+              .c_str());
+    nb::object items =
+        made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : nb::object(nb::tuple(made));
+    if (nb::len(items) != inputs)
       throw nb::value_error(("backward gave " + std::to_string(nb::len(items)) + " gradients for " +
-                             std::to_string(node->edges.size()) + " inputs")
+                             std::to_string(inputs) + " inputs" + at)
                                 .c_str());
-    for (size_t k = 0; k < node->edges.size(); ++k) {
+    for (size_t k = 0; k < inputs; ++k) {
       nb::object item = items[k];
       if (item.is_none()) continue;
-      tensor_of(item, "backward");  // raises unless it is one
+      if (!is_tensor(item))
+        throw nb::type_error(("backward: gradient " + std::to_string(k) + " must be a Tensor or None, got " +
+                              to_utf8(nb::type_name(item.type())) + at)
+                                 .c_str());
+      if (!node->edges[k].node || !is_float(node->saved[k].dtype)) continue;  // of which none is wanted
+      const Tensor& slope = self_of(item.ptr());
+      if (is_float(slope.dtype) && slope.dtype != node->saved[k].dtype) {
+        static constinit Imported find("weft.ops.registry", "function");
+        item = find("cast")(item, nb::arg("dtype") = dtype_object(node->saved[k].dtype));
+      }
+      check_slope(self_of(item.ptr()), node->saved[k], node->devices[k], "backward",
+                  "input " + std::to_string(k), at);
       add(node->edges[k].node, node->edges[k].index, Tracked(tracked_of(item.ptr())));
     }
   }
@@ -248,7 +289,10 @@ class Walk {
   }
 
   const bool create_graph_;
+  const OnFinal& on_final_;  // may be empty
   std::unordered_map<const TapeNode*, size_t> wanted_;
+  std::unordered_map<const TapeNode*, size_t> awaited_;  // edges to wanted leaves that may still add to them
+  std::unordered_set<const TapeNode*> announced_;
   std::unordered_map<const TapeNode*, bool> leads_;
   std::unordered_map<const TapeNode*, Slopes> slopes_;
   std::priority_queue<Entry> queue_;
@@ -259,8 +303,9 @@ class Walk {
 
 std::vector<std::optional<Tracked>> walk_back(std::span<const Tracked* const> roots,
                                               std::span<const Tracked* const> slopes,
-                                              std::span<TapeNode* const> leaves, bool create_graph) {
-  return Walk(leaves, create_graph).run(roots, slopes);
+                                              std::span<TapeNode* const> leaves, bool create_graph,
+                                              const OnFinal& on_final) {
+  return Walk(leaves, create_graph, on_final).run(roots, slopes);
 }
 
 }  // namespace weft

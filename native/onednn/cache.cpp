@@ -61,7 +61,12 @@ class Cache {
 
   Counters counters() {
     const std::lock_guard guard(mutex_);
-    return {hits_, misses_, entries_.size(), limit_, Steps::reorders_run.load(std::memory_order_relaxed)};
+    return {hits_,
+            misses_,
+            entries_.size(),
+            limit_,
+            Steps::reorders_run.load(std::memory_order_relaxed),
+            Steps::bytes_converted.load(std::memory_order_relaxed)};
   }
 
  private:

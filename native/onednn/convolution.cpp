@@ -89,7 +89,10 @@ struct Descs {
 class Builder {
  public:
   explicit Builder(const Convolution& request)
-      : r_(request), w_(grouped(request.w, request.groups)), window_(as_dnnl(request.window)) {}
+      : r_(request),
+        w_(grouped(request.w, request.groups)),
+        window_(as_dnnl(request.window)),
+        precision_(precision_of_request()) {}
 
   std::unique_ptr<Steps> build() {
     switch (r_.pass) {
@@ -109,7 +112,8 @@ class Builder {
   // How oneDNN gets activations: as they are, or copied.
   enum class Staging : uint8_t { none, channels_last, blocked };
 
-  static memory::desc staged(const Geometry& x, Staging how) {
+  memory::desc staged(const Geometry& array, Staging how) const {
+    const Geometry x = computed_in(array, precision_);
     switch (how) {
       case Staging::none:
         return activation_desc(x);
@@ -125,10 +129,13 @@ class Builder {
   bool likes_blocks() const {
     const auto above_one = [](int64_t n) { return n > 1; };
     const std::vector<int64_t> w = weight_sizes(r_);
-    return r_.pass == Pass::weights && r_.x.dtype == DType::float32 && w.size() == 4 && r_.groups == 1 &&
+    return r_.pass == Pass::weights && dtype() == DType::float32 && w.size() == 4 && r_.groups == 1 &&
            w[0] % 16 == 0 && w[1] % 16 == 0 && std::ranges::any_of(r_.window.stride, above_one) &&
            std::any_of(w.begin() + 2, w.end(), above_one);
   }
+
+  // What oneDNN computes with.
+  DType dtype() const { return computed_in(r_.x.dtype, precision_); }
 
   std::vector<Staging> stagings() const {
     std::vector<Staging> found{Staging::none, Staging::channels_last};
@@ -137,8 +144,8 @@ class Builder {
   }
 
   Descs descs(Staging how) const {
-    Descs d{staged(r_.x, how), wish(w_), staged(r_.y, how), {}};
-    if (r_.bias) d.bias = row_major_desc(r_.bias->dtype, r_.bias->shape);
+    Descs d{staged(r_.x, how), wish(computed_in(w_, precision_)), staged(r_.y, how), {}};
+    if (r_.bias) d.bias = row_major_desc(computed_in(r_.bias->dtype, precision_), r_.bias->shape);
     return d;
   }
 
@@ -158,7 +165,7 @@ class Builder {
     if (implementation.find("gemm") == std::string::npos) return 0;
     const std::vector<int64_t> w = weight_sizes(r_);
     const bool single = std::all_of(w.begin() + 2, w.end(), [](int64_t size) { return size == 1; });
-    return single && r_.x.dtype == DType::float32 ? 0 : 1;
+    return single && dtype() == DType::float32 ? 0 : 1;
   }
 
   // Makes the primitive's description with activations as they are, or staged if that is faster. `make` gives
@@ -192,13 +199,17 @@ class Builder {
   std::unique_ptr<Steps> forward() {
     Descs d;
     bool staged = false;
-    const auto post_ops = [&](const Descs& wanted, bool stage) {  // staged, the result's reorder accumulates
-      return PostOps(r_.post_ops, wanted.y, r_.accumulate && !stage);
+    // The copy of the result accumulates, if there is one.
+    const auto copied = [&](bool stage) {
+      return stage || computed_in(r_.y.dtype, precision_) != r_.y.dtype;
+    };
+    const auto post_ops = [&](const Descs& wanted, bool stage) {
+      return PostOps(r_.post_ops, wanted.y, r_.accumulate && !copied(stage), precision_);
     };
     const auto pd = choose(d, staged, [&](const Descs& wanted, bool stage) {
       return forward_desc(wanted, post_ops(wanted, stage).attributes, false);
     });
-    Recipe recipe;
+    Recipe recipe = begin();
     const int x = recipe.next_operand(), w = recipe.next_operand();
     std::vector<Argument> arguments{
         {DNNL_ARG_SRC, d.x, recipe.input(x, activation_desc(r_.x), d.x)},
@@ -211,8 +222,8 @@ class Builder {
     for (int i = 0; i < count_operands(r_.post_ops); ++i) recipe.next_operand();
     post_ops(d, staged).add_arguments(recipe, first, arguments);
     const int y = first + count_operands(r_.post_ops);
-    const Place result =
-        recipe.output(y, activation_desc(r_.y), d.y, staged && r_.accumulate, reads_result(r_.post_ops));
+    const Place result = recipe.output(y, activation_desc(r_.y), d.y, copied(staged) && r_.accumulate,
+                                       reads_result(r_.post_ops));
     arguments.push_back({DNNL_ARG_DST, d.y, result});
     recipe.add<dnnl::convolution_forward>(pd, std::move(arguments));
     return recipe.finished(pd.impl_info_str());
@@ -231,7 +242,7 @@ class Builder {
                             w.high, hint, plain_attributes(), true)
                   : data_pd();
     });
-    Recipe recipe;
+    Recipe recipe = begin();
     const int y = recipe.next_operand(), w = recipe.next_operand(), x = recipe.next_operand();
     std::vector<Argument> arguments{
         {DNNL_ARG_DIFF_DST, d.y, recipe.input(y, activation_desc(r_.y), d.y)},
@@ -248,7 +259,7 @@ class Builder {
     const auto pd = choose(d, staged, [&](const Descs& wanted, bool) {
       Descs loose = wanted;
       // The forward pass is only a hint, and takes weights of the activations' type.
-      loose.w = any_desc(r_.x.dtype, w_.shape);
+      loose.w = any_desc(dtype(), w_.shape);
       const forward_pd hint = forward_desc(loose, plain_attributes(), true);
       const DnnlWindow& w = window_;
       if (!hint) return weights_pd();
@@ -258,7 +269,7 @@ class Builder {
       return weights_pd(engine(), kDirect, wanted.x, wanted.w, wanted.y, w.stride, w.dilation, w.low, w.high,
                         hint, plain_attributes(), true);
     });
-    Recipe recipe;
+    Recipe recipe = begin();
     const int x = recipe.next_operand(), y = recipe.next_operand(), w = recipe.next_operand();
     const memory::desc wanted = pd.diff_weights_desc();
     if (w_.any) recipe.tell_layout(w, wanted);
@@ -280,9 +291,24 @@ class Builder {
     return {desc.get_dims(), desc.get_data_type(), memory::format_tag::any};
   }
 
+  Precision precision_of_request() const {
+    int64_t products = 1;
+    const std::vector<int64_t> w = weight_sizes(r_);
+    for (size_t d = 1; d < w.size(); ++d) products *= w[d];
+    const bool adds = r_.accumulate || (r_.bias && r_.bias->dtype == DType::int32);
+    return precision_of_product(r_.x.dtype, r_.w.dtype, r_.y.dtype, products, adds);
+  }
+
+  Recipe begin() const {
+    Recipe recipe;
+    recipe.computes_in(precision_);
+    return recipe;
+  }
+
   const Convolution& r_;
   Geometry w_;
   DnnlWindow window_;
+  Precision precision_;
 };
 
 // What the threads of the team compute. Pieces of equal size share their code.

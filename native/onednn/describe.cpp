@@ -56,6 +56,53 @@ void check_sizes(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
+bool is_half(DType dtype) { return dtype == DType::bfloat16 || dtype == DType::float16; }
+
+namespace {
+
+bool uses(dnnl::cpu_isa level) {
+  static const dnnl::cpu_isa used = [] {
+    engine();  // caps the level
+    return dnnl::get_effective_cpu_isa();
+  }();
+  return (static_cast<unsigned>(used) & static_cast<unsigned>(level)) == static_cast<unsigned>(level);
+}
+
+bool is_byte(DType dtype) { return dtype == DType::int8 || dtype == DType::uint8; }
+
+}  // namespace
+
+bool has_code_for(memory::data_type type) {
+  if (type == memory::data_type::bf16) return uses(dnnl::cpu_isa::avx512_core);
+  return type != memory::data_type::f16 || uses(dnnl::cpu_isa::avx512_core_fp16);
+}
+
+DType computed_in(DType dtype, Precision precision) {
+  const bool wide = is_half(dtype) || is_byte(dtype) || dtype == DType::int32;
+  return precision == Precision::wide && wide ? DType::float32 : dtype;
+}
+
+Geometry computed_in(Geometry x, Precision precision) {
+  x.dtype = computed_in(x.dtype, precision);
+  return x;
+}
+
+Precision precision_of(std::initializer_list<DType> dtypes) {
+  const auto lacks_code = [](DType dtype) { return is_half(dtype) && !has_code_for(type_of(dtype)); };
+  return std::ranges::any_of(dtypes, lacks_code) ? Precision::wide : Precision::own;
+}
+
+Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool adds_integers) {
+  if (!is_byte(a) && !is_byte(b)) return precision_of({a, b, c});
+  if (uses(dnnl::cpu_isa::avx2_vnni) || uses(dnnl::cpu_isa::avx512_core_vnni)) return precision_of({c});
+  const auto largest = [](DType dtype) { return dtype == DType::uint8 ? 255 : 128; };
+  const int64_t exact = (1 << 24) / (largest(a) * largest(b));  // so many products have a sum in float32
+  if (c == DType::int32 && (products > exact || adds_integers))
+    throw Unsupported("sums of " + std::to_string(products) +
+                      " products of bytes need instructions that the level has not");
+  return Precision::wide;
+}
+
 memory::data_type type_of(DType dtype) {
   using type = memory::data_type;
   switch (dtype) {
@@ -239,7 +286,8 @@ dnnl::primitive_attr plain_attributes() {
   return attributes;
 }
 
-PostOps::PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool accumulate)
+PostOps::PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool accumulate,
+                 Precision precision)
     : attributes(plain_attributes()) {
   dnnl::post_ops list;
   for (const PostOp& op : ops) {
@@ -251,8 +299,9 @@ PostOps::PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool a
       const Geometry x = padded(op.operand, static_cast<size_t>(dst.get_ndims()));
       // The generated code walks a full operand as it walks the result.
       const bool full = memory::dims(x.shape.begin(), x.shape.end()) == dst.get_dims();
-      const memory::desc wanted = full ? memory::desc(dst.get_dims(), type_of(x.dtype), dst.get_strides())
-                                       : row_major_desc(x.dtype, x.shape);
+      const DType dtype = computed_in(x.dtype, precision);
+      const memory::desc wanted = full ? memory::desc(dst.get_dims(), type_of(dtype), dst.get_strides())
+                                       : row_major_desc(dtype, x.shape);
       binaries.push_back({list.len(), desc_of(x), wanted});
       list.append_binary(op.kind == "add" ? dnnl::algorithm::binary_add : dnnl::algorithm::binary_mul,
                          wanted);

@@ -58,6 +58,8 @@ class OnednnKernel : public Kernel {
   // oneDNN's name for the code it chose, and whether that is its slow reference code.
   const std::string& implementation() const noexcept;
   bool is_reference() const noexcept;
+  // Whether half types are computed in float32, because oneDNN has no code for them.
+  bool is_wide() const noexcept;
   int operands() const noexcept;
   int reorders() const override;
   // Of an operand given as `any`, or a workspace; null for those with strides.
@@ -188,7 +190,8 @@ LayoutRef layout_of(const Geometry& x);
 // The cache of kernels.
 struct Counters {
   uint64_t hits, misses, size, limit;
-  uint64_t reorders;  // that have run
+  uint64_t reorders;         // that have run
+  uint64_t bytes_converted;  // read and written by copies to and from float32, where oneDNN has no half types
 };
 Counters counters();
 void set_cache_limit(size_t kernels);  // drops the least recently used

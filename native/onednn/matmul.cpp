@@ -163,21 +163,33 @@ struct Plan {
   bool accumulate_late = false;
 };
 
-memory::desc staged(const Geometry& x) { return row_major_desc(x.dtype, x.shape); }
+Precision precision_of(const Matmul& r) {
+  const bool adds = r.accumulate || (r.bias && r.bias->dtype == DType::int32);
+  return precision_of_product(r.a.dtype, r.b.dtype, r.c.dtype, r.a.shape.back(), adds);
+}
+
+// As oneDNN gets it: as it lies, or dense. What is converted is dense at the same time.
+memory::desc given(const Geometry& x, bool stage, Precision precision) {
+  if (x.any || x.layout) return desc_of(computed_in(x, precision));
+  const DType dtype = computed_in(x.dtype, precision);
+  return stage || dtype != x.dtype ? row_major_desc(dtype, x.shape) : desc_of(x);
+}
 
 // What oneDNN makes of the product; pd is empty if nothing.
 Plan attempt(const Matmul& r, Attempt how) {
+  const Precision precision = precision_of(r);
   Plan plan;
-  plan.a = how.stage_inputs ? staged(r.a) : desc_of(r.a);
-  plan.b = how.stage_inputs && !r.b.any && !r.b.layout ? staged(r.b) : desc_of(r.b);
-  plan.c = how.stage_result ? staged(r.c) : desc_of(r.c);
-  plan.accumulate_late = r.accumulate && how.stage_result;
-  plan.post_ops = std::make_unique<PostOps>(r.post_ops, plan.c, r.accumulate && !plan.accumulate_late);
+  plan.a = given(r.a, how.stage_inputs, precision);
+  plan.b = given(r.b, how.stage_inputs, precision);
+  plan.c = given(r.c, how.stage_result, precision);
+  plan.accumulate_late = r.accumulate && plan.c != desc_of(r.c);
+  plan.post_ops =
+      std::make_unique<PostOps>(r.post_ops, plan.c, r.accumulate && !plan.accumulate_late, precision);
   const auto& attributes = plan.post_ops->attributes;
   if (r.bias) {
     std::vector<int64_t> shape(r.c.shape.size(), 1);
     shape.back() = r.c.shape.back();
-    plan.bias = row_major_desc(r.bias->dtype, shape);
+    plan.bias = row_major_desc(computed_in(r.bias->dtype, precision), shape);
   }
   plan.pd = r.bias
                 ? dnnl::matmul::primitive_desc(engine(), plan.a, plan.b, plan.bias, plan.c, attributes, true)
@@ -208,6 +220,7 @@ struct Order {
 std::unique_ptr<Steps> steps_of(const Matmul& r, Order order) {
   Recipe recipe;
   recipe.keep(r.b);
+  recipe.computes_in(precision_of(r));
   recipe.next_operand(), recipe.next_operand();
   Plan plan = choose(r);
   std::vector<Argument> arguments{{DNNL_ARG_SRC, plan.a, recipe.input(order.a, desc_of(r.a), plan.a)}};

@@ -25,6 +25,19 @@ memory::desc like(const memory::desc& layout, DType dtype) {
   return {layout.get_dims(), type_of(dtype), layout.get_strides()};
 }
 
+// What oneDNN is asked for, which gets its arrays converted if need be.
+template <class Request>
+Precision precision_of(const Request& r) {
+  return r.backward ? onednn::precision_of({r.x.dtype, r.y.dtype, r.dx.dtype})
+                    : onednn::precision_of({r.x.dtype, r.y.dtype});
+}
+template <class Request>
+Request as_computed(Request r) {
+  const Precision precision = precision_of(r);
+  for (Geometry* x : {&r.x, &r.y, &r.dx}) *x = computed_in(*x, precision);
+  return r;
+}
+
 // -- batch normalization --
 
 flags flags_of(const BatchNorm& r) {
@@ -58,20 +71,22 @@ BatchForward choose(const BatchNorm& r) {
   return best;
 }
 
-KernelRef forward(const BatchNorm& r) {
+KernelRef forward(const BatchNorm& given) {
+  const BatchNorm r = as_computed(given);
   const BatchForward f = choose(r);
   const memory::desc y = like(f.layout, r.y.dtype);
   const memory::desc channels = row_major_desc(DType::float32, {r.x.shape[1]});
   Recipe recipe;
+  recipe.computes_in(precision_of(given));
   std::vector<Argument> arguments;
   const auto direct = [&](int name) {
     arguments.push_back({name, channels, Recipe::operand(recipe.next_operand())});
   };
   arguments.push_back(
-      {DNNL_ARG_SRC, f.layout, recipe.input(recipe.next_operand(), activation_desc(r.x), f.layout)});
+      {DNNL_ARG_SRC, f.layout, recipe.input(recipe.next_operand(), activation_desc(given.x), f.layout)});
   if (r.affine) direct(DNNL_ARG_SCALE), direct(DNNL_ARG_SHIFT);
   if (!r.training) direct(DNNL_ARG_MEAN), direct(DNNL_ARG_VARIANCE);
-  arguments.push_back({DNNL_ARG_DST, y, recipe.output(recipe.next_operand(), activation_desc(r.y), y)});
+  arguments.push_back({DNNL_ARG_DST, y, recipe.output(recipe.next_operand(), activation_desc(given.y), y)});
   if (r.training) direct(DNNL_ARG_MEAN), direct(DNNL_ARG_VARIANCE);
   if (r.training && r.relu) {
     const int workspace = recipe.next_operand();
@@ -82,7 +97,8 @@ KernelRef forward(const BatchNorm& r) {
   return recipe.finish(f.pd.impl_info_str());
 }
 
-KernelRef backward(const BatchNorm& r) {
+KernelRef backward(const BatchNorm& given) {
+  const BatchNorm r = as_computed(given);
   const BatchForward f = choose(r);
   const memory::desc dy = like(f.layout, r.y.dtype), dx = like(f.layout, r.dx.dtype);
   const memory::desc channels = row_major_desc(DType::float32, {r.x.shape[1]});
@@ -90,13 +106,15 @@ KernelRef backward(const BatchNorm& r) {
   const dnnl::batch_normalization_backward::primitive_desc pd(engine(), kind, dx, dy, f.layout, r.epsilon,
                                                               flags_of(r), f.pd, plain_attributes());
   Recipe recipe;
+  recipe.computes_in(precision_of(given));
   std::vector<Argument> arguments;
   const auto direct = [&](int name) {
     arguments.push_back({name, channels, Recipe::operand(recipe.next_operand())});
   };
   arguments.push_back(
-      {DNNL_ARG_SRC, f.layout, recipe.input(recipe.next_operand(), activation_desc(r.x), f.layout)});
-  arguments.push_back({DNNL_ARG_DIFF_DST, dy, recipe.input(recipe.next_operand(), activation_desc(r.y), dy)});
+      {DNNL_ARG_SRC, f.layout, recipe.input(recipe.next_operand(), activation_desc(given.x), f.layout)});
+  arguments.push_back(
+      {DNNL_ARG_DIFF_DST, dy, recipe.input(recipe.next_operand(), activation_desc(given.y), dy)});
   if (r.affine) direct(DNNL_ARG_SCALE);
   direct(DNNL_ARG_MEAN);
   direct(DNNL_ARG_VARIANCE);
@@ -106,7 +124,7 @@ KernelRef backward(const BatchNorm& r) {
     arguments.push_back({DNNL_ARG_WORKSPACE, pd.workspace_desc(), Recipe::operand(workspace)});
   }
   arguments.push_back(
-      {DNNL_ARG_DIFF_SRC, dx, recipe.output(recipe.next_operand(), activation_desc(r.dx), dx)});
+      {DNNL_ARG_DIFF_SRC, dx, recipe.output(recipe.next_operand(), activation_desc(given.dx), dx)});
   if (r.affine) direct(DNNL_ARG_DIFF_SCALE), direct(DNNL_ARG_DIFF_SHIFT);
   recipe.add<dnnl::batch_normalization_backward>(pd, std::move(arguments));
   return recipe.finish(pd.impl_info_str());
@@ -135,18 +153,20 @@ LayerForward choose(const LayerNorm& r) {
   return f;
 }
 
-KernelRef forward(const LayerNorm& r) {
+KernelRef forward(const LayerNorm& given) {
+  const LayerNorm r = as_computed(given);
   const LayerForward f = choose(r);
   // oneDNN 3.2 has scale and shift in float32 only.
   const memory::desc scale = row_major_desc(DType::float32, {r.x.shape.back()});
   Recipe recipe;
+  recipe.computes_in(precision_of(given));
   std::vector<Argument> arguments{
-      {DNNL_ARG_SRC, f.x, recipe.input(recipe.next_operand(), desc_of(r.x), f.x)}};
+      {DNNL_ARG_SRC, f.x, recipe.input(recipe.next_operand(), desc_of(given.x), f.x)}};
   if (r.affine) {
     arguments.push_back({DNNL_ARG_SCALE, scale, recipe.input(recipe.next_operand(), f.scale, scale)});
     arguments.push_back({DNNL_ARG_SHIFT, scale, recipe.input(recipe.next_operand(), f.scale, scale)});
   }
-  arguments.push_back({DNNL_ARG_DST, f.y, recipe.output(recipe.next_operand(), desc_of(r.y), f.y)});
+  arguments.push_back({DNNL_ARG_DST, f.y, recipe.output(recipe.next_operand(), desc_of(given.y), f.y)});
   if (r.training) {
     arguments.push_back({DNNL_ARG_MEAN, f.statistics, Recipe::operand(recipe.next_operand())});
     arguments.push_back({DNNL_ARG_VARIANCE, f.statistics, Recipe::operand(recipe.next_operand())});
@@ -155,7 +175,8 @@ KernelRef forward(const LayerNorm& r) {
   return recipe.finish(f.pd.impl_info_str());
 }
 
-KernelRef backward(const LayerNorm& r) {
+KernelRef backward(const LayerNorm& given) {
+  const LayerNorm r = as_computed(given);
   const LayerForward f = choose(r);
   const memory::desc scale = row_major_desc(DType::float32, {r.x.shape.back()});
   const memory::desc dx = row_major_desc(r.dx.dtype, r.x.shape);
@@ -163,9 +184,10 @@ KernelRef backward(const LayerNorm& r) {
   const dnnl::layer_normalization_backward::primitive_desc pd(
       engine(), kind, dx, f.y, f.x, f.statistics, r.epsilon, flags_of(r), f.pd, plain_attributes());
   Recipe recipe;
+  recipe.computes_in(precision_of(given));
   std::vector<Argument> arguments{
-      {DNNL_ARG_SRC, f.x, recipe.input(recipe.next_operand(), desc_of(r.x), f.x)}};
-  arguments.push_back({DNNL_ARG_DIFF_DST, f.y, recipe.input(recipe.next_operand(), desc_of(r.y), f.y)});
+      {DNNL_ARG_SRC, f.x, recipe.input(recipe.next_operand(), desc_of(given.x), f.x)}};
+  arguments.push_back({DNNL_ARG_DIFF_DST, f.y, recipe.input(recipe.next_operand(), desc_of(given.y), f.y)});
   if (r.affine) {
     const Place place = recipe.input(recipe.next_operand(), f.scale, scale);
     arguments.push_back({DNNL_ARG_SCALE, scale, place});
@@ -173,7 +195,7 @@ KernelRef backward(const LayerNorm& r) {
   }
   arguments.push_back({DNNL_ARG_MEAN, f.statistics, Recipe::operand(recipe.next_operand())});
   arguments.push_back({DNNL_ARG_VARIANCE, f.statistics, Recipe::operand(recipe.next_operand())});
-  arguments.push_back({DNNL_ARG_DIFF_SRC, dx, recipe.output(recipe.next_operand(), desc_of(r.dx), dx)});
+  arguments.push_back({DNNL_ARG_DIFF_SRC, dx, recipe.output(recipe.next_operand(), desc_of(given.dx), dx)});
   if (r.affine) {
     for (const int name : {DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT})
       arguments.push_back({name, scale, recipe.output(recipe.next_operand(), f.scale, scale)});

@@ -63,7 +63,7 @@ DType computed_in(const Pooling& r, const Geometry& x) {
   int64_t elements = 1;
   for (const int64_t n : r.size) elements *= n;
   const bool spoiled = r.kind == Pooling::Kind::max && elements >= 256 && x.dtype == DType::bfloat16;
-  return spoiled ? DType::float32 : x.dtype;
+  return spoiled ? DType::float32 : computed_in(x.dtype, precision_of({r.x.dtype, r.y.dtype}));
 }
 
 // Always the same for the same request, so that both passes agree on the workspace.
@@ -90,6 +90,7 @@ Forward choose(const Pooling& r, bool training) {
 std::unique_ptr<Steps> forward(const Pooling& r) {
   const Forward f = choose(r, r.training);
   Recipe recipe;
+  recipe.computes_in(precision_of({r.x.dtype, r.y.dtype}));
   const int x = recipe.next_operand(), y = recipe.next_operand();
   std::vector<Argument> arguments{{DNNL_ARG_SRC, f.x, recipe.input(x, activation_desc(r.x), f.x)},
                                   {DNNL_ARG_DST, f.y, recipe.output(y, activation_desc(r.y), f.y)}};
@@ -110,6 +111,7 @@ std::unique_ptr<Steps> backward(const Pooling& r) {
   const dnnl::pooling_backward::primitive_desc pd(engine(), algorithm_of(r.kind), dx, dy, w.stride, r.size,
                                                   w.dilation, w.low, w.high, f.pd, plain_attributes());
   Recipe recipe;
+  recipe.computes_in(precision_of({r.x.dtype, r.y.dtype}));
   const int from = recipe.next_operand();
   std::vector<Argument> arguments{{DNNL_ARG_DIFF_DST, dy, recipe.input(from, activation_desc(r.dy), dy)}};
   if (r.kind == Pooling::Kind::max) {

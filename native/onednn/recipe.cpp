@@ -4,11 +4,13 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <thread>
 
 #include "engine/team.h"
+#include "storage/isa.h"
 
 namespace weft::onednn {
 
@@ -33,10 +35,23 @@ void check(dnnl_status_t status) {
   if (status != dnnl_success) throw std::runtime_error("oneDNN failed, status " + std::to_string(status));
 }
 
+// oneDNN uses no instructions beyond the level used, unless the user has chosen for oneDNN alone.
+void cap_isa() {
+  if (!isa_is_capped() || std::getenv("ONEDNN_MAX_CPU_ISA") || std::getenv("DNNL_MAX_CPU_ISA")) return;
+  const dnnl::cpu_isa most = isa() >= Isa::avx512 ? dnnl::cpu_isa::avx512_core
+                             : isa() >= Isa::avx2 ? dnnl::cpu_isa::avx2
+                                                  : dnnl::cpu_isa::sse41;
+  if (dnnl::set_max_cpu_isa(most) != dnnl::status::success && dnnl::get_effective_cpu_isa() != most)
+    throw std::runtime_error(std::string("WEFT_ISA=") + name_of(isa()) +
+                             ": oneDNN was used before, so its instructions cannot be chosen; set "
+                             "ONEDNN_MAX_CPU_ISA, too");
+}
+
 }  // namespace
 
 const dnnl::engine& engine() {
   static const auto* engine = [] {
+    cap_isa();
     // Ours is the cache of kernels; this is for what several of them have in common, such as a weight's copy.
     dnnl::set_primitive_cache_capacity(64);
     return new dnnl::engine(dnnl::engine::kind::cpu, 0);
@@ -95,7 +110,27 @@ std::unique_ptr<Frame> Steps::make_frame() const {
   return frame;
 }
 
+namespace {
+
+View view_of(const Geometry& x, char* data) {
+  return {data, x.dtype, static_cast<int>(x.shape.size()), x.shape.data(), x.strides.data()};
+}
+
+}  // namespace
+
 // The exchange hands a frame to one thread alone (acquire: with what its last user wrote), and back.
+void Steps::copy(const Call& call, const Step& step) {
+  char* places[2];
+  for (size_t k = 0; k < 2; ++k) {
+    const Place& place = step.arguments[k].place;
+    char* base = place.base == Place::Base::scratch ? call.scratch : call.operands[place.operand].data;
+    places[k] = base + place.offset;
+  }
+  weft::copy(view_of(step.copied[1], places[1]), view_of(step.copied[0], places[0]));
+  bytes_converted.fetch_add(step.arguments[0].desc.get_size() + step.arguments[1].desc.get_size(),
+                            std::memory_order_relaxed);
+}
+
 void Steps::run(const Call& call) const {
   std::unique_ptr<Frame> frame(spare_.exchange(nullptr, std::memory_order_acq_rel));
   if (!frame) frame = make_frame();
@@ -106,12 +141,16 @@ void Steps::run(const Call& call) const {
       const Place& place = argument.place;
       char* base = place.base == Place::Base::scratch ? call.scratch : call.operands[place.operand].data;
       check(dnnl_memory_set_data_handle(frame->memories[next++].get(), base + place.offset));
-      if (!step.primitive) std::memset(base + place.offset, 0, argument.desc.get_size());
+      if (!step.primitive && step.copied.empty())
+        std::memset(base + place.offset, 0, argument.desc.get_size());
     }
     const auto& arguments = frame->arguments[i];
-    if (step.primitive)
+    if (step.primitive) {
       check(dnnl_primitive_execute(step.primitive.get(), stream().get(), static_cast<int>(arguments.size()),
                                    arguments.data()));
+    } else if (!step.copied.empty()) {
+      copy(call, step);
+    }
   }
   check(dnnl_stream_wait(stream().get()));
   if (reorders) reorders_run.fetch_add(static_cast<uint64_t>(reorders), std::memory_order_relaxed);
@@ -125,6 +164,7 @@ std::unique_ptr<Steps> Steps::shifted(const std::vector<size_t>& operands, size_
   made->requested = requested;
   made->scratch_bytes = scratch_bytes;
   made->reorders = reorders;
+  made->precision = precision;
   made->implementation = implementation;
   for (Step& step : made->steps)
     for (Argument& argument : step.arguments) {
@@ -180,6 +220,7 @@ size_t OnednnKernel::scratch_bytes(const View* operands) const {
 const std::string& OnednnKernel::implementation() const noexcept { return pieces_.front()->implementation; }
 bool OnednnKernel::is_reference() const noexcept { return is_reference_code(implementation()); }
 int OnednnKernel::operands() const noexcept { return static_cast<int>(pieces_.front()->layouts.size()); }
+bool OnednnKernel::is_wide() const noexcept { return pieces_.front()->precision == Precision::wide; }
 int OnednnKernel::reorders() const {
   int count = 0;
   for (const auto& piece : pieces_) count += piece->reorders;
@@ -202,14 +243,72 @@ Place Recipe::scratch(size_t bytes) {
 
 void Recipe::add_step(dnnl::primitive primitive, const memory::desc& scratchpad,
                       std::vector<Argument> arguments) {
-  if (scratchpad.get_size() > 0) {
+  if (scratchpad && scratchpad.get_size() > 0) {
     scratchpad_bytes_ = std::max(scratchpad_bytes_, scratchpad.get_size());
     arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, {Place::Base::scratch, 0, 0}});
   }
-  steps_->steps.push_back({std::move(primitive), std::move(arguments)});
+  steps_->steps.push_back({std::move(primitive), std::move(arguments), {}});
+}
+
+namespace {
+
+bool is_plain(const memory::desc& x) {
+  return x.get_format_kind() == memory::format_kind::blocked && x.get_inner_nblks() == 0 &&
+         x.get_padded_dims() == x.get_dims();
+}
+
+DType dtype_of(const memory::desc& x) {
+  switch (x.get_data_type()) {
+    case memory::data_type::bf16:
+      return DType::bfloat16;
+    case memory::data_type::f16:
+      return DType::float16;
+    case memory::data_type::f32:
+      return DType::float32;
+    case memory::data_type::s32:
+      return DType::int32;
+    case memory::data_type::s8:
+      return DType::int8;
+    case memory::data_type::u8:
+      return DType::uint8;
+    default:
+      throw Unsupported("a copy of a type that only oneDNN has");
+  }
+}
+
+Geometry geometry_of(const memory::desc& x) { return {dtype_of(x), x.get_dims(), x.get_strides()}; }
+
+// A dense array of float32 of the same sizes.
+memory::desc float_desc(const memory::desc& x) { return row_major_desc(DType::float32, x.get_dims()); }
+
+}  // namespace
+
+void Recipe::copy(const memory::desc& from, Place source, const memory::desc& to, Place target) {
+  if (!is_plain(from) || !is_plain(to))
+    throw Unsupported("a half type in a layout that only oneDNN knows, and no code for it");
+  add_step({}, {}, {{DNNL_ARG_FROM, from, source}, {DNNL_ARG_TO, to, target}});
+  steps_->steps.back().copied = {geometry_of(from), geometry_of(to)};
+}
+
+// What oneDNN has only slow code for: our own loops convert, and oneDNN changes layouts of float32.
+void Recipe::convert(const memory::desc& from, Place source, const memory::desc& to, Place target, bool add) {
+  if (!add && is_plain(from) && is_plain(to)) return copy(from, source, to, target);
+  if (!has_code_for(from.get_data_type())) {
+    const memory::desc wide = float_desc(from);
+    const Place staged = scratch(wide);
+    copy(from, source, wide, staged);
+    return reorder(wide, staged, to, target, add);
+  }
+  const memory::desc wide = float_desc(to);
+  const Place staged = scratch(wide);
+  if (add) copy(to, target, wide, staged);
+  reorder(from, source, wide, staged, add);
+  copy(wide, staged, to, target);
 }
 
 void Recipe::reorder(const memory::desc& from, Place source, const memory::desc& to, Place target, bool add) {
+  if (!has_code_for(from.get_data_type()) || !has_code_for(to.get_data_type()))
+    return convert(from, source, to, target, add);
   dnnl::primitive_attr attributes = plain_attributes();
   if (add) {
     dnnl::post_ops ops;

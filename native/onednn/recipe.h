@@ -55,9 +55,15 @@ struct Argument {
   Place place;
 };
 
+// own: oneDNN computes in the types of the arrays. wide: it is given float32, converted before and rounded
+// once after, where it has no code for half types, or none that is right for bytes.
+enum class Precision : uint8_t { own, wide };
+
 struct Step {
-  dnnl::primitive primitive;  // none: fill the first argument with zeros
+  dnnl::primitive
+      primitive;  // none: copy the first argument to the second; if it is alone, fill it with zeros
   std::vector<Argument> arguments;
+  std::vector<Geometry> copied;  // of a copy: from, to
 };
 
 // The memory objects of one run; kept for the next.
@@ -77,10 +83,12 @@ class Steps {
   size_t scratch_bytes = 0;
   std::string implementation;
   int reorders = 0;  // among the steps
-  static inline std::atomic<uint64_t> reorders_run{0};
+  Precision precision = Precision::own;
+  static inline std::atomic<uint64_t> reorders_run{0}, bytes_converted{0};
 
  private:
   std::unique_ptr<Frame> make_frame() const;
+  static void copy(const Call& call, const Step& step);
   mutable std::atomic<Frame*> spare_{nullptr};
 };
 
@@ -97,9 +105,10 @@ class Recipe {
   void add(const typename Primitive::primitive_desc& pd, std::vector<Argument> arguments) {
     add_step(Primitive(pd), pd.scratchpad_desc(), std::move(arguments));
   }
-  void clear(const memory::desc& desc, Place place) { steps_->steps.push_back({{}, {{0, desc, place}}}); }
+  void clear(const memory::desc& desc, Place place) { steps_->steps.push_back({{}, {{0, desc, place}}, {}}); }
   void reorder(const memory::desc& from, Place source, const memory::desc& to, Place target,
                bool add = false);
+  void computes_in(Precision precision) { steps_->precision = precision; }
   // Where a primitive finds the operand in the layout it wants.
   Place input(int operand, const memory::desc& given, const memory::desc& wanted);
   // Where a primitive leaves what is the operand's in the end; `accumulate` adds it to what is there, `load`
@@ -125,11 +134,27 @@ class Recipe {
     bool add;
   };
   void add_step(dnnl::primitive primitive, const memory::desc& scratchpad, std::vector<Argument> arguments);
+  void convert(const memory::desc& from, Place source, const memory::desc& to, Place target, bool add);
+  void copy(const memory::desc& from, Place source, const memory::desc& to, Place target);
   std::unique_ptr<Steps> steps_;
   std::vector<Delivery> deliveries_;
   int operands_ = 0;
   size_t staged_bytes_ = 0, scratchpad_bytes_ = 0;
 };
+
+// -- types --
+
+bool is_half(DType dtype);
+// Whether oneDNN has code for the type at the level of instructions that it uses. Where it has none for a
+// half type, it converts it by slow code, too.
+bool has_code_for(memory::data_type type);
+// What oneDNN is given for arrays of a type.
+DType computed_in(DType dtype, Precision precision);
+Geometry computed_in(Geometry x, Precision precision);
+Precision precision_of(std::initializer_list<DType> dtypes);
+// Of sums of so many products a * b. Without VNNI, oneDNN adds products of bytes by pairs in 16 bits, where
+// they overflow: such sums are computed in float32. Throws Unsupported where that has not all their digits.
+Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool adds_integers);
 
 // -- descriptions --
 
@@ -168,7 +193,8 @@ dnnl::primitive_attr plain_attributes();  // scratchpads are the caller's
 // Post-ops in oneDNN's terms, for a result described by `dst`. Inputs of add and mul are operands from
 // `first_operand` on. `accumulate` appends one that adds to what is in the result.
 struct PostOps {
-  PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool accumulate);
+  PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool accumulate,
+          Precision precision = Precision::own);
   dnnl::primitive_attr attributes;
   struct Binary {
     int index;  // among the post-ops

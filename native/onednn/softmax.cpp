@@ -10,6 +10,18 @@ dnnl::algorithm algorithm_of(const Softmax& r) {
   return r.log ? dnnl::algorithm::softmax_log : dnnl::algorithm::softmax_accurate;
 }
 
+Precision precision_of(const Softmax& r) {
+  return r.backward ? onednn::precision_of({r.y.dtype, r.dy.dtype, r.dx.dtype})
+                    : onednn::precision_of({r.x.dtype, r.y.dtype});
+}
+
+// What oneDNN is asked for, which gets its arrays converted if need be.
+Softmax as_computed(Softmax r) {
+  const Precision precision = precision_of(r);
+  for (Geometry* x : {&r.x, &r.y, &r.dy, &r.dx}) *x = computed_in(*x, precision);
+  return r;
+}
+
 // oneDNN's fast code wants all arrays laid out alike: as x is, else row-major.
 struct Plan {
   dnnl::softmax_forward::primitive_desc forward;
@@ -37,27 +49,32 @@ Plan choose(const Softmax& r) {
   return best;
 }
 
-KernelRef forward(const Softmax& r) {
+KernelRef forward(const Softmax& given) {
+  const Softmax r = as_computed(given);
   const Plan plan = choose(r);
   const memory::desc x = like(plan.layout, r.x.dtype), y = like(plan.layout, r.y.dtype);
   Recipe recipe;
+  recipe.computes_in(precision_of(given));
   const int from = recipe.next_operand(), to = recipe.next_operand();
-  recipe.add<dnnl::softmax_forward>(plan.forward, {{DNNL_ARG_SRC, x, recipe.input(from, desc_of(r.x), x)},
-                                                   {DNNL_ARG_DST, y, recipe.output(to, desc_of(r.y), y)}});
+  recipe.add<dnnl::softmax_forward>(plan.forward,
+                                    {{DNNL_ARG_SRC, x, recipe.input(from, desc_of(given.x), x)},
+                                     {DNNL_ARG_DST, y, recipe.output(to, desc_of(given.y), y)}});
   return recipe.finish(plan.forward.impl_info_str());
 }
 
-KernelRef backward(const Softmax& r) {
+KernelRef backward(const Softmax& given) {
+  const Softmax r = as_computed(given);
   const Plan plan = choose(r);
   const memory::desc y = like(plan.layout, r.y.dtype), dy = like(plan.layout, r.dy.dtype),
                      dx = like(plan.layout, r.dx.dtype);
   const dnnl::softmax_backward::primitive_desc pd(engine(), algorithm_of(r), dx, dy, y, r.axis, plan.forward,
                                                   plain_attributes());
   Recipe recipe;
+  recipe.computes_in(precision_of(given));
   const int result = recipe.next_operand(), from = recipe.next_operand(), to = recipe.next_operand();
-  recipe.add<dnnl::softmax_backward>(pd, {{DNNL_ARG_DST, y, recipe.input(result, desc_of(r.y), y)},
-                                          {DNNL_ARG_DIFF_DST, dy, recipe.input(from, desc_of(r.dy), dy)},
-                                          {DNNL_ARG_DIFF_SRC, dx, recipe.output(to, desc_of(r.dx), dx)}});
+  recipe.add<dnnl::softmax_backward>(pd, {{DNNL_ARG_DST, y, recipe.input(result, desc_of(given.y), y)},
+                                          {DNNL_ARG_DIFF_DST, dy, recipe.input(from, desc_of(given.dy), dy)},
+                                          {DNNL_ARG_DIFF_SRC, dx, recipe.output(to, desc_of(given.dx), dx)}});
   return recipe.finish(pd.impl_info_str());
 }
 

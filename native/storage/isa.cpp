@@ -3,17 +3,37 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 namespace weft {
 namespace {
 
-Isa allowed() noexcept {
+constexpr Isa kLevels[] = {Isa::baseline, Isa::avx2, Isa::avx512};
+
+// What $WEFT_ISA names; nothing where it is unset or "native".
+std::optional<Isa> allowed() noexcept {
   const char* text = std::getenv("WEFT_ISA");
-  const std::string_view name = text ? text : "";
-  if (name == "sse4") return Isa::baseline;
-  if (name == "avx2") return Isa::avx2;
-  return Isa::avx512;
+  for (const Isa level : kLevels) {
+    if (text && std::string_view(text) == name_of(level)) return level;
+  }
+  return std::nullopt;
+}
+
+struct Choice {
+  Isa level;
+  bool capped;
+};
+
+// Made at the first use.
+const Choice& choice() noexcept {
+  static const Choice chosen = [] {
+    const Isa processor = processor_isa();
+    const Isa most = allowed().value_or(processor);
+    const bool capped = allowed().has_value() && most <= processor;
+    return Choice{std::min(processor, most), capped};
+  }();
+  return chosen;
 }
 
 }  // namespace
@@ -34,9 +54,18 @@ Isa processor_isa() noexcept {
 #endif
 }
 
-Isa isa() noexcept {
-  static const Isa level = std::min(processor_isa(), allowed());
-  return level;
+const char* name_of(Isa level) noexcept {
+  switch (level) {
+    case Isa::baseline:
+      return "sse4";
+    case Isa::avx2:
+      return "avx2";
+    default:
+      return "avx512";
+  }
 }
+
+Isa isa() noexcept { return choice().level; }
+bool isa_is_capped() noexcept { return choice().capped; }
 
 }  // namespace weft

@@ -19,6 +19,13 @@ enum class Isa : uint8_t {
 // The highest level that the processor has.
 Isa processor_isa() noexcept;
 
+// Whether $WEFT_ISA names the level used: then there are only its instructions, else all that the processor
+// has.
+bool isa_is_capped() noexcept;
+
+// The name of a level, as in $WEFT_ISA.
+const char* name_of(Isa level) noexcept;
+
 // The level used. Kernels compiled for a level may run only if it is at most this one.
 Isa isa() noexcept;
 

@@ -5,13 +5,13 @@
 // unless they touch only what never changes.
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <mutex>
 
+#include "engine/machine.h"
 #include "storage/pool_block.h"
 
 namespace weft {
@@ -28,19 +28,9 @@ constexpr uint64_t kMostRange = uint64_t{1} << 40;
 #endif
 constexpr uint64_t kRangeFactor = 16;  // of physical memory: room for holes that were given back
 
-struct Machine {
-  uint64_t memory, swap;
-};
-
-Machine machine() noexcept {
-  struct sysinfo info{};
-  if (sysinfo(&info) != 0) return {uint64_t{1} << 40, 0};
-  return {uint64_t{info.totalram} * info.mem_unit, uint64_t{info.totalswap} * info.mem_unit};
-}
-
 uint64_t limit_of(uint64_t asked) noexcept {
   if (asked != 0) return asked;
-  const Machine has = machine();
+  const MachineMemory has = usable_memory();
   return has.memory + has.swap;
 }
 
@@ -97,7 +87,7 @@ Pool::~Pool() {
 
 // Takes addresses, no memory. Without any range (a process at its limit of addresses) each allocation fails.
 void Pool::reserve_range() noexcept {
-  const uint64_t most = std::clamp(std::bit_ceil(machine().memory * kRangeFactor), kStep, kMostRange);
+  const uint64_t most = std::clamp(std::bit_ceil(usable_memory().memory * kRangeFactor), kStep, kMostRange);
   uint64_t bytes = most;
   char* memory = nullptr;
   for (; bytes >= 2 * kStep && !memory; bytes /= 2) memory = map(bytes, PROT_NONE);
@@ -136,6 +126,13 @@ void* Pool::hand_out(Block* block, size_t bytes) noexcept {
 
 void* Pool::allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
+  void* memory = obtain(bytes);
+  if (PoolWatch* watching = watch.load(std::memory_order_acquire)) [[unlikely]]
+    watching->allocated(*this, memory, bytes);
+  return memory;
+}
+
+void* Pool::obtain(size_t bytes) {
   const uint64_t size = block_size(bytes);
   bool possible;
   {
@@ -205,6 +202,8 @@ void Pool::uncount(const Block* block) noexcept {
 
 void Pool::release(void* memory) noexcept {
   if (!memory) return;
+  if (PoolWatch* watching = watch.load(std::memory_order_acquire)) [[unlikely]]
+    watching->released(*this, memory);
   auto* block = reinterpret_cast<Block*>(reinterpret_cast<uint64_t>(memory) - front_);
   if (check_) return release_checked(block, memory);
   // Another thread may have written it last: fetched before the lock is held.

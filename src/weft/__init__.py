@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 
 from weft._preload import preload as _preload
+from weft.base import process as _process  # noqa: F401 - in force from here on
 
 _preload()
 
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from weft import amp as amp
     from weft import checkpoint as checkpoint
     from weft import data as data
+    from weft import distributed as distributed
     from weft import engine as engine
     from weft import functional as functional
+    from weft import kvstore as kvstore
     from weft import metrics as metrics
     from weft import models as models
     from weft import module as module
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from weft import random as random
     from weft import storage as storage
     from weft import symbol as symbol
+    from weft import testing as testing
+    from weft import tools as tools
+    from weft import utils as utils
     from weft.base.device import Device as Device
     from weft.base.device import as_device as as_device
     from weft.base.device import cpu as cpu
@@ -196,8 +202,10 @@ _SUBPACKAGES = (
     "amp",
     "checkpoint",
     "data",
+    "distributed",
     "engine",
     "functional",
+    "kvstore",
     "metrics",
     "models",
     "module",
@@ -207,6 +215,9 @@ _SUBPACKAGES = (
     "random",
     "storage",
     "symbol",
+    "testing",
+    "tools",
+    "utils",
 )
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])

@@ -1,7 +1,10 @@
 """weft's native core. Private: its Python faces are the modules of weft."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import numpy
+from numpy.typing import NDArray
 
 from weft import Tensor as Tensor
 from types import ModuleType
@@ -242,6 +245,8 @@ class Engine:
         stalls (pushes held back), wakes (threads woken).
         """
 
+def usable_cores() -> int: ...
+
 def settle_engines(arg: float, /) -> bool: ...
 
 def shut_down_engines(timeout_s: float) -> tuple[list[str], list[str]]: ...
@@ -379,7 +384,7 @@ class Plan:
 
 def make_loop(operands: int, inputs: int, row_axes: int, asked: int, ordered: bool, compile: object, split: object | None = None, apart: object | None = None) -> Kernel: ...
 
-def make_plan(spec: dict, visible: int, as_tuple: bool, recipe: object, gradients: int = 0) -> Plan: ...
+def make_plan(spec: dict, visible: int, as_tuple: bool, recipe: object, gradients: Sequence[bool] = []) -> Plan: ...
 
 def kernel_foreach(body: Plan, sequences: int, rest: int, items: int, saved: Sequence[bool], reverse: bool, counted: bool) -> Kernel: ...
 
@@ -396,6 +401,12 @@ def open_step_log() -> bool: ...
 def close_step_log() -> list: ...
 
 def run_kernel(kernel: Kernel, operands: Sequence[object], parameters: bytes = ...) -> None: ...
+
+def open_recorder(engines: list, memory: bool = True, limit: int = 4000000) -> bool: ...
+
+def close_recorder() -> object: ...
+
+def set_recording_context(arg: int, /) -> int: ...
 
 def operator_function(arg: object, /) -> object: ...
 
@@ -452,7 +463,7 @@ def is_tracked(arg: object, /) -> bool: ...
 
 def alias(x: object, keep_past: bool, is_result: bool = False) -> object: ...
 
-def backward(roots: list, slopes: list, leaves: list, create_graph: bool) -> list: ...
+def backward(roots: list, slopes: list, leaves: list, create_graph: bool, on_final: object | None = None) -> list: ...
 
 def begin_noting() -> None: ...
 
@@ -528,6 +539,8 @@ class Replays:
 
     def drop(self, owner: object) -> None: ...
 
+def is_as_it_was(place: object, name: object | None, value: object | None) -> bool: ...
+
 class Layout:
     """
     A memory layout that a kernel chose: of packed weights, or of a workspace.
@@ -552,6 +565,12 @@ class OnednnKernel(Kernel):
     @property
     def is_reference(self) -> bool:
         """Whether this is oneDNN's slow reference code."""
+
+    @property
+    def is_wide(self) -> bool:
+        """
+        Whether half types are computed in float32, because oneDNN has no code for them.
+        """
 
     @property
     def operands(self) -> int: ...
@@ -661,7 +680,18 @@ def prebuilt_kernel(key: int) -> int:
     The address of a kernel compiled with the package, by its text's hash; 0: none.
     """
 
+def isa() -> tuple[str, str, bool]:
+    """
+    The levels of instructions that the processor has and that are used, and whether $WEFT_ISA names the latter,
+    so that the processor's other instructions are not used.
+    """
+
 def set_team_size(threads: int) -> int: ...
+
+def set_kernel_isa(level: str) -> str:
+    """
+    For tests: native kernels made and run from now on use at most this level. Returns the one before.
+    """
 
 def kernel_sort(axis: int, descending: bool = False, values: bool = True, indices: bool = False) -> Kernel:
     """x -> [values,] [int64 indices]. Stable; NaN last."""
@@ -685,12 +715,12 @@ def kernel_index_get(dims: Sequence[int], position: int) -> Kernel:
 def kernel_index_put(dims: Sequence[int], position: int, mode: str = 'set') -> Kernel:
     """x, an index array for each of dims, updates -> y (may be x)."""
 
-def kernel_attention(causal: bool, mask: bool, portable: bool = False) -> Kernel:
+def kernel_attention(causal: bool, mask: bool) -> Kernel:
     """
     q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).
     """
 
-def kernel_attention_backward(causal: bool, mask: bool, portable: bool = False) -> Kernel:
+def kernel_attention_backward(causal: bool, mask: bool) -> Kernel:
     """
     dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).
     """
@@ -746,6 +776,57 @@ def kernel_python(function: object, inputs: int, outputs: int) -> Kernel:
     """
     inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs.
     """
+
+class RecordFile:
+    def __init__(self, arg: str, /) -> None: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def find(self, offset: int) -> int: ...
+
+    def read(self, offset: int) -> tuple:
+        """(content, offset of the next record), or (None, what is wrong)."""
+
+    def read_many(self, offset: int, end: int, count: int, most_bytes: int) -> tuple:
+        """
+        (contents of the next records, offset behind them, None or what is wrong there).
+        """
+
+    def scan(self, begin: int, end: int, skip: bool = False) -> tuple:
+        """
+        (offsets of records, where it stopped, None or what is wrong there, places skipped).
+        """
+
+def read_record_index(path: str) -> tuple:
+    """(keys, None for 0, 1, ..., and offsets) of an index file."""
+
+def image_resize(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], y: float, x: float, h: float, w: float, filter: str, mirror: bool = False) -> None: ...
+
+def image_warp(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], matrix: Sequence[float], filter: str, fill: Sequence[int]) -> None: ...
+
+def image_mix_channels(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], matrix: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None: ...
+
+def image_look_up(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], table: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None: ...
+
+def image_count_values(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], counts: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
+
+def image_sharpen(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], amount: float) -> None: ...
+
+def image_crop(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], y: int, x: int, mirror: bool = False) -> None: ...
+
+def image_normalize(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], y: int, x: int, mirror: bool, mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], planar: bool) -> None: ...
+
+class SampleRandom:
+    def __init__(self, seed: int, epoch: int, index: int, kind: int) -> None: ...
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float: ...
+
+    def normal(self) -> float: ...
+
+    def bits(self) -> int: ...
+
+    def below(self, count: int) -> int: ...
 
 def dnnl_version() -> tuple[int, int, int]: ...
 

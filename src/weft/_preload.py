@@ -11,6 +11,8 @@ import ctypes
 import os
 import sys
 
+from weft.base import flags
+
 __all__ = ["GOMP_SPINCOUNT", "find_dnnl", "preload"]
 
 GOMP_SPINCOUNT = "1000"
@@ -47,8 +49,11 @@ def preload() -> None:
     """Load oneDNN, and with it libgomp under GOMP_SPINCOUNT unless the user chose a policy of their own.
 
     The variable is taken out of the environment again: child processes choose for themselves.
-    Raises OSError if $WEFT_DNNL_LIB names a file that cannot be loaded.
+    Raises OSError if $WEFT_DNNL_LIB names a file that cannot be loaded, ValueError if $WEFT_ISA is no level: native
+    code reads that variable by itself, and takes what it does not know for "native".
     """
+    if os.environ.get("WEFT_ISA"):
+        flags.get("WEFT_ISA")
     choose = "GOMP_SPINCOUNT" not in os.environ and "OMP_WAIT_POLICY" not in os.environ
     if choose:
         os.environ["GOMP_SPINCOUNT"] = GOMP_SPINCOUNT

@@ -36,6 +36,8 @@ def describe() -> str:
         "platform": platform.platform(),
         "cpu": model,
         "cpu features": " ".join(name for name in _ISA_LEVELS if name in features) or "unknown",
+        "instructions": _instructions(),
+        **_by_type(),
         "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
         "oneDNN": f"{'.'.join(map(str, _core.dnnl_version()))} ({_loaded('libdnnl')})",
         "libgomp": _loaded("libgomp"),
@@ -46,6 +48,25 @@ def describe() -> str:
         if os.environ.get(name):
             lines.append(f"{name:<18} {os.environ[name]}")
     return "\n".join(lines)
+
+
+def _instructions() -> str:
+    """The level that the processor has and the one used, by the names of $WEFT_ISA."""
+    found, used, capped = _core.isa()
+    return f"{used} of {found} (WEFT_ISA)" if capped else f"{used}, and all others that the processor has"
+
+
+def _by_type() -> dict[str, str]:
+    """What computes products of the smaller types here: oneDNN in the type itself, or in float32."""
+    shape, strides = (64, 64), (64, 1)
+    lines = {}
+    for dtype, result in (("bfloat16", "bfloat16"), ("float16", "float16"), ("int8", "int32")):
+        operand = (dtype, shape, strides)
+        kernel = _core.onednn_matmul(operand, operand, (result, shape, strides))
+        way = f"in float32, and rounds once to {result}" if kernel.is_wide else f"in {dtype}"
+        lines[dtype] = f"oneDNN computes products {way} ({kernel.implementation}); loops compute in "
+        lines[dtype] += "integers" if dtype == "int8" else "float32"
+    return lines
 
 
 def _version(package: str) -> str:

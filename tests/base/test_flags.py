@@ -16,6 +16,8 @@ from weft.base.flags import Flag
         ("WEFT_CHECK", "0", False),
         ("WEFT_SCHEDULE_SEED", "0", 0),
         ("WEFT_FORK_TIMEOUT_S", "2.5", 2.5),
+        ("WEFT_ISA", None, "native"),
+        ("WEFT_ISA", "avx2", "avx2"),
         ("WEFT_DNNL_LIB", "/x/libdnnl.so.3", "/x/libdnnl.so.3"),
     ],
 )
@@ -34,6 +36,7 @@ def test_values(monkeypatch, name, text, value):
         ("WEFT_NUM_THREADS", "0", "an integer of at least 1"),
         ("WEFT_NUM_THREADS", "two", "an integer of at least 1"),
         ("WEFT_CHECK", "yes", "0 or 1"),
+        ("WEFT_ISA", "avx", "sse4 or avx2 or avx512 or native"),
         ("WEFT_FORK_TIMEOUT_S", "-1", "a number of at least 0"),
         ("WEFT_FORK_TIMEOUT_S", "nan", "a number of at least 0"),
     ],

@@ -1,6 +1,7 @@
 """Kernels on NumPy's arrays: running them, arrays of every layout, values that matter, exact comparison."""
 
 import ctypes
+import re
 
 import ml_dtypes
 import numpy as np
@@ -211,3 +212,11 @@ def check(number, name="plus"):
     out = np.empty(9)
     Runner(plus(number, name))(np.arange(9.0), out)
     assert np.array_equal(out, np.arange(9.0) + number)
+
+
+def vectors(listing, level):
+    """How many instructions of an assembly listing compute with whole vector registers, moves of SSE apart."""
+    if level == "sse4":
+        packed = re.findall(r"^\s+(?:p\w+|\w+p[sd])\s.*%xmm\d+", listing, re.MULTILINE)
+        return sum(not line.split()[0].startswith(("mov", "xorp", "pxor")) for line in packed)
+    return len(re.findall(r"^\s+v\w+\s.*%[yz]mm\d+", listing, re.MULTILINE))

@@ -69,7 +69,7 @@ def test_a_first_result_needs_nothing_slow():
     assert {name for name in loaded if name.split(".")[0] not in ALLOWED} == set()
     assert SLOW & loaded == set()
     assert LATER & loaded == set()
-    assert sum(name.split(".")[0] == "weft" for name in loaded) <= 54
+    assert sum(name.split(".")[0] == "weft" for name in loaded) <= 55
 
 
 ALL_OPERATORS = """
@@ -134,3 +134,17 @@ def test_the_spin_policy_is_set_unless_chosen_and_not_inherited(chosen):
     expected = {"": GOMP_SPINCOUNT, "GOMP_SPINCOUNT": "77", "OMP_WAIT_POLICY": "0"}["".join(chosen)]
     assert f"GOMP_SPINCOUNT = '{expected}'" in run.stderr
     assert run.stdout.strip() == f"inherits {sorted(chosen)}"
+
+
+def test_a_level_that_is_none_is_an_error_at_import():
+    """Native code reads WEFT_ISA by itself, and would take what it cannot read for the processor's own level."""
+    run = subprocess.run(
+        [sys.executable, "-c", "import weft"],
+        env=os.environ | {"WEFT_ISA": "avx3"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 1
+    wanted = "ValueError: WEFT_ISA: cannot read 'avx3'; accepted: sse4 or avx2 or avx512 or native"
+    assert run.stderr.splitlines()[-1] == wanted

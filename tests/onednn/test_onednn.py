@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zlib
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,10 +89,77 @@ def test_matmul_of_integers(rng, a_dtype, b_dtype, c_dtype):
     a, b, c = random(rng, (32, 48), a_dtype), random(rng, (48, 40), b_dtype), empty((32, 40), c_dtype)
     kernel = _core.onednn_matmul(a.geometry, b.geometry, c.geometry)
     if kernel is None:
+        # Of bytes, oneDNN has only products with signed weights; without VNNI, they are computed in float32.
         assert b_dtype == "uint8"
-        pytest.skip("oneDNN has no such product")
+        assert adds_bytes()
+        return
     run(kernel, a, b, c)
     near(c, a.numpy() @ b.numpy(), c_dtype)
+
+
+def adds_bytes():
+    """Whether oneDNN has instructions that add products of bytes in 32 bits."""
+    _, used, capped = _core.isa()
+    flags = Path("/proc/cpuinfo").read_text().split()
+    return not capped and ("avx512_vnni" in flags if used == "avx512" else "avx_vnni" in flags)
+
+
+@pytest.mark.parametrize("k", [64, 258])
+@pytest.mark.parametrize(("a_dtype", "b_dtype"), [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8")])
+def test_the_largest_products_of_bytes(a_dtype, b_dtype, k):
+    """AVX2 adds pairs of them in 16 bits, which overflows; a level without VNNI must not."""
+    largest = {"int8": -128, "uint8": 255}
+    a, b = (
+        Array(np.full((5, k), largest[a_dtype]), a_dtype),
+        Array(np.full((k, 16), largest[b_dtype]), b_dtype),
+    )
+    c = empty((5, 16), "int32")
+    kernel = _core.onednn_matmul(a.geometry, b.geometry, c.geometry)
+    if kernel is None:
+        assert b_dtype == "uint8"
+        assert adds_bytes()
+        return
+    run(kernel, a, b, c)
+    near(c, a.numpy() @ b.numpy(), "int32")
+
+
+def test_long_sums_of_bytes_are_exact_or_refused():
+    """float32 has all digits of 1024 such products, but not of 1025."""
+    for k in (1024, 1025):
+        a, b, c = (
+            Array(np.full((1, k), -128), "int8"),
+            Array(np.full((k, 1), -128), "int8"),
+            empty((1, 1), "int32"),
+        )
+        kernel = _core.onednn_matmul(a.geometry, b.geometry, c.geometry)
+        assert (kernel is None) == (k > 1024 and not adds_bytes())
+        if kernel is not None:
+            run(kernel, a, b, c)
+            near(c, a.numpy() @ b.numpy(), "int32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_products_of_half_types_at_every_level(rng, dtype, accumulate):
+    """Where oneDNN has no code for a half type, the kernel converts: packed weights, bias, post-ops and sums, too."""
+    x, w, bias = (random(rng, shape, dtype) for shape in ((33, 48), (48, 40), (40,)))
+    y, other = random(rng, (33, 40), dtype), random(rng, (33, 40), dtype)
+    kernel = _core.onednn_matmul(
+        x.geometry, (dtype, (48, 40), "any"), y.geometry, bias=bias.geometry,
+        post_ops=["relu", ("add", other.geometry)], accumulate=accumulate,
+    )  # fmt: skip
+    layout = kernel.layout(1)
+    packed = buffer(layout)
+    run(_core.onednn_reorder(w.geometry, layout), w, packed)
+    wanted = np.maximum(x.numpy() @ w.numpy() + bias.numpy(), 0) + other.numpy()
+    wanted = wanted + y.numpy() if accumulate else wanted
+    before = _core.onednn_counters()["bytes_converted"]
+    run(kernel, x, packed, bias, other, y)
+    near(y, wanted, dtype)
+    assert (_core.onednn_counters()["bytes_converted"] > before) == kernel.is_wide
+    again = _core.onednn_matmul(x.geometry, layout, y.geometry, bias=bias.geometry)
+    assert again.layout(1) == layout
+    assert again.is_wide == kernel.is_wide
 
 
 def test_matmul_of_bfloat16_into_float32(rng):

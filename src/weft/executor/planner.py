@@ -24,13 +24,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weft import _core
+from weft.base import events
 from weft.base.typing import Any
 from weft.executor.assembly import Fused, alone
 from weft.executor.describe import describe
 from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
 from weft.executor.places import Buffer, is_dense, row_major
-from weft.executor.recipe import Recipe
+from weft.executor.recipe import Recipe, Work
 from weft.executor.steps import LoopStep, NativeStep, Step, alive
 from weft.graph.graph import Graph
 from weft.graph.placement import partition, spans_devices
@@ -40,12 +41,13 @@ from weft.ops.sizes import NeedsSizes
 __all__ = ["Recipe", "copies_of", "is_dense", "loops_of", "make_plan", "row_major"]
 
 
+@events.noted("plan", lambda graph, name, *_, **__: name)
 def make_plan(
     graph: Graph,
     name: str,
     strides: Sequence[Any] = (),
     visible: int | None = None,
-    gradients: int = 0,
+    gradients: Sequence[bool] = (),
     exact: bool = False,
     as_tuple: bool = False,
     first_choice: int = 0,
@@ -56,7 +58,7 @@ def make_plan(
 
     strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
     exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. gradients: of a
-    backward plan, bit k: it has an output for the gradient of input k. first_choice: of the kernels of the graph's
+    backward plan, for each input whether it has an output for its gradient. first_choice: of the kernels of the graph's
     operators; for tests, which compare them. apart: the first so many outputs share no memory with inputs. laid:
     outputs lie as planned, whatever inputs do.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
@@ -98,8 +100,19 @@ def make_plan(
         memory=None if arena is None else arena.report,
         prepared=[step.text for step in first],
         reorders=sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
+        work=[work_of(step) for step in (*first, *steps)],
     )
-    return _core.make_plan(description, shown, as_tuple, recipe, gradients)
+    description["serial"] = recipe.serial
+    return _core.make_plan(description, shown, as_tuple, recipe, list(gradients))
+
+
+def work_of(step: Fused | NativeStep) -> Work:
+    """What a step computes, for those who count it."""
+    if isinstance(step, Fused):
+        nodes = tuple({id(node): node for _, _, node in step.members if node is not None}.values())
+        return Work(nodes, step.origin.where, tuple((loop, shape) for loop, shape, _ in step.members))
+    node = None if step.text == "native pack" else step.origin.node
+    return Work(() if node is None else (node,), step.origin.where)
 
 
 def merged(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Fused | NativeStep]:
@@ -114,7 +127,12 @@ def merged(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[
 
 
 def plan_parts(
-    graph: Graph, name: str, strides: Sequence[Any], visible: int | None, gradients: int, as_tuple: bool
+    graph: Graph,
+    name: str,
+    strides: Sequence[Any],
+    visible: int | None,
+    gradients: Sequence[bool],
+    as_tuple: bool,
 ) -> Any:
     """The _core.Plan of a graph of several devices: a plan for each part, and what they give each other."""
     from weft.executor.joined import Joined  # not before the first of them
@@ -132,7 +150,9 @@ def plan_parts(
         )
         joined.add(part, plan)
     shown = len(joined.outputs) if visible is None else visible
-    return _core.make_plan(joined.describe(name), shown, as_tuple, joined.recipe(name, shown), gradients)
+    return _core.make_plan(
+        joined.describe(name), shown, as_tuple, joined.recipe(name, shown), list(gradients)
+    )
 
 
 def written_inputs(lowering: Lowering, leaving: Sequence[Buffer]) -> dict[int, list[Buffer]]:

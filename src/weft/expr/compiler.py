@@ -19,14 +19,14 @@ import functools
 import os
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from weft.base import flags
+from weft.base import flags, process
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr.kernel import Kernel
 from weft.expr.llvm import print_kernel
-from weft.expr.llvm_values import ROUNDING, rounding
+from weft.expr.llvm_values import definitions
 
 try:  # hashlib and pathlib take longer to import than a prebuilt kernel to be found
     from _blake2 import blake2b
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Compiled", "cache_folder", "compile_kernel", "compile_together", "counters", "key_of"]
 
-MAGIC = b"weft object 4\n"  # the number changes with the passes below
+MAGIC = b"weft object 5\n"  # the number changes with the passes below
 counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
-_lock = threading.Lock()
+_lock = process.guard(threading.Lock())
 
 
 class Compiled(Record):
@@ -49,6 +49,46 @@ class Compiled(Record):
 
     address: int
     owner: Any
+
+
+LEVELS = {"sse4": "x86-64-v2", "avx2": "x86-64-v3", "avx512": "x86-64-v4"}
+"""LLVM's names of the levels of $WEFT_ISA."""
+
+
+def processor() -> tuple[str, str]:
+    """LLVM's names of the processor and of its features that kernels are compiled for.
+
+    They are this processor's, or those of the level that $WEFT_ISA allows it.
+    """
+    import llvmlite.binding as llvm
+
+    from weft import _core  # not above: the build compiles kernels before there is one
+
+    _, level, capped = _core.isa()
+    if capped:
+        return LEVELS[level], features_of(LEVELS[level])
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+def features_of(cpu: str) -> str:
+    """Features beside those of LLVM's level.
+
+    Without this one LLVM would leave half of each vector register of v4 unused for the sake of old processors: exp
+    takes 1.5 times as long.
+    """
+    return "-prefer-256-bit" if cpu == "x86-64-v4" else ""
+
+
+def instructions_of(cpu: str, features: str) -> frozenset[str]:
+    """Which functions of BY_PROCESSOR are instructions of the processor."""
+    words = features.split(",")
+    found = {"to_bfloat16"} if "+avx512bf16" in words else set[str]()
+    wide = cpu in ("x86-64-v3", "x86-64-v4") or "+neon" in words
+    if wide or "+f16c" in words:
+        found |= {"from_float16", "to_float16"}
+    if wide or "+fma" in words:
+        found.add("fma_float32")
+    return frozenset(found)
 
 
 @functools.cache
@@ -61,8 +101,8 @@ def _toolchain() -> Any:
         def __init__(self) -> None:
             llvm.initialize_native_target()
             llvm.initialize_native_asmprinter()
-            self.cpu = llvm.get_host_cpu_name()
-            self.features = llvm.get_host_cpu_features().flatten()
+            self.cpu, self.features = processor()
+            self.instructions = instructions_of(self.cpu, self.features)
             target = llvm.Target.from_default_triple()
 
             # "small": constants are near the code that reads them. The other models load the address of each one, in
@@ -87,7 +127,7 @@ def _toolchain() -> Any:
             return listing
 
         def optimised(self, text: str) -> Any:
-            return _optimised(text, self.machine, "+avx512bf16" in self.features.split(","))
+            return _optimised(text, self.machine, self.instructions)
 
         def link(self, code: bytes, symbol: str) -> tuple[int, Any]:
             self.linked += 1
@@ -103,11 +143,11 @@ def _toolchain() -> Any:
     return Toolchain()
 
 
-def _optimised(text: str, machine: Any, rounds: bool) -> Any:
-    """The text as LLVM's module, after its passes. rounds: the processor has an instruction for bfloat16."""
+def _optimised(text: str, machine: Any, instructions: Collection[str]) -> Any:
+    """The text as LLVM's module, after its passes. instructions: functions of BY_PROCESSOR that are instructions."""
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(text + rounding(rounds) if f"@{ROUNDING}(" in text else text)
+    module = llvm.parse_assembly(text + definitions(text, instructions))
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = tuning.slp_vectorization = True
@@ -124,10 +164,10 @@ def compile_together(texts: Sequence[str], cpu: str) -> bytes:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_default_triple()
-    # LLVM would leave half of each vector register unused for the sake of old processors: exp takes 1.5 times as long.
-    features = "-prefer-256-bit" if cpu == "x86-64-v4" else ""
-    machine = target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
-    first, *others = (_optimised(text, machine, rounds=False) for text in texts)
+    machine = target.create_target_machine(
+        cpu=cpu, features=features_of(cpu), opt=3, reloc="pic", codemodel="small"
+    )
+    first, *others = (_optimised(text, machine, instructions_of(cpu, "")) for text in texts)
     for module in others:
         first.link_in(module)
     code: bytes = machine.emit_object(first)

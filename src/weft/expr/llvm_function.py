@@ -204,6 +204,8 @@ class Values:
             return f.emit(f"select i1 {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
         if len(node.args) > 0 and node.args[0].dtype in ("float16", "bfloat16"):
             raise NotImplementedError(f"{node.op} of {node.args[0].dtype}: expand() computes it in float32")
+        if node.op == "fma" and node.dtype == "float32":
+            return f.emit(f"call float @fma_float32({', '.join(f'float {x}' for x in args)})")
         if node.op == "fma":
             return f.intrinsic("fma", node.dtype, args)
         if node.op in PREDICATES:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Collection
 
 from weft.expr.llvm_writer import Writer, llvm_type
 from weft.expr.scalar import BITS, FLOATS, UNSIGNED
 
 __all__ = [
+    "BY_PROCESSOR",
     "PREDICATES",
-    "ROUNDING",
     "binary",
     "cast",
     "combine_vectors",
     "compare",
+    "definitions",
     "from_memory",
     "number",
-    "rounding",
     "splat",
     "to_memory",
     "unary",
@@ -32,7 +33,6 @@ _BINARY_FLOAT = {
     "rem": "frem",
 }
 _BINARY_INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl"}
-ROUNDING = "to_bfloat16"  # the name of a function that the compiler adds
 PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
@@ -159,8 +159,8 @@ def cast(f: Writer, value: str, source: str, target: str) -> str:
     if source == "bfloat16":
         wide = f.emit(f"zext i16 {value} to i32")
         return cast(f, f.emit(f"bitcast i32 {f.emit(f'shl i32 {wide}, 16')} to float"), "float32", target)
-    if source == "float16" and target != "float32" and target != "float64":
-        return cast(f, f.emit(f"fpext half {value} to float"), "float32", target)
+    if source == "float16":
+        return cast(f, f.emit(f"call float @from_float16(half {value})"), "float32", target)
     if target == "bfloat16":
         return _to_bfloat16(f, cast(f, value, source, "float32"))
     if target == "float16" and source not in ("float32", "float64"):
@@ -171,6 +171,8 @@ def cast(f: Writer, value: str, source: str, target: str) -> str:
         return f.emit(f"fcmp une {a} {value}, {zero}" if source in FLOATS else f"icmp ne {a} {value}, 0")
     if source == "float64" and target == "float16":
         return cast(f, _rounded_to_odd(f, value), "float32", target)
+    if target == "float16":
+        return f.emit(f"call half @to_float16(float {value})")
     if source in FLOATS and target in FLOATS:
         return f.emit(f"{'fpext' if BITS[target] > BITS[source] else 'fptrunc'} {a} {value} to {b}")
     if target in FLOATS:
@@ -201,23 +203,21 @@ def _rounded_to_odd(f: Writer, value: str) -> str:
 
 
 def _to_bfloat16(f: Writer, value: str) -> str:
-    """By a function that `rounding` defines for the processor that it is compiled for."""
     f.roundings += 1
-    return f.emit(f"call i16 @{ROUNDING}(float {value})")
+    return f.emit(f"call i16 @to_bfloat16(float {value})")
 
 
-def rounding(instruction: bool) -> str:
-    """The function from float32 to bfloat16: by the processor's instruction, or else by integers, to the same bits.
-
-    To nearest even; subnormal numbers become zeros, NaN a quiet one.
-    """
-    body = (
+# Functions of kernels that the compiler defines for the processor: (signature, body by an instruction, body without).
+# Conversions give the same bits either way, and round to nearest even. To bfloat16, subnormal numbers become zeros, as
+# its instruction has it; a NaN becomes a quiet one with the upper digits that it had.
+BY_PROCESSOR = {
+    "to_bfloat16": (
+        "i16 @to_bfloat16(float %x)",
         """
   %short = fptrunc float %x to bfloat
   %bits = bitcast bfloat %short to i16
-  ret i16 %bits"""
-        if instruction
-        else """
+  ret i16 %bits""",
+        """
   %word = bitcast float %x to i32
   %upper = lshr i32 %word, 16
   %odd = and i32 %upper, 1
@@ -232,9 +232,98 @@ def rounding(instruction: bool) -> str:
   %unordered = fcmp uno float %x, %x
   %all = select i1 %unordered, i32 %nan, i32 %finite
   %bits = trunc i32 %all to i16
-  ret i16 %bits"""
+  ret i16 %bits""",
+    ),
+    # The digits move to where float32 has them, and a multiplication by 2^112 mends the exponent.
+    "from_float16": (
+        "float @from_float16(half %x)",
+        """
+  %wide = fpext half %x to float
+  ret float %wide""",
+        """
+  %bits = bitcast half %x to i16
+  %word = zext i16 %bits to i32
+  %size = and i32 %word, 32767
+  %digits = shl i32 %size, 13
+  %small = bitcast i32 %digits to float
+  %scaled = fmul float %small, 0x46F0000000000000
+  %finite = bitcast float %scaled to i32
+  %infinite = or i32 %digits, 2139095040
+  %quiet = or i32 %infinite, 4194304
+  %unordered = icmp ugt i32 %size, 31744
+  %special = select i1 %unordered, i32 %quiet, i32 %infinite
+  %large = icmp ugt i32 %size, 31743
+  %all = select i1 %large, i32 %special, i32 %finite
+  %minus = and i32 %word, 32768
+  %sign = shl i32 %minus, 16
+  %signed = or i32 %all, %sign
+  %wide = bitcast i32 %signed to float
+  ret float %wide""",
+    ),
+    # Subnormal results: adding 0.5 leaves as many digits as they have. Others: half of the last digit, or a bit less
+    # where that digit is even, before the digits beyond it are cut off.
+    "to_float16": (
+        "half @to_float16(float %x)",
+        """
+  %short = fptrunc float %x to half
+  ret half %short""",
+        """
+  %word = bitcast float %x to i32
+  %size = and i32 %word, 2147483647
+  %absolute = bitcast i32 %size to float
+  %added = fadd float %absolute, 0.5
+  %digits = bitcast float %added to i32
+  %subnormal = sub i32 %digits, 1056964608
+  %last = lshr i32 %size, 13
+  %odd = and i32 %last, 1
+  %bias = add i32 %odd, -939520001
+  %biased = add i32 %size, %bias
+  %normal = lshr i32 %biased, 13
+  %small = icmp ult i32 %size, 947912704
+  %finite = select i1 %small, i32 %subnormal, i32 %normal
+  %kept = and i32 %last, 1023
+  %nan = or i32 %kept, 32256
+  %unordered = icmp ugt i32 %size, 2139095040
+  %special = select i1 %unordered, i32 %nan, i32 31744
+  %large = icmp ugt i32 %size, 1199570943
+  %all = select i1 %large, i32 %special, i32 %finite
+  %upper = lshr i32 %word, 16
+  %sign = and i32 %upper, 32768
+  %signed = or i32 %all, %sign
+  %bits = trunc i32 %signed to i16
+  %short = bitcast i16 %bits to half
+  ret half %short""",
+    ),
+    # float64 has all digits of the product, so only the sum is rounded, once more than by the instruction.
+    "fma_float32": (
+        "float @fma_float32(float %x, float %y, float %z)",
+        """
+  %sum = call float @llvm.fma.f32(float %x, float %y, float %z)
+  ret float %sum""",
+        """
+  %a = fpext float %x to double
+  %b = fpext float %y to double
+  %c = fpext float %z to double
+  %product = fmul double %a, %b
+  %sum = fadd double %product, %c
+  %rounded = fptrunc double %sum to float
+  ret float %rounded""",
+    ),
+}
+_DECLARED = {"fma_float32": "declare float @llvm.fma.f32(float, float, float)\n"}
+
+
+def definitions(text: str, instructions: Collection[str]) -> str:
+    """The definitions of those functions of BY_PROCESSOR that a kernel calls.
+
+    instructions: the names of those that the processor has an instruction for.
+    """
+    return "".join(
+        f"\ndefine internal {signature} alwaysinline nounwind {{{native if name in instructions else without}\n}}\n"
+        + (_DECLARED.get(name, "") if name in instructions else "")
+        for name, (signature, native, without) in BY_PROCESSOR.items()
+        if f"@{name}(" in text
     )
-    return f"\ndefine internal i16 @{ROUNDING}(float %x) alwaysinline nounwind {{{body}\n}}\n"
 
 
 def _float_to_integer(f: Writer, value: str, source: str, target: str) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from weft.base.errors import GraphError
+from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.graph.inner import Mark
 from weft.graph.instantiate import instantiate
 from weft.graph.subgraph import Capture, Subgraph
@@ -94,7 +94,7 @@ def with_gradient(
     wanted: list[bool] = []
 
     def run() -> list[Any]:
-        found = checked(name, backward(*slopes), len(xs))
+        found = fitted(name, checked(name, backward(*slopes), len(xs)), xs)
         wanted.extend(dx is not None for dx in found)
         return [dx for dx in found if dx is not None]
 
@@ -103,6 +103,32 @@ def with_gradient(
         *ys, *xs, *capture.found
     )
     return made
+
+
+def fitted(name: str, found: Sequence[Any], xs: Sequence[Value]) -> list[Value | None]:
+    """What backward gave for xs, floats in their dtypes; None for what has no gradient.
+
+    Raises TypeError for what is no array, ShapeError or DTypeError for one that is not like its input.
+    """
+    listed: list[Value | None] = []
+    for k, (dx, x) in enumerate(zip(found, xs, strict=True)):
+        if dx is None or x.dtype.kind != "float":
+            listed.append(None)
+            continue
+        if not hasattr(dx, "shape") or not hasattr(dx, "dtype"):
+            raise TypeError(
+                f"{name}: backward: gradient {k} must be a Tensor or None, got {type(dx).__name__}"
+            )
+        if dx.dtype is not x.dtype and dx.dtype.kind == "float":
+            dx = F.cast(dx, dtype=x.dtype)
+        if tuple(dx.shape) != tuple(x.shape) or dx.dtype is not x.dtype:
+            error = DTypeError if tuple(dx.shape) == tuple(x.shape) else ShapeError
+            raise error(
+                f"{name}: backward: input {k} has shape {tuple(x.shape)} and dtype {x.dtype}, "
+                f"its gradient {tuple(dx.shape)} and {dx.dtype}"
+            )
+        listed.append(dx)
+    return listed
 
 
 def checked(name: str, found: Any, count: int) -> list[Any]:

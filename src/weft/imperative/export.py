@@ -29,6 +29,7 @@ from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
 from weft.graph.text import Source, checked, decode, document, encode, from_json, to_json
+from weft.imperative.foreign import without_foreign
 from weft.imperative.serialization import load, load_metadata, save
 from weft.imperative.tensor import Tensor
 
@@ -57,6 +58,8 @@ class Program:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         done, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
+        if result is ...:
+            return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
         if not done:
             kinds = "\n  ".join(self._kinds)
             raise TypeError(
@@ -241,6 +244,7 @@ def _read(entry: Source, program: Program) -> None:
         else [],
         "surroundings": [],
         "watched": None,
+        "contents": [],
         "guard": None,
         "build": None if plain else structure.builder,
         "effect": None,

@@ -114,12 +114,12 @@ class LazyScribe(Scribe):
         return super().number(value, origin)
 
     def value(self, x: Geometry) -> Value | None:
-        if x.serial is not None and self._find(x) is None:
+        if x.serial is not None and x.size and self._find(x) is None:
             self.add_source(x.held.tensor(), x)
         return super().value(x)
 
     def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
-        if self._find(x) is None and not self._born(x):
+        if x.size and self._find(x) is None and not self._born(x):
             self.add_source(x.held.tensor(), x)
         super().store(x, value, besides)
 
@@ -195,6 +195,12 @@ class Lazily(Scribe):
 
     def happens_once(self, fact: str) -> None:
         """It happens at each call."""
+
+    def gradient_read(self, x: Any) -> None:
+        """At each call."""
+
+    def recorded_read(self, x: Any, flag: bool) -> None:
+        """At each call."""
 
     def note_break(self) -> None:
         """Somebody looks at what was put off."""
@@ -278,9 +284,9 @@ class LazyTrace(LazyScribe):
         self._forget()
 
     def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
-        known = self._find(x)
+        known = self._find(x) if x.size else None
         super().store(x, value, besides)
-        if known is None and (made := self._find(x)) is not None and self._born(x):
+        if x.size and known is None and (made := self._find(x)) is not None and self._born(x):
             made.base.held.let_go()  # if nobody else keeps it, nobody needs its memory
 
     def met(self, tensor: Any, geometry: Any) -> None:
@@ -293,12 +299,12 @@ class LazyTrace(LazyScribe):
 
     def kept(self, shown: set[int]) -> bool:
         return any(
-            not s.base.held.alone for s in self.storages if s.base.serial not in shown and self._born(s.base)
+            not s.base.held.alone for s in self.storages if s.base.serial not in shown and self.made_here(s)
         )
 
     def read(self, geometry: Any) -> None:
         x = Geometry(*geometry)
-        storage = self._find(x)
+        storage = self._find(x) if x.size else None
         if storage is not None and (storage.written or not is_constant(storage)):
             self._end(looked_at(x))
         super().read(geometry)

@@ -93,12 +93,9 @@ def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
     wants = [False if v.type.weak else next(flags) for v in graph.inputs]
     outputs = [v for v in graph.outputs if v is not None]
     backward = backward_graph(graph, wants, given)
-    gradients = 0
     results = iter(backward.outputs)
-    for k, want in enumerate(wanted):
-        if want and next(results) is not None:
-            gradients |= 1 << k
-    if not gradients:
+    gradients = [bool(want) and next(results) is not None for want in wanted]
+    if not any(gradients):
         return None
     found = [v for v in backward.outputs if v is not None]
     backward = optimized = Graph(backward.inputs, found)

@@ -17,6 +17,7 @@ from weft.executor.planner import is_dense
 from weft.graph.graph import Graph, reads_of
 from weft.graph.inner import Again, Rewritten, as_drawn, stopped
 from weft.graph.instantiate import instantiate
+from weft.imperative.paths import located
 from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
@@ -92,6 +93,9 @@ class Scribe:
             int, tuple[Any, Any]
         ] = {}  # objects that were used, and their first states, by id
         self.set_gradients: set[int] = set()  # tensors whose grad was set, by id
+        self.read_gradients: dict[int, Any] = {}  # tensors whose grad was looked at, by id
+        self.read_recorded: dict[int, tuple[Any, bool]] = {}  # and whose requires_grad, with what it was
+        self.captured: list[Any] = []  # NumPy arrays that the program may read at each call, as Tensors
         self._gradients: dict[int, tuple[Value, bool]] = {}  # whether values have one, by id
         self._regions: list[list[Any]] = []
         self._again: list[Iterator[Any]] = []
@@ -134,9 +138,19 @@ class Scribe:
         if not self.over:
             self.fail(fact)
 
+    def gradient_read(self, x: Any) -> None:
+        """Python has looked at the grad of a tensor."""
+        if not self._born(Geometry(*_core.geometry(x))):
+            self.read_gradients.setdefault(id(x), x)
+
+    def recorded_read(self, x: Any, flag: bool) -> None:
+        """Python has looked at the requires_grad of a tensor."""
+        if not self._born(Geometry(*_core.geometry(x))):
+            self.read_recorded.setdefault(id(x), (x, flag))
+
     def kept(self, shown: set[int]) -> bool:
         """Whether somebody keeps an array that was made meanwhile, other than those of shown, by serial."""
-        made = {s.base.serial for s in self.storages if self._born(s.base)} - shown
+        made = {s.base.serial for s in self.storages if self.made_here(s)} - shown
         return any(serial is not None and _core.is_alive(serial) for serial in made)
 
     def fail(self, fact: str) -> None:
@@ -149,12 +163,14 @@ class Scribe:
     def met(self, tensor: Any, geometry: Any) -> None:
         """A tensor of Python is going to be used."""
         x = Geometry(*geometry)
-        if self.over or self._find(x) is not None or self.over:
+        if self.over or not x.size or self._find(x) is not None or self.over:
             return
         if not self._born(x):
             self.add_source(tensor, x)
         elif x.shape == () and x.dtype.kind in ("float", "int", "bool"):
             self.storages.add(x, constant(tensor.item(), x.dtype))
+        elif any(_lies_in(x, Geometry(*_core.geometry(whole))) for whole in self.captured):
+            self.add_source(tensor, x)
         else:  # its content came from the host
             self.add_source(_core.copy_of(tensor), x, is_constant=True)
 
@@ -219,7 +235,7 @@ class Scribe:
     def read(self, geometry: Any) -> None:
         """The host looks at elements."""
         x = Geometry(*geometry)
-        if self.over:
+        if self.over or not x.size:
             return
         storage = self._find(x)
         if self.over or (storage is None and self._born(x)):
@@ -252,7 +268,7 @@ class Scribe:
                 return
             inputs.append(found)
         again = self._drawn_once if self._regions or self._again else None
-        outputs = [v for v in instantiate(graph, inputs, where, drawn=again) if v is not None]
+        outputs = [v for v in instantiate(graph, inputs, located(where), drawn=again) if v is not None]
         for value, geometry in zip(outputs, results, strict=True):
             op = value.node.op
             if op is not None and op.random:
@@ -336,8 +352,8 @@ class Scribe:
 
     def value(self, x: Geometry) -> Value | None:
         """The content of a window; None if there is none to be had, which has been reported then."""
-        if x.serial is None:  # only its sizes are looked at
-            return _make(Full(shape=x.shape, dtype=x.dtype))
+        if x.serial is None or not x.size:  # only its sizes are looked at
+            return _make(Full(shape=x.shape, dtype=x.dtype, device=x.device))
         storage = self._find(x)
         if self.over:
             return None
@@ -362,6 +378,8 @@ class Scribe:
             value = F.broadcast_to(value, shape=x.shape)
         if value.type.device is not x.device:
             value = F.to_device(value, device=x.device)
+        if not x.size:
+            return
         storage = self._find(x)
         if self.over:
             return
@@ -415,6 +433,11 @@ class Scribe:
             self.fail(str(problem))
             return None
 
+    def made_here(self, storage: Storage) -> bool:
+        """Whether its memory was made since the beginning; that of a NumPy array is older than its Tensor."""
+        source = storage.source
+        return self._born(storage.base) and (source is None or source.is_constant)
+
     def _born(self, x: Geometry) -> bool:
         """Whether the memory was made since the beginning, by this thread."""
         assert x.serial is not None
@@ -449,6 +472,11 @@ class Scribe:
             source = storage.source
             if source is not None and not source.is_constant and storage.value is not source.value:
                 yield source, storage.value
+
+
+def _lies_in(x: Geometry, whole: Geometry) -> bool:
+    (first, end), (low, high) = x.extent(), whole.extent()
+    return low <= first and end <= high
 
 
 def _make(op: Any) -> Value:

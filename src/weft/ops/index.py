@@ -246,6 +246,8 @@ ELSEWHERE: dict[str, str] = {
     "again": "weft.graph.inner",
     "cond_branch": "weft.executor.control",
     "drawn": "weft.graph.inner",
+    "exchange_end": "weft.distributed.collective",
+    "exchange_start": "weft.distributed.collective",
     "foreach_loop": "weft.executor.control",
     "no_own_gradient": "weft.graph.own_gradient",
     "own_gradient": "weft.graph.own_gradient",
