@@ -15,7 +15,12 @@ def pytest_addoption(parser):
     parser.addoption(
         "--levels", action="store_true", help="run the cross-section for a level of instructions, of WEFT_ISA"
     )
-    parser.addoption("--native", action="store_true", help="a missing native test program fails")
+    parser.addoption(
+        "--native",
+        metavar="VARIANTS",
+        default="",
+        help="the builds of the native tests that run, with commas; a missing one fails",
+    )
     parser.addoption(
         "--part", metavar="K/N", type=part, help="run the K-th of N parts of the tests, such as 1/4"
     )

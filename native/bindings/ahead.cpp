@@ -25,10 +25,11 @@ const AheadLevel* level_here() {
 }  // namespace
 
 void bind_ahead(nb::module_& m) {
-  m.def(
-      "prebuilt_kernel",
+  def(
+      m, "prebuilt_kernel",
       [](uint64_t key) -> uintptr_t {
-        static const AheadLevel* const level = level_here();
+        static constinit const AheadLevel* level = nullptr;
+        if (!level) level = level_here();
         if (!level) return 0;
         const AheadKernel* end = level->kernels + level->count;
         const AheadKernel* found =
@@ -37,8 +38,8 @@ void bind_ahead(nb::module_& m) {
         return found != end && found->key == key ? reinterpret_cast<uintptr_t>(found->function) : 0;
       },
       nb::arg("key"), "The address of a kernel compiled with the package, by its text's hash; 0: none.");
-  m.def(
-      "isa", [] { return nb::make_tuple(name_of(processor_isa()), name_of(isa()), isa_is_capped()); },
+  def(
+      m, "isa", [] { return nb::make_tuple(name_of(processor_isa()), name_of(isa()), isa_is_capped()); },
       nb::sig("def isa() -> tuple[str, str, bool]"),
       "The levels of instructions that the processor has and that are used, and whether $WEFT_ISA names the "
       "latter,\n"

@@ -30,8 +30,8 @@ NB_MODULE(_core, m) {
   weft::bind_kernels(m);
   weft::bind_python_kernel(m);
   weft::bind_testing(m);
-  m.def(
-      "dnnl_version",
+  weft::def(
+      m, "dnnl_version",
       [] {
         const dnnl_version_t* v = dnnl_version();
         return nanobind::make_tuple(v->major, v->minor, v->patch);

@@ -1,5 +1,5 @@
 // creation.cpp: new tensors: empty, filled, counted, and from nested Python sequences.
-#include "bindings/tensor.h"
+#include "bindings/scribe.h"
 
 #include <vector>
 
@@ -106,7 +106,7 @@ PyObject* full(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject
 
 struct Nested {
   Shape shape;
-  bool any_real = false, any_integer = false, any_boolean = false, plain = true, beyond_int64 = false;
+  bool any_real = false, any_integer = false, any_boolean = false, any_known = false, plain = true;
   std::vector<PyObject*> leaves;  // borrowed: the sequences are held by `kept`
   std::vector<nb::object> kept;
 
@@ -118,6 +118,8 @@ struct Nested {
       if (depth != shape.ndim) ragged(depth);
       if (PyBool_Check(object.ptr()))
         any_boolean = true;
+      else if (is_known(object.ptr()))
+        any_known = any_real = true;
       else if (PyFloat_Check(object.ptr()))
         any_real = true;
       else
@@ -155,7 +157,6 @@ struct Nested {
 
 // Null if `data` holds anything but numbers, lists and tuples.
 nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
-  const PythonEntry entry;
   Nested nested;
   if (!nested.read(data, 0)) return nb::none();
   const DType type = !dtype.is_none()     ? as_dtype(dtype)
@@ -169,11 +170,20 @@ nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
     store(element, type, as_scalar_for(leaf, type));
     element += size_of(type);
   }
-  return wrap(std::move(x));
+  if (!nested.any_known || !scribe) return wrap(std::move(x));
+  // What is written down has the elements that a trace knows from its arguments; the others are constants.
+  nb::object made = wrap(std::move(x));
+  met(made.ptr());
+  const Tensor& whole = self_of(made.ptr());
+  for (size_t k = 0; k < nested.leaves.size(); ++k) {
+    if (!is_known(nested.leaves[k])) continue;
+    const Scalar value = as_scalar_for(nested.leaves[k], type);
+    if (value.origin) push_fill(whole.as_strided(whole.data + k * size_of(type), Shape{}, Shape{}), value);
+  }
+  return made;
 }
 
 nb::object stepped(Py_ssize_t count, nb::handle start, nb::handle step, nb::handle dtype, nb::handle device) {
-  const PythonEntry entry;
   const int64_t shape[1] = {count};
   Tensor x = Tensor::empty(shape, as_dtype(dtype), as_tensor_device(device));
   push_range(x, as_scalar(start), as_scalar(step));
@@ -182,7 +192,6 @@ nb::object stepped(Py_ssize_t count, nb::handle start, nb::handle step, nb::hand
 
 // The main diagonal of the last two dimensions, shifted by k, as a view.
 nb::object diagonal(nb::handle object, Py_ssize_t k) {
-  const PythonEntry entry;
   const Tensor& x = tensor_of(object, "diagonal");
   if (x.ndim < 2) throw ShapeError("diagonal: needs at least 2 dimensions: x is " + describe(x));
   Tensor y = x;
@@ -228,17 +237,17 @@ PyMethodDef functions[] = {
 }  // namespace
 
 nb::object as_tensor(nb::handle value, nb::handle dtype, Device device) {
-  static PyObject* const convert = lasting("weft.imperative.creation", "asarray");
-  return nb::handle(convert)(value, nb::arg("dtype") = dtype, nb::arg("device") = device_object(device));
+  static constinit Imported convert("weft.imperative.creation", "asarray");
+  return convert(value, nb::arg("dtype") = dtype, nb::arg("device") = device_object(device));
 }
 
 void bind_creation(nb::module_& m) {
   if (PyModule_AddFunctions(m.ptr(), functions) < 0) throw nb::python_error();
-  m.def("from_nested", from_nested, nb::arg("data").none(), nb::arg("dtype").none(),
-        nb::arg("device").none());
-  m.def("stepped", stepped, nb::arg("count"), nb::arg("start"), nb::arg("step"), nb::arg("dtype"),
-        nb::arg("device").none());
-  m.def("diagonal", diagonal, nb::arg("x"), nb::arg("k") = 0);
+  def(m, "from_nested", from_nested, nb::arg("data").none(), nb::arg("dtype").none(),
+      nb::arg("device").none());
+  def(m, "stepped", stepped, nb::arg("count"), nb::arg("start"), nb::arg("step"), nb::arg("dtype"),
+      nb::arg("device").none());
+  def(m, "diagonal", diagonal, nb::arg("x"), nb::arg("k") = 0);
 }
 
 }  // namespace weft

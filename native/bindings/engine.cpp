@@ -5,6 +5,7 @@
 
 #include "bindings/observer.h"
 #include "bindings/push.h"
+#include "engine/machine.h"
 
 namespace weft {
 
@@ -47,7 +48,6 @@ template <bool is_async>
 void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
           nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue, Py_ssize_t size_bytes,
           nb::handle on_done) {
-  const PythonEntry entry;
   if (size_bytes < 0) throw nb::value_error("size_bytes must be at least 0");
   PushOptions options;
   options.device = as_device(device);
@@ -139,7 +139,7 @@ that is not there, TypeError and ValueError for other arguments.
 }  // namespace
 
 void bind_engine(nb::module_& m) {
-  nb::class_<PyVariable>(
+  Class<PyVariable>(
       m, "Variable", nb::is_weak_referenceable(),
       "A token for any resource: what operations read and mutate. Made by Engine.new_variable().\n\n"
       "version: how many operations that wrote it have run. Dropping the last reference deletes it.")
@@ -150,14 +150,14 @@ void bind_engine(nb::module_& m) {
         return "Variable(version=" + std::to_string(v.var->version.load()) + (deleted ? ", deleted)" : ")");
       });
 
-  nb::class_<PyOperator>(
+  Class<PyOperator>(
       m, "Operator", nb::type_slots(operator_slots), nb::is_weak_referenceable(),
       "A function with its variables, made once by Engine.new_operator() and pushed many times.")
       .def_prop_ro("name", [](const PyOperator& o) { return o.op->plan->name(); })
       .def("__repr__", [](const PyOperator& o) { return "Operator('" + o.op->plan->name() + "')"; });
 
   bind_observers(m);
-  nb::class_<PyEngine>(m, "Engine", nb::type_slots(engine_slots), nb::is_weak_referenceable())
+  Class<PyEngine>(m, "Engine", nb::type_slots(engine_slots), nb::is_weak_referenceable())
       .def(
           "__init__",
           [](PyEngine* self, const std::string& kind, int workers, int io_workers, uint64_t max_pending,
@@ -176,16 +176,11 @@ void bind_engine(nb::module_& m) {
       .def_prop_ro(
           "running", [](const PyEngine& e) { return e.core->running(); }, "Whether it takes operations.")
       .def(
-          "new_variable",
-          [](PyEngine& e) {
-            const PythonEntry entry;
-            return PyVariable(e.core, e.core->new_variable());
-          },
+          "new_variable", [](PyEngine& e) { return PyVariable(e.core, e.core->new_variable()); },
           "A new Variable of this engine, at version 0.")
       .def(
           "delete_variable",
           [](PyEngine& e, PyVariable& variable, nb::handle on_deleted) {
-            const PythonEntry entry;
             if (on_deleted.is_none()) return e.core->delete_variable(variable.var);
             OwnedOp op(new_op(1));
             nb::object call = nb::module_::import_("weft.engine.callbacks").attr("OnDeleted")(on_deleted);
@@ -236,7 +231,6 @@ void bind_engine(nb::module_& m) {
           "new_operator",
           [](PyEngine& self, nb::handle fn, nb::handle const_vars, nb::handle mutate_vars, nb::handle name,
              bool is_async, nb::handle overwrite_vars, nb::handle queue) {
-            const PythonEntry entry;
             const QueueKind kind =
                 queue.is_none() ? (is_async ? QueueKind::io : QueueKind::compute) : as_queue(queue);
             const Variables variables(const_vars, mutate_vars, overwrite_vars);
@@ -263,7 +257,6 @@ void bind_engine(nb::module_& m) {
       .def(
           "wait_for_var",
           [](PyEngine& e, nb::handle variable, bool writes_only, nb::handle timeout_s) {
-            const PythonEntry entry;
             e.core->wait_for_var(*as_var(variable, "wait_for_var"), writes_only, as_deadline(timeout_s));
           },
           nb::arg("variable").none(), nb::arg("writes_only") = false,
@@ -278,10 +271,7 @@ void bind_engine(nb::module_& m) {
           "other wait raises EngineError there, because it would block a worker. Ctrl-C ends the wait.")
       .def(
           "wait_for_all",
-          [](PyEngine& e, nb::handle timeout_s) {
-            const PythonEntry entry;
-            e.core->wait_for_all(as_deadline(timeout_s));
-          },
+          [](PyEngine& e, nb::handle timeout_s) { e.core->wait_for_all(as_deadline(timeout_s)); },
           nb::arg("timeout_s").none() = nb::none(),
           nb::sig("def wait_for_all(self, timeout_s: float | None = None) -> None"),
           "Wait for everything pushed before this call.\n\n"
@@ -290,25 +280,13 @@ void bind_engine(nb::module_& m) {
           "TimeoutError after timeout_s seconds.")
       .def(
           "clear_error",
-          [](PyEngine& e, nb::handle variable) {
-            const PythonEntry entry;
-            e.core->clear_error(*as_var(variable, "clear_error"));
-          },
+          [](PyEngine& e, nb::handle variable) { e.core->clear_error(*as_var(variable, "clear_error")); },
           nb::arg("variable").none(), nb::sig("def clear_error(self, variable: Variable | Tensor) -> None"),
           "Forget a variable's error, after what has been pushed on it before; its value is what it is.")
       .def(
-          "start",
-          [](PyEngine& e) {
-            const PythonEntry entry;
-            e.core->start();
-          },
-          "Take operations again after stop().")
+          "start", [](PyEngine& e) { e.core->start(); }, "Take operations again after stop().")
       .def(
-          "stop",
-          [](PyEngine& e, nb::handle timeout_s) {
-            const PythonEntry entry;
-            e.core->stop(as_deadline(timeout_s));
-          },
+          "stop", [](PyEngine& e, nb::handle timeout_s) { e.core->stop(as_deadline(timeout_s)); },
           nb::arg("timeout_s").none() = nb::none(),
           nb::sig("def stop(self, timeout_s: float | None = None) -> None"),
           "Finish what is pending and end the threads; pushes raise EngineError until start().\n\n"
@@ -318,7 +296,6 @@ void bind_engine(nb::module_& m) {
       .def(
           "check_access",
           [](PyEngine& e, nb::handle variable, bool write) {
-            const PythonEntry entry;
             e.core->check_access(*as_var(variable, "check_access"), write);
           },
           nb::arg("variable").none(), nb::arg("write") = false,
@@ -337,7 +314,6 @@ void bind_engine(nb::module_& m) {
       .def(
           "stats",
           [](PyEngine& e) {
-            const PythonEntry entry;
             const Stats s = e.core->stats();
             nb::dict d;
             d["pushed"] = s.pushed;
@@ -360,25 +336,16 @@ void bind_engine(nb::module_& m) {
           "ran on the pushing thread); now: pending, running, async_outstanding (started, not completed), "
           "threads;\n"
           "stalls (pushes held back), wakes (threads woken).")
-      .def("_begin_bulk",
-           [](PyEngine& e, int size) {
-             const PythonEntry entry;
-             e.core->begin_bulk(size);
-           })
-      .def("_end_bulk", [](PyEngine& e) {
-        const PythonEntry entry;
-        e.core->end_bulk();
-      });
+      .def("_begin_bulk", [](PyEngine& e, int size) { e.core->begin_bulk(size); })
+      .def("_end_bulk", [](PyEngine& e) { e.core->end_bulk(); });
 
-  m.def("settle_engines", [](double timeout_s) {
-    const PythonEntry entry;
-    return Engine::settle_all(as_deadline(nb::float_(timeout_s)));
-  });
+  def(m, "usable_cores", &usable_cores);
+  def(m, "settle_engines",
+      [](double timeout_s) { return Engine::settle_all(as_deadline(nb::float_(timeout_s))); });
   // Ends all engines; returns the threads that still run a function, and the failures nobody was told of.
-  m.def(
-      "shut_down_engines",
+  def(
+      m, "shut_down_engines",
       [](double timeout_s) {
-        const PythonEntry entry;
         const Deadline deadline = as_deadline(nb::float_(timeout_s));
         std::vector<std::string> stuck, failures;
         for (const auto& engine : Engine::all()) {

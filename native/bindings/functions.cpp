@@ -35,7 +35,7 @@ void drop(void* state) noexcept {
   Py_DECREF(task->fn);
   Py_XDECREF(task->name);
   Py_XDECREF(task->on_done);
-  Py_XDECREF(task->site.code);
+  task->site = {};
 }
 
 void call_on_done(PyObject* on_done, Error* error) noexcept {
@@ -92,8 +92,9 @@ static_assert(sizeof(NativeState) <= Op::kInlineState);
 void native_drop(void* state) noexcept {
   auto* native = static_cast<NativeState*>(state);
   native->task->release();
-  for (PyObject* object : {native->name, native->on_done, native->site.code})
+  for (PyObject* object : {native->name, native->on_done})
     if (object) release_later(object);
+  native->site = {};
 }
 
 std::string native_name(const void* state) noexcept {
@@ -137,13 +138,7 @@ const TaskType& operator_type() {
                                const auto& push = *static_cast<OperatorPush*>(state);
                                push.type->run(push.state, context);
                              },
-                             [](void* state) noexcept {
-                               PyObject* code = static_cast<OperatorPush*>(state)->site.code;
-                               if (!kPython) return release_later(code);
-                               if (python_is_ending()) return;
-                               const WithGil gil;
-                               Py_XDECREF(code);
-                             },
+                             [](void* state) noexcept { static_cast<OperatorPush*>(state)->site = {}; },
                              nullptr,
                              [](const void* state) noexcept {
                                const auto& push = *static_cast<const OperatorPush*>(state);
@@ -224,7 +219,7 @@ PyOnComplete::~PyOnComplete() {
 }
 
 void bind_functions(nb::module_& m) {
-  nb::class_<PyRunContext>(
+  Class<PyRunContext>(
       m, "RunContext",
       "What an engine function is called with: what only run time knows.\n\n"
       "device: the Device it runs on; stream: None on cpu; worker: index of the thread within its\n"
@@ -242,15 +237,13 @@ void bind_functions(nb::module_& m) {
                "', worker=" + std::to_string(c.worker) + ")";
       });
 
-  nb::class_<PyOnComplete>(
-      m, "OnComplete",
-      "Ends an asynchronous operation: call it once, from any thread.\n\n"
-      "on_complete(error=None): with an exception or a str the operation has failed.\n"
-      "Raises EngineError if the operation has ended already, TypeError for another error.")
+  Class<PyOnComplete>(m, "OnComplete",
+                      "Ends an asynchronous operation: call it once, from any thread.\n\n"
+                      "on_complete(error=None): with an exception or a str the operation has failed.\n"
+                      "Raises EngineError if the operation has ended already, TypeError for another error.")
       .def(
           "__call__",
           [](PyOnComplete& self, nb::handle error) {
-            const PythonEntry entry;
             const bool first =
                 self.completion->finish(error.is_none() ? Ref<Error>() : error_from_object(error));
             if (!first) throw EngineMisuse("on_complete: the operation has ended already");
@@ -259,7 +252,7 @@ void bind_functions(nb::module_& m) {
           nb::sig(
               "def __call__(self, error: BaseException | type[BaseException] | str | None = None) -> None"));
 
-  nb::class_<PyNativeFunction>(
+  Class<PyNativeFunction>(
       m, "NativeFunction",
       "A C function ``void f(void* data)`` for the engine, given by its address (ctypes, cffi, numba).\n\n"
       "It runs without the GIL. cheap: it lasts less than a microsecond or so and may run on the pushing "

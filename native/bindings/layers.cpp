@@ -18,9 +18,9 @@ nb::object emit_to_layers(nb::handle op, nb::handle args) {
 
 void bind_layers(nb::module_& m) {
   // This thread's layers: (emit, those below), or None.
-  m.def("layers", [] { return nb::borrow(layers_here.first ? layers_here.first : Py_None); });
-  m.def(
-      "set_layers",
+  def(m, "layers", [] { return nb::borrow(layers_here.first ? layers_here.first : Py_None); });
+  def(
+      m, "set_layers",
       [](nb::object layers) {
         PyObject* before = layers_here.first;
         layers_here.first = layers.is_none() ? nullptr : layers.release().ptr();
@@ -28,9 +28,9 @@ void bind_layers(nb::module_& m) {
       },
       nb::arg("layers").none());
   // What writes down a body of control flow on this thread, or None.
-  m.def("capture", [] { return nb::borrow(layers_here.capture ? layers_here.capture : Py_None); });
-  m.def(
-      "set_capture",
+  def(m, "capture", [] { return nb::borrow(layers_here.capture ? layers_here.capture : Py_None); });
+  def(
+      m, "set_capture",
       [](nb::object capture) {
         PyObject* before = layers_here.capture;
         layers_here.capture = capture.is_none() ? nullptr : capture.release().ptr();
@@ -38,8 +38,8 @@ void bind_layers(nb::module_& m) {
       },
       nb::arg("capture").none());
   // function(*args) below all layers.
-  m.def(
-      "below_layers",
+  def(
+      m, "below_layers",
       [](nb::handle function, nb::args args) {
         const BelowLayers below;
         return function(*args);

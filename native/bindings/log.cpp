@@ -341,6 +341,7 @@ class Log final : public Reporter {
     std::vector<Scalar> numbers;
     for (size_t number : segment->numbers) numbers.push_back(numbers_[number]);
     std::vector<Tracked> made(plan->program->outputs.size());
+    const KeptCounts counts(inputs, {});
     call_plan(plan, inputs, numbers, {}, made);
   }
 
@@ -476,17 +477,13 @@ class Log final : public Reporter {
 Scribe& scribe_of(nb::handle log) { return nb::cast<Log&>(log); }
 
 void bind_log(nb::module_& m) {
-  nb::class_<Log>(m, "Log", "What lazy evaluation has put off; for an object that makes programs of it.")
+  Class<Log>(m, "Log", "What lazy evaluation has put off; for an object that makes programs of it.")
       .def(nb::init<nb::handle, bool>(), nb::arg("target"), nb::arg("watched") = false)
-      .def("flush",
-           [](Log& log) {
-             const PythonEntry entry;
-             log.flush();
-           })
+      .def("flush", [](Log& log) { log.flush(); })
       .def_prop_ro("segments", &Log::done, "How many programs were run.")
       .def_prop_ro("unseen_bytes", &Log::unseen_bytes,
                    "Memory of results that nobody could see any more, so that they were not written.");
-  m.def("log_counters", [] {
+  def(m, "log_counters", [] {
     nb::dict counters;
     counters["put_off"] = put_off;
     counters["segments"] = segments_run;

@@ -36,14 +36,12 @@ void PyEngine::Watcher::call(int which, const Event& event) {
 }
 
 void add_observer(PyEngine& engine, nb::object observer) {
-  const PythonEntry entry;
   auto watcher = std::make_shared<PyEngine::Watcher>(std::move(observer));
   engine.watchers.push_back(watcher);
   engine.core->add_observer(watcher);
 }
 
 void remove_observer(PyEngine& engine, nb::handle observer) {
-  const PythonEntry entry;
   for (size_t i = 0; i < engine.watchers.size(); ++i) {
     if (!engine.watchers[i]->object.is(observer)) continue;
     auto watcher = std::move(engine.watchers[i]);
@@ -56,7 +54,7 @@ void remove_observer(PyEngine& engine, nb::handle observer) {
 }
 
 void bind_observers(nb::module_& m) {
-  nb::class_<PyRecord>(m, "OperationRecord", "What an observer is told of an operation.")
+  Class<PyRecord>(m, "OperationRecord", "What an observer is told of an operation.")
       .def_ro("id", &PyRecord::id)
       .def_ro("operation", &PyRecord::operation)
       .def_prop_ro(

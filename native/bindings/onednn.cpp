@@ -32,8 +32,9 @@ Geometry as_geometry(nb::handle object) {
     throw nb::type_error(
         ("geometry is (dtype, shape, strides) or a Layout, got " + to_utf8(nb::repr(object))).c_str());
   x.dtype = as_dtype(object[0]);
-  const Dims shape = as_shape(object[1], "geometry");
-  x.shape.assign(shape.begin(), shape.end());
+  const Shape shape = as_shape(object[1], "geometry");
+  const Dims sizes = shape;
+  x.shape.assign(sizes.begin(), sizes.end());
   x.strides.resize(x.shape.size());
   const nb::object strides = object[2];
   if (strides.is_none()) {
@@ -107,7 +108,6 @@ Pooling::Kind as_pooling_kind(const std::string& kind) {
 // The kernel that `make` gives; NotImplementedError, with the reason, if oneDNN has none.
 template <class F>
 auto supported(F&& make) {
-  const PythonEntry entry;
   try {
     return make();
   } catch (const Unsupported& error) {
@@ -137,8 +137,8 @@ Convolution::Pass as_pass(const std::string& of) {
 using Padding = std::vector<std::pair<int64_t, int64_t>>;
 
 void bind_matmul(nb::module_& m) {
-  m.def(
-      "onednn_matmul",
+  def(
+      m, "onednn_matmul",
       [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops) {
         return kernel_of([&] {
           return make_matmul({as_geometry(a), as_geometry(b), as_geometry(c), as_optional(bias),
@@ -148,28 +148,28 @@ void bind_matmul(nb::module_& m) {
       nb::arg("a"), nb::arg("b"), nb::arg("c"), nb::kw_only(), nb::arg("bias").none() = nb::none(),
       nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
       "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
-  m.def(
-      "onednn_product_of_any_size",
+  def(
+      m, "onednn_product_of_any_size",
       [](nb::handle dtype, bool transposed, bool bias) {
         return any_size_of([&] { return make_product_of_any_size(as_dtype(dtype), transposed, bias); });
       },
       nb::arg("dtype"), nb::kw_only(), nb::arg("transposed") = false, nb::arg("bias") = false,
       "A product for all sizes. Operands: a, b (transposed: as [n, k]), [bias]; c.");
-  m.def(
-      "onednn_reorder",
+  def(
+      m, "onednn_reorder",
       [](nb::handle src, nb::handle dst, bool accumulate) {
         return kernel_of([&] { return make_reorder(as_geometry(src), as_geometry(dst), accumulate); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("accumulate") = false,
       "dst = convert(src), or dst += that. Operands: src; dst.");
-  m.def(
-      "onednn_layout", [](nb::handle x) { return PyLayout{layout_of(as_geometry(x))}; }, nb::arg("x"),
+  def(
+      m, "onednn_layout", [](nb::handle x) { return PyLayout{layout_of(as_geometry(x))}; }, nb::arg("x"),
       "The layout of an array with strides; kernels that choose these tell an equal one.");
 }
 
 void bind_convolution(nb::module_& m) {
-  m.def(
-      "onednn_convolution",
+  def(
+      m, "onednn_convolution",
       [](nb::handle src, nb::handle weights, nb::handle dst, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, nb::handle bias, bool accumulate, nb::handle post_ops) {
         return kernel_of([&] {
@@ -182,8 +182,8 @@ void bind_convolution(nb::module_& m) {
       nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("bias").none() = nb::none(),
       nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
       "Operands: src, weights, [bias], [those of post-ops]; dst.");
-  m.def(
-      "onednn_convolution_backward_data",
+  def(
+      m, "onednn_convolution_backward_data",
       [](nb::handle ddst, nb::handle weights, nb::handle dsrc, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, bool accumulate) {
         return kernel_of([&] {
@@ -201,8 +201,8 @@ void bind_convolution(nb::module_& m) {
       nb::arg("ddst"), nb::arg("weights"), nb::arg("dsrc"), nb::kw_only(), nb::arg("stride"),
       nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("accumulate") = false,
       "Operands: ddst, weights; dsrc.");
-  m.def(
-      "onednn_convolution_backward_weights",
+  def(
+      m, "onednn_convolution_backward_weights",
       [](nb::handle src, nb::handle ddst, nb::handle dweights, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, nb::handle dbias, bool accumulate) {
         return kernel_of([&] {
@@ -220,8 +220,8 @@ void bind_convolution(nb::module_& m) {
       nb::arg("src"), nb::arg("ddst"), nb::arg("dweights"), nb::kw_only(), nb::arg("stride"),
       nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("dbias").none() = nb::none(),
       nb::arg("accumulate") = false, "Operands: src, ddst; dweights, [dbias].");
-  m.def(
-      "onednn_convolution_of_any_size",
+  def(
+      m, "onednn_convolution_of_any_size",
       [](nb::handle dtype, const std::string& of, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, bool bias) {
         return any_size_of([&] {
@@ -236,8 +236,8 @@ void bind_convolution(nb::module_& m) {
 }
 
 void bind_pooling(nb::module_& m) {
-  m.def(
-      "onednn_pooling",
+  def(
+      m, "onednn_pooling",
       [](nb::handle src, nb::handle dst, const std::string& kind, const Numbers& window,
          const Numbers& stride, const Padding& padding, const Numbers& dilation, bool training) {
         return kernel_of([&] {
@@ -255,8 +255,8 @@ void bind_pooling(nb::module_& m) {
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("kind"), nb::arg("window"), nb::arg("stride"),
       nb::arg("padding"), nb::arg("dilation"), nb::arg("training") = false,
       "kind: max, average, average_with_padding. Operands: src; dst, [workspace of max if training].");
-  m.def(
-      "onednn_pooling_backward",
+  def(
+      m, "onednn_pooling_backward",
       [](nb::handle src, nb::handle dst, nb::handle ddst, nb::handle dsrc, const std::string& kind,
          const Numbers& window, const Numbers& stride, const Padding& padding, const Numbers& dilation) {
         return kernel_of([&] {
@@ -271,8 +271,8 @@ void bind_pooling(nb::module_& m) {
 }
 
 void bind_normalization(nb::module_& m) {
-  m.def(
-      "onednn_batch_norm",
+  def(
+      m, "onednn_batch_norm",
       [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, bool relu) {
         return kernel_of([&] {
           return make_batch_norm(
@@ -283,8 +283,8 @@ void bind_normalization(nb::module_& m) {
       nb::arg("affine") = true, nb::arg("relu") = false,
       "Operands: src, [scale, shift], [mean, variance if not training]; dst, [mean, variance if training],\n"
       "[workspace if training and relu]. Statistics, scale and shift are float32.");
-  m.def(
-      "onednn_batch_norm_backward",
+  def(
+      m, "onednn_batch_norm_backward",
       [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool training, bool affine,
          bool relu) {
         return kernel_of([&] {
@@ -295,8 +295,8 @@ void bind_normalization(nb::module_& m) {
       nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
       nb::arg("training") = true, nb::arg("affine") = true, nb::arg("relu") = false,
       "Operands: src, ddst, [scale], mean, variance, [workspace if relu]; dsrc, [dscale, dshift].");
-  m.def(
-      "onednn_layer_norm",
+  def(
+      m, "onednn_layer_norm",
       [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, nb::handle scale_dtype) {
         return kernel_of([&] {
           return make_layer_norm({as_geometry(src),
@@ -312,8 +312,8 @@ void bind_normalization(nb::module_& m) {
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("epsilon"), nb::arg("training") = false,
       nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
       "Over the last dimension. Operands: src, [scale, shift]; dst, [mean, variance if training].");
-  m.def(
-      "onednn_layer_norm_backward",
+  def(
+      m, "onednn_layer_norm_backward",
       [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool affine,
          nb::handle scale_dtype) {
         return kernel_of([&] {
@@ -324,16 +324,16 @@ void bind_normalization(nb::module_& m) {
       nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
       nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
       "Operands: src, ddst, [scale], mean, variance; dsrc, [dscale, dshift].");
-  m.def(
-      "onednn_softmax",
+  def(
+      m, "onednn_softmax",
       [](nb::handle src, nb::handle dst, int axis, bool log) {
         return kernel_of(
             [&] { return make_softmax({false, log, axis, as_geometry(src), as_geometry(dst), {}, {}}); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("axis"), nb::arg("log") = false,
       "Operands: src; dst.");
-  m.def(
-      "onednn_softmax_backward",
+  def(
+      m, "onednn_softmax_backward",
       [](nb::handle dst, nb::handle ddst, nb::handle dsrc, int axis, bool log) {
         return kernel_of([&] {
           return make_softmax({true, log, axis, {}, as_geometry(dst), as_geometry(ddst), as_geometry(dsrc)});
@@ -347,8 +347,8 @@ void bind_lstm(nb::module_& m) {
   const auto made = [](const Lstm& request) {
     return PyKernel{supported([&] { return make_lstm(request); })};
   };
-  m.def(
-      "onednn_lstm",
+  def(
+      m, "onednn_lstm",
       [made](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional, bool training) {
         return made({as_geometry(src), as_geometry(dst), layers, bidirectional, training, false});
       },
@@ -357,8 +357,8 @@ void bind_lstm(nb::module_& m) {
       "src[t,n,c], dst[t,n,d*h]. Operands: src, h0, c0, for each layer and direction w_ih, w_hh, b_ih, b_hh; "
       "dst,\n"
       "hn, cn, [workspace if training]. All are row-major and of one type, float32 or bfloat16.");
-  m.def(
-      "onednn_lstm_backward",
+  def(
+      m, "onednn_lstm_backward",
       [made](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
         return made({as_geometry(src), as_geometry(dst), layers, bidirectional, true, true});
       },
@@ -366,10 +366,9 @@ void bind_lstm(nb::module_& m) {
       "Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and "
       "the\n"
       "gradient of each parameter.");
-  m.def(
-      "onednn_lstm_workspace",
+  def(
+      m, "onednn_lstm_workspace",
       [](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
-        const PythonEntry entry;
         return lstm_workspace_bytes({as_geometry(src), as_geometry(dst), layers, bidirectional, true, false});
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
@@ -377,7 +376,7 @@ void bind_lstm(nb::module_& m) {
 }
 
 void bind_cache(nb::module_& m) {
-  m.def("onednn_counters", [] {
+  def(m, "onednn_counters", [] {
     const Counters now = counters();
     nb::dict result;
     result["hits"] = now.hits;
@@ -388,14 +387,13 @@ void bind_cache(nb::module_& m) {
     result["bytes_converted"] = now.bytes_converted;
     return result;
   });
-  m.def("set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, nb::arg("kernels"));
+  def(m, "set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, nb::arg("kernels"));
 }
 
 }  // namespace
 
 void bind_onednn(nb::module_& m) {
-  nb::class_<PyLayout>(m, "Layout",
-                       "A memory layout that a kernel chose: of packed weights, or of a workspace.")
+  Class<PyLayout>(m, "Layout", "A memory layout that a kernel chose: of packed weights, or of a workspace.")
       .def_prop_ro("bytes", [](const PyLayout& layout) { return bytes_of(*layout.core); })
       .def(
           "__eq__",
@@ -405,7 +403,7 @@ void bind_onednn(nb::module_& m) {
           },
           nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const PyLayout& layout) { return static_cast<Py_hash_t>(id_of(*layout.core)); });
-  nb::class_<PyOnednnKernel, PyKernel>(m, "OnednnKernel", "A kernel that oneDNN computes.")
+  Class<PyOnednnKernel, PyKernel>(m, "OnednnKernel", "A kernel that oneDNN computes.")
       .def_prop_ro("scratch_bytes", [](const PyOnednnKernel& k) { return k.core().scratch_bytes(nullptr); })
       .def_prop_ro("implementation", [](const PyOnednnKernel& k) { return k.core().implementation(); })
       .def_prop_ro(

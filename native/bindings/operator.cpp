@@ -21,10 +21,10 @@ bool lasting_value(PyObject* value) noexcept {
       if (!lasting_value(PyTuple_GetItem(value, i))) return false;
     return true;
   }
-  static PyObject* const dtype_type = lasting("weft.base.dtype", "DType");
-  static PyObject* const device_type = lasting("weft.base.device", "Device");
-  return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(dtype_type) ||
-         Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(device_type);
+  static constinit Imported dtype_type("weft.base.dtype", "DType");
+  static constinit Imported device_type("weft.base.device", "Device");
+  return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(dtype_type.get()) ||
+         Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(device_type.get());
 }
 
 bool same_value(PyObject* a, PyObject* b) {
@@ -70,6 +70,21 @@ std::string shown(double value) { return to_utf8(nb::repr(nb::float_(value))); }
 
 nb::object as_python_number(PyObject* object) { return nb::handle(object).attr("item")(); }
 
+// numpy.ndarray: operators take it as the Tensor over its memory.
+bool is_other_array(PyObject* object) noexcept {
+  return object != Py_None && !PyUnicode_Check(object) &&
+         PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__array_interface__");
+}
+
+// What NumPy's scalars and arrays stand for; null: the object is none of them.
+nb::object from_numpy(PyObject* object) {
+  if (is_tensor(object) || PyFloat_CheckExact(object) || PyLong_Check(object)) return {};
+  if (is_other_number(object)) return as_python_number(object);
+  if (!is_other_array(object)) return {};
+  static constinit Imported convert("weft.imperative.creation", "asarray");
+  return convert(nb::handle(object));
+}
+
 }  // namespace
 
 // A call, read. References are borrowed from the caller, but for `kept`.
@@ -88,7 +103,9 @@ struct OperatorFunction::Arguments {
   const Tracked* tensors_few[kFew];
   const Tracked** tensors = tensors_few;
   size_t tensor_count = 0;
-  Scalar numbers[16];
+  std::vector<Scalar> numbers_many;
+  Scalar numbers_few[16];
+  Scalar* numbers = numbers_few;
   size_t number_count = 0;
 
   void add_input(PyObject* object) {
@@ -112,8 +129,15 @@ struct OperatorFunction::Arguments {
     ++tensor_count;
   }
   void add_number(nb::handle number) {
-    if (number_count == std::size(numbers)) throw nb::type_error("too many numbers among the operands");
-    numbers[number_count++] = as_scalar(number);
+    const Scalar scalar = as_scalar(number);
+    if (number_count < std::size(numbers_few) && numbers_many.empty()) {
+      numbers_few[number_count++] = scalar;
+      return;
+    }
+    if (numbers_many.empty()) numbers_many.assign(numbers_few, numbers_few + number_count);
+    numbers_many.push_back(scalar);
+    numbers = numbers_many.data();
+    ++number_count;
   }
 };
 
@@ -155,6 +179,13 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
   direct_ = direct_for(name_);
   plain_ = attributes_.empty() && inputs_.size() <= Arguments::kFew &&
            std::ranges::none_of(inputs_, [](const Input& i) { return i.optional || i.variadic; });
+  for (nb::handle fitted : cls.attr("fitted")) {
+    PyObject* name = intern(fitted);
+    if (const int attribute = attribute_named(name); attribute >= 0)
+      fitted_attributes_.push_back(static_cast<size_t>(attribute));
+    for (size_t k = 0; k < inputs_.size(); ++k)
+      if (inputs_[k].name == name) fitted_inputs_.push_back(k);
+  }
   if (!cls.attr("prefix").is_none()) prefix_ = attribute_named(intern(cls.attr("prefix")));
 }
 
@@ -202,7 +233,7 @@ bool OperatorFunction::is_named(int attribute, PyObject* names) const {
 }
 
 bool OperatorFunction::accepts(PyObject* object) noexcept {
-  return is_tensor(object) || is_number(object) || is_other_number(object);
+  return is_tensor(object) || is_number(object) || is_other_number(object) || is_other_array(object);
 }
 
 void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count,
@@ -512,6 +543,20 @@ PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssi
   return nullptr;
 }
 
+// Numbers that are written to x have to fit its type, where that is one of integers.
+void OperatorFunction::fit_numbers(Arguments& a) const {
+  if ((fitted_inputs_.empty() && fitted_attributes_.empty()) || !is_tensor(a.inputs[0])) return;
+  const DType dtype = self_of(a.inputs[0]).dtype;
+  if (!is_integer(dtype)) return;
+  const auto fit = [&](PyObject*& number) {
+    if (!number || !is_number(number)) return;
+    a.kept.push_back(to_number(as_scalar_for(number, dtype)));
+    number = a.kept.back().ptr();
+  };
+  for (const size_t k : fitted_inputs_) fit(a.inputs[k]);
+  for (const size_t k : fitted_attributes_) fit(a.attributes[k]);
+}
+
 // The operator of a call, with all its attributes.
 nb::object OperatorFunction::operator_of(Arguments& a) {
   nb::object made = nb::borrow(variants_[variant_of(a)].made);
@@ -527,6 +572,13 @@ nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t 
                                          PyObject* destination) {
   Arguments a;
   parse(a, arguments, count, names);
+  for (size_t k = 0; k < a.count; ++k) {
+    if (!a.inputs[k]) continue;
+    if (nb::object made = from_numpy(a.inputs[k]); made.is_valid()) {
+      a.inputs[k] = made.ptr();
+      a.kept.push_back(std::move(made));
+    }
+  }
   nb::object inputs = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(a.count)));
   for (size_t k = 0; k < a.count; ++k)
     PyTuple_SetItem(inputs.ptr(), static_cast<Py_ssize_t>(k),
@@ -535,12 +587,13 @@ nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t 
   if (!destination || made.is(destination)) return made;
   const Tensor& into = self_of(destination);
   weft::check_in_place(name_, tensor_of(made, name_.c_str()).dtype, into);
-  static OperatorFunction& cast = OperatorFunction::named("cast");
-  static PyObject* const cast_names = nb::make_tuple("dtype").release().ptr();
+  static constinit OperatorFunction* cast = nullptr;
+  if (!cast) cast = &OperatorFunction::named("cast");
+  const nb::tuple cast_names = nb::make_tuple("dtype");
   nb::object dtype = dtype_object(into.dtype);
   PyObject* const written[] = {made.ptr(), dtype.ptr()};
   const BelowLayers below;
-  return cast.call(written, 1, cast_names, destination);
+  return cast->call(written, 1, cast_names.ptr(), destination);
 }
 
 nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
@@ -553,16 +606,19 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     interpreter = layers_here.capture;  // it happens each time that the function runs
   if (interpreter) {
     nb::object positional = nb::steal(PyTuple_New(count));
+    const auto as_operand = [](PyObject* object) {
+      nb::object made = object == Py_None || PyUnicode_Check(object) ? nb::object() : from_numpy(object);
+      return made.is_valid() ? made : nb::borrow(object);
+    };
     for (Py_ssize_t i = 0; i < count; ++i)
-      PyTuple_SetItem(positional.ptr(), i, nb::borrow(arguments[i]).release().ptr());
+      PyTuple_SetItem(positional.ptr(), i, as_operand(arguments[i]).release().ptr());
     nb::dict named;
     for (Py_ssize_t i = count; i < all; ++i)
-      named[nb::handle(PyTuple_GetItem(names, i - count))] = nb::handle(arguments[i]);
+      named[nb::handle(PyTuple_GetItem(names, i - count))] = as_operand(arguments[i]);
     nb::object made = nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
     if (!destination || !layers_here.capture) return made;
-    static PyObject* const assign = lasting("weft.imperative.indexing", "assign");
-    const nb::handle function(assign);
-    function(nb::handle(destination), nb::ellipsis(), made);
+    static constinit Imported assign("weft.imperative.indexing", "assign");
+    assign(nb::handle(destination), nb::ellipsis(), made);
     return nb::borrow(destination);
   }
   Arguments a;
@@ -582,17 +638,22 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       continue;
     }
     if (is_number(input)) continue;
-    if (is_other_number(input)) {
-      a.kept.push_back(as_python_number(input));
-      a.inputs[k] = a.kept.back().ptr();
+    if (nb::object made = from_numpy(input); made.is_valid()) {
+      a.kept.push_back(std::move(made));
+      a.inputs[k] = input = a.kept.back().ptr();
+      if (is_tensor(input)) met(input);
       continue;
     }
     throw nb::type_error(
         (name_ + ": expected a Tensor or a number, got " + to_utf8(nb::type_name(nb::handle(input).type())))
             .c_str());
   }
+  fit_numbers(a);
   const bool records = tracked && recording();
-  if (direct_ && !records && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
+  // A view of what leaves the history of a program that is written down is noted by its plan.
+  const bool noted = stopping() || (stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) &&
+                                    is_stopped(tracked_of(a.inputs[0])));
+  if (direct_ && !records && !noted && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
     Tensor result;
     if (direct_(self_of(a.inputs[0]), a.attributes, result)) return wrap(std::move(result));
   }
@@ -608,6 +669,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   }
   std::vector<Tracked> results(output_count);
   if (destination) {
+    results[0].stopped = tracked_of(destination).stopped;
     const Tensor* into = &self_of(destination);
     check_in_place(*plan, *into);
     if (records && (into->chunk->faces != 1 || !into->covers_chunk()))

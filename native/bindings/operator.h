@@ -63,6 +63,7 @@ class OperatorFunction {
                          PyObject* destination);
   nb::object operator_of(Arguments& a);
   void check_in_place(const Plan& plan, const Tensor& into) const;
+  void fit_numbers(Arguments& a) const;
   Ref<Plan> plan_for(Arguments& a, bool recording);
   Ref<Plan> ask_planner(Arguments& a, size_t variant, Scope scope, bool recording);
 
@@ -80,6 +81,7 @@ class OperatorFunction {
 
   Direct direct_ = nullptr;
   bool plain_ = false;  // only tensors, all of them needed
+  std::vector<size_t> fitted_inputs_, fitted_attributes_;  // whose numbers have to fit the type of the first input
   std::vector<Variant> variants_;
   PlanTable plans_;
 };

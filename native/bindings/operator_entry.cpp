@@ -13,8 +13,8 @@ OperatorFunction& OperatorFunction::of(nb::handle function) {
 }
 
 OperatorFunction& OperatorFunction::named(const char* name) {
-  static PyObject* const find = lasting("weft.ops.registry", "function");
-  nb::object found = nb::handle(find)(name);
+  static constinit Imported find("weft.ops.registry", "function");
+  nb::object found = find(name);
   return of(found.release());  // as long as the process
 }
 
@@ -32,10 +32,10 @@ OperatorFunction* method_functions[kMethods];  // null until the first call
 std::array<std::string, 2> method_texts[kMethods];
 size_t methods_made = 0;
 
-template <size_t I>
-PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+PyObject* call_method_at(size_t k, PyObject* self, PyObject* const* arguments, Py_ssize_t count,
+                         PyObject* names) {
   return guarded_object([&] {
-    if (!method_functions[I]) method_functions[I] = &OperatorFunction::named(method_texts[I][0].c_str());
+    if (!method_functions[k]) method_functions[k] = &OperatorFunction::named(method_texts[k][0].c_str());
     constexpr size_t kFew = 8;
     PyObject* few[kFew];
     std::vector<PyObject*> many;
@@ -47,13 +47,18 @@ PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t cou
     }
     with_self[0] = self;
     std::copy_n(arguments, all, with_self + 1);
-    return method_functions[I]->call(with_self, count + 1, names);
+    return method_functions[k]->call(with_self, count + 1, names);
   });
 }
 
-template <size_t... I>
-constexpr auto method_table(std::index_sequence<I...>) {
-  return std::array<_PyCFunctionFastWithKeywords, sizeof...(I)>{call_method<I>...};
+template <size_t K>
+PyObject* call_method(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  return call_method_at(K, self, arguments, count, names);
+}
+
+template <size_t... K>
+constexpr auto method_table(std::index_sequence<K...>) {
+  return std::array<_PyCFunctionFastWithKeywords, sizeof...(K)>{call_method<K>...};
 }
 
 PyCFunction as_function(_PyCFunctionFastWithKeywords function) {
@@ -102,7 +107,7 @@ PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept {
 
 void bind_operator(nb::module_& m) {
   // The function of an operator's class. Its name, documentation and signature are the class's.
-  m.def("operator_function", [](nb::handle cls) {
+  def(m, "operator_function", [](nb::handle cls) {
     auto* function = new OperatorFunction(cls);  // functions live as long as the process
     auto* definition = new PyMethodDef{};
     auto* texts =
@@ -119,7 +124,7 @@ void bind_operator(nb::module_& m) {
   });
   // A method of tensors: the function of the operator of that name, found at the first call. Added again, it
   // is found again: the name stands for another operator now.
-  m.def("add_method", [](const std::string& name) {
+  def(m, "add_method", [](const std::string& name) {
     static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
     for (size_t k = 0; k < methods_made; ++k) {
       if (method_texts[k][0] != name) continue;
@@ -140,7 +145,7 @@ void bind_operator(nb::module_& m) {
       throw nb::python_error();
   });
   // function(*args, **kwargs), written to x.
-  m.def("call_into", [](nb::handle function, nb::handle x, nb::tuple args, nb::dict kwargs) {
+  def(m, "call_into", [](nb::handle function, nb::handle x, nb::tuple args, nb::dict kwargs) {
     tensor_of(x, "call_into");
     std::vector<PyObject*> arguments;
     for (nb::handle argument : args) arguments.push_back(argument.ptr());
@@ -153,14 +158,14 @@ void bind_operator(nb::module_& m) {
     return OperatorFunction::of(function).call(arguments.data(), static_cast<Py_ssize_t>(nb::len(args)),
                                                named.ptr(), x.ptr());
   });
-  m.def("operator_counters", [] {
+  def(m, "operator_counters", [] {
     nb::dict counters;
     counters["hits"] = OperatorFunction::hits;
     counters["misses"] = OperatorFunction::misses;
     counters["planner_calls"] = OperatorFunction::planner_calls;
     return counters;
   });
-  m.def("plan_count", [](nb::handle function) { return OperatorFunction::of(function).plans(); });
+  def(m, "plan_count", [](nb::handle function) { return OperatorFunction::of(function).plans(); });
 }
 
 }  // namespace weft

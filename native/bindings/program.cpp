@@ -26,13 +26,16 @@ class PythonCompiler {
   PythonCompiler(const PythonCompiler&) = delete;
 
   Loop::Code operator()(const LoopPattern& pattern) {
-    const WithGil gil;
-    std::string inner;
-    for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
-    nb::object made = nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes, pattern.tile, inner,
-                                           pattern.past);
-    owners_.push_back(nb::object(made[1]).release().ptr());
-    return reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(made[0]));
+    Loop::Code code = nullptr;
+    call_away_from_signals([&] {
+      std::string inner;
+      for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
+      nb::object made = nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes, pattern.tile,
+                                             inner, pattern.past);
+      code = reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(made[0]));
+      owners_.push_back(nb::object(made[1]).release().ptr());
+    });
+    return code;
   }
 
  private:
@@ -48,7 +51,13 @@ class PythonStages {
   PythonStages(const PythonStages&) = delete;
 
   Loop::Stages operator()() const {
-    const WithGil gil;
+    Loop::Stages stages;
+    call_away_from_signals([&] { stages = ask(); });
+    return stages;
+  }
+
+ private:
+  Loop::Stages ask() const {
     Loop::Stages stages;
     const nb::object made = nb::handle(make_)();
     if (made.is_none()) return stages;
@@ -68,7 +77,6 @@ class PythonStages {
     return stages;
   }
 
- private:
   PyObject* const make_;
 };
 
@@ -197,25 +205,32 @@ Ref<const Program> make_parts(const Description& spec) {
 }  // namespace
 
 void bind_program(nb::module_& m) {
-  Program::host = {[]() noexcept {
-                     if (python_is_ending()) return Program::Site{};
-                     const WithGil gil;
-                     const Site site = Site::here();
-                     return Program::Site{site.code, site.instruction};
-                   },
-                   [](const Program::Site& site) noexcept {
-                     if (python_is_ending()) return std::string();
-                     const WithGil gil;
-                     return Site{static_cast<PyObject*>(site.place), site.detail}.text();
-                   }};
-  nb::class_<PyKernel>(m, "Kernel", "A computation on memory that native code runs.")
+  Program::host = {
+      []() noexcept {
+        if (python_is_ending()) return Program::Site{};
+        const WithGil gil;
+        Site site = Site::here();
+        const int instruction = site.instruction();
+        return Program::Site{site.release(), instruction};
+      },
+      [](const Program::Site& site) noexcept {
+        if (python_is_ending()) return std::string();
+        const WithGil gil;
+        return text_of_site(static_cast<PyObject*>(site.place), site.detail);
+      },
+      [](const Program::Site& site) noexcept { release_later(static_cast<PyObject*>(site.place)); }};
+  Class<PyKernel>(m, "Kernel", "A computation on memory that native code runs.")
       .def_prop_ro(
           "reorders", [](const PyKernel& kernel) { return kernel.kernel->reorders(); },
           "How many copies into other layouts a run makes.");
-  nb::class_<PyPlan>(m, "Plan", "A program, and what it was made from.")
+  Class<PyPlan>(m, "Plan", "A program, and what it was made from.")
       .def_prop_ro(
           "recipe",
           [](const PyPlan& plan) { return nb::borrow(plan.plan->recipe ? plan.plan->recipe : Py_None); })
+      // Its form for recording has to be asked for (tape.h).
+      .def("is_of_many", [](const PyPlan& plan) { plan.plan->many = true; })
+      .def("have_history", [](const PyPlan& plan,
+                              std::vector<bool> outputs) { plan.plan->with_history = std::move(outputs); })
       .def_prop_ro("uses",
                    [](const PyPlan& plan) {  // of each array that it takes, a Program::Use
                      nb::list uses;
@@ -224,8 +239,8 @@ void bind_program(nb::module_& m) {
                      return uses;
                    })
       .def_prop_ro("name", [](const PyPlan& plan) { return plan.plan->program->name; });
-  m.def(
-      "make_loop",
+  def(
+      m, "make_loop",
       [](int operands, int inputs, uint32_t row_axes, uint32_t asked, bool ordered, nb::object compile,
          nb::object split, nb::object apart) {
         if (operands > LoopPattern::kOperands)
@@ -249,23 +264,25 @@ void bind_program(nb::module_& m) {
       },
       nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("asked"), nb::arg("ordered"),
       nb::arg("compile"), nb::arg("split") = nb::none(), nb::arg("apart") = nb::none());
-  m.def(
-      "make_plan",
-      [](nb::dict spec, int visible, bool as_tuple, nb::object recipe, uint64_t gradients) {
+  def(
+      m, "make_plan",
+      [](nb::dict spec, int visible, bool as_tuple, nb::object recipe, const std::vector<bool>& gradients) {
         auto plan = make_ref<Plan>();
         plan->program = spec.contains("parts") ? make_parts({spec}) : make_program({spec});
         plan->visible = visible;
         plan->as_tuple = as_tuple;
-        plan->gradients = gradients;
+        for (size_t k = 0; k < gradients.size(); ++k)
+          if (gradients[k]) plan->gradients.set(k);
         plan->strides = nb::cast<std::vector<std::vector<int64_t>>>(spec["strides"]);
         plan->recipe = recipe.release().ptr();
         return PyPlan{plan};
       },
-      nb::arg("spec"), nb::arg("visible"), nb::arg("as_tuple"), nb::arg("recipe"), nb::arg("gradients") = 0);
+      nb::arg("spec"), nb::arg("visible"), nb::arg("as_tuple"), nb::arg("recipe"),
+      nb::arg("gradients") = std::vector<bool>());
   // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
   // an output.
-  m.def(
-      "kernel_foreach",
+  def(
+      m, "kernel_foreach",
       [](const PyPlan& body, int sequences, int rest, int items, std::vector<bool> saved, bool reverse,
          bool counted) {
         const int states = static_cast<int>(saved.size());
@@ -274,8 +291,8 @@ void bind_program(nb::module_& m) {
       },
       nb::arg("body"), nb::arg("sequences"), nb::arg("rest"), nb::arg("items"), nb::arg("saved"),
       nb::arg("reverse"), nb::arg("counted"));
-  m.def(
-      "kernel_while",
+  def(
+      m, "kernel_while",
       [](const PyPlan& condition, const PyPlan& body, int rest, int64_t limit, bool counted,
          std::vector<bool> saved) {
         const int states = static_cast<int>(saved.size());
@@ -284,17 +301,17 @@ void bind_program(nb::module_& m) {
       },
       nb::arg("condition"), nb::arg("body"), nb::arg("rest"), nb::arg("limit"), nb::arg("counted"),
       nb::arg("saved"));
-  m.def(
-      "kernel_cond",
+  def(
+      m, "kernel_cond",
       [](const PyPlan& then, const PyPlan& otherwise, int inputs) {
         return PyKernel{make_cond(then.plan->program, otherwise.plan->program, inputs)};
       },
       nb::arg("then"), nb::arg("otherwise"), nb::arg("inputs"));
-  m.def("set_planner", [](nb::object function) {
+  def(m, "set_planner", [](nb::object function) {
     Py_XDECREF(planner);
     planner = function.release().ptr();
   });
-  m.def("program_counters", [] {
+  def(m, "program_counters", [] {
     nb::dict counters;
     counters["launches"] = Program::launches.load();
     counters["kernels"] = Program::kernels.load();
@@ -303,10 +320,10 @@ void bind_program(nb::module_& m) {
     return counters;
   });
   // From now on it is written down when steps run. False: it is already.
-  m.def("open_step_log", [] { return StepLog::open(); });
+  def(m, "open_step_log", [] { return StepLog::open(); });
   // What was written down: (program, number, operators, line, device, thread, bytes, start_ns, end_ns) of
   // each step.
-  m.def("close_step_log", [] {
+  def(m, "close_step_log", [] {
     nb::list found;
     for (const StepLog::Span& span : StepLog::close()) {
       const Program::Step& step = span.program->steps[span.step];
@@ -317,10 +334,9 @@ void bind_program(nb::module_& m) {
     return found;
   });
   // Runs a kernel here and now; for tests of kernels by themselves.
-  m.def(
-      "run_kernel",
+  def(
+      m, "run_kernel",
       [](const PyKernel& kernel, const std::vector<nb::handle>& operands, nb::bytes parameters) {
-        const PythonEntry entry;
         std::vector<View> views;
         for (nb::handle operand : operands) {
           const Tensor& x = tensor_of(operand, "run_kernel");

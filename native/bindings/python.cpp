@@ -5,9 +5,12 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
+#include "engine/team.h"
 #include "tensor/tensor.h"
 
 namespace weft {
@@ -23,6 +26,7 @@ thread_local bool holds_gil = false;
 std::atomic<int> asking{0};
 template <class F>
 auto take_gil(F&& take) {
+  if (inside_region()) throw std::logic_error("the GIL is wanted inside a piece of a parallel region");
   asking.fetch_add(1, std::memory_order_seq_cst);
   if (python_is_ending()) {
     asking.fetch_sub(1, std::memory_order_seq_cst);
@@ -90,12 +94,40 @@ namespace {
 // The latest line that was asked for within an entry, and the frame that it was found from: what a call
 // pushes and records comes from one line, for which all frames between would be gone through again.
 struct LatestSite {
-  PyFrameObject* frame = nullptr;  // not owned: only compared
-  Site site;
+  PyFrameObject* frame = nullptr;  // not owned, as is the code: the frame is there while the entry lasts
+  PyObject* code = nullptr;
+  int instruction = 0;
 };
 thread_local LatestSite latest_site;
 
 }  // namespace
+
+void call_away_from_signals(const std::function<void()>& call) {
+  const WithGil gil;
+  // Python's main thread is the process's first, in a forked child, too. At the end no thread gets the GIL.
+  const bool main = gettid() == getpid() && !ending.load(std::memory_order_seq_cst);
+  std::exception_ptr thrown;
+  std::thread thread;
+  if (main) {
+    try {
+      thread = std::thread([&] {
+        const WithGil own;
+        try {
+          call();
+        } catch (...) {
+          thrown = std::current_exception();
+        }
+      });
+    } catch (const std::system_error&) {
+    }
+  }
+  if (!thread.joinable()) return call();
+  {
+    const Blocking blocking;
+    thread.join();
+  }
+  if (thrown) std::rethrow_exception(thrown);
+}
 
 PythonEntry::PythonEntry() noexcept : outer_(holds_gil) {
   holds_gil = true;
@@ -272,18 +304,19 @@ namespace {
 
 // Whether code is of the package itself: the file that it is from lies in the package's folder.
 bool lies_in_package(PyObject* file) {
-  static const std::string folder = [] {
-    nb::object own = nb::module_::import_("weft").attr("__file__");
-    const std::string path = to_utf8(own);
-    return path.substr(0, path.rfind('/') + 1);
-  }();
-  return to_utf8(file).starts_with(folder);
+  static constinit const std::string* folder = nullptr;  // as long as the process
+  if (!folder) {
+    static constinit Imported own("weft", "__file__");
+    const std::string path = to_utf8(own.get());
+    folder = new std::string(path.substr(0, path.rfind('/') + 1));
+  }
+  return to_utf8(file).starts_with(*folder);
 }
 
 // The same, remembered for each text, which all code of a file shares; so no code is kept alive.
 bool is_ours(PyObject* code) {
-  static PyObject* const name = PyUnicode_InternFromString("co_filename");
-  const nb::object file = nb::steal(PyObject_GetAttr(code, name));
+  static constinit Interned name("co_filename");
+  const nb::object file = nb::steal(PyObject_GetAttr(code, name.get()));
   if (!file.is_valid()) {
     PyErr_Clear();
     return false;
@@ -292,26 +325,26 @@ bool is_ours(PyObject* code) {
     nb::object* file = nullptr;
     bool ours = false;
   };
-  static Known known[64];
+  static constinit Known known[64]{};
   Known& entry = known[reinterpret_cast<uintptr_t>(file.ptr()) / 64 % 64];
   if (!entry.file) entry.file = new nb::object;  // never destroyed: the interpreter ends before
   if (!entry.file->is(file)) {
-    *entry.file = file;
     entry.ours = lies_in_package(file.ptr());
+    *entry.file = file;
   }
   return entry.ours;
 }
 
 // The innermost frame that is not the package's own; if all are, the innermost. Null without Python frames.
 nb::object frame_of_user() {
-  static PyObject* const back = PyUnicode_InternFromString("f_back");
+  static constinit Interned back("f_back");
   nb::object innermost = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   nb::object frame = innermost;
   while (frame.is_valid() && !frame.is_none()) {
     const nb::object code = nb::steal(
         reinterpret_cast<PyObject*>(PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame.ptr()))));
     if (!is_ours(code.ptr())) return frame;
-    frame = nb::steal(PyObject_GetAttr(frame.ptr(), back));
+    frame = nb::steal(PyObject_GetAttr(frame.ptr(), back.get()));
   }
   PyErr_Clear();
   return innermost;
@@ -321,22 +354,28 @@ nb::object frame_of_user() {
 
 Site Site::here() {
   PyFrameObject* const innermost = PyEval_GetFrame();
-  if (innermost && latest_site.frame == innermost) return latest_site.site;
+  if (innermost && latest_site.frame == innermost) {
+    Py_INCREF(latest_site.code);
+    return {latest_site.code, latest_site.instruction};
+  }
   const nb::object frame = frame_of_user();
   if (!frame.is_valid()) return {};
-  static PyObject* const lasti = PyUnicode_InternFromString("f_lasti");
-  Site site;
-  site.code = reinterpret_cast<PyObject*>(PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame.ptr())));
-  if (PyObject* value = PyObject_GetAttr(frame.ptr(), lasti)) {
-    site.instruction = static_cast<int>(PyLong_AsLong(value));
+  static constinit Interned lasti("f_lasti");
+  auto* const code =
+      reinterpret_cast<PyObject*>(PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame.ptr())));
+  int instruction = 0;
+  if (PyObject* value = PyObject_GetAttr(frame.ptr(), lasti.get())) {
+    instruction = static_cast<int>(PyLong_AsLong(value));
     Py_DECREF(value);
   }
   PyErr_Clear();
-  if (holds_gil) latest_site = {innermost, site};
-  return site;
+  if (holds_gil) latest_site = {innermost, code, instruction};
+  return {code, instruction};
 }
 
-std::string Site::text() const noexcept {
+std::string Site::text() const noexcept { return text_of_site(code_, instruction_); }
+
+std::string text_of_site(PyObject* code, int instruction) noexcept {
   if (!code) return {};
   try {
     const nb::handle object(code);
@@ -422,7 +461,7 @@ void bind_python(nb::module_& m) {
   install_host_hooks();
   pthread_atfork([] { left_mutex.lock(); }, [] { left_mutex.unlock(); }, [] { left_mutex.unlock(); });
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) { raise(thrown); });
-  m.def("end_python", [] {
+  def(m, "end_python", [] {
     main_thread = std::this_thread::get_id();
     ending.store(true, std::memory_order_seq_cst);
     PyThreadState* state = PyEval_SaveThread();

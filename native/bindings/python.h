@@ -7,6 +7,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include <functional>
+#include <utility>
+
 #include "engine/engine.h"
 
 namespace weft {
@@ -16,8 +19,9 @@ namespace nb = nanobind;
 // The interpreter is going away: threads but the main one must not touch Python any more.
 bool python_is_ending() noexcept;
 
-// Marks a call from Python: this thread holds the GIL until told otherwise. Every bound function that may
-// block, or destroy what belongs to the engine, opens with one.
+// Marks a call from Python: this thread holds the GIL until told otherwise. What waits for the engine, or
+// destroys what belongs to it, gives the GIL up only within one; so every bound function runs within one, by
+// way of `def` and Class below, and slots of types by way of `guarded` (tensor.h).
 class PythonEntry {
  public:
   PythonEntry() noexcept;
@@ -26,6 +30,79 @@ class PythonEntry {
 
  private:
   bool outer_;
+};
+
+// A function, a member function or an object to be called, as a function object that runs it within a
+// PythonEntry.
+template <class R, class... A>
+auto entered(R (*function)(A...)) {
+  return [function](A... arguments) -> R {
+    const PythonEntry entry;
+    return function(std::forward<A>(arguments)...);
+  };
+}
+template <class R, class C, class... A>
+auto entered(R (C::*function)(A...)) {
+  return [function](C& self, A... arguments) -> R {
+    const PythonEntry entry;
+    return (self.*function)(std::forward<A>(arguments)...);
+  };
+}
+template <class R, class C, class... A>
+auto entered(R (C::*function)(A...) const) {
+  return [function](const C& self, A... arguments) -> R {
+    const PythonEntry entry;
+    return (self.*function)(std::forward<A>(arguments)...);
+  };
+}
+template <class F, class R, class... A>
+auto entered_as(F function, R (F::*)(A...) const) {
+  return [function = std::move(function)](A... arguments) -> R {
+    const PythonEntry entry;
+    return function(std::forward<A>(arguments)...);
+  };
+}
+template <class F>
+  requires requires { &F::operator(); }
+auto entered(F function) {
+  return entered_as(std::move(function), &F::operator());
+}
+
+// m.def and nb::class_ with functions that run within a PythonEntry. Bindings use nothing else.
+template <class F, class... Extra>
+void def(nb::module_& m, const char* name, F function, const Extra&... extra) {
+  m.def(name, entered(std::move(function)), extra...);
+}
+template <class T, class... Bases>
+class Class : public nb::class_<T, Bases...> {
+ public:
+  using Base = nb::class_<T, Bases...>;
+  using Base::Base;
+  template <class F, class... Extra>
+  Class& def(const char* name, F function, const Extra&... extra) {
+    Base::def(name, entered(std::move(function)), extra...);
+    return *this;
+  }
+  template <class... A, class... Extra>
+  Class& def(nb::init<A...> constructor, const Extra&... extra) {
+    Base::def(std::move(constructor), extra...);
+    return *this;
+  }
+  template <class F, class... Extra>
+  Class& def_prop_ro(const char* name, F getter, const Extra&... extra) {
+    Base::def_prop_ro(name, entered(std::move(getter)), extra...);
+    return *this;
+  }
+  template <class Member, class... Extra>
+  Class& def_ro(const char* name, Member T::* member, const Extra&... extra) {
+    Base::def_ro(name, member, extra...);
+    return *this;
+  }
+  template <class Member, class... Extra>
+  Class& def_rw(const char* name, Member T::* member, const Extra&... extra) {
+    Base::def_rw(name, member, extra...);
+    return *this;
+  }
 };
 
 // Takes the GIL, on any thread, whether it holds it or not.
@@ -73,10 +150,46 @@ T* as(nb::handle object) {
   T* found = nullptr;
   return nb::try_cast(object, found) ? found : nullptr;
 }
-// module.name, imported now and kept for ever: for what is asked for again and again.
-inline PyObject* lasting(const char* module, const char* name) {
-  return nb::object(nb::module_::import_(module).attr(name)).release().ptr();
-}
+// module.name, imported at the first use and kept for ever. Instances are static and `constinit`, and the GIL
+// guards them. A static whose initializer ran Python would deadlock: the initializer gives the GIL up, a
+// second thread takes it and waits for the guard of the static, and the first waits for the GIL. Here two
+// threads may import at the same time; one result is dropped. tests/meta/test_first_calls.py forbids the
+// other form.
+class Imported {
+ public:
+  constexpr Imported(const char* module, const char* name) noexcept : module_(module), name_(name) {}
+  PyObject* get() {
+    if (!object_) [[unlikely]] {
+      nb::object found = nb::module_::import_(module_).attr(name_);
+      if (!object_) object_ = found.release().ptr();
+    }
+    return object_;
+  }
+  template <class... Arguments>
+  nb::object operator()(Arguments&&... arguments) {
+    return nb::handle(get())(std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  const char* module_;
+  const char* name_;
+  PyObject* object_ = nullptr;
+};
+// The str of a text, made at the first use and kept for ever; static and `constinit`, like Imported.
+class Interned {
+ public:
+  constexpr Interned(const char* text) noexcept : text_(text) {}
+  PyObject* get() {
+    if (!object_) [[unlikely]]
+      object_ = PyUnicode_InternFromString(text_);
+    if (!object_) throw nb::python_error();
+    return object_;
+  }
+
+ private:
+  const char* text_;
+  PyObject* object_ = nullptr;
+};
 // Text as bytes and back. File names need not be valid UTF-8; none of this fails because of them.
 std::string to_utf8(nb::handle str) noexcept;
 nb::object from_utf8(const std::string& text);
@@ -84,14 +197,38 @@ std::string describe(const Error& error);
 // The EngineError for one cause, or the group for several.
 nb::object to_engine_error(const std::vector<Ref<Error>>& causes);
 
-// Where Python code pushes: cheap to take, decoded only when somebody looks.
-struct Site {
-  PyObject* code = nullptr;
-  int instruction = 0;
+// Where Python code pushes: cheap to take, decoded only when it is shown. Owns its code object, which it
+// releases by release_later, on any thread.
+class Site {
+ public:
+  Site() noexcept = default;
+  Site(PyObject* code, int instruction) noexcept
+      : code_(code), instruction_(instruction) {}  // takes code over
+  Site(Site&& other) noexcept
+      : code_(std::exchange(other.code_, nullptr)), instruction_(other.instruction_) {}
+  Site& operator=(Site other) noexcept {
+    std::swap(code_, other.code_);
+    std::swap(instruction_, other.instruction_);
+    return *this;
+  }
+  ~Site() { release_later(code_); }
 
   static Site here();                 // of the innermost Python frame outside of weft; GIL held
   std::string text() const noexcept;  // "file.py:41"; GIL held
+  int instruction() const noexcept { return instruction_; }
+  PyObject* release() noexcept { return std::exchange(code_, nullptr); }  // the caller owns it now
+
+ private:
+  PyObject* code_ = nullptr;
+  int instruction_ = 0;
 };
+// The text of a Site that was taken apart; GIL held.
+std::string text_of_site(PyObject* code, int instruction) noexcept;
+
+// Runs `call` under the GIL, and not on the main thread: there handlers of signals run, and an exception of
+// theirs, such as KeyboardInterrupt, belongs to the program and not to the operation whose code is being
+// made.
+void call_away_from_signals(const std::function<void()>& call);
 
 // Sets Python's error from the C++ exception that is being handled, whatever it is.
 void raise_current_exception() noexcept;

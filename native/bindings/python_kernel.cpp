@@ -68,8 +68,8 @@ class CallsPython final : public Kernel {
 }  // namespace
 
 void bind_python_kernel(nb::module_& m) {
-  m.def(
-      "kernel_python",
+  def(
+      m, "kernel_python",
       [](nb::object function, int inputs, int outputs) {
         return PyKernel{Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs))};
       },

@@ -43,9 +43,10 @@ class Held {
 
 }  // namespace
 
-nb::object geometry_of(const Tensor& x, nb::object held) {
+nb::object geometry_of(const Tensor& x, nb::object held, bool is_stopped) {
   return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
-                        to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), held);
+                        to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), held,
+                        is_stopped);
 }
 
 nb::object sizes_of(const Tensor& x, Device device) {
@@ -80,10 +81,10 @@ class PyScribe final : public Reporter {
     return nb::handle(target_).attr(method)(std::forward<Args>(args)...).is(nb::bool_(true));
   }
 
-  nb::object geometry(const Tensor& x) const {
+  nb::object geometry(const Tensor& x, bool is_stopped = false) const {
     // Who writes down wants to know which arrays made meanwhile are kept.
     if (!defers_ && x.chunk->serial > mark_ && x.chunk->serial >> 40 == mark_ >> 40) x.chunk->watch();
-    return geometry_of(x, defers_ ? hold(x) : nb::none());
+    return geometry_of(x, defers_ ? hold(x) : nb::none(), is_stopped);
   }
 
   bool filled(const Tensor& to, Scalar value) override {
@@ -112,10 +113,11 @@ class PyScribe final : public Reporter {
     const Program& program = *plan.program;
     nb::list arrays, values, made;
     for (const Tracked* x : inputs)
-      arrays.append(x->tensor.chunk ? geometry(x->tensor) : sizes_of(x->tensor, program.device));
+      arrays.append(x->tensor.chunk ? geometry(x->tensor, is_stopped(*x))
+                                    : sizes_of(x->tensor, program.device));
     for (const Scalar& value : numbers) values.append(number_of(value));
     for (size_t j = 0; j < results.size(); ++j)
-      made.append(is_alias(program, j) ? nb::none() : geometry(results[j].tensor));
+      made.append(is_alias(program, j) ? nb::none() : geometry(results[j].tensor, is_stopped(results[j])));
     nb::handle recipe(plan.recipe ? plan.recipe : Py_None);
     return tell("launched", recipe, arrays, values, made, Site::here().text());
   }
@@ -138,8 +140,8 @@ class PyScribe final : public Reporter {
 void bind_scribe(nb::module_& m) {
   // Sets who is told of what this thread does, None: nobody; gives who was told before. One with a `log` is
   // not told; it is written there.
-  m.def(
-      "set_scribe",
+  def(
+      m, "set_scribe",
       [](nb::object target) {
         nb::object before = nb::none();
         if (scribe) before = current().target();
@@ -154,22 +156,23 @@ void bind_scribe(nb::module_& m) {
       },
       nb::arg("target").none());
   // Whoever writes down what this thread does is told that it used an object with __weft_state__.
-  m.def("depends_on", [](nb::handle thing) {
+  def(m, "depends_on", [](nb::handle thing) {
     if (scribe) current().target().attr("depends_on")(thing);
   });
-  m.def("get_scribe", [] { return scribe ? current().target() : nb::none(); });
-  nb::class_<Held>(m, "Held", "Memory of an array that lazy evaluation keeps.")
+  def(m, "get_scribe", [] { return scribe ? current().target() : nb::none(); });
+  Class<Held>(m, "Held", "Memory of an array that lazy evaluation keeps.")
       .def_prop_ro("alone", &Held::alone)
       .def("tensor", [](const Held& held) { return wrap(held.tensor()); })
       .def("let_go", &Held::let_go);
-  m.def("set_known_number_type",
-        [](nb::handle type) { known_number_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr()); });
-  m.def("note_change", [] { ++changes; });
-  m.def("is_alive", [](uint64_t serial) { return Chunk::is_alive(serial); });
-  m.def("last_serial", [] { return Chunk::last_serial(); });
-  m.def("geometry", [](nb::handle object) { return geometry_of(tensor_of(object, "geometry"), nb::none()); });
+  def(m, "set_known_number_type",
+      [](nb::handle type) { known_number_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr()); });
+  def(m, "note_change", [] { ++changes; });
+  def(m, "is_alive", [](uint64_t serial) { return Chunk::is_alive(serial); });
+  def(m, "last_serial", [] { return Chunk::last_serial(); });
+  def(m, "geometry",
+      [](nb::handle object) { return geometry_of(tensor_of(object, "geometry"), nb::none()); });
   // A view of the memory that x lies in: from `offset` elements behind the address of x on.
-  m.def("window", [](nb::handle object, int64_t offset, nb::handle shape, nb::handle strides) {
+  def(m, "window", [](nb::handle object, int64_t offset, nb::handle shape, nb::handle strides) {
     const Tensor& x = tensor_of(object, "window");
     const Shape sizes = as_shape(shape, "window");
     int64_t steps[kMaxDims] = {};

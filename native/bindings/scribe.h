@@ -29,7 +29,8 @@ inline void met(PyObject* tensor) {
 }
 
 // An array as the object's methods get it. held: the memory, where it has to be kept, else None.
-nb::object geometry_of(const Tensor& x, nb::object held);
+// is_stopped: its content has no gradient, whatever the memory's has.
+nb::object geometry_of(const Tensor& x, nb::object held, bool is_stopped = false);
 // The same of one of which only the sizes are looked at.
 nb::object sizes_of(const Tensor& x, Device device);
 nb::object number_of(const Scalar& value);
@@ -43,5 +44,6 @@ extern uint64_t changes;
 
 // The type of numbers whose origin a trace knows; null before the first trace.
 extern PyTypeObject* known_number_type;
+inline bool is_known(PyObject* object) noexcept { return Py_TYPE(object) == known_number_type; }
 
 }  // namespace weft

@@ -19,10 +19,9 @@ Tensor new_like(nb::handle shape, nb::handle dtype, nb::handle device, const cha
 template <class T>
 void def_random(nb::module_& m, const char* name, const char* caller, const char* first, const char* second,
                 void (*fill)(const Tensor&, T, T)) {
-  m.def(
-      name,
+  def(
+      m, name,
       [caller, fill](T a, T b, nb::handle shape, nb::handle dtype, nb::handle device) {
-        const PythonEntry entry;
         Tensor x = new_like(shape, dtype, device, caller);
         fill(x, a, b);
         return wrap(std::move(x));
@@ -61,37 +60,36 @@ nb::object set_random_stream(nb::object stream) {
 
 void bind_random(nb::module_& m) {
   m.attr("MOST_WORD") = kMostWord;
-  nb::class_<PyRandomStream>(m, "RandomStream")
+  Class<PyRandomStream>(m, "RandomStream")
       .def("__init__",
            [](PyRandomStream* self, nb::handle device) { new (self) PyRandomStream(take_words(device)); })
       .def("__copy__", [](PyRandomStream& self) { return new PyRandomStream(self.generator.state()); });
-  m.def("random_stream", [] { return nb::borrow(stream_here ? stream_here : Py_None); });
+  def(m, "random_stream", [] { return nb::borrow(stream_here ? stream_here : Py_None); });
   // What this thread draws from, of whatever device; None: the devices' streams. Gives what it was.
-  m.def("set_random_stream", &set_random_stream, nb::arg("stream").none());
-  m.def(
-      "random_blocks",
+  def(m, "set_random_stream", &set_random_stream, nb::arg("stream").none());
+  def(
+      m, "random_blocks",
       [](const std::string& kind, nb::handle dtype, int64_t count) {
         return blocks_for(draw_of(kind), as_dtype(dtype), count);
       },
       nb::arg("kind"), nb::arg("dtype"), nb::arg("count"), "How many positions of a stream it takes.");
-  m.def("seed_all", [](uint64_t seed) {
+  def(m, "seed_all", [](uint64_t seed) {
     if (scribe) scribe->random_state();
     Runtime::get().seed_all(seed);
   });
-  m.def("get_generator", [](nb::handle device) {
+  def(m, "get_generator", [](nb::handle device) {
     if (scribe) scribe->random_state();
     const Generator::State state = Runtime::get().devices_generator(as_device(device)).state();
     return std::make_tuple(state.seed, state.stream, state.offset);
   });
-  m.def("set_generator", [](nb::handle device, uint64_t seed, uint64_t stream, uint64_t offset) {
+  def(m, "set_generator", [](nb::handle device, uint64_t seed, uint64_t stream, uint64_t offset) {
     if (scribe) scribe->random_state();
-    Runtime::get().devices_generator(as_device(device)).set_state({seed, stream, offset});
+    Runtime::get().set_generator(as_device(device), {seed, stream, offset});
   });
   def_random(m, "random_uniform", "uniform", "low", "high", push_uniform);
   def_random(m, "random_normal", "normal", "mean", "std", push_normal);
   def_random(m, "random_integers", "randint", "low", "high", push_integers);
-  m.def("random_permutation", [](nb::handle x) {
-    const PythonEntry entry;
+  def(m, "random_permutation", [](nb::handle x) {
     const Tensor& from = tensor_of(x, "permutation");
     if (from.ndim == 0) throw ShapeError("permutation: needs at least 1 dimension: x is " + describe(from));
     Tensor to = Tensor::empty(from.dims(), from.dtype, from.device());
@@ -104,14 +102,13 @@ void bind_random(nb::module_& m) {
 
 void bind_storage(nb::module_& m) {
   bind_random(m);
-  m.def("set_array_engine", [](PyEngine& engine) {
+  def(m, "set_array_engine", [](PyEngine& engine) {
     Runtime::get().set_engine(engine.core);
     Runtime::get().set_check(engine.core->options().check);
   });
-  m.def(
-      "memory_stats",
+  def(
+      m, "memory_stats",
       [](nb::handle device) {
-        const PythonEntry entry;
         const PoolStats stats = Runtime::get().pool(as_device(device)).stats();
         nb::dict result;
         result["in_use_bytes"] = stats.in_use_bytes;
@@ -125,39 +122,30 @@ void bind_storage(nb::module_& m) {
         return result;
       },
       nb::arg("device").none() = nb::none());
-  m.def(
-      "set_memory_limit",
+  def(
+      m, "set_memory_limit",
       [](nb::handle device, uint64_t bytes) {
-        const PythonEntry entry;
         Pool& pool = Runtime::get().pool(as_device(device));
         if (bytes != 0 && pool.stats().reserved_bytes > bytes)
           Runtime::get().release_temporary(as_device(device));
         pool.set_limit(bytes);
       },
       nb::arg("device").none(), nb::arg("bytes"));
-  m.def("used_devices", [] { return Runtime::get().used_devices(); });
-  m.def(
-      "check_memory",
-      [](nb::handle device) {
-        const PythonEntry entry;
-        return Runtime::get().pool(as_device(device)).check_all();
-      },
+  def(m, "used_devices", [] { return Runtime::get().used_devices(); });
+  def(
+      m, "check_memory", [](nb::handle device) { return Runtime::get().pool(as_device(device)).check_all(); },
       nb::arg("device").none() = nb::none());
-  m.def(
-      "trim_memory",
+  def(
+      m, "trim_memory",
       [](nb::handle device) {
-        const PythonEntry entry;
         Pool& pool = Runtime::get().pool(as_device(device));
         Runtime::get().release_temporary(as_device(device));
         return pool.trim();
       },
       nb::arg("device").none() = nb::none());
-  m.def(
-      "reset_memory_peaks",
-      [](nb::handle device) {
-        const PythonEntry entry;
-        Runtime::get().pool(as_device(device)).reset_peaks();
-      },
+  def(
+      m, "reset_memory_peaks",
+      [](nb::handle device) { Runtime::get().pool(as_device(device)).reset_peaks(); },
       nb::arg("device").none() = nb::none());
 }
 

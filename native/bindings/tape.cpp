@@ -11,6 +11,9 @@
 namespace weft {
 
 thread_local int recording_off = 0;
+thread_local uint32_t stop_epoch = 0;
+thread_local int no_grads = 0;
+thread_local int no_grads_before = 0;
 
 Tracked::Tracked() noexcept = default;
 Tracked::Tracked(Tensor&& x) noexcept : tensor(std::move(x)) {}
@@ -22,6 +25,7 @@ Tracked& Tracked::operator=(Tracked other) noexcept {
   tensor = std::move(other.tensor);
   node = std::move(other.node);
   index = other.index;
+  stopped = other.stopped;
   return *this;
 }
 Tracked::~Tracked() = default;
@@ -34,6 +38,7 @@ uint64_t last_number = 0;
 std::unordered_map<const Chunk*, Site> overwritten_at;
 
 PyObject* backward_planner = nullptr;
+PyObject* recording_planner = nullptr;
 
 // y: as x, but without memory.
 void put_geometry(const Tensor& x, Tensor& y) {
@@ -49,16 +54,14 @@ bool is_differentiable(const Tensor& x) noexcept { return is_float(x.dtype); }
 // Remembers a call. Its outputs are in `results`.
 void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
             std::span<const uint32_t> versions, std::span<Tracked> results) {
-  uint64_t wanted = 0;
+  Bits wanted;
   for (size_t k = 0; k < inputs.size(); ++k)
-    if (inputs[k]->node && is_differentiable(inputs[k]->tensor)) {
-      if (k >= 64) throw ValueError(plan->program->name + ": more than 64 inputs cannot be recorded");
-      wanted |= uint64_t{1} << k;
-    }
+    if (inputs[k]->node && is_differentiable(inputs[k]->tensor)) wanted.set(k);
   const bool differentiable =
       std::ranges::any_of(results, [](const Tracked& y) { return is_differentiable(y.tensor); });
-  if (!wanted || !differentiable) return;
-  const Ref<Plan> backward = backward_of(plan, wanted, 0);
+  if (!wanted.any() || !differentiable) return;
+  const std::vector<bool> given = usual_slopes(*plan);
+  const Ref<Plan> backward = backward_of(plan, wanted, given);
   if (!backward) return;
 
   auto node = TapeNode::make();
@@ -86,13 +89,13 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
     save(inputs[k]->tensor, k, versions[k]);
     node->edges[k] = {inputs[k]->node, inputs[k]->index};
   }
-  const auto visible = static_cast<size_t>(plan->visible);
   for (size_t j = 0; j < results.size(); ++j) {
     Tensor& y = results[j].tensor;
     save(y, inputs.size() + j, y.chunk->writes.load(std::memory_order_relaxed));
   }
-  for (size_t j = 0; j < visible; ++j) {
-    if (!is_differentiable(results[j].tensor)) continue;
+  for (size_t j = 0; j < results.size(); ++j) {
+    if (!given[j] || !is_differentiable(results[j].tensor)) continue;
+    if (!backward->with_history.empty() && !backward->with_history[j]) continue;
     results[j].node = node;
     results[j].index = static_cast<uint32_t>(j);
   }
@@ -100,18 +103,41 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
 
 }  // namespace
 
-Ref<Plan> backward_of(const Ref<Plan>& plan, uint64_t wanted, uint64_t hidden) {
+std::vector<bool> usual_slopes(const Plan& plan) {
+  std::vector<bool> given(plan.program->outputs.size());
+  std::fill_n(given.begin(), std::min<size_t>(static_cast<size_t>(plan.visible), given.size()), true);
+  for (const auto& [output, input] : plan.writes) given[output] = true;
+  return given;
+}
+
+Ref<Plan> recorded_form(const Ref<Plan>& plan) {
+  if (!plan->many) return plan->recorded ? plan->recorded : plan;
+  nb::object found;
+  {
+    const BelowLayers below;
+    found = nb::handle(recording_planner)(nb::handle(plan->recipe));
+  }
+  const nb::object made = found[0];
+  if (!made.is_none()) plan->recorded = nb::cast<PyPlan&>(made).plan;
+  const Ref<Plan> form = made.is_none() ? plan : plan->recorded;
+  form->writes.clear();
+  for (nb::handle pair : nb::list(found[1]))
+    form->writes.emplace_back(nb::cast<size_t>(pair[0]), nb::cast<size_t>(pair[1]));
+  form->many = plan->many = false;
+  return form;
+}
+
+Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& slopes) {
   for (const Plan::Backward& known : plan->backwards)
-    if (known.wanted == wanted && known.hidden == hidden) return known.plan;
+    if (known.wanted == wanted && known.given == slopes) return known.plan;
   nb::list flags, given;
-  for (size_t k = 0; k < plan->program->uses.size(); ++k) flags.append(nb::bool_(wanted >> k & 1));
-  for (size_t j = 0; j < plan->program->outputs.size(); ++j)
-    given.append(nb::bool_(j < static_cast<size_t>(plan->visible) || (hidden >> j & 1)));
+  for (size_t k = 0; k < plan->program->uses.size(); ++k) flags.append(nb::bool_(wanted.test(k)));
+  for (const bool is_given : slopes) given.append(nb::bool_(is_given));
   ++OperatorFunction::planner_calls;
   const BelowLayers below;
   nb::object made = nb::handle(backward_planner)(nb::handle(plan->recipe), flags, given);
   Ref<Plan> backward = made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
-  plan->backwards.push_back({wanted, hidden, backward});
+  plan->backwards.push_back({wanted, slopes, backward});
   return backward;
 }
 
@@ -166,18 +192,50 @@ void TapeNode::dispose() const noexcept {
   ending = false;
 }
 
+namespace {
+
+// What is written down under no_grad, or of what left the history, has none: views of it are noted as such.
+// Other results are what the program's stop-gradients say.
+void note_stopped_views(const Program& program, std::span<const Tracked* const> inputs,
+                        std::span<Tracked> results) {
+  for (size_t j = 0; j < results.size(); ++j) {
+    if (!is_alias(program, j)) continue;
+    const bool stopped = stopping() || std::ranges::any_of(inputs, [&](const Tracked* x) {
+                           return is_stopped(*x) && x->tensor.chunk.get() == results[j].tensor.chunk.get();
+                         });
+    if (stopped) results[j].stopped = stop_epoch;
+  }
+}
+
+void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records);
+
+}  // namespace
+
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                std::span<const Tensor* const> destinations, std::span<Tracked> results) {
+  bool tracked = false;
+  for (const Tracked* x : inputs) tracked |= static_cast<bool>(x->node);
+  const bool records = tracked && recording();
+  if (!records || (!plan->many && !plan->recorded)) {
+    run_plan(plan, inputs, numbers, destinations, results, records);
+    return;
+  }
+  const Ref<Plan> form = recorded_form(plan);
+  std::vector<Tracked> all(form->program->outputs.size());
+  run_plan(form, inputs, numbers, destinations, all, true);
+  std::move(all.begin(), all.begin() + static_cast<ptrdiff_t>(results.size()), results.begin());
+}
+
+namespace {
+
+void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records) {
   Scratch<const Tensor*, 8> tensors(inputs.size());
   Scratch<Tensor*, 8> outputs(results.size());
-  bool tracked = false;
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    tensors[k] = &inputs[k]->tensor;
-    tracked |= static_cast<bool>(inputs[k]->node);
-  }
+  for (size_t k = 0; k < inputs.size(); ++k) tensors[k] = &inputs[k]->tensor;
   for (size_t j = 0; j < results.size(); ++j) outputs[j] = &results[j].tensor;
   // What is written in place by the call itself must be found overwritten later: versions of before.
-  const bool records = tracked && recording();
   Scratch<uint32_t, 8> versions(records ? inputs.size() : 0);
   for (size_t k = 0; records && k < inputs.size(); ++k) {
     const Chunk* chunk = inputs[k]->tensor.chunk.get();
@@ -194,10 +252,24 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
       plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
     }
     if (!scribe->defers()) current().launched(*plan, inputs, numbers, results);
+    if (stop_epoch) note_stopped_views(*plan->program, inputs, results);
   } else {
     plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
   }
   if (records) record(plan, inputs, numbers, {versions.get(), inputs.size()}, results);
+}
+
+}  // namespace
+
+KeptCounts::KeptCounts(std::span<const Tracked* const> inputs, std::span<const Tensor* const> destinations) {
+  for (const Tracked* x : inputs) keep(x->tensor);
+  for (const Tensor* x : destinations) keep(*x);
+}
+KeptCounts::~KeptCounts() {
+  for (const auto& [chunk, count] : counts_) chunk->writes.store(count, std::memory_order_relaxed);
+}
+void KeptCounts::keep(const Tensor& x) {
+  if (x.chunk) counts_.emplace_back(x.chunk, x.chunk->writes.load(std::memory_order_relaxed));
 }
 
 void note_overwriting(const Tensor& x) {
@@ -212,6 +284,17 @@ Tensor filled(const Tensor& like, Device device, int64_t value) {
   number.integer = value;
   push_fill(x, number);
   return x;
+}
+
+void check_slope(const Tensor& slope, const Tensor& of, Device device, const std::string& function,
+                 const std::string& what, const std::string& where) {
+  if (std::ranges::equal(slope.dims(), of.dims()) && slope.dtype == of.dtype && slope.device() == device)
+    return;
+  const std::string names =
+      function + ": " + what + " is " + describe(of) + ", its gradient " + describe(slope) + where;
+  if (!std::ranges::equal(slope.dims(), of.dims())) throw ShapeError(names);
+  if (slope.dtype != of.dtype) throw DTypeError(names);
+  throw DeviceError(names);
 }
 
 const Site* overwriting_of(const Chunk* chunk) noexcept {
@@ -235,15 +318,38 @@ struct NotRecording {
 }  // namespace
 
 void bind_tape(nb::module_& m) {
-  nb::class_<PyLeaf>(m, "Leaf", "A tensor that gradients are wanted of, from watch() on.");
-  m.def("set_backward_planner", [](nb::object function) {
+  Class<PyLeaf>(m, "Leaf", "A tensor that gradients are wanted of, from watch() on.");
+  def(m, "set_backward_planner", [](nb::object function) {
     Py_XDECREF(backward_planner);
     backward_planner = function.release().ptr();
   });
-  m.def("set_recording", [](bool on) { recording_off += on ? -1 : 1; });
-  m.def("is_recording", [] { return recording(); });
+  def(m, "set_recording_planner", [](nb::object function) {
+    Py_XDECREF(recording_planner);
+    recording_planner = function.release().ptr();
+  });
+  def(m, "set_recording", [](bool on) { recording_off += on ? -1 : 1; });
+  // A user's no_grad begins, or ends.
+  def(m, "set_no_grad", [](bool begins) {
+    recording_off += begins ? 1 : -1;
+    no_grads += begins ? 1 : -1;
+  });
+  // This thread begins to write down a program, in a new epoch, or goes on in what this gave before.
+  def(m, "begin_epoch", [] {
+    static uint32_t last = 0;
+    const auto before = nb::make_tuple(stop_epoch, no_grads_before);
+    stop_epoch = ++last;
+    no_grads_before = no_grads;
+    return before;
+  });
+  def(m, "end_epoch", [](nb::tuple before) {
+    stop_epoch = nb::cast<uint32_t>(before[0]);
+    no_grads_before = nb::cast<int>(before[1]);
+  });
+  // Whether what is written down now has no gradient, because of a no_grad inside.
+  def(m, "is_stopping", [] { return stopping(); });
+  def(m, "is_recording", [] { return recording(); });
   // Makes x a leaf; what it was before is the leaf's past.
-  m.def("watch", [](nb::handle x) {
+  def(m, "watch", [](nb::handle x) {
     Tensor& tensor = tensor_of(x, "attach");
     if (!is_differentiable(tensor))
       throw DTypeError("attach: only floating-point tensors have gradients: x is " + describe(tensor));
@@ -256,11 +362,10 @@ void bind_tape(nb::module_& m) {
     return PyLeaf{node};
   });
   // A plan on these arrays and numbers: all its outputs; the first of them are written to the arrays of
-  // `into`.
-  m.def(
-      "run_plan",
-      [](const PyPlan& plan, nb::list arrays, nb::list numbers, nb::list into) {
-        const PythonEntry entry;
+  // `into`. late: what it does has been seen before, as if it had been done then.
+  def(
+      m, "run_plan",
+      [](const PyPlan& plan, nb::list arrays, nb::list numbers, nb::list into, bool late) {
         std::vector<const Tracked*> inputs;
         std::vector<Scalar> values;
         for (nb::handle x : arrays) {
@@ -278,14 +383,18 @@ void bind_tape(nb::module_& m) {
         if (destinations.size() > results.size())
           throw ValueError("run_plan: " + std::to_string(destinations.size()) + " arrays to write, " +
                            std::to_string(results.size()) + " outputs");
+        std::optional<KeptCounts> counts;
+        if (late) counts.emplace(inputs, destinations);
         call_plan(plan.plan, inputs, values, destinations, results);
         nb::list made;
         for (Tracked& y : results) made.append(wrap(std::move(y)));
         return made;
       },
-      nb::arg("plan"), nb::arg("arrays"), nb::arg("numbers") = nb::list(), nb::arg("into") = nb::list());
+      nb::arg("plan"), nb::arg("arrays"), nb::arg("numbers") = nb::list(), nb::arg("into") = nb::list(),
+      nb::arg("late") = false);
   // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
-  m.def("unwatch", [](nb::handle x, const PyLeaf& leaf) {
+  def(m, "unwatch", [](nb::handle x, const PyLeaf& leaf) {
+    tensor_of(x, "unwatch");
     Tracked& tracked = tracked_of(x.ptr());
     TapeNode::Edge before = leaf.node->edges[0];
     if (!(tracked.node == leaf.node) && before.node) return;
@@ -293,47 +402,60 @@ void bind_tape(nb::module_& m) {
     tracked.index = before.index;
   });
   // Whether only operators may do what happens to x, because it is recorded or a layer wants to see it.
-  m.def("by_operators", [](nb::handle x) {
+  def(m, "by_operators", [](nb::handle x) {
     tensor_of(x, "by_operators");
     return by_operators(x.ptr());
   });
   // What an answer computed from x holds for: (the number of its past, 0 while nothing is recorded; how often
   // it was written).
-  m.def("state_of", [](nb::handle x) {
+  def(m, "state_of", [](nb::handle x) {
     const Tensor& tensor = tensor_of(x, "state_of");
     const TapeNode* node = tracked_of(x.ptr()).node.get();
     return nb::make_tuple(node && recording() ? node->number : 0,
                           tensor.chunk->writes.load(std::memory_order_relaxed));
   });
-  m.def("is_tracked", [](nb::handle x) {
+  def(m, "is_stopped", [](nb::handle x) {
+    tensor_of(x, "is_stopped");
+    return is_stopped(tracked_of(x.ptr()));
+  });
+  def(m, "is_tracked", [](nb::handle x) {
     tensor_of(x, "is_tracked");
     return static_cast<bool>(tracked_of(x.ptr()).node);
   });
-  // The same memory in a new object, with the same past, or none.
-  m.def(
-      "alias",
-      [](nb::handle x, bool keep_past) {
+  // The same memory in a new object, with the same past, or none. is_result: it will get another one.
+  def(
+      m, "alias",
+      [](nb::handle x, bool keep_past, bool is_result) {
         tensor_of(x, "alias");
         met(x.ptr());
         Tracked y(tracked_of(x.ptr()));
-        if (!keep_past) y.node = {};
+        if (!keep_past) {
+          y.node = {};
+          y.stopped = is_result ? 0 : stop_epoch;
+        }
         return wrap(std::move(y));
       },
-      nb::arg("x"), nb::arg("keep_past"));
+      nb::arg("x"), nb::arg("keep_past"), nb::arg("is_result") = false);
   // The gradients of `leaves`, None where there is none, from those of `roots`; a slope None: 1 for every
-  // element.
-  m.def(
-      "backward",
-      [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph) {
-        const PythonEntry entry;
+  // element. on_final(number of a leaf, its gradient), unless None, is called while others are still
+  // computed, as soon as a gradient is final.
+  def(
+      m, "backward",
+      [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph, nb::object on_final) {
+        const Layers callers = layers_here;
         const BelowLayers below;
         const NotRecording off(!create_graph);
         std::vector<const Tracked*> from, with;
         std::vector<nb::object> kept;
+        if (nb::len(roots) != nb::len(slopes))
+          throw ValueError("backward: " + std::to_string(nb::len(roots)) + " values, but " +
+                           std::to_string(nb::len(slopes)) + " gradients of them");
         for (size_t i = 0; i < nb::len(roots); ++i) {
           nb::object root = roots[i], slope = slopes[i];
+          const Tensor& y = tensor_of(root, "backward");
+          if (!slope.is_none()) check_slope(tensor_of(slope, "backward"), y, y.device(), "backward", "y");
           if (!tracked_of(root.ptr()).node) continue;
-          if (slope.is_none()) slope = wrap(filled(self_of(root.ptr()), self_of(root.ptr()).device(), 1));
+          if (slope.is_none()) slope = wrap(filled(y, y.device(), 1));
           from.push_back(&tracked_of(root.ptr()));
           with.push_back(&tracked_of(slope.ptr()));
           kept.push_back(root);
@@ -341,21 +463,35 @@ void bind_tape(nb::module_& m) {
         }
         std::vector<TapeNode*> wanted;
         for (nb::handle leaf : leaves) wanted.push_back(nb::cast<PyLeaf&>(leaf).node.get());
-        auto found = walk_back(from, with, wanted, create_graph);
+        OnFinal tell;
+        if (!on_final.is_none())
+          tell = [&](size_t leaf, const Tracked& gradient) {
+            const WithLayers of_caller(callers);
+            on_final(leaf, wrap(Tracked(gradient)));
+          };
+        auto found = walk_back(from, with, wanted, create_graph, tell);
         nb::list results;
         for (auto& gradient : found) results.append(gradient ? wrap(std::move(*gradient)) : nb::none());
         return results;
       },
-      nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"));
+      nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"),
+      nb::arg("on_final") = nb::none());
   // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their
   // gradients.
-  m.def("record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
+  def(m, "record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
+    for (nb::handle x : inputs) tensor_of(x, "record_function");
+    for (nb::handle y : outputs) tensor_of(y, "record_function");
     auto node = TapeNode::make();
     node->kind = TapeNode::Kind::function;
     node->number = ++last_number;
     node->function = backward.release().ptr();
     node->site = Site::here();
-    for (nb::handle x : inputs) node->edges.push_back({tracked_of(x.ptr()).node, tracked_of(x.ptr()).index});
+    for (nb::handle x : inputs) {
+      const Tracked& tracked = tracked_of(x.ptr());
+      node->edges.push_back({tracked.node, tracked.index});
+      put_geometry(tracked.tensor, node->saved.emplace_back());
+      node->devices.push_back(tracked.tensor.device());
+    }
     uint32_t index = 0;
     for (nb::handle y : outputs) {
       Tracked& tracked = tracked_of(y.ptr());

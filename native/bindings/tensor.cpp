@@ -66,16 +66,16 @@ DType as_dtype(nb::handle object) {
   PyObject* const* table = dtype_table();
   for (int i = 0; i < kDTypes; ++i)
     if (object.ptr() == table[i]) return static_cast<DType>(i);
-  static PyObject* const parse = lasting("weft.base.dtype", "as_dtype");
-  return static_cast<DType>(nb::cast<int>(nb::handle(parse)(object).attr("code")));
+  static constinit Imported parse("weft.base.dtype", "as_dtype");
+  return static_cast<DType>(nb::cast<int>(parse(object).attr("code")));
 }
 
 Device as_tensor_device(nb::handle object) {
-  static PyObject* const ever_scoped = lasting("weft.base.device", "_ever_scoped");
+  static constinit Imported ever_scoped("weft.base.device", "_ever_scoped");
   if (object.is_none()) {
-    if (PyList_GetItem(ever_scoped, 0) == Py_False) return {};
-    static PyObject* const current = lasting("weft.base.device", "current_device");
-    return as_device(nb::handle(current)());
+    if (PyList_GetItem(ever_scoped.get(), 0) == Py_False) return {};
+    static constinit Imported current("weft.base.device", "current_device");
+    return as_device(current());
   }
   return as_device(object);
 }
@@ -166,7 +166,8 @@ Scalar as_scalar_for(nb::handle number, DType dtype) {
       return scalar;
     }
   }
-  if (is_integer(dtype) && PyFloat_Check(number.ptr())) {  // truncated, as by int()
+  if (is_integer(dtype) &&
+      (PyFloat_Check(number.ptr()) || is_known(number.ptr()))) {  // truncated, as by int()
     nb::object truncated = nb::steal(PyNumber_Long(number.ptr()));
     if (!truncated.is_valid()) throw nb::python_error();
     return as_scalar_for(truncated, dtype);
@@ -253,8 +254,8 @@ PyObject* get_version(PyObject* self, void*) {
 }
 // A function of weft.functional, for what has to be recorded.
 nb::object call_operator(const char* name, nb::handle x, nb::object attribute) {
-  static PyObject* const find = lasting("weft.ops.registry", "function");
-  nb::object function = nb::handle(find)(name);
+  static constinit Imported find("weft.ops.registry", "function");
+  nb::object function = find(name);
   return attribute.is_valid() ? function(x, attribute) : function(x);
 }
 
@@ -503,10 +504,9 @@ PyType_Spec spec = {"weft.Tensor", sizeof(PyTensor), 0,
 
 // What Python's side builds methods and functions from.
 void bind_views(nb::module_& m) {
-  m.def(
-      "view_as",
+  def(
+      m, "view_as",
       [](nb::handle x, nb::handle dtype) {
-        const PythonEntry entry;
         Tensor y = tensor_of(x, "view_as");
         met(x.ptr());
         const DType type = as_dtype(dtype);
@@ -517,16 +517,21 @@ void bind_views(nb::module_& m) {
         return wrap(std::move(y));
       },
       nb::arg("x"), nb::arg("dtype"));
-  m.def("describe", [](nb::handle x) { return describe(tensor_of(x, "describe")); });
-  m.def("is_contiguous", [](nb::handle x) { return tensor_of(x, "contiguous").contiguous(); });
-  m.def("shares_memory", [](nb::handle a, nb::handle b) {
+  // The number as an integer that the type holds, if it is one of integers; raises OverflowError, or
+  // ValueError for NaN.
+  def(m, "fitted_number", [](nb::handle number, nb::handle dtype) {
+    const DType type = as_dtype(dtype);
+    return is_integer(type) ? to_number(as_scalar_for(number, type)) : nb::borrow(number);
+  });
+  def(m, "describe", [](nb::handle x) { return describe(tensor_of(x, "describe")); });
+  def(m, "is_contiguous", [](nb::handle x) { return tensor_of(x, "contiguous").contiguous(); });
+  def(m, "shares_memory", [](nb::handle a, nb::handle b) {
     const Tensor &x = tensor_of(a, "shares_memory"), &y = tensor_of(b, "shares_memory");
     return may_overlap(x.view(), y.view());
   });
-  m.def(
-      "copy_of",
+  def(
+      m, "copy_of",
       [](nb::handle x, nb::handle dtype, nb::handle device) {
-        const PythonEntry entry;
         const Tensor& from = tensor_of(x, "copy");
         met(x.ptr());
         return wrap(copy_of(from, dtype.is_none() ? from.dtype : as_dtype(dtype),

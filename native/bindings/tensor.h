@@ -14,6 +14,9 @@ struct Tracked {
   Tensor tensor;
   Ref<TapeNode> node;  // null: no gradient wanted
   uint32_t index = 0;  // among the node's outputs
+  // The epoch of writing down (tape.h) in which it was taken out of the history: what is written down reads a
+  // stop-gradient of its memory's content. 0: none.
+  uint32_t stopped = 0;
 
   Tracked() noexcept;
   explicit Tracked(Tensor&& x) noexcept;

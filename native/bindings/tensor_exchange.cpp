@@ -205,7 +205,6 @@ DType dtype_of_format(const Py_buffer& buffer) {
 // A Tensor over the memory of an object with the buffer protocol. Raises BufferError if the strides are not
 // whole elements.
 nb::object from_buffer(nb::handle object, nb::handle device) {
-  const PythonEntry entry;
   auto buffer = std::make_unique<Py_buffer>();
   bool read_only = false;
   if (PyObject_GetBuffer(object.ptr(), buffer.get(), PyBUF_RECORDS) < 0) {
@@ -250,7 +249,6 @@ nb::object from_buffer(nb::handle object, nb::handle device) {
 // file.
 nb::object over_buffer(nb::handle object, Py_ssize_t offset, nb::handle shape, nb::handle dtype,
                        nb::handle device) {
-  const PythonEntry entry;
   const Shape sizes = as_shape(shape, "tensor_from_buffer");
   Tensor x;
   x.dtype = as_dtype(dtype);
@@ -276,7 +274,6 @@ nb::object over_buffer(nb::handle object, Py_ssize_t offset, nb::handle shape, n
 
 // The elements of a contiguous tensor as bytes; waits for writers.
 nb::object memory(nb::handle object) {
-  const PythonEntry entry;
   const Tensor& x = tensor_of(object, "memory");
   if (!x.contiguous()) throw ValueError("memory: x is not contiguous: x is " + describe(x));
   wait_for(x);
@@ -374,7 +371,6 @@ nb::object to_capsule(Loan* loan, bool versioned) {
 
 nb::object dlpack_of(nb::handle self, nb::handle stream, nb::handle max_version, nb::handle dl_device,
                      nb::handle copy) {
-  const PythonEntry entry;
   const Tensor& x = tensor_of(self, "__dlpack__");
   if (!stream.is_none()) throw ValueError("__dlpack__: a cpu has no streams; stream must be None");
   if (!dl_device.is_none() && nb::cast<int>(dl_device[0]) != dlpack::kCpu)
@@ -425,7 +421,6 @@ nb::object adopt_dlpack(M* managed, bool read_only, Device device) {
 
 // Takes the tensor in the capsule over; on an error the capsule keeps it.
 nb::object from_capsule(nb::handle capsule, nb::handle device) {
-  const PythonEntry entry;
   const Device where = as_tensor_device(device);
   nb::object result;
   bool versioned = false;
@@ -495,13 +490,13 @@ dlpack::ExchangeApi exchange_api{{{1, 3}, nullptr}, api_allocate, api_from_objec
 }  // namespace
 
 void bind_exchange(nb::module_& m) {
-  m.def("from_buffer", from_buffer, nb::arg("object"), nb::arg("device").none() = nb::none());
-  m.def("tensor_from_buffer", over_buffer, nb::arg("buffer"), nb::arg("offset"), nb::arg("shape"),
-        nb::arg("dtype"), nb::arg("device").none() = nb::none());
-  m.def("memory", memory);
-  m.def("dlpack_of", dlpack_of, nb::arg("x"), nb::arg("stream").none(), nb::arg("max_version").none(),
-        nb::arg("dl_device").none(), nb::arg("copy").none());
-  m.def("from_dlpack_capsule", from_capsule, nb::arg("capsule"), nb::arg("device").none() = nb::none());
+  def(m, "from_buffer", from_buffer, nb::arg("object"), nb::arg("device").none() = nb::none());
+  def(m, "tensor_from_buffer", over_buffer, nb::arg("buffer"), nb::arg("offset"), nb::arg("shape"),
+      nb::arg("dtype"), nb::arg("device").none() = nb::none());
+  def(m, "memory", memory);
+  def(m, "dlpack_of", dlpack_of, nb::arg("x"), nb::arg("stream").none(), nb::arg("max_version").none(),
+      nb::arg("dl_device").none(), nb::arg("copy").none());
+  def(m, "from_dlpack_capsule", from_capsule, nb::arg("capsule"), nb::arg("device").none() = nb::none());
   nb::object type = nb::borrow(reinterpret_cast<PyObject*>(tensor_type));
   type.attr("__dlpack_c_exchange_api__") =
       nb::steal(PyCapsule_New(&exchange_api, "dlpack_exchange_api", nullptr));

@@ -37,11 +37,10 @@ int64_t to_int64(nb::handle object) {
 
 // The parts of a slice object; the limited API has no access to its fields.
 void add_slice(Items& items, PyObject* slice) {
-  static PyObject* const names[3] = {PyUnicode_InternFromString("start"), PyUnicode_InternFromString("stop"),
-                                     PyUnicode_InternFromString("step")};
+  static constinit Interned names[3] = {"start", "stop", "step"};
   IndexItem item{IndexItem::Kind::slice};
   for (int i = 0; i < 3; ++i) {
-    nb::object part = nb::steal(PyObject_GetAttr(slice, names[i]));
+    nb::object part = nb::steal(PyObject_GetAttr(slice, names[i].get()));
     if (!part.is_valid()) throw nb::python_error();
     if (part.is_none()) continue;
     if (!PyIndex_Check(part.ptr()))
@@ -105,8 +104,8 @@ nb::object subscript(PyObject* self, PyObject* key) {
     } catch (const Advanced&) {
     }
   }
-  static PyObject* const general = lasting("weft.imperative.indexing", "subscript");
-  return nb::handle(general)(nb::handle(self), nb::handle(key));
+  static constinit Imported general("weft.imperative.indexing", "subscript");
+  return general(nb::handle(self), nb::handle(key));
 }
 
 int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
@@ -122,7 +121,8 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
         } else if (is_tensor(value)) {
           push_copy(to, self_of(value));
         } else {
-          nb::object source = as_tensor(value, nb::none(), to.device());
+          const bool numbers = is_integer(to.dtype) && (PyList_Check(value) || PyTuple_Check(value));
+          nb::object source = as_tensor(value, numbers ? dtype_object(to.dtype) : nb::none(), to.device());
           push_copy(to, self_of(source.ptr()));
         }
         note_overwriting(to);
@@ -130,9 +130,8 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
       } catch (const Advanced&) {
       }
     }
-    static PyObject* const general = lasting("weft.imperative.indexing", "assign");
-    const nb::handle function(general);
-    function(nb::handle(self), nb::handle(key), nb::handle(value));
+    static constinit Imported general("weft.imperative.indexing", "assign");
+    general(nb::handle(self), nb::handle(key), nb::handle(value));
     return 0;
   });
 }

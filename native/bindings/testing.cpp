@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "bindings/python.h"
+#include "engine/machine.h"
 #include "engine/team.h"
 
 namespace weft {
@@ -19,17 +20,19 @@ void spin_us(void* data) {
 
 // Work rather than time: a thread that is interrupted has not done it.
 void burn(double us) {
-  static const double steps_per_us = [] {
-    constexpr int kSteps = 200000;
-    double best = 1e9;
-    for (int i = 0; i < 20; ++i) {
-      const auto from = Clock::now();
-      volatile uint64_t x = 1;
-      for (int k = 0; k < kSteps; ++k) x = x * 6364136223846793005u + 1;
-      best = std::min(best, std::chrono::duration<double, std::micro>(Clock::now() - from).count());
-    }
-    return kSteps / best;
-  }();
+  static constinit std::atomic<double> steps_per_us{0};
+  if (steps_per_us == 0)
+    steps_per_us = [] {
+      constexpr int kSteps = 200000;
+      double best = 1e9;
+      for (int i = 0; i < 20; ++i) {
+        const auto from = Clock::now();
+        volatile uint64_t x = 1;
+        for (int k = 0; k < kSteps; ++k) x = x * 6364136223846793005u + 1;
+        best = std::min(best, std::chrono::duration<double, std::micro>(Clock::now() - from).count());
+      }
+      return kSteps / best;
+    }();
   volatile uint64_t x = 1;
   for (auto k = static_cast<int64_t>(us * steps_per_us); k > 0; --k) x = x * 6364136223846793005u + 1;
 }
@@ -56,6 +59,13 @@ uintptr_t address(F* fn) {
 
 void bind_testing(nb::module_& m) {
   nb::module_ testing = m.def_submodule("testing", "C functions by address, for tests and benchmarks.");
+  // (cores, bytes) that a file tree like /sys/fs/cgroup allows a process of these groups; 0: no bound.
+  def(
+      testing, "control_group_bounds",
+      [](const std::string& root, const std::string& membership) {
+        return nb::make_tuple(quota_cores(root, membership), memory_bound(root, membership));
+      },
+      nb::arg("root"), nb::arg("membership"));
   testing.attr("noop") = address(noop);
   testing.attr("spin_us") = address(spin_us);                    // data: microseconds
   testing.attr("parallel_spin_us") = address(parallel_spin_us);  // data: microseconds; for the queue "wide"

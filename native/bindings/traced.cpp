@@ -5,7 +5,9 @@
 // integers, flags, texts, slices; the identity of other objects, which programs keep alive. Floats are
 // inputs. What else has to hold is a guard. All of it is guarded by the GIL; running a program gives it up
 // where launching one does.
+#include <bit>
 #include <unordered_map>
+#include <utility>
 
 #include "bindings/operator.h"
 #include "bindings/scribe.h"
@@ -18,6 +20,8 @@ struct Arguments {
   std::vector<uint64_t> key;
   std::vector<PyObject*> leaves;
   std::vector<PyObject*> tensors;
+  bool foreign =
+      false;  // some are arrays or scalars of other libraries, which become Tensors and numbers first
 };
 
 enum class Tag : uint64_t {
@@ -88,8 +92,15 @@ class Reader {
     } else if (PySlice_Check(object)) {
       add_slice(object);
     } else {
+      to_.foreign |= is_foreign(object);
       add_identity(Tag::object, object);
     }
+  }
+
+  static bool is_foreign(PyObject* object) noexcept {
+    if (is_known(object)) return false;
+    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+    return PyObject_HasAttrString(type, "__array_interface__") || PyObject_HasAttrString(type, "__dlpack__");
   }
 
   // By its three parts where they are integers or missing.
@@ -164,6 +175,16 @@ struct Find {
   std::optional<Window> window;
 };
 
+nb::list to_list(const Window& window) {
+  nb::list shape, strides, all;
+  for (int d = 0; d < window.shape.ndim; ++d) shape.append(window.shape.sizes[d]);
+  for (int d = 0; d < window.strides.ndim; ++d) strides.append(window.strides.sizes[d]);
+  all.append(window.offset);
+  all.append(nb::tuple(shape));
+  all.append(nb::tuple(strides));
+  return all;
+}
+
 Find as_find(nb::handle spec) {
   const auto kind = nb::cast<std::string>(spec[0]);
   Find find{kind == "leaf"     ? Find::Kind::leaf
@@ -192,6 +213,42 @@ std::vector<Find> as_finds(nb::handle specs) {
   return finds;
 }
 
+// What a list or a dict had in it, by identity.
+struct Contents {
+  nb::object container;
+  std::vector<nb::object> items;
+
+  explicit Contents(nb::handle of) : container(nb::borrow(of)) { same(); }
+
+  // Whether it has that still; remembers what it has now.
+  bool same() {
+    bool is = true;
+    size_t count = 0;
+    const auto next = [&](PyObject* item) {
+      if (count == items.size()) {
+        items.push_back(nb::borrow(item));
+        is = false;
+      } else if (items[count].ptr() != item) {
+        items[count] = nb::borrow(item);
+        is = false;
+      }
+      ++count;
+    };
+    if (PyList_Check(container.ptr())) {
+      for (Py_ssize_t k = 0; k < PyList_Size(container.ptr()); ++k) next(PyList_GetItem(container.ptr(), k));
+    } else {
+      PyObject *key, *value;
+      for (Py_ssize_t i = 0; PyDict_Next(container.ptr(), &i, &key, &value);) {
+        next(key);
+        next(value);
+      }
+    }
+    if (count < items.size()) is = false;
+    items.resize(count);
+    return is;
+  }
+};
+
 // One program of a traced function.
 struct Replay {
   nb::object owner;     // weft.imperative.traced.Traced; null: calls of this kind run as Python
@@ -199,14 +256,16 @@ struct Replay {
   Ref<Plan> plan;
   std::vector<Find> arrays, numbers, results;
   struct Outside {
-    nb::object place, name;  // of a cell: no name; else a key of the dict `place`
-    nb::object value;
+    nb::object place, name;  // of a cell: no name; else a key of the dict `place`, or an attribute
+    nb::object value;        // NotImplemented: there is nothing
   };
   std::vector<Outside> surroundings;  // what the function found outside of its arguments
   nb::object watched;         // whether things that `changes` counts are as they were; None: there are none
   uint64_t seen_changes = 0;  // what `changes` was when they were looked at last,
   bool unchanged = true;      // and what came of that
-  nb::object guard;           // of the leaves, None: nothing else has to hold
+  std::vector<Contents> contents;  // of lists and dicts that belong to those things
+  nb::object guard;                // of the leaves, None: nothing else has to hold
+  std::vector<bool> stopped;  // results that have no history, whatever the array has that they are seen in
   nb::object build;           // of the list of results, None: the one result is all
   nb::object effect;          // of leaves and outputs, None: there are none
   nb::object elsewhere;       // set of serials of memory that arguments may not share
@@ -217,7 +276,9 @@ struct Replay {
         if (PySet_Contains(elsewhere.ptr(), nb::int_(self_of(x).chunk->serial).ptr()) == 1) return false;
     for (const Outside& outside : surroundings)
       if (!outside_is_same(outside)) return false;
-    if (!watched.is_none() && seen_changes != changes) {
+    bool same_contents = true;
+    for (Contents& each : contents) same_contents &= each.same();
+    if (!watched.is_none() && (seen_changes != changes || !same_contents)) {
       const uint64_t seen = changes;
       unchanged = nb::cast<bool>(watched());
       seen_changes = seen;
@@ -228,17 +289,42 @@ struct Replay {
 
   static bool outside_is_same(const Outside& outside) {
     nb::object now;
-    if (outside.name.is_none()) {
-      now = nb::steal(PyObject_GetAttrString(outside.place.ptr(), "cell_contents"));
+    if (PyList_Check(outside.place.ptr())) {
+      const Py_ssize_t size = PyList_Size(outside.place.ptr()), given = PyLong_AsSsize_t(outside.name.ptr()),
+                       index = given < 0 ? given + size : given;
+      if (0 <= index && index < size) now = nb::borrow(PyList_GetItem(outside.place.ptr(), index));
+    } else if (outside.name.is_none() || !PyDict_Check(outside.place.ptr())) {
+      now = nb::steal(outside.name.is_none() ? PyObject_GetAttrString(outside.place.ptr(), "cell_contents")
+                                             : PyObject_GetAttr(outside.place.ptr(), outside.name.ptr()));
       if (!now.is_valid()) PyErr_Clear();
     } else {
       now = nb::borrow(PyDict_GetItemWithError(outside.place.ptr(), outside.name.ptr()));
+      if (!now.is_valid()) PyErr_Clear();
     }
     if (now.ptr() == outside.value.ptr()) return true;
-    if (!now.is_valid() || Py_TYPE(now.ptr()) != Py_TYPE(outside.value.ptr())) return false;
-    const bool plain = PyLong_Check(now.ptr()) || PyFloat_CheckExact(now.ptr()) ||
-                       PyUnicode_CheckExact(now.ptr()) || PyBytes_CheckExact(now.ptr());
+    if (!now.is_valid()) return outside.value.is(nb::handle(Py_NotImplemented));  // there was nothing, either
+    if (Py_TYPE(now.ptr()) != Py_TYPE(outside.value.ptr())) return false;
+    if (PyFloat_CheckExact(now.ptr()))  // the sign of a zero counts, and NaN is NaN
+      return std::bit_cast<uint64_t>(PyFloat_AsDouble(now.ptr())) ==
+             std::bit_cast<uint64_t>(PyFloat_AsDouble(outside.value.ptr()));
+    const bool plain =
+        PyLong_Check(now.ptr()) || PyUnicode_CheckExact(now.ptr()) || PyBytes_CheckExact(now.ptr());
     return plain && PyObject_RichCompareBool(now.ptr(), outside.value.ptr(), Py_EQ) == 1;
+  }
+
+  // The objects that it keeps; some may be null.
+  std::vector<PyObject*> references() const {
+    std::vector<PyObject*> all{owner.ptr(), watched.ptr(), guard.ptr(),
+                               build.ptr(), effect.ptr(),  elsewhere.ptr()};
+    for (const std::vector<Find>* finds : {&arrays, &numbers, &results})
+      for (const Find& find : *finds) all.push_back(find.object.ptr());
+    for (const Outside& outside : surroundings)
+      all.insert(all.end(), {outside.place.ptr(), outside.name.ptr(), outside.value.ptr()});
+    for (const Contents& each : contents) {
+      all.push_back(each.container.ptr());
+      for (const nb::object& item : each.items) all.push_back(item.ptr());
+    }
+    return all;
   }
 
   static nb::object as_list(const Arguments& a, nb::object& leaves) {
@@ -250,11 +336,31 @@ struct Replay {
     return leaves;
   }
 
+  // What was written has the history of its new content.
+  void rewrite_histories(const std::vector<PyObject*>& given, const std::vector<const Tracked*>& inputs,
+                         std::vector<Tracked>& made) const {
+    const auto has_history = [](const Tracked* x) { return static_cast<bool>(x->node); };
+    if (!recording() || !std::ranges::any_of(inputs, has_history)) return;
+    const Plan& form = plan->recorded ? *plan->recorded : *plan;
+    for (const auto& [output, input] : form.writes) {
+      Tracked& x = tracked_of(given[input]);
+      if (!x.node && !made[output].node) continue;
+      if (arrays[input].window || x.tensor.chunk->faces != 1 || !x.tensor.covers_chunk())
+        throw ValueError(
+            plan->program->name +
+            ": a recorded tensor that shares its memory with others cannot be written in place: x is " +
+            describe(x.tensor));
+      x.node = made[output].node;
+      x.index = made[output].index;
+    }
+  }
+
   nb::object run(const Arguments& a, nb::object& leaves) const {
     std::vector<Tracked> windows;
     windows.reserve(arrays.size());
     std::vector<nb::object> held;
     std::vector<const Tracked*> inputs;
+    std::vector<PyObject*> given;
     inputs.reserve(arrays.size());
     for (const Find& find : arrays) {
       PyObject* object = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
@@ -264,6 +370,7 @@ struct Replay {
         tensor_of(object, "trace");
       }
       if (scribe) met(object);
+      given.push_back(object);
       if (find.window) {
         windows.emplace_back(find.window->of(self_of(object)));
         inputs.push_back(&windows.back());
@@ -278,26 +385,33 @@ struct Replay {
                                                      : as_scalar(find.object(as_list(a, leaves))));
     std::vector<Tracked> made(plan->program->outputs.size());
     call_plan(plan, inputs, values, {}, made);
+    rewrite_histories(given, inputs, made);
     std::vector<nb::object> outputs(made.size());
     const auto output = [&](size_t j) {
       if (!outputs[j].is_valid()) outputs[j] = wrap(std::move(made[j]));
       return outputs[j];
     };
-    const auto result = [&](const Find& find) -> nb::object {
+    const auto result = [&](size_t k) -> nb::object {
+      const Find& find = results[k];
       nb::object found = find.kind == Find::Kind::leaf     ? nb::borrow(a.leaves[find.number])
                          : find.kind == Find::Kind::object ? find.object
                          : find.kind == Find::Kind::output ? output(find.number)
                                                            : find.object(as_list(a, leaves));
-      return find.window ? wrap(find.window->of(self_of(found.ptr()))) : found;
+      if (!find.window) return found;
+      if (is_recorded(found.ptr()) && !stopped[k]) {
+        static constinit Imported seen("weft.imperative.traced", "seen");
+        return seen(found, to_list(*find.window));
+      }
+      return wrap(find.window->of(self_of(found.ptr())));
     };
     if (!effect.is_none()) {
       nb::list all;
       for (size_t j = 0; j < made.size(); ++j) all.append(output(j));
       effect(as_list(a, leaves), all);
     }
-    if (build.is_none()) return result(results[0]);
+    if (build.is_none()) return result(0);
     nb::list list;
-    for (const Find& find : results) list.append(result(find));
+    for (size_t k = 0; k < results.size(); ++k) list.append(result(k));
     return build(list);
   }
 };
@@ -311,7 +425,8 @@ class Replays {
   bool closed = false;  // finds nothing for a while
 
   // (True, result) of the program for these arguments, or of the function itself where calls of this kind are
-  // direct; (False, None) if there is none, (False, True) if such calls run as Python.
+  // direct; (False, None) if there is none, (False, True) if such calls run as Python, (False, ...) if some
+  // arguments are other libraries' and have to be converted first.
   nb::object run(nb::handle args, nb::handle kwargs, nb::handle function) {
     nb::object made = replay(args, kwargs);
     if (made.is_valid()) return made;
@@ -337,10 +452,13 @@ class Replays {
       replay->arrays = as_finds(spec["arrays"]);
       replay->numbers = as_finds(spec["numbers"]);
       replay->results = as_finds(spec["results"]);
+      replay->stopped.resize(replay->results.size());
+      for (nb::handle k : spec["stopped"]) replay->stopped.at(nb::cast<size_t>(k)) = true;
       for (nb::handle outside : spec["surroundings"])
         replay->surroundings.push_back({outside[0], outside[1], outside[2]});
       replay->watched = spec["watched"];
       replay->seen_changes = changes;
+      for (nb::handle container : spec["contents"]) replay->contents.emplace_back(container);
       replay->guard = spec["guard"];
       replay->build = spec["build"];
       replay->effect = spec["effect"];
@@ -348,6 +466,24 @@ class Replays {
       replay->owner = std::move(owner);
     }
     table_[a.key].push_back(replay);
+  }
+
+  // An object that holds its own traced function is a cycle that goes through what programs depend on.
+  static int traverse(PyObject* self, visitproc visit, void* arg) noexcept {
+    Py_VISIT(Py_TYPE(self));
+    if (!nb::inst_ready(self)) return 0;
+    const Replays& replays = *nb::inst_ptr<Replays>(self);
+    Py_VISIT(replays.texts_.ptr());
+    for (const auto& [key, several] : replays.table_)
+      for (const std::shared_ptr<Replay>& replay : several)
+        for (PyObject* object : replay->references()) Py_VISIT(object);
+    return 0;
+  }
+  static int clear(PyObject* self) noexcept {
+    if (!nb::inst_ready(self)) return 0;
+    Replays& replays = *nb::inst_ptr<Replays>(self);
+    const auto table = std::exchange(replays.table_, {});
+    return 0;
   }
 
   void drop(nb::handle owner) {
@@ -364,6 +500,7 @@ class Replays {
     const PythonEntry entry;
     Arguments a;
     read(args, kwargs, a);
+    if (a.foreign) return nb::make_tuple(false, nb::ellipsis());
     const auto found = table_.find(a.key);
     if (found == table_.end() || closed) return miss(false);
     nb::object leaves;
@@ -393,13 +530,23 @@ class Replays {
 }  // namespace
 
 void bind_traced(nb::module_& m) {
-  nb::class_<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.")
+  static PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Replays::traverse)},
+                                {Py_tp_clear, reinterpret_cast<void*>(&Replays::clear)},
+                                {0, nullptr}};
+  Class<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.",
+                 nb::type_slots(slots))
       .def(nb::init<>())
       .def_rw("closed", &Replays::closed)
       .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function").none() = nb::none())
       .def("call_directly", &Replays::call_directly, nb::arg("args"), nb::arg("kwargs"))
       .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(), nb::arg("spec"))
       .def("drop", &Replays::drop, nb::arg("owner"));
+  def(
+      m, "is_as_it_was",
+      [](nb::object place, nb::object name, nb::object value) {
+        return Replay::outside_is_same({std::move(place), std::move(name), std::move(value)});
+      },
+      nb::arg("place"), nb::arg("name").none(), nb::arg("value").none());
 }
 
 }  // namespace weft

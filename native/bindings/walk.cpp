@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "bindings/operator.h"
 #include "bindings/tape.h"
@@ -13,7 +14,8 @@ namespace {
 
 class Walk {
  public:
-  Walk(std::span<TapeNode* const> leaves, bool create_graph) : create_graph_(create_graph) {
+  Walk(std::span<TapeNode* const> leaves, bool create_graph, const OnFinal& on_final)
+      : create_graph_(create_graph), on_final_(on_final) {
     for (size_t i = 0; i < leaves.size(); ++i) wanted_[leaves[i]] = i;
     found_.resize(leaves.size());
   }
@@ -26,6 +28,7 @@ class Walk {
       const Ref<TapeNode> node = queue_.top().node;
       queue_.pop();
       visit(node);
+      if (on_final_) announce(*node);
     }
     return std::move(found_);
   }
@@ -46,7 +49,6 @@ class Walk {
       if (!node) continue;
       if (!ready) {
         if (!leads_.emplace(node, wanted_.contains(node)).second) continue;
-        if (wanted_.contains(node)) continue;
         stack.emplace_back(node, true);
         for (const TapeNode::Edge& edge : node->edges) stack.emplace_back(edge.node.get(), false);
       } else {
@@ -54,8 +56,9 @@ class Walk {
         for (const TapeNode::Edge& edge : node->edges) {
           const auto found = leads_.find(edge.node.get());
           leads |= found != leads_.end() && found->second;
+          if (on_final_ && wanted_.contains(edge.node.get())) ++awaited_[edge.node.get()];
         }
-        leads_[node] = leads;
+        leads_[node] = leads || wanted_.contains(node);
       }
     }
   }
@@ -82,11 +85,31 @@ class Walk {
     known.emplace(tracked_of(sum.ptr()));
   }
 
+  // Reports the wanted leaves that got their last summand from this node, or are it. A gradient is final when
+  // every node with an edge to its leaf has been visited: mark() counted those edges, and only visits add.
+  // Nodes that get no gradient are never visited; leaves that they lead to are reported when the queue comes
+  // to them, as leaves are older than what was computed from them.
+  void announce(const TapeNode& node) {
+    if (const auto wanted = wanted_.find(&node); wanted != wanted_.end()) {
+      if (announced_.insert(&node).second) on_final_(wanted->second, *found_[wanted->second]);
+      return;
+    }
+    for (const TapeNode::Edge& edge : node.edges) {
+      const auto place = awaited_.find(edge.node.get());
+      if (place == awaited_.end() || --place->second) continue;
+      const auto found = slopes_.find(edge.node.get());
+      if (found == slopes_.end() || !announced_.insert(edge.node.get()).second) continue;
+      on_final_(wanted_.at(edge.node.get()), *found->second[0]);
+    }
+  }
+
   void visit(const Ref<TapeNode>& node) {
     const auto place = slopes_.find(node.get());
     Slopes slopes = std::move(place->second);
     slopes_.erase(place);
     if (const auto wanted = wanted_.find(node.get()); wanted != wanted_.end()) {
+      // What a leaf was before has a gradient by way of it, if another leaf is there.
+      if (!node->edges.empty()) add(node->edges[0].node, node->edges[0].index, Tracked(*slopes[0]));
       found_[wanted->second] = std::move(slopes[0]);
       return;
     }
@@ -116,26 +139,54 @@ class Walk {
     x = std::move(copy);
   }
 
-  // The plan of a node's gradients: the one it saved for, or, where a gradient read hidden outputs and has
-  // been recorded, one that takes theirs, too.
-  static Ref<Plan> backward_for(const TapeNode& node, const Slopes& slopes, size_t visible) {
-    uint64_t hidden = 0, wanted = 0;
-    for (size_t j = visible; j < slopes.size(); ++j)
-      if (slopes[j]) hidden |= uint64_t{1} << j;
-    if (!hidden) return node.backward;
-    for (size_t k = 0; k < node.edges.size(); ++k)
-      if (node.edges[k].node && is_float(node.saved[k].dtype)) wanted |= uint64_t{1} << k;
-    const Ref<Plan> plan = backward_of(node.plan, wanted, hidden);
-    for (size_t k = 0; plan && k < node.saved.size(); ++k)
-      if (plan->program->uses[k] >= Program::Use::shown && !node.saved[k].chunk && node.saved[k].size) {
+  // The plan of a node's gradients: the one it saved for; where a gradient read other hidden outputs and has
+  // been recorded, one that takes theirs, too; where only some gradients come in or are wanted, as in higher
+  // orders, one of these alone, which multiplies no zeros. given: the slopes that it takes.
+  Ref<Plan> backward_for(const TapeNode& node, const Slopes& slopes, std::vector<bool>& given) const {
+    constexpr size_t kForms = 8;  // more of one plan are not made: zeros come in for what is missing
+    const std::vector<bool> usual = usual_slopes(*node.plan);
+    Bits wanted, all;
+    for (size_t k = 0; k < node.edges.size(); ++k) {
+      if (!node.edges[k].node || !is_float(node.saved[k].dtype)) continue;
+      all.set(k);
+      if (leads(node.edges[k].node.get())) wanted.set(k);
+    }
+    given.assign(usual.size(), false);
+    bool more = false;
+    for (size_t j = 0; j < slopes.size(); ++j)
+      if (slopes[j]) {
+        given[j] = true;
+        more |= !usual[j];
+      }
+    if (!more) {
+      if (given == usual && wanted == all) return node.backward;
+      if (node.plan->backwards.size() < kForms) {
+        const Ref<Plan> plan = backward_of(node.plan, wanted, given);
+        if (!plan || !unsaved(node, *plan)) return plan;
+      }
+      given = usual;
+      return node.backward;
+    }
+    for (size_t j = 0; j < usual.size(); ++j) given[j] = given[j] || usual[j];
+    const Ref<Plan> plan = backward_of(node.plan, all, given);
+    if (plan)
+      if (const std::optional<size_t> k = unsaved(node, *plan)) {
         PyErr_SetString(PyExc_NotImplementedError,
                         (node.plan->program->name + ": called at " + node.site.text() +
-                         ": the gradient of its gradient reads " + place_of(node, k) +
+                         ": the gradient of its gradient reads " + place_of(node, *k) +
                          ", which its gradient does not keep")
                             .c_str());
         throw nb::python_error();
       }
     return plan;
+  }
+
+  // A place whose value a plan reads that the node has not saved.
+  static std::optional<size_t> unsaved(const TapeNode& node, const Plan& plan) {
+    for (size_t k = 0; k < node.saved.size(); ++k)
+      if (plan.program->uses[k] >= Program::Use::shown && !node.saved[k].chunk && node.saved[k].size)
+        return k;
+    return std::nullopt;
   }
 
   // "input 0, f32[2]@cpu:0": what is at place k of the saved values.
@@ -150,14 +201,15 @@ class Walk {
       throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
                              ": its history was freed by an earlier backward")
                                 .c_str());
-    const auto visible = static_cast<size_t>(node->plan->visible);
     const size_t count = node->edges.size();
-    const Ref<Plan> plan = backward_for(*node, slopes, visible);
+    std::vector<bool> given;
+    const Ref<Plan> plan = backward_for(*node, slopes, given);
     if (!plan) return;
     const Plan& backward = *plan;
-    slopes.resize(std::max(visible, slopes.size()));
-    for (size_t j = 0; j < visible; ++j)
-      if (!slopes[j]) slopes[j].emplace(filled(node->saved[count + j], node->plan->program->device_of(j), 0));
+    slopes.resize(given.size());
+    for (size_t j = 0; j < given.size(); ++j)
+      if (given[j] && !slopes[j])
+        slopes[j].emplace(filled(node->saved[count + j], node->plan->program->device_of(j), 0));
     std::vector<Tracked> inputs;
     inputs.reserve(node->saved.size() + slopes.size());
     for (size_t k = 0; k < node->saved.size(); ++k) {
@@ -176,8 +228,8 @@ class Walk {
     std::vector<Tracked> results(backward.program->outputs.size());
     call_plan(plan, pointers, node->numbers, {}, results);
     size_t next = 0;
-    for (size_t k = 0; k < count; ++k)
-      if (backward.gradients >> k & 1)
+    for (size_t k = 0; k < count && next < results.size(); ++k)
+      if (backward.gradients.test(k))
         add(node->edges[k].node, node->edges[k].index, std::move(results[next++]));
     if (!create_graph_) {
       node->saved.clear();
@@ -186,20 +238,39 @@ class Walk {
 
   void visit_function(const Ref<TapeNode>& node, Slopes& slopes) {
     slopes.resize(node->outputs.size());
+    const size_t inputs = node->edges.size();
     nb::list given;
     for (size_t j = 0; j < slopes.size(); ++j)
-      given.append(
-          wrap(slopes[j] ? std::move(*slopes[j]) : Tracked(filled(node->outputs[j], node->devices[j], 0))));
+      given.append(wrap(slopes[j] ? std::move(*slopes[j])
+                                  : Tracked(filled(node->outputs[j], node->devices[inputs + j], 0))));
     nb::object made = nb::handle(node->function)(*nb::tuple(given));
-    nb::object items = made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : made;
-    if (nb::len(items) != node->edges.size())
+    const std::string at = "\n  called at " + node->site.text();
+    if (!made.is_none() && !is_tensor(made) && !PyTuple_Check(made.ptr()) && !PyList_Check(made.ptr()))
+      throw nb::type_error(
+          ("backward: expected a Tensor, None, or a tuple of them for the tensors of forward, got " +
+           to_utf8(nb::type_name(made.type())) + at)
+              .c_str());
+    nb::object items =
+        made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : nb::object(nb::tuple(made));
+    if (nb::len(items) != inputs)
       throw nb::value_error(("backward gave " + std::to_string(nb::len(items)) + " gradients for " +
-                             std::to_string(node->edges.size()) + " inputs")
+                             std::to_string(inputs) + " inputs" + at)
                                 .c_str());
-    for (size_t k = 0; k < node->edges.size(); ++k) {
+    for (size_t k = 0; k < inputs; ++k) {
       nb::object item = items[k];
       if (item.is_none()) continue;
-      tensor_of(item, "backward");  // raises unless it is one
+      if (!is_tensor(item))
+        throw nb::type_error(("backward: gradient " + std::to_string(k) + " must be a Tensor or None, got " +
+                              to_utf8(nb::type_name(item.type())) + at)
+                                 .c_str());
+      if (!node->edges[k].node || !is_float(node->saved[k].dtype)) continue;  // of which none is wanted
+      const Tensor& slope = self_of(item.ptr());
+      if (is_float(slope.dtype) && slope.dtype != node->saved[k].dtype) {
+        static constinit Imported find("weft.ops.registry", "function");
+        item = find("cast")(item, nb::arg("dtype") = dtype_object(node->saved[k].dtype));
+      }
+      check_slope(self_of(item.ptr()), node->saved[k], node->devices[k], "backward",
+                  "input " + std::to_string(k), at);
       add(node->edges[k].node, node->edges[k].index, Tracked(tracked_of(item.ptr())));
     }
   }
@@ -218,7 +289,10 @@ class Walk {
   }
 
   const bool create_graph_;
+  const OnFinal& on_final_;  // may be empty
   std::unordered_map<const TapeNode*, size_t> wanted_;
+  std::unordered_map<const TapeNode*, size_t> awaited_;  // edges to wanted leaves that may still add to them
+  std::unordered_set<const TapeNode*> announced_;
   std::unordered_map<const TapeNode*, bool> leads_;
   std::unordered_map<const TapeNode*, Slopes> slopes_;
   std::priority_queue<Entry> queue_;
@@ -229,8 +303,9 @@ class Walk {
 
 std::vector<std::optional<Tracked>> walk_back(std::span<const Tracked* const> roots,
                                               std::span<const Tracked* const> slopes,
-                                              std::span<TapeNode* const> leaves, bool create_graph) {
-  return Walk(leaves, create_graph).run(roots, slopes);
+                                              std::span<TapeNode* const> leaves, bool create_graph,
+                                              const OnFinal& on_final) {
+  return Walk(leaves, create_graph, on_final).run(roots, slopes);
 }
 
 }  // namespace weft

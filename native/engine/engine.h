@@ -265,7 +265,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Ref<Waiter> wait_all_marker(Session& s);
   void settle_inbox(Session& s);
   void throttle(uint64_t size_bytes);
-  void retry_refused_threads();
+  bool retry_refused_threads();
   void refuse_inside(const char* what, const Var* var);
   bool declared_by_running(const Var* var) const;
 
@@ -286,6 +286,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Exploration (explore.cpp)
   bool drive(Waiter* until);
+  bool start_explorer();
   void explore_worker_main(Worker& worker);
   uint64_t draw() noexcept;
 

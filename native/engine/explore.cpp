@@ -2,6 +2,8 @@
 // which thread, is drawn from a seed. A decision is made only at a push or a wait of a user's thread, so a
 // program with one pushing thread and no asynchronous functions meets the same decisions whenever it runs
 // with the same seed.
+#include <system_error>
+
 #include "engine/session.h"
 
 namespace weft {
@@ -26,24 +28,34 @@ bool Engine::drive(Waiter* until) {
     if (until && until->done.load(std::memory_order_acquire)) return true;
     s.relock();
     if (explore_ready_.empty()) return false;
+    while (static_cast<int>(explorers_.size()) < options_.workers && start_explorer()) {
+    }
+    if (explorers_.empty()) return false;  // waits try again
     const auto chosen = explore_ready_.begin() + static_cast<ptrdiff_t>(draw() % explore_ready_.size());
     Op* op = *chosen;
     explore_ready_.erase(chosen);
     --ready_count_;
     ++running_;
-    while (static_cast<int>(explorers_.size()) < options_.workers) {
-      auto worker = std::make_unique<Worker>();
-      worker->index = static_cast<int>(explorers_.size());
-      worker->thread = std::thread([this, w = worker.get()] { explore_worker_main(*w); });
-      explorers_.push_back(std::move(worker));
-      ++threads_;
-    }
     Worker& worker = *explorers_[draw() % explorers_.size()];
     worker.assigned = worker.current = op;
     s.finish();
     worker.parker.unpark();
     drive_parker_.park();
   }
+  return true;
+}
+
+// False if the system gives no thread.
+bool Engine::start_explorer() {
+  auto worker = std::make_unique<Worker>();
+  worker->index = static_cast<int>(explorers_.size());
+  try {
+    worker->thread = std::thread([this, w = worker.get()] { explore_worker_main(*w); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  explorers_.push_back(std::move(worker));
+  ++threads_;
   return true;
 }
 

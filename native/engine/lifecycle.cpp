@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <new>
 
+#include "engine/machine.h"
 #include "engine/session.h"
 
 namespace weft {
@@ -78,8 +79,7 @@ Engine::Engine(Options options) : options_(options), random_(options.seed) {
 }
 
 std::shared_ptr<Engine> Engine::create(Options options) {
-  if (options.workers == 0)
-    options.workers = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (options.workers == 0) options.workers = usable_cores();
   if (options.workers < 0 || options.workers > 1024) throw EngineMisuse("workers must be in 1..1024");
   if (options.io_workers < 1 || options.io_workers > 1024)
     throw EngineMisuse("io_workers must be in 1..1024");

@@ -226,9 +226,14 @@ void Engine::finish_op(Op* op, Session& s) {
 // The naive engine's worker is the thread that made the operation ready. Called without the lock, returns
 // with it.
 void Engine::run_here(Op* op, Session& s) {
-  DomainHold hold(false);
-  const bool ended = execute(op, -1, hold);
-  hold.release();
+  bool ended = false;
+  {
+    const Blocking
+        blocking;  // as a worker would: the function may take long, or need what another thread holds
+    DomainHold hold(false);
+    ended = execute(op, -1, hold);
+    hold.release();
+  }
   s.relock();
   --ready_count_;
   unhold(op);

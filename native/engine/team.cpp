@@ -8,9 +8,12 @@
 #include <array>
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
+#include "engine/machine.h"
 #include "engine/parking.h"
 
 namespace weft {
@@ -118,6 +121,7 @@ class Team {
     if (open_to_more()) wake_helpers(1);
   }
 
+  static bool inside() noexcept { return inside_; }
   int size() const noexcept { return size_.load(std::memory_order_relaxed); }
   void set_size(int threads) {
     const std::lock_guard guard(busy_);
@@ -146,12 +150,23 @@ class Team {
 
   void open(Region& region) {
     const auto others = static_cast<int>(std::min<int64_t>(size() - 1, (region.count - 1) / region.grain));
-    for (int n = started_.load(std::memory_order_relaxed); n < others; started_.store(++n)) {
-      helpers_[n] = new Helper;
-      std::thread([this, helper = helpers_[n], n] { help(*helper, n); }).detach();
-    }
+    for (int n = started_.load(std::memory_order_relaxed); n < others && start_helper(n);)
+      started_.store(++n);
     region_.store(&region, std::memory_order_seq_cst);
     wake_helpers(others - lent_elsewhere());
+  }
+
+  // False if the system gives no thread; the next region tries again, and the threads that there are do all
+  // pieces.
+  bool start_helper(int n) {
+    auto helper = std::make_unique<Helper>();
+    try {
+      std::thread([this, self = helper.get(), n] { help(*self, n); }).detach();
+    } catch (const std::system_error&) {
+      return false;
+    }
+    helpers_[n] = helper.release();
+    return true;
   }
 
   // Lent threads that can run beside this one. Two that share a core take turns; on a busy machine the system
@@ -242,7 +257,7 @@ class Team {
   }
 
   std::mutex busy_;
-  std::atomic<int> size_{std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
+  std::atomic<int> size_{std::min(usable_cores(), kMostThreads)};
   Helper* helpers_[kMostThreads] = {};
   std::atomic<int> started_{0};  // helpers; raised under `busy_`
   alignas(64) std::atomic<Region*> region_{nullptr};
@@ -255,6 +270,7 @@ thread_local bool Team::inside_ = false;
 
 }  // namespace
 
+bool inside_region() noexcept { return Team::inside(); }
 int team_size() noexcept { return Team::get().size(); }
 void set_team_size(int threads) { Team::get().set_size(threads); }
 

@@ -14,13 +14,18 @@
 
 namespace weft {
 
-// Cores that a parallel region may use: set_team_size, else the number of cores.
+// Cores that a parallel region may use: set_team_size, else usable_cores() (machine.h).
 int team_size() noexcept;
 void set_team_size(int threads);
 
 // Lends the calling thread, which has to wait until `until` is set, to the team: it takes pieces of regions
 // like a helper. Returns when `until` is set, at the deadline, or when no region has been open for a while.
 void lend_to_team(const std::atomic<bool>& until, Deadline deadline = kNever);
+
+// Whether this thread runs pieces of a region that several threads share. Nothing that waits for another
+// thread may happen there, and so nothing that takes the GIL: its holder may be the thread that waits for the
+// pieces.
+bool inside_region() noexcept;
 
 namespace detail {
 using TeamBody = void (*)(void* state, int64_t begin, int64_t end);

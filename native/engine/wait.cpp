@@ -11,11 +11,15 @@ constexpr auto kSlice = std::chrono::milliseconds(100);  // how often a blocked 
 // should.
 constexpr auto kPatience = std::chrono::seconds(1);
 
+// A wait that finds no thread in so many slices gives up, if nothing runs.
+constexpr int kRefusals = 20;
+
 }  // namespace
 
 // lend: wide work is under way, which this thread can take part in meanwhile.
 Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
   Blocking blocking;
+  int refusals = 0;
   while (!waiter.done.load(std::memory_order_acquire)) {
     auto slice = Clock::now() + kSlice;
     if (options_.kind == EngineKind::explore && !running_here) {
@@ -24,10 +28,15 @@ Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
     }
     if (lend) lend_to_team(waiter.done, std::min(slice, deadline));
     if (waiter.parker.park_once(std::min(slice, deadline))) continue;
-    retry_refused_threads();
+    refusals = retry_refused_threads() ? refusals + 1 : 0;
     if (waiter.done.load(std::memory_order_acquire)) break;
     if (host_hooks.interrupted && host_hooks.interrupted()) return Waited::interrupted;
     if (Clock::now() >= deadline) return Waited::timed_out;
+    if (refusals == kRefusals)
+      throw EngineMisuse(
+          "the system refuses to start a thread, and without one the operations that this waits for never "
+          "run; "
+          "hint: end other threads or raise the limit of the user or container (ulimit -u), then wait again");
   }
   return Waited::done;
 }
@@ -41,10 +50,13 @@ bool Engine::wide_work() {
   return found && options_.kind == EngineKind::threaded;
 }
 
-void Engine::retry_refused_threads() {
+// Whether the system refused again, and nothing runs: then nothing will happen until it gives a thread.
+bool Engine::retry_refused_threads() {
   Session s(*this);
   if (std::exchange(thread_refused_, false)) each_queue([&](Queue& queue) { wake(queue, s); });
+  const bool stuck = thread_refused_ && running_ == 0 && outstanding_count_ == 0;
   s.finish();
+  return stuck;
 }
 
 bool Engine::declared_by_running(const Var* var) const {

@@ -117,7 +117,7 @@ bool Engine::start_thread(Queue& queue) {
   try {
     worker->thread = std::thread([this, w = worker.get()] { worker_main(*w); });
   } catch (const std::system_error&) {
-    thread_refused_ = queue.workers.empty();
+    thread_refused_ |= queue.workers.empty();
     return false;
   }
   queue.workers.push_back(std::move(worker));

@@ -54,38 +54,32 @@ Scalars float_rows(const Matrix& m, int64_t begin, int64_t count, float* space) 
   return {space, m.columns, 1};
 }
 
-// to[column][kRows] = rows * factor; lanes behind `count` are 0.
-void transpose_in(const Scalars& from, int64_t count, int64_t columns, float factor, float* to) {
-  for (int64_t j = 0; j < columns; ++j) {
-    for (int64_t r = 0; r < count; ++r) to[j * kRows + r] = from.data[r * from.row + j * from.step] * factor;
-    std::fill(to + j * kRows + count, to + (j + 1) * kRows, 0.f);
-  }
-}
-
-// to[row][columns padded] = rows.
-void pad_in(const Scalars& from, int64_t count, int64_t columns, float* to) {
+// to[row][columns padded] = rows * factor.
+void pad_in(const Scalars& from, int64_t count, int64_t columns, float factor, float* to) {
   const int64_t width = padded(columns);
   for (int64_t r = 0; r < count; ++r) {
-    for (int64_t j = 0; j < columns; ++j) to[r * width + j] = from.data[r * from.row + j * from.step];
+    for (int64_t j = 0; j < columns; ++j)
+      to[r * width + j] = from.data[r * from.row + j * from.step] * factor;
     std::fill(to + r * width + columns, to + (r + 1) * width, 0.f);
   }
 }
 
-// Rows [begin, begin + count) of m = columns[column][kRows] * factor[lane].
-void transpose_out(const float* columns, const float* factor, const Matrix& m, int64_t begin, int64_t count,
-                   float* space) {
-  const RowFunction store = row_functions(m.dtype, DType::float32).strided;
-  for (int64_t r = 0; r < count; ++r) {
-    for (int64_t j = 0; j < m.columns; ++j) space[j] = columns[j * kRows + r] * factor[r];
-    store(m.at(begin + r), m.column, reinterpret_cast<const char*>(space), 1, m.columns);
-  }
+// Rows [begin, begin + count) of m = from[column][kRows] * factor[row]. `space`: [count][columns].
+void transpose_out(const TileFunctions& tile, const float* from, const float* factor, const Matrix& m,
+                   int64_t begin, int64_t count, float* space) {
+  if (m.dtype == DType::float32 && m.column == 1)
+    return tile.transpose_out(from, factor, count, m.columns, reinterpret_cast<float*>(m.at(begin)), m.row);
+  tile.transpose_out(from, factor, count, m.columns, space, m.columns);
+  const RowFunctions store = row_functions(m.dtype, DType::float32);
+  for (int64_t r = 0; r < count; ++r)
+    (m.column == 1 ? store.contiguous : store.strided)(
+        m.at(begin + r), m.column, reinterpret_cast<const char*>(space + r * m.columns), 1, m.columns);
 }
 
 // What the two directions share.
 class Attention : public Kernel {
  protected:
-  Attention(bool causal, bool mask, bool portable)
-      : causal_(causal), mask_(mask), tile_(tile_functions(portable)) {}
+  Attention(bool causal, bool mask) : causal_(causal), mask_(mask) {}
 
   struct Options {
     float scale;
@@ -110,7 +104,7 @@ class Attention : public Kernel {
   // scores[key][lane] for keys [key, key + keys) and queries [row, row + count), masked.
   void score(const Options& options, const float* queries, int64_t depth, const Scalars& k, int64_t row,
              int64_t count, int64_t key, int64_t keys, const Matrix* mask, float* scores) const {
-    tile_.multiply(keys, depth, k, queries, kRows, scores, kRows, kRows, false);
+    tile_.multiply(keys, depth, k, queries, kRows, scores, kRows, padded(count), false);
     if (mask) apply(*mask, row, count, key, keys, scores);
     if (!causal_ || key + keys - 1 <= row + options.diagonal) return;
     for (int64_t c = 0; c < keys; ++c) {
@@ -135,19 +129,24 @@ class Attention : public Kernel {
   }
 
   const bool causal_, mask_;
-  const TileFunctions& tile_;
+  const TileFunctions& tile_ = tile_functions();
 };
 
-// Memory of the thread, for one piece of work.
+// Memory of the thread, for one piece of work; in whole lines of the cache, so that vectors of a row share
+// one.
 float* thread_space(size_t floats) {
-  thread_local std::unique_ptr<float[]> space;
+  struct alignas(64) Line {
+    float items[16];
+  };
+  thread_local std::unique_ptr<Line[]> space;
   thread_local size_t size = 0;
-  if (size < floats) {
+  const size_t lines = (floats + 15) / 16;
+  if (size < lines) {
     space.reset();
-    space = std::make_unique_for_overwrite<float[]>(floats);
-    size = floats;
+    space = std::make_unique_for_overwrite<Line[]>(lines);
+    size = lines;
   }
-  return space.get();
+  return space[0].items;
 }
 
 class Space {
@@ -162,7 +161,7 @@ class Space {
 // q, k, v, [mask] -> y, logarithm of the sums.
 class AttentionForward final : public Attention {
  public:
-  AttentionForward(bool causal, bool mask, bool portable) : Attention(causal, mask, portable) {}
+  AttentionForward(bool causal, bool mask) : Attention(causal, mask) {}
 
   void run(const Call& call) const override {
     const View *q = call.operands, *rest = q + (mask_ ? 4 : 3);
@@ -184,13 +183,14 @@ class AttentionForward final : public Attention {
  private:
   void run_block(const Options& options, const Matrix& q, const Matrix& k, const Matrix& v,
                  const Matrix* mask, const Matrix& y, const Matrix& logs, int64_t row) const {
-    const int64_t count = std::min(kRows, q.rows - row), wide = std::max(q.columns, v.columns);
+    const int64_t count = std::min(kRows, q.rows - row), lanes = padded(count);
+    const int64_t wide = std::max(q.columns, v.columns);
     Space space((2 * wide + kKeys) * kRows + kKeys * (q.columns + v.columns) + 3 * kRows + kRows * wide);
     float *queries = space.take(q.columns * kRows), *sums = space.take(v.columns * kRows);
     float *scores = space.take(kKeys * kRows), *key_space = space.take(kKeys * q.columns);
     float *value_space = space.take(kKeys * v.columns), *shrink = space.take(kRows);
     float *maximum = space.take(kRows), *sum = space.take(kRows), *spare = space.take(kRows * wide);
-    transpose_in(float_rows(q, row, count, spare), count, q.columns, options.scale, queries);
+    tile_.transpose_in(float_rows(q, row, count, spare), count, q.columns, options.scale, queries);
     std::fill_n(sums, v.columns * kRows, 0.f);
     std::fill_n(maximum, kRows, kNothing);
     std::fill_n(sum, kRows, 0.f);
@@ -199,23 +199,23 @@ class AttentionForward final : public Attention {
       const int64_t keys = std::min(kKeys, seen - key);
       score(options, queries, q.columns, float_rows(k, key, keys, key_space), row, count, key, keys, mask,
             scores);
-      tile_.soften(scores, keys, maximum, sum, shrink);
-      if (key > 0) tile_.scale(sums, v.columns, shrink);
+      tile_.soften(scores, keys, lanes, maximum, sum, shrink);
+      if (key > 0) tile_.scale(sums, v.columns, lanes, shrink);
       const Scalars values = float_rows(v, key, keys, value_space);
       tile_.multiply(v.columns, keys, {values.data, values.step, values.row}, scores, kRows, sums, kRows,
-                     kRows, true);
+                     lanes, true);
     }
     finish(sums, maximum, sum, y, logs, row, count, spare);
   }
 
-  static void finish(const float* sums, const float* maximum, const float* sum, const Matrix& y,
-                     const Matrix& logs, int64_t row, int64_t count, float* spare) {
+  void finish(const float* sums, const float* maximum, const float* sum, const Matrix& y, const Matrix& logs,
+              int64_t row, int64_t count, float* spare) const {
     float factor[kRows];
     for (int64_t r = 0; r < count; ++r) {
       factor[r] = sum[r] == 0 ? 0 : 1 / sum[r];
       store_as(logs.at(row + r), sum[r] == 0 ? kNothing : maximum[r] + std::log(sum[r]));
     }
-    transpose_out(sums, factor, y, row, count, spare);
+    transpose_out(tile_, sums, factor, y, row, count, spare);
   }
 };
 
@@ -258,7 +258,7 @@ class Sums {
 // dy, q, k, v, [mask], y, logarithms -> dq, dk, dv.
 class AttentionBackward final : public Attention {
  public:
-  AttentionBackward(bool causal, bool mask, bool portable) : Attention(causal, mask, portable) {}
+  AttentionBackward(bool causal, bool mask) : Attention(causal, mask) {}
 
   void run(const Call& call) const override {
     const View* in = call.operands;
@@ -339,25 +339,25 @@ class AttentionBackward final : public Attention {
   void run_block(const Options& options, const Head& head, int64_t row, const Sums& dk,
                  const Sums& dv) const {
     const Matrix &q = head.q, &k = head.k, &v = head.v;
-    const int64_t count = std::min(kRows, q.rows - row), d = q.columns, e = v.columns;
+    const int64_t count = std::min(kRows, q.rows - row), lanes = padded(count), d = q.columns, e = v.columns;
     const int64_t wide = std::max(dk.width(), dv.width());
-    Space space(kRows * (3 * d + 2 * e + 2 * wide + 2 * kKeys + wide + 2) + kKeys * (d + e));
+    Space space(kRows * (3 * d + 3 * e + 2 * wide + 2 * kKeys + wide + 2) + kKeys * (d + e));
     float *queries = space.take(d * kRows), *rows_q = space.take(kRows * wide);
     float *slopes_y = space.take(e * kRows), *rows_dy = space.take(kRows * wide);
     float *sums = space.take(d * kRows), *weights = space.take(kKeys * kRows);
     float *slopes = space.take(kKeys * kRows), *spare = space.take(kRows * wide);
-    float *shift = space.take(kRows), *mean = space.take(kRows);
+    float *shift = space.take(kRows), *mean = space.take(kRows), *outputs = space.take(e * kRows);
     float *key_space = space.take(kKeys * d), *value_space = space.take(kKeys * e);
 
     const Scalars from_q = float_rows(q, row, count, spare);
-    transpose_in(from_q, count, d, options.scale, queries);
-    pad_in(from_q, count, d, rows_q);
-    // The factor of the scores' slopes, for dk, is applied to the queries.
-    for (int64_t i = 0; i < count * dk.width(); ++i) rows_q[i] *= options.scale;
+    tile_.transpose_in(from_q, count, d, options.scale, queries);
+    pad_in(from_q, count, d, options.scale, rows_q);  // the factor of the scores' slopes, for dk
     const Scalars from_dy = float_rows(head.dy, row, count, spare);
-    transpose_in(from_dy, count, e, 1, slopes_y);
-    pad_in(from_dy, count, e, rows_dy);
-    means(rows_dy, dv.width(), head.y, row, count, spare, mean);
+    tile_.transpose_in(from_dy, count, e, 1, slopes_y);
+    pad_in(from_dy, count, e, 1, rows_dy);
+    // The mean slope of each query: sum of dy * y.
+    tile_.transpose_in(float_rows(head.y, row, count, spare), count, e, 1, outputs);
+    tile_.dots(slopes_y, outputs, e, lanes, mean);
     for (int64_t r = 0; r < kRows; ++r) {
       const float log = r < count ? load_as<float>(head.logs.at(row + r)) : kNothing;
       shift[r] = log == kNothing ? -kNothing : log;  // weights of 0 for what saw nothing
@@ -370,39 +370,27 @@ class AttentionBackward final : public Attention {
       const Scalars from_k = float_rows(k, key, keys, key_space);
       const Scalars from_v = float_rows(v, key, keys, value_space);
       score(options, queries, d, from_k, row, count, key, keys, mask_ ? &head.mask : nullptr, weights);
-      tile_.exponentials(weights, keys, shift);
-      tile_.multiply(keys, e, from_v, slopes_y, kRows, slopes, kRows, kRows, false);
-      tile_.slopes(slopes, weights, keys, mean);
+      tile_.exponentials(weights, keys, lanes, shift);
+      tile_.multiply(keys, e, from_v, slopes_y, kRows, slopes, kRows, lanes, false);
+      tile_.slopes(slopes, weights, keys, lanes, mean);
       tile_.multiply(keys, count, {weights, kRows, 1}, rows_dy, dv.width(), dv.at(key), dv.row(), dv.width(),
                      true);
       tile_.multiply(keys, count, {slopes, kRows, 1}, rows_q, dk.width(), dk.at(key), dk.row(), dk.width(),
                      true);
-      tile_.multiply(d, keys, {from_k.data, from_k.step, from_k.row}, slopes, kRows, sums, kRows, kRows,
+      tile_.multiply(d, keys, {from_k.data, from_k.step, from_k.row}, slopes, kRows, sums, kRows, lanes,
                      true);
     }
     float factor[kRows];
     std::fill_n(factor, kRows, options.scale);
-    transpose_out(sums, factor, head.dq, row, count, spare);
-  }
-
-  // The mean slope of each query: sum of dy * y.
-  static void means(const float* rows_dy, int64_t width, const Matrix& y, int64_t row, int64_t count,
-                    float* spare, float* mean) {
-    const Scalars from = float_rows(y, row, count, spare);
-    std::fill_n(mean, kRows, 0.f);
-    for (int64_t r = 0; r < count; ++r)
-      for (int64_t j = 0; j < y.columns; ++j)
-        mean[r] += rows_dy[r * width + j] * from.data[r * from.row + j * from.step];
+    transpose_out(tile_, sums, factor, head.dq, row, count, spare);
   }
 };
 
 }  // namespace
 
-Ref<Kernel> make_attention(bool causal, bool mask, bool portable) {
-  return Ref<Kernel>(new AttentionForward(causal, mask, portable));
-}
-Ref<Kernel> make_attention_backward(bool causal, bool mask, bool portable) {
-  return Ref<Kernel>(new AttentionBackward(causal, mask, portable));
+Ref<Kernel> make_attention(bool causal, bool mask) { return Ref<Kernel>(new AttentionForward(causal, mask)); }
+Ref<Kernel> make_attention_backward(bool causal, bool mask) {
+  return Ref<Kernel>(new AttentionBackward(causal, mask));
 }
 
 }  // namespace weft

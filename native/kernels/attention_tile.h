@@ -18,22 +18,30 @@ struct Scalars {
   int64_t row, step;
 };
 
+// `lanes`: how many of a tile's are used, rounded up to a multiple of 16; what the others hold is never read.
 struct TileFunctions {
   // c[i][j] (+)= sum over k of a(i, k) * b[k][j]; `columns` is a multiple of 16; `add` keeps what is in c.
   void (*multiply)(int64_t rows, int64_t depth, const Scalars& a, const float* b, int64_t b_stride, float* c,
                    int64_t c_stride, int64_t columns, bool add);
   // scores become exp(scores - maximum); maximum and sum go on from earlier tiles, whose results are to be
   // multiplied by `shrink`. A lane that has only seen -inf has maximum -inf and sum 0.
-  void (*soften)(float* scores, int64_t keys, float* maximum, float* sum, float* shrink);
+  void (*soften)(float* scores, int64_t keys, int64_t lanes, float* maximum, float* sum, float* shrink);
   // x[i][lane] *= factor[lane].
-  void (*scale)(float* x, int64_t rows, const float* factor);
+  void (*scale)(float* x, int64_t rows, int64_t lanes, const float* factor);
   // scores become exp(scores - shift).
-  void (*exponentials)(float* scores, int64_t keys, const float* shift);
+  void (*exponentials)(float* scores, int64_t keys, int64_t lanes, const float* shift);
   // slopes become weights * (slopes - mean).
-  void (*slopes)(float* slopes, const float* weights, int64_t keys, const float* mean);
+  void (*slopes)(float* slopes, const float* weights, int64_t keys, int64_t lanes, const float* mean);
+  // to[column][kRows] = rows * factor; the used lanes behind `count` are 0.
+  void (*transpose_in)(const Scalars& rows, int64_t count, int64_t columns, float factor, float* to);
+  // sums[lane] = sum over i of a[i][lane] * b[i][lane].
+  void (*dots)(const float* a, const float* b, int64_t rows, int64_t lanes, float* sums);
+  // to[row][column] = from[column][kRows] * factor[row].
+  void (*transpose_out)(const float* from, const float* factor, int64_t count, int64_t columns, float* to,
+                        int64_t to_row);
 };
 
-// `portable`: those without special instructions, for tests.
-const TileFunctions& tile_functions(bool portable = false);
+// For kernel_isa() (kernels/level.h).
+const TileFunctions& tile_functions();
 
 }  // namespace weft

@@ -5,8 +5,6 @@
 #include "engine/team.h"
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
-#include "kernels/simd.h"
-#include "storage/isa.h"
 #include "storage/random.h"
 
 namespace weft {
@@ -39,64 +37,14 @@ void for_batches(int64_t count, const Reservation& from, F&& body) {
   });
 }
 
-template <class Real>
-[[gnu::always_inline]] inline void drop_all(const Real* x, int64_t x_step, Real* y, int64_t y_step,
-                                            const uint32_t* items, uint32_t threshold, Real factor,
-                                            int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const Real kept = x[i * x_step] * factor;
-    y[i * y_step] = items[i] >= threshold ? kept : Real{0};
-  }
-}
+}  // namespace
+}  // namespace weft
 
-template <class Real>
-[[gnu::always_inline]] inline void drop_run(const Real* x, int64_t x_step, Real* y, int64_t y_step,
-                                            const uint32_t* items, uint32_t threshold, Real factor,
-                                            int64_t count) {
-  if (x_step == 1 && y_step == 1) return drop_all(x, 1, y, 1, items, threshold, factor, count);
-  drop_all(x, x_step, y, y_step, items, threshold, factor, count);
-}
+#define WEFT_EACH_LEVEL "kernels/dropout.inc"
+#include "kernels/each_level.h"
 
-[[gnu::always_inline]] inline void mask_run(char* mask, int64_t step, const uint32_t* items,
-                                            uint32_t threshold, int64_t count) {
-  if (step == 1) {
-    for (int64_t i = 0; i < count; ++i) mask[i] = items[i] >= threshold;
-  } else {
-    for (int64_t i = 0; i < count; ++i) mask[i * step] = items[i] >= threshold;
-  }
-}
-
-#ifdef WEFT_X86
-template <class Real>
-[[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]] void drop_wide(const Real* x, int64_t x_step,
-                                                                          Real* y, int64_t y_step,
-                                                                          const uint32_t* items,
-                                                                          uint32_t threshold, Real factor,
-                                                                          int64_t count) {
-  drop_run(x, x_step, y, y_step, items, threshold, factor, count);
-}
-[[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]] void mask_wide(char* mask, int64_t step,
-                                                                          const uint32_t* items,
-                                                                          uint32_t threshold, int64_t count) {
-  mask_run(mask, step, items, threshold, count);
-}
-#endif
-
-template <class Real>
-void drop(const Real* x, int64_t x_step, Real* y, int64_t y_step, const uint32_t* items, uint32_t threshold,
-          Real factor, int64_t count) {
-#ifdef WEFT_X86
-  if (isa() == Isa::avx512) return drop_wide(x, x_step, y, y_step, items, threshold, factor, count);
-#endif
-  drop_run(x, x_step, y, y_step, items, threshold, factor, count);
-}
-
-void write_mask(char* mask, int64_t step, const uint32_t* items, uint32_t threshold, int64_t count) {
-#ifdef WEFT_X86
-  if (isa() == Isa::avx512) return mask_wide(mask, step, items, threshold, count);
-#endif
-  mask_run(mask, step, items, threshold, count);
-}
+namespace weft {
+namespace {
 
 // Elements as floats, and back: in vectors where the lines are consecutive.
 void convert_line(DType to, char* out, int64_t out_step, DType from, const char* in, int64_t in_step,
@@ -134,6 +82,8 @@ class Dropout final : public Kernel {
 
   template <class Real>
   void run_as(const View& x, const View& y, const View& mask, double p, const Reservation& from) const {
+    const auto drop = WEFT_AT_LEVEL(drop<Real>);
+    const auto write_mask = WEFT_AT_LEVEL(write_mask);
     const Flat<3> flat({&x, &y, &mask});
     const auto threshold = static_cast<uint32_t>(std::min(p * 0x1p32, 0x1p32 - 1));
     const auto factor = static_cast<Real>(1 / (1 - p));

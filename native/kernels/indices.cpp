@@ -5,8 +5,6 @@
 #include <limits>
 
 #include "engine/team.h"
-#include "kernels/simd.h"
-#include "storage/isa.h"
 
 namespace weft {
 namespace {
@@ -17,19 +15,14 @@ struct Range {
   int64_t low = std::numeric_limits<int64_t>::max(), high = std::numeric_limits<int64_t>::min();
 };
 
-[[gnu::always_inline]] inline Range widened(Range range, const int64_t* items, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    range.low = std::min(range.low, items[i]);
-    range.high = std::max(range.high, items[i]);
-  }
-  return range;
-}
-#ifdef WEFT_X86
-[[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] Range widened_avx512(
-    Range range, const int64_t* items, int64_t count) {
-  return widened(range, items, count);
-}
-#endif
+}  // namespace
+}  // namespace weft
+
+#define WEFT_EACH_LEVEL "kernels/indices.inc"
+#include "kernels/each_level.h"
+
+namespace weft {
+namespace {
 
 // The smallest and the largest; a uint64 above the largest int64 counts as that.
 Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
@@ -37,6 +30,7 @@ Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
   const RowFunction load = step == 1 ? functions.contiguous : functions.strided;
   const auto size = static_cast<int64_t>(size_of(dtype));
   int64_t items[kIndexChunk];
+  const auto widen = WEFT_AT_LEVEL(widened);
   Range range;
   for (int64_t done = 0; done < count; done += kIndexChunk) {
     const int64_t now = std::min(kIndexChunk, count - done);
@@ -44,11 +38,7 @@ Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
     if (dtype == DType::uint64)
       for (int64_t i = 0; i < now; ++i)
         items[i] = items[i] < 0 ? std::numeric_limits<int64_t>::max() : items[i];
-#ifdef WEFT_X86
-    range = isa() == Isa::avx512 ? widened_avx512(range, items, now) : widened(range, items, now);
-#else
-    range = widened(range, items, now);
-#endif
+    range = widen(range, items, now);
   }
   return range;
 }

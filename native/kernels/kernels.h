@@ -42,9 +42,9 @@ Ref<Kernel> make_index_put(std::vector<int> dims, int position, Combine mode);
 //   dy, q, k, v, [mask], y, logs -> dq, dk, dv
 // The mask is [b,h,n,m] (strides of 0 where it is broadcast): bool, true for what is seen, or numbers that
 // are added. A query that sees nothing gives 0 and the logarithm -inf. Parameters: scale (float64), diagonal
-// (int64; read if causal): query i sees keys up to i + diagonal. `portable`: without AVX-512, for tests.
-Ref<Kernel> make_attention(bool causal, bool mask, bool portable = false);
-Ref<Kernel> make_attention_backward(bool causal, bool mask, bool portable = false);
+// (int64; read if causal): query i sees keys up to i + diagonal.
+Ref<Kernel> make_attention(bool causal, bool mask);
+Ref<Kernel> make_attention_backward(bool causal, bool mask);
 
 // x -> y, [mask]: y = x / (1 - p) with probability 1 - p, else 0; mask (bool or uint8): what was kept. x of
 // any float type. Parameters: key, stream, offset (uint64) of blocks_for(Draw::bits, uint32, count) reserved
@@ -62,6 +62,8 @@ Ref<Kernel> make_permutation();
 Ref<Kernel> make_random_fill(Draw kind);
 // A random kernel of so many inputs, outputs and parameters, which draws from where two more inputs say:
 // int64 words[2], the key and the stream, and int64 position of no dimensions, to which `offset` is added.
+// () -> int64 words[2], int64 position: where the kernel's reservation of a random stream begins.
+Ref<Kernel> make_position();
 Ref<Kernel> make_drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset);
 
 // Masks are of any type: true is what is not 0. Where a size depends on the mask, the caller has counted, and

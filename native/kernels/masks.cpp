@@ -5,10 +5,9 @@
 #include <numeric>
 
 #include "engine/team.h"
+#include "kernels/first_set.h"
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
-#include "kernels/simd.h"
-#include "storage/isa.h"
 
 namespace weft {
 namespace {
@@ -34,84 +33,21 @@ void for_bytes(const char* from, DType dtype, int64_t step, int64_t count, F&& b
   }
 }
 
-int64_t count_plain(const char* bytes, int64_t count) {
-  int64_t sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += bytes[i] != 0;
-  return sum;
-}
-
-// Without branches, whose outcome nobody could predict.
-int64_t find_plain(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
-  int64_t found = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    which[found] = begin + i;
-    found += bytes[i] != 0;
-  }
-  return found;
-}
-
 }  // namespace
+}  // namespace weft
 
-#ifdef WEFT_X86
-WEFT_AVX512_BEGIN
+#define WEFT_EACH_LEVEL "kernels/masks.inc"
+#include "kernels/each_level.h"
+
+namespace weft {
 namespace {
-
-constexpr int64_t kLanes = 64;
-
-uint64_t bits_of(const char* bytes, int64_t count) {
-  const uint64_t valid =
-      count >= kLanes ? ~uint64_t{0} : _bzhi_u64(~uint64_t{0}, static_cast<unsigned>(count));
-  const __m512i items = _mm512_maskz_loadu_epi8(valid, bytes);
-  return _mm512_test_epi8_mask(items, items);
-}
-
-int64_t count_wide(const char* bytes, int64_t count) {
-  int64_t sum = 0;
-  for (int64_t i = 0; i < count; i += kLanes) sum += __builtin_popcountll(bits_of(bytes + i, count - i));
-  return sum;
-}
-
-int64_t find_wide(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
-  const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-  int64_t found = 0;
-  for (int64_t i = 0; i < count; i += kLanes) {
-    uint64_t bits = bits_of(bytes + i, count - i);
-    for (int64_t at = begin + i; bits; at += 8, bits >>= 8) {
-      const auto eight = static_cast<__mmask8>(bits);
-      const __m512i places = _mm512_add_epi64(lanes, _mm512_set1_epi64(at));
-      _mm512_storeu_si512(which + found, _mm512_maskz_compress_epi64(eight, places));
-      found += __builtin_popcount(eight);
-    }
-  }
-  return found;
-}
-
-}  // namespace
-WEFT_AVX512_END
-#endif
-
-namespace {
-
-int64_t count_true(const char* bytes, int64_t count) {
-#ifdef WEFT_X86
-  if (isa() == Isa::avx512) return count_wide(bytes, count);
-#endif
-  return count_plain(bytes, count);
-}
-
-// The true ones among `count` bytes, whose numbers begin at `begin`; `which` has room for 8 more than those.
-int64_t find_true(const char* bytes, int64_t begin, int64_t count, int64_t* which) {
-#ifdef WEFT_X86
-  if (isa() == Isa::avx512) return find_wide(bytes, begin, count, which);
-#endif
-  return find_plain(bytes, begin, count, which);
-}
 
 // The numbers of true elements before each piece of the mask, and in all of it at the end.
 template <size_t N>
 std::vector<int64_t> starts_of(const Flat<N>& flat, size_t mask, DType dtype) {
   const int64_t pieces = (flat.count + kPiece - 1) / kPiece;
   std::vector<int64_t> starts(static_cast<size_t>(pieces) + 1);
+  const auto count_true = WEFT_AT_LEVEL(count_true);
   parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
       int64_t sum = 0;
@@ -132,6 +68,7 @@ std::vector<int64_t> starts_of(const Flat<N>& flat, size_t mask, DType dtype) {
 // number of true ones before) for pieces of lines.
 template <size_t N, class F>
 void for_true(const Flat<N>& flat, size_t mask, DType dtype, const std::vector<int64_t>& starts, F&& body) {
+  const auto find_true = WEFT_AT_LEVEL(find_true);
   parallel_for(static_cast<int64_t>(starts.size()) - 1, 1, [&](int64_t first, int64_t last) {
     int64_t which[kBatch + 8];
     for (int64_t piece = first; piece < last; ++piece) {

@@ -27,6 +27,18 @@ class Permutation final : public Kernel {
   }
 };
 
+// What Drawn takes: the reservation itself.
+class Position final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const View& words = call.operands[0];
+    auto* word = reinterpret_cast<uint64_t*>(words.data);
+    word[0] = call.parameters[0];
+    word[words.strides[0]] = call.parameters[1];
+    *reinterpret_cast<uint64_t*>(call.operands[1].data) = call.parameters[2];
+  }
+};
+
 class Drawn final : public Kernel {
  public:
   Drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset)
@@ -68,6 +80,8 @@ class Drawn final : public Kernel {
 }  // namespace
 
 Ref<Kernel> make_permutation() { return Ref<Kernel>(new Permutation); }
+
+Ref<Kernel> make_position() { return Ref<Kernel>(new Position); }
 
 Ref<Kernel> make_drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset) {
   return Ref<Kernel>(new Drawn(std::move(kernel), inputs, outputs, parameters, offset));

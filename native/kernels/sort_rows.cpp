@@ -12,9 +12,7 @@
 
 #include "engine/team.h"
 #include "kernels/rows.h"
-#include "kernels/simd.h"
 #include "kernels/sort_words.h"
-#include "storage/isa.h"
 
 namespace weft {
 namespace {
@@ -22,60 +20,18 @@ namespace {
 constexpr int64_t kPiece = 32 << 10;
 constexpr int64_t kCountingWords = 16 << 10;  // lines of 16-bit words from which counting values is faster
 
-template <class T>
-[[gnu::always_inline]] inline void encode_all(const char* from, int64_t step, int64_t count,
-                                              Order<WordOf<T>> order, WordOf<T>* to) {
-  if (step == 1) {
-    for (int64_t i = 0; i < count; ++i)
-      to[i] = detail::encode<T>(from + i * static_cast<int64_t>(sizeof(T)), order);
-  } else {
-    for (int64_t i = 0; i < count; ++i)
-      to[i] = detail::encode<T>(from + i * step * static_cast<int64_t>(sizeof(T)), order);
-  }
-}
+struct WordRange {
+  uint64_t least, most;
+};
 
-template <class T>
-[[gnu::always_inline]] inline void decode_all(const WordOf<T>* words, int64_t count, WordOf<T> flip, char* to,
-                                              int64_t step) {
-  if (step == 1) {
-    for (int64_t i = 0; i < count; ++i)
-      store_as(to + i * static_cast<int64_t>(sizeof(T)), detail::decode<T>(words[i], flip));
-  } else {
-    for (int64_t i = 0; i < count; ++i)
-      store_as(to + i * step * static_cast<int64_t>(sizeof(T)), detail::decode<T>(words[i], flip));
-  }
-}
+}  // namespace
+}  // namespace weft
 
-template <class Word>
-[[gnu::always_inline]] inline uint64_t largest(const void* words, int64_t count) {
-  const auto* items = static_cast<const Word*>(words);
-  Word most = 0;
-  for (int64_t i = 0; i < count; ++i) most = std::max(most, items[i]);
-  return most;
-}
+#define WEFT_EACH_LEVEL "kernels/sort_rows.inc"
+#include "kernels/each_level.h"
 
-[[gnu::always_inline]] inline uint64_t largest_of(const void* words, int64_t count, size_t word_size) {
-  if (word_size == 1) return largest<uint8_t>(words, count);
-  if (word_size == 2) return largest<uint16_t>(words, count);
-  if (word_size == 4) return largest<uint32_t>(words, count);
-  return largest<uint64_t>(words, count);
-}
-
-#ifdef WEFT_X86
-#define WEFT_WIDE [[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
-template <class T>
-WEFT_WIDE void encode_wide(const char* from, int64_t step, int64_t count, const Order<WordOf<T>>& order,
-                           WordOf<T>* to) {
-  encode_all<T>(from, step, count, order, to);
-}
-template <class T>
-WEFT_WIDE void decode_wide(const WordOf<T>* words, int64_t count, WordOf<T> flip, char* to, int64_t step) {
-  decode_all<T>(words, count, flip, to, step);
-}
-WEFT_WIDE uint64_t largest_wide(const void* words, int64_t count, size_t word_size) {
-  return largest_of(words, count, word_size);
-}
-#endif
+namespace weft {
+namespace {
 
 // Values that words of so many bits take, in their order: places by counting.
 template <class Word>
@@ -103,15 +59,25 @@ void unpack(uint64_t* packed, int64_t count) {
   for (int64_t i = 0; i < count; ++i) packed[i] &= 0xffffffff;
 }
 
-// Orders what has equal upper bits, unpacking on the way.
+// Orders what has equal upper bits, unpacking on the way. Few have: pieces without are passed by in vectors.
 void order_ties(const uint64_t* words, uint64_t* packed, int64_t count) {
-  for (int64_t begin = 0, end; begin < count; begin = end) {
-    const uint64_t upper = packed[begin] >> 32;
-    for (end = begin; end < count && packed[end] >> 32 == upper; ++end) packed[end] &= 0xffffffff;
-    if (end - begin > 1)
-      std::sort(packed + begin, packed + end, [words](uint64_t a, uint64_t b) {
-        return words[a] != words[b] ? words[a] < words[b] : a < b;
-      });
+  constexpr int64_t kTogether = 256;
+  const auto has_ties = WEFT_AT_LEVEL(has_ties);
+  for (int64_t begin = 0; begin < count;) {
+    const int64_t end = std::min(begin + kTogether, count);
+    // The last of them may equal what follows.
+    if (!has_ties(packed + begin, std::min(end + 1, count) - begin)) {
+      unpack(packed + begin, end - begin);
+      begin = end;
+    }
+    for (int64_t stop; begin < end; begin = stop) {
+      const uint64_t upper = packed[begin] >> 32;
+      for (stop = begin; stop < count && packed[stop] >> 32 == upper; ++stop) packed[stop] &= 0xffffffff;
+      if (stop - begin > 1)
+        std::sort(packed + begin, packed + stop, [words](uint64_t i, uint64_t j) {
+          return words[i] != words[j] ? words[i] < words[j] : i < j;
+        });
+    }
   }
 }
 
@@ -120,25 +86,16 @@ void order_ties(const uint64_t* words, uint64_t* packed, int64_t count) {
 template <class T>
 void encode_line(const char* from, int64_t step, int64_t count, const Order<WordOf<T>>& order,
                  WordOf<T>* to) {
-#ifdef WEFT_X86
-  if (isa() == Isa::avx512) return encode_wide<T>(from, step, count, order, to);
-#endif
-  encode_all<T>(from, step, count, order, to);
+  WEFT_AT_LEVEL(encode<T>)(from, step, count, order, to);
 }
 
 template <class T>
 void decode_line(const WordOf<T>* words, int64_t count, WordOf<T> flip, char* to, int64_t step) {
-#ifdef WEFT_X86
-  if (isa() == Isa::avx512) return decode_wide<T>(words, count, flip, to, step);
-#endif
-  decode_all<T>(words, count, flip, to, step);
+  WEFT_AT_LEVEL(decode<T>)(words, count, flip, to, step);
 }
 
 uint64_t largest_word(const void* words, int64_t count, size_t word_size) {
-#ifdef WEFT_X86
-  if (isa() == Isa::avx512) return largest_wide(words, count, word_size);
-#endif
-  return largest_of(words, count, word_size);
+  return WEFT_AT_LEVEL(largest)(words, count, word_size);
 }
 
 #define WEFT_LINES(T)                                                                               \
@@ -171,9 +128,9 @@ void argsort_words(const uint32_t* words, int64_t count, int64_t* places) {
 }
 void argsort_words(const uint64_t* words, int64_t count, int64_t* places) {
   if (count == 0) return;
-  const auto [least, most] = std::minmax_element(words, words + count);
-  const int shift = std::max(0, static_cast<int>(std::bit_width(*most - *least)) - 32);
-  uint64_t* const packed = argsort_packed<uint64_t>(words, count, places, *least, shift);
+  const auto [least, most] = WEFT_AT_LEVEL(range_of)(words, count);
+  const int shift = std::max(0, static_cast<int>(std::bit_width(most - least)) - 32);
+  uint64_t* const packed = argsort_packed<uint64_t>(words, count, places, least, shift);
   if (shift == 0) return unpack(packed, count);
   order_ties(words, packed, count);
 }

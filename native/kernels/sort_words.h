@@ -9,8 +9,4 @@ namespace weft {
 void sort_words(uint32_t* words, int64_t count);
 void sort_words(uint64_t* words, int64_t count);
 
-// The same on the calling thread only, and the way without AVX-512; for tests and comparisons.
-void sort_words_radix(uint32_t* words, int64_t count);
-void sort_words_radix(uint64_t* words, int64_t count);
-
 }  // namespace weft

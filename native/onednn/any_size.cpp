@@ -36,6 +36,28 @@ Geometry geometry_of(const View& x) {
   return {x.dtype, {x.shape, x.shape + x.ndim}, {x.strides, x.strides + x.ndim}};
 }
 
+bool is_empty(const View& x) { return std::any_of(x.shape, x.shape + x.ndim, [](int64_t n) { return n == 0; }); }
+
+// A sum of no products: zeros, or the bias, along `axis` of the result.
+class SumOfNothing final : public Kernel {
+ public:
+  SumOfNothing(int operands, int axis) : operands_(operands), axis_(axis) {}
+  void run(const Call& call) const override {
+    const View& y = call.operands[operands_ - 1];
+    if (is_empty(y)) return;
+    if (operands_ < kMost) return fill(y, {Scalar::Kind::integer, {.integer = 0}});
+    View bias = call.operands[2];
+    int64_t strides[kMaxDims] = {};
+    strides[axis_] = bias.strides[0];
+    bias = {bias.data, bias.dtype, y.ndim, y.shape, strides};
+    weft::copy(y, bias);
+  }
+  size_t scratch_bytes(const View*) const override { return 0; }
+
+ private:
+  const int operands_, axis_;
+};
+
 // What runs for one geometry.
 struct Fitted {
   struct Copy {
@@ -44,10 +66,12 @@ struct Fitted {
     size_t offset;  // in scratch memory, behind the kernel's own
   };
   KernelRef kernel;
+  Ref<Kernel> nothing;  // where a size is 0: runs in its place
   std::vector<Copy> copies;
   size_t scratch_bytes = 0;
 
   void run(const Call& call, int operands) const {
+    if (nothing) return nothing->run(call);
     if (copies.empty()) return kernel->run(call);
     View views[kMost];
     std::copy_n(call.operands, operands, views);
@@ -67,7 +91,9 @@ class AnySize final : public Kernel {
   // The kernel of exact geometry, of operands in the order of a call, the result last.
   using Make = std::function<KernelRef(const Geometry* operands)>;
 
-  AnySize(int operands, Make make) : operands_(operands), make_(std::move(make)) {}
+  // bias_axis: along which axis of the result a bias lies, from the end if negative.
+  AnySize(int operands, int bias_axis, Make make)
+      : operands_(operands), bias_axis_(bias_axis), make_(std::move(make)) {}
 
   void run(const Call& call) const override { find(call.operands)->run(call, operands_); }
   size_t scratch_bytes(const View* operands) const override { return find(operands)->scratch_bytes; }
@@ -105,6 +131,11 @@ class AnySize final : public Kernel {
   // densely: copies also operands whose matrices or images are repeated.
   Found fit(const View* operands, bool densely) const {
     auto fitted = std::make_shared<Fitted>();
+    if (std::any_of(operands, operands + operands_, is_empty)) {
+      const int axis = bias_axis_ < 0 ? bias_axis_ + operands[operands_ - 1].ndim : bias_axis_;
+      fitted->nothing = Ref<Kernel>(make_ref<SumOfNothing>(operands_, axis).get());
+      return fitted;
+    }
     Geometry given[kMost];
     size_t staged = 0;
     for (int k = 0; k < operands_; ++k) {
@@ -127,7 +158,7 @@ class AnySize final : public Kernel {
     size_t operator()(std::string_view key) const noexcept { return std::hash<std::string_view>{}(key); }
   };
 
-  const int operands_;
+  const int operands_, bias_axis_;
   const Make make_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<std::string, Found, Hash, std::equal_to<>> known_;
@@ -150,7 +181,7 @@ Ref<Kernel> make_product_of_any_size(DType dtype, bool transposed, bool bias) {
     if (bias) r.bias = given[2];
     return make_matmul(r);
   };
-  return Ref<Kernel>(make_ref<AnySize>(operands, make).get());
+  return Ref<Kernel>(make_ref<AnySize>(operands, -1, make).get());
 }
 
 Ref<Kernel> make_convolution_of_any_size(DType dtype, Convolution::Pass pass, const Window& window,
@@ -175,7 +206,7 @@ Ref<Kernel> make_convolution_of_any_size(DType dtype, Convolution::Pass pass, co
     const Window plain{ones, ones, std::vector<int64_t>(spatial), std::vector<int64_t>(spatial)};
     make_convolution({pass, image, weights, image, std::nullopt, plain, groups, {}, false});
   }
-  return Ref<Kernel>(make_ref<AnySize>(operands, make).get());
+  return Ref<Kernel>(make_ref<AnySize>(operands, 1, make).get());
 }
 
 }  // namespace weft::onednn

@@ -337,9 +337,11 @@ KernelRef build(const Convolution& r) {
 
 }  // namespace
 
-KernelRef make_convolution(const Convolution& r) {
-  const char* what = name_of_pass(r.pass);
-  check(r);
+KernelRef make_convolution(const Convolution& request) {
+  const char* what = name_of_pass(request.pass);
+  check(request);
+  Convolution r = request;
+  r.post_ops = padded_post_ops(request.post_ops, request.y.shape.size());
   if (r.pass == Pass::weights && r.w.layout)
     throw ValueError(std::string(what) + ": dweights need strides, or 'any'");
   if (r.pass != Pass::forward && !r.post_ops.empty())

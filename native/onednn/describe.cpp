@@ -228,12 +228,15 @@ const Named* find_eltwise(const std::string& kind) {
 
 bool is_binary(const PostOp& op) { return op.kind == "add" || op.kind == "mul"; }
 
-// The operand of a binary post-op with the result's number of dimensions.
+// The operand of a binary post-op with the result's number of dimensions; one that is repeated along a
+// dimension (stride 0) has size 1 there.
 Geometry padded(Geometry x, size_t ndim) {
   if (x.shape.size() < ndim) {
     x.shape.insert(x.shape.begin(), ndim - x.shape.size(), 1);
     x.strides.insert(x.strides.begin(), ndim - x.strides.size(), 0);
   }
+  for (size_t d = 0; d < x.shape.size(); ++d)
+    if (x.strides[d] == 0) x.shape[d] = 1;
   return x;
 }
 
@@ -269,6 +272,12 @@ void check_post_ops(const std::vector<PostOp>& ops, const std::vector<int64_t>& 
       throw ShapeError(std::string(what) + ": post-op " + op.kind + ": " + describe(op.operand) +
                        " does not broadcast to " + text_of(result));
   }
+}
+
+std::vector<PostOp> padded_post_ops(std::vector<PostOp> ops, size_t ndim) {
+  for (PostOp& op : ops)
+    if (is_binary(op)) op.operand = padded(op.operand, ndim);
+  return ops;
 }
 
 dnnl::primitive_attr plain_attributes() {

@@ -111,14 +111,9 @@ Matmul folded(Matmul r) {
   for (Geometry* x : {&r.a, &r.c}) pad(*x, ndim);
   if (!chosen) pad(r.b, ndim);
   std::vector<Geometry*> rows{&r.c, &r.a};  // what has c's dimensions but for the last
-  for (PostOp& op : r.post_ops) {
-    if (op.kind != "add" && op.kind != "mul") continue;
-    pad(op.operand, ndim);
-    for (size_t d = 0; d < ndim; ++d) {
-      if (op.operand.strides[d] == 0) op.operand.shape[d] = 1;
-    }
-    rows.push_back(&op.operand);
-  }
+  r.post_ops = padded_post_ops(std::move(r.post_ops), ndim);
+  for (PostOp& op : r.post_ops)
+    if (op.kind == "add" || op.kind == "mul") rows.push_back(&op.operand);
   for (Geometry* x : {&r.a, &r.b}) {
     if (x == &r.b && chosen) continue;
     for (size_t d = 0; d + 2 < ndim; ++d) {

@@ -205,6 +205,9 @@ struct PostOps {
 };
 bool reads_result(const std::vector<PostOp>& ops);  // one is a sum
 int count_operands(const std::vector<PostOp>& ops);
+// With operands of the result's number of dimensions. Whatever divides a kernel's work among threads cuts
+// operands along the result's dimensions, so no kernel is built of other post-ops.
+std::vector<PostOp> padded_post_ops(std::vector<PostOp> ops, size_t ndim);
 void check_post_ops(const std::vector<PostOp>& ops, const std::vector<int64_t>& result, const char* what);
 
 bool is_reference_code(const std::string& implementation);

@@ -315,22 +315,32 @@ void Loop::run_in_parts(char* const* data, const uint64_t* parameters, const Wor
   const int inputs = form_.inputs, reductions = static_cast<int>(split_.dtypes.size());
   std::vector<int64_t> found(static_cast<size_t>(count * reductions));  // eight bytes for each
   static constexpr int64_t kOne = 1;
+  const auto place = [&](int64_t piece, char** at) {
+    for (int k = 0; k < inputs; ++k) at[k] = data[k] + piece * kFoldElements * work.strides[k];
+    for (int r = 0; r < reductions; ++r)
+      at[inputs + r] = reinterpret_cast<char*>(found.data() + r * count) +
+                       piece * static_cast<int64_t>(size_of(split_.dtypes[static_cast<size_t>(r)]));
+  };
+  // The code of pieces is found before they run: making it may need the GIL, whose holder may wait for them.
+  const auto bound = [&](int64_t length) {
+    int64_t strides[LoopPattern::kOperands];
+    View views[LoopPattern::kOperands];
+    for (int k = 0; k < inputs; ++k) {
+      strides[k] = work.strides[k] / static_cast<int64_t>(size_of(work.dtypes[k]));
+      views[k] = {data[k], work.dtypes[k], 1, &length, strides + k};
+    }
+    for (int r = 0; r < reductions; ++r)
+      views[inputs + r] = {reinterpret_cast<char*>(found.data()), split_.dtypes[static_cast<size_t>(r)], 1,
+                           &kOne, &kOne};
+    return split_.part->bind(views);
+  };
+  const std::unique_ptr<Bound> whole = bound(kFoldElements);
+  const std::unique_ptr<Bound> last = bound(size - (count - 1) * kFoldElements);
   parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    char* at[LoopPattern::kOperands];
     for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t length = std::min(kFoldElements, size - piece * kFoldElements);
-      int64_t strides[LoopPattern::kOperands];
-      View views[LoopPattern::kOperands];
-      for (int k = 0; k < inputs; ++k) {
-        strides[k] = work.strides[k] / static_cast<int64_t>(size_of(work.dtypes[k]));
-        views[k] = {data[k] + piece * kFoldElements * work.strides[k], work.dtypes[k], 1, &length,
-                    strides + k};
-      }
-      for (int r = 0; r < reductions; ++r) {
-        const DType dtype = split_.dtypes[static_cast<size_t>(r)];
-        char* const to = reinterpret_cast<char*>(found.data() + r * count);
-        views[inputs + r] = {to + piece * static_cast<int64_t>(size_of(dtype)), dtype, 1, &kOne, &kOne};
-      }
-      split_.part->run({views, parameters, nullptr});
+      place(piece, at);
+      (piece == count - 1 ? last : whole)->run(at, parameters);
     }
   });
   View views[2 * LoopPattern::kOperands];

@@ -93,7 +93,7 @@ bool same_elements(const Tensor& a, const Tensor& b) noexcept {
 }  // namespace
 
 Program::Host Program::host{[]() noexcept { return Site{}; },
-                            [](const Site&) noexcept { return std::string(); }};
+                            [](const Site&) noexcept { return std::string(); }, [](const Site&) noexcept {}};
 
 // A Run with arrays of its own: what is queued outlives the call, whose arrays a Run only points to.
 struct Program::KeptRun {
@@ -106,6 +106,7 @@ struct Program::KeptRun {
   std::vector<Copy> copies;  // to these
   Site site;
 
+  ~KeptRun() { host.drop(site); }
   // The one that the state of an operation points to.
   static KeptRun* in(const void* state) noexcept { return *static_cast<KeptRun* const*>(state); }
 };
@@ -118,7 +119,12 @@ const TaskType Program::kRunType{
     [](void*) noexcept {},
     nullptr,
     [](const void* state) noexcept { return static_cast<const Run*>(state)->program->name; },
-    [](const void*) noexcept { return host.text(host.here()); },  // on the thread that launches, still there
+    [](const void*) noexcept {  // on the thread that launches, still there
+      const Site site = host.here();
+      std::string text = host.text(site);
+      host.drop(site);
+      return text;
+    },
     nullptr,
     keep};
 

@@ -50,7 +50,8 @@ class Program final : public Counted<Program> {
   // What of an input is looked at; shown: nothing here, but an output is a view of its elements.
   enum class Use : uint8_t { nothing, geometry, shown, data };
 
-  // The line of the host language that launches, for messages; what its binding sets, once.
+  // The line of the host language that launches, for messages; what its binding sets, once. `here` gives one
+  // that is to be dropped.
   struct Site {
     void* place = nullptr;
     int detail = 0;
@@ -58,6 +59,7 @@ class Program final : public Counted<Program> {
   struct Host {
     Site (*here)() noexcept;
     std::string (*text)(const Site& site) noexcept;
+    void (*drop)(const Site& site) noexcept;
   };
   static Host host;
 

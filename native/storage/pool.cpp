@@ -5,13 +5,13 @@
 // unless they touch only what never changes.
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <mutex>
 
+#include "engine/machine.h"
 #include "storage/pool_block.h"
 
 namespace weft {
@@ -28,19 +28,9 @@ constexpr uint64_t kMostRange = uint64_t{1} << 40;
 #endif
 constexpr uint64_t kRangeFactor = 16;  // of physical memory: room for holes that were given back
 
-struct Machine {
-  uint64_t memory, swap;
-};
-
-Machine machine() noexcept {
-  struct sysinfo info{};
-  if (sysinfo(&info) != 0) return {uint64_t{1} << 40, 0};
-  return {uint64_t{info.totalram} * info.mem_unit, uint64_t{info.totalswap} * info.mem_unit};
-}
-
 uint64_t limit_of(uint64_t asked) noexcept {
   if (asked != 0) return asked;
-  const Machine has = machine();
+  const MachineMemory has = usable_memory();
   return has.memory + has.swap;
 }
 
@@ -97,7 +87,7 @@ Pool::~Pool() {
 
 // Takes addresses, no memory. Without any range (a process at its limit of addresses) each allocation fails.
 void Pool::reserve_range() noexcept {
-  const uint64_t most = std::clamp(std::bit_ceil(machine().memory * kRangeFactor), kStep, kMostRange);
+  const uint64_t most = std::clamp(std::bit_ceil(usable_memory().memory * kRangeFactor), kStep, kMostRange);
   uint64_t bytes = most;
   char* memory = nullptr;
   for (; bytes >= 2 * kStep && !memory; bytes /= 2) memory = map(bytes, PROT_NONE);

@@ -1,6 +1,35 @@
 #include "storage/runtime.h"
 
+#include <pthread.h>
+
+#include <new>
+#include <random>
+
 namespace weft {
+
+namespace {
+
+// Of a process, where nobody seeds: 64 bits of the system's entropy.
+uint64_t entropy() {
+  std::random_device device;
+  return static_cast<uint64_t>(device()) << 32 | device();
+}
+
+}  // namespace
+
+Runtime::Runtime() {
+  seed_all(entropy());
+  seeded_ = false;
+  pthread_atfork(nullptr, nullptr, [] { get().after_fork_in_child(); });
+}
+
+// A child draws other numbers than its parent and its siblings, unless somebody said which. Another thread
+// may have held a generator's lock at the fork, so they are made anew.
+void Runtime::after_fork_in_child() {
+  if (seeded_) return;
+  const uint64_t seed = entropy();
+  for (size_t i = 0; i < kDevices; ++i) new (&generators_[i]) Generator(seed, i);
+}
 
 Runtime& Runtime::get() noexcept {
   static auto* runtime = new Runtime;  // never destroyed, see `pool`
@@ -27,6 +56,13 @@ Generator& Runtime::generator(Device device) { return own_stream ? *own_stream :
 
 void Runtime::seed_all(uint64_t seed) {
   for (size_t i = 0; i < kDevices; ++i) generators_[i].set_state({seed, i, 0});
+  seeded_ = true;
+}
+
+void Runtime::set_generator(Device device, const Generator::State& state) {
+  Generator& generator = devices_generator(device);
+  if (generator.state().seed != state.seed) seeded_ = true;  // else it goes on elsewhere in its stream
+  generator.set_state(state);
 }
 
 Pool& Runtime::pool(Device device) {

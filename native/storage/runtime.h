@@ -26,7 +26,9 @@ class Runtime {
   Generator& generator(Device device);
   Generator& devices_generator(Device device);
   static inline thread_local Generator* own_stream = nullptr;
+  // All begin with entropy; a forked child's, too, unless these have been called.
   void seed_all(uint64_t seed);
+  void set_generator(Device device, const Generator::State& state);
   int used_devices() const noexcept;  // the highest index with a pool, plus 1
   // Gives temporary space that nobody uses right now back to the device's pool; says whether there was any.
   bool release_temporary(Device device) noexcept;
@@ -44,10 +46,12 @@ class Runtime {
   static constexpr int kPieces = 16;  // of a device that wait to be used again; more go back to the pool
   // Whoever exchanges a piece for null owns it, so nobody waits, and a forked child finds nothing locked.
   using Pieces = std::array<std::atomic<Piece*>, kPieces>;
-  Runtime() = default;
+  Runtime();
+  void after_fork_in_child();
   static size_t index_of(Device device);
   std::shared_ptr<Engine> engine_;
   bool check_ = false;
+  std::atomic<bool> seeded_ = false;
   std::mutex mutex_;
   std::array<std::atomic<Pool*>, kDevices> pools_{};
   std::array<Generator, kDevices> generators_;

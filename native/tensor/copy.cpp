@@ -11,13 +11,9 @@
 
 #include "engine/team.h"
 #include "storage/isa.h"
+#include "storage/simd.h"
 #include "tensor/convert.h"
 #include "tensor/kernels.h"
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-#define WEFT_X86 1
-#endif
 
 namespace weft {
 namespace {

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 
 from weft._preload import preload as _preload
+from weft.base import process as _process  # noqa: F401 - in force from here on
 
 _preload()
 
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from weft import amp as amp
     from weft import checkpoint as checkpoint
     from weft import data as data
+    from weft import distributed as distributed
     from weft import engine as engine
     from weft import functional as functional
+    from weft import kvstore as kvstore
     from weft import metrics as metrics
     from weft import models as models
     from weft import module as module
@@ -196,8 +199,10 @@ _SUBPACKAGES = (
     "amp",
     "checkpoint",
     "data",
+    "distributed",
     "engine",
     "functional",
+    "kvstore",
     "metrics",
     "models",
     "module",

@@ -1,8 +1,9 @@
 """Random numbers that depend only on the seed and the order of the calls, never on threads or devices' speed.
 
 Each device has a stream of its own; positions in it are taken when a function is called, the numbers are made later,
-by the engine. Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Until seed() is called every program run differs; a
-forked child goes on from its parent's state.
+by the engine. Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Until seed() is called every process differs, forked
+children included. After seed() a forked child goes on from its parent's state, so that all children draw the same
+numbers: seed each of them, for example with ``seed(base + worker)``, where they should differ.
 
 >>> import weft as wf
 >>> wf.random.seed(0)
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import math
 import operator
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +25,7 @@ from weft.base.device import Device, as_device, cpu
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DeviceError, DTypeError
 from weft.imperative.creation import arange
+from weft.imperative.dependence import happens_once
 from weft.imperative.tensor import Tensor
 from weft.ops.node import Value, apply
 from weft.ops.random import RandomIntegers, RandomNormal, RandomPermutation, RandomUniform
@@ -32,8 +33,6 @@ from weft.ops.random import RandomIntegers, RandomNormal, RandomPermutation, Ran
 __all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state", "uniform"]
 
 DEVICES = 64  # whose streams exist
-
-_core.seed_all(int.from_bytes(os.urandom(8), "little"))
 
 
 def seed(seed: int, device: Device | str | None = None) -> None:
@@ -51,6 +50,7 @@ def seed(seed: int, device: Device | str | None = None) -> None:
     seed = operator.index(seed)
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed: must be in 0..2**64-1, got {seed}")
+    happens_once("random numbers are seeded")
     if device is None:
         _core.seed_all(seed)
     else:
@@ -64,6 +64,7 @@ def get_state() -> dict[str, tuple[int, int, int]]:
     >>> get_state()["cpu:1"]
     (7, 1, 0)
     """
+    happens_once("the state of random numbers is looked at")
     return {f"cpu:{i}": _core.get_generator(cpu(i)) for i in range(DEVICES)}
 
 
@@ -82,6 +83,7 @@ def set_state(state: Mapping[str, Sequence[int]]) -> None:
     for device, numbers in entries:
         if len(numbers) != 3 or not all(isinstance(n, int) and 0 <= n < 2**64 for n in numbers):
             raise ValueError(f"set_state: {device}: expected three integers in 0..2**64-1, got {numbers}")
+    happens_once("the state of random numbers is set")
     for device, numbers in entries:
         _core.set_generator(device, *numbers)
 

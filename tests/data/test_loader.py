@@ -160,18 +160,26 @@ def test_hostile_states_change_nothing():
         (lambda: data.DataLoader(5), TypeError, "takes a Dataset or a StreamDataset, got int"),
         (lambda: data.DataLoader([1], batch_size=0), ValueError, "batch_size must be at least 1"),
         (lambda: data.DataLoader([1], [0], shuffle=True), ValueError, "both say the order"),
-        (lambda: data.DataLoader([1], seed=1), ValueError, "seed goes with shuffle"),
+        (lambda: data.DataLoader([1], seed=-1), ValueError, "seed must be at least 0, got -1"),
+        (
+            lambda: data.DataLoader([1], mode="fork"),
+            ValueError,
+            "mode must be 'thread' or 'process', got 'fork'",
+        ),
+        (lambda: data.DataLoader([1], prefetch=0), ValueError, "prefetch must be at least 1"),
+        (lambda: data.DataLoader([1], timeout_s=0), ValueError, "timeout_s must be greater than 0"),
+        (
+            lambda: data.DataLoader([1], on_error="skip"),
+            ValueError,
+            "must be 'raise' or 'restart', got 'skip'",
+        ),
         (lambda: data.DataLoader(Count(), shuffle=True), ValueError, "no sampler, no shuffle"),
         (
             lambda: data.DataLoader([1], data.BatchSampler([0], 1), batch_size=2),
             ValueError,
             "says batch_size and drop_last itself",
         ),
-        (
-            lambda: data.DataLoader([1], num_workers=2),
-            NotImplementedError,
-            "num_workers=2: there are no worker processes so far",
-        ),
+        (lambda: data.DataLoader([1], num_workers=-1), ValueError, "num_workers must be at least 0"),
     ],
 )
 def test_errors(make, error, words):

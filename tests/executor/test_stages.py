@@ -129,3 +129,32 @@ def test_too_many_operands_stay_whole():
         many = sum((e.load(k, "float32") for k in range(1, inputs)), X)
         stages = fold(0, many), Once((Store(0, TOTAL),))
         assert (loop_stages.apart(code(*stages, inputs=inputs), OUTPUTS) is None) == whole
+
+
+@pytest.mark.parametrize("count", [11, 12, 40])
+def test_sums_of_many_arrays(count):
+    """As many in one loop as a loop in pieces takes: its inputs, and what each sum of a piece comes to."""
+    xs = [wf.tensor(np.full((64, 1031), k % 7, "float32")) for k in range(count)]
+    squares = sum(k % 7 * (k % 7) for k in range(count)) * 64 * 1031
+
+    def norm(xs):
+        return sum((x * x).sum() for x in xs)
+
+    traced = wf.trace(norm)
+    assert [traced(xs).item() for _ in range(2)] == [squares] * 2
+    with wf.lazy():
+        y = norm(xs)
+    assert y.item() == squares
+    steps = [step for step in traced.programs[0].plan.recipe.steps if not step.startswith("view")]
+    assert len(steps) <= count // 8 + 2  # the sums, and adding them up
+
+
+def test_a_loop_of_more_reductions_than_its_pieces_have_room_for():
+    loads = [e.load(k, "float32") for k in range(12)]
+    fold = Fold(tuple(Reduction(k, "sum", x, 0) for k, x in enumerate(loads)))
+    results = [e.result(k, "float32") for k in range(12)]
+    total = results[0]
+    for r in results[1:]:
+        total = total + r
+    code = LoopCode("many", 1, ("float32",) * 13, (fold, Once((Store(0, total),))), 12, 1, False)
+    assert code.long_row() is None

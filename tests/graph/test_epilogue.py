@@ -26,12 +26,12 @@ def arrays_of(shapes, dtype):
 
 
 def both(function, shapes, dtype="float32", kernels=1):
-    """The outputs without passes, and with them by that many kernels."""
+    """The outputs without passes, and with them by that many kernels (None: any number)."""
     given = arrays_of(shapes, dtype)
     graph = graph_of(function, [TensorType(shape, as_dtype(dtype)) for shape in shapes])
     plan = compile_graph(graph, "fused")
     steps = [step for step in plan.recipe.steps if not step.startswith("view")]
-    assert len(steps) == kernels, steps
+    assert kernels is None or len(steps) == kernels, steps
     plain = make_plan(graph, "plain", exact=True, as_tuple=True)
     results = [_core.run_plan(p, [wf.tensor(a) for a in given]) for p in (plain, plan)]
     for want, got in zip(*results, strict=True):
@@ -54,6 +54,36 @@ def test_steps_of_native_kernels(name, dtype):
     """Every operator that says what oneDNN calls it is that."""
     both(lambda x, w: getattr(F, name)(F.linear(x, w)), [(7, 20), (30, 20)], dtype)
     both(lambda x, w: getattr(F, name)(F.conv2d(x, w)), [(2, 4, 5, 5), (8, 4, 3, 3)], dtype)
+
+
+@pytest.fixture
+def team():
+    """Two threads, so that kernels of these sizes are divided."""
+    before = _core.set_team_size(2)
+    yield
+    _core.set_team_size(before)
+
+
+CONVOLVED = {  # shapes of x, of weights, groups
+    "2d": ((8, 16, 28, 28), (32, 16, 3, 3), 1),
+    "depthwise": ((8, 32, 28, 28), (32, 1, 3, 3), 32),
+    "of one element": ((8, 16, 26, 26), (32, 16, 1, 1), 1),
+    "1d": ((8, 16, 900), (32, 16, 3), 1),
+}
+
+
+@pytest.mark.usefixtures("team")
+@pytest.mark.parametrize("joined", ["add", "multiply"])
+@pytest.mark.parametrize("case", CONVOLVED)
+def test_operands_of_lower_rank_beside_divided_convolutions(case, joined):
+    x, w, groups = CONVOLVED[case]
+    options = {"groups": groups, "padding": 1 if w[2] == 3 else 0}
+    conv, op = F.conv1d if len(x) == 3 else F.conv2d, getattr(F, joined)
+    ones = (1,) * (len(x) - 2)
+    for other in ((), (1,), x[-1:], (32, *ones), (32, *x[2:]), (1, 32, *ones), (x[0], 1, *ones)):
+        both(lambda x, w, s: F.relu(op(conv(x, w, **options), s)), [x, w, other])
+        both(lambda x, w, s: op(s, conv(x, w, **options)), [x, w, other])
+    both(lambda x, w, s: op(conv(x, w, **options), F.filled_like(s, value=2.0)), [x, w, ()], kernels=None)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

@@ -225,7 +225,7 @@ def test_numpy_arrays_of_repeated_elements_are_read_only():
 
 def test_numpy_functions_take_tensors():
     x = wf.arange(6).reshape(2, 3)
-    assert np.add(x, 1).tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert np.add(x, 1).numpy().tolist() == [[1, 2, 3], [4, 5, 6]]
     assert np.sum(x) == 15
     assert np.asarray(x, dtype=np.float32).dtype == np.float32
     assert not np.shares_memory(np.array(x), x.numpy())

@@ -1,5 +1,6 @@
 """What the tests of kernels share: arrays of every type and layout, and running a kernel on them."""
 
+import contextlib
 import struct
 
 import ml_dtypes
@@ -11,6 +12,23 @@ from weft import _core
 NAMES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 ALL = [*NAMES, *FLOATS]
+
+
+# What the machine and WEFT_ISA allow, lowest first.
+LEVELS = ["sse4", "avx2", "avx512"]
+_most = _core.set_kernel_isa("avx512")
+_core.set_kernel_isa(_most)
+LEVELS = LEVELS[: LEVELS.index(_most) + 1]
+
+
+@contextlib.contextmanager
+def level(name):
+    """Native kernels use at most this instruction set level."""
+    before = _core.set_kernel_isa(name)
+    try:
+        yield
+    finally:
+        _core.set_kernel_isa(before)
 
 
 def dtype(name):

@@ -45,7 +45,6 @@ def check(
     kind=np.float32,
     mask=None,
     diagonal=None,
-    portable=False,
     odd=False,
     scale=None,
     within=1e-5,
@@ -62,10 +61,8 @@ def check(
     masks = [] if mask is None else [np.broadcast_to(mask, (b, h, n, m))]
     parameters = (float(scale), np.uint64(np.int64(diagonal or 0)))
     causal = diagonal is not None
-    run(
-        _core.kernel_attention(causal, bool(masks), portable), q, k, v, *masks, y, logs, parameters=parameters
-    )
-    backward = _core.kernel_attention_backward(causal, bool(masks), portable)
+    run(_core.kernel_attention(causal, bool(masks)), q, k, v, *masks, y, logs, parameters=parameters)
+    backward = _core.kernel_attention_backward(causal, bool(masks))
     run(backward, dy, q, k, v, *masks, y, logs, dq, dk, dv, parameters=parameters)
     wanted = reference(q, k, v, dy, scale, mask, diagonal)
     exact = np.dtype(kind) == np.float32
@@ -83,11 +80,10 @@ SHAPES = [(2, 3, 64, 64, 64, 64), (1, 2, 100, 130, 32, 48), (1, 1, 1, 200, 64, 6
           (1, 1, 4, 0, 8, 8)]  # fmt: skip
 
 
-@pytest.mark.parametrize("portable", [False, True])
 @pytest.mark.parametrize("diagonal", [None, 0, 2, -3])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_shapes(shape, diagonal, portable):
-    check(*shape, diagonal=diagonal, portable=portable)
+def test_shapes(shape, diagonal):
+    check(*shape, diagonal=diagonal)
 
 
 @pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])
@@ -97,14 +93,13 @@ def test_narrow_types(kind):
         check(*shape, kind=kind, diagonal=0, odd=True)
 
 
-@pytest.mark.parametrize("portable", [False, True])
-def test_masks(portable):
+def test_masks():
     rng = np.random.default_rng(7)
     for shape in [(2, 3), (1, 3), (2, 1), (1, 1)]:
         seen = rng.random((*shape, 90, 150)) < 0.7
         seen[..., 5, :] = False  # a query that sees nothing
         seen[..., :, :70] &= rng.random(70) < 0.1
-        check(2, 3, 90, 150, 16, 24, mask=seen, portable=portable)
+        check(2, 3, 90, 150, 16, 24, mask=seen)
         check(
             2,
             3,
@@ -113,14 +108,9 @@ def test_masks(portable):
             16,
             24,
             mask=rng.normal(size=(*shape, 90, 150)).astype(np.float32),
-            portable=portable,
         )
-    check(
-        2, 3, 90, 150, 16, 24, mask=rng.normal(size=(150,)).astype(np.float32), diagonal=60, portable=portable
-    )
-    check(
-        2, 3, 90, 150, 16, 24, mask=np.where(seen, 0, -np.inf).astype(np.float32), portable=portable, odd=True
-    )
+    check(2, 3, 90, 150, 16, 24, mask=rng.normal(size=(150,)).astype(np.float32), diagonal=60)
+    check(2, 3, 90, 150, 16, 24, mask=np.where(seen, 0, -np.inf).astype(np.float32), odd=True)
 
 
 def test_strides():

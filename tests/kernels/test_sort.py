@@ -136,3 +136,27 @@ def test_topk_of_a_scalar():
     run(_core.kernel_topk(0), np.array(5.0), out, at)
     assert out == 5
     assert at == 0
+
+
+@pytest.mark.parametrize("name", ["uint32", "float64"])
+def test_every_short_length(name):
+    for n in [*range(1, 150), 191, 192, 193, *range(250, 262), 511, 512, 513, 1000]:
+        for few in (False, True):
+            x = random((3, n), name, n, few)
+            out, at = np.empty_like(x), np.empty(x.shape, np.int64)
+            run(_core.kernel_sort(-1, indices=True), x, out, at)
+            places = ordered(x, -1, False)
+            same(at, places)
+            same(out, np.take_along_axis(x, places, -1))
+            run(_core.kernel_sort(-1), x, out)
+            same(out, np.sort(x, -1))
+
+
+def test_ties_in_the_upper_half_of_wide_words():
+    # Places are sorted by the upper 32 bits of a line's range first: here these tie in pairs, in runs, and everywhere.
+    rng = np.random.default_rng(3)
+    for n, different in [(1000, 900), (1000, 3), (5000, 100), (257, 256), (100_000, 90_000)]:
+        x = rng.integers(0, different, n) << 40 | rng.integers(0, 4, n)
+        at = np.empty(n, np.int64)
+        run(_core.kernel_sort(0, values=False, indices=True), x, at)
+        same(at, np.argsort(x, kind="stable"))

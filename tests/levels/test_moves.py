@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from weft import _core
+from weft.info import lower_levels
 
-LEVELS = ("sse4", "avx2", "avx512")
-HERE = LEVELS[: LEVELS.index(_core.isa()[1]) + 1]  # those that this process may use
-LOWER = HERE[-2] if len(HERE) > 1 else HERE[0]
+USED = _core.isa()[1]
+LOWER = (*lower_levels(), USED)[0]  # at the lowest, what is written is read there
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.05}
 
 
@@ -29,7 +29,7 @@ def work(what, level, folder, **variables):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("writer", "reader"), [(HERE[-1], LOWER), (LOWER, HERE[-1])], ids=["down", "up"])
+@pytest.mark.parametrize(("writer", "reader"), [(USED, LOWER), (LOWER, USED)], ids=["down", "up"])
 def test_programs_and_checkpoints_move(writer, reader, tmp_path):
     wanted = work("write", writer, tmp_path)
     found = work("read", reader, tmp_path)
@@ -42,7 +42,7 @@ def test_programs_and_checkpoints_move(writer, reader, tmp_path):
 def test_a_cache_of_kernels_is_shared_by_levels_without_mixing_them(tmp_path):
     """Each level compiles its own; the second time it finds them, and refuses none."""
     values, count = {}, {}
-    levels = sorted({HERE[-1], LOWER})
+    levels = sorted({USED, LOWER})
     for level in levels:
         first = work("kernels", level, tmp_path, WEFT_CACHE_DIR=str(tmp_path))
         count[level] = first["counters"]["compiled"]
@@ -55,4 +55,4 @@ def test_a_cache_of_kernels_is_shared_by_levels_without_mixing_them(tmp_path):
             "compiled": 0, "from_disk": count[level], "prebuilt": 0, "rejected": 0,
         }  # fmt: skip
     assert count[LOWER] > 0
-    np.testing.assert_allclose(values[LOWER][0], values[HERE[-1]][0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(values[LOWER][0], values[USED][0], rtol=1e-5, atol=1e-6)

@@ -31,13 +31,14 @@ LAYERS = [
         "data",
         "metrics",
         "checkpoint",
-        "kvstore",
         "quantization",
         "amp",
         "operator",
     ],
+    ["distributed"],  # data parallelism is for modules and optimizers
+    ["kvstore"],
     ["models"],
-    ["compat", "tools", "info"],
+    ["compat", "tools", "info", "launch"],
     [""],  # weft/__init__.py: lends every name and is imported by nobody
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}

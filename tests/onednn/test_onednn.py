@@ -450,6 +450,38 @@ def laid_out(shape, layout, which):
     return strides_of(shape, gap=3) if layout == "gaps" else strides_of(shape)
 
 
+OPERANDS_OF_IMAGES = {  # shapes and strides of post-ops' operands beside a result [8,32,26,26]
+    "number": ((), None),
+    "width": ((26,), None),
+    "one image": ((32, 26, 26), None),
+    "channels": ((32, 1, 1), None),
+    "channels of rank 4": ((1, 32, 1, 1), None),
+    "images": ((8, 1, 1, 1), None),
+    "pixels": ((26, 26), (1, 26)),
+    "repeated images": ((8, 32, 26, 26), (0, 676, 26, 1)),
+    "repeated number": ((8, 32, 26, 26), (0, 0, 0, 0)),
+}
+
+
+@pytest.mark.usefixtures("team")
+@pytest.mark.parametrize("kind", ["add", "mul"])
+@pytest.mark.parametrize("case", OPERANDS_OF_IMAGES)
+def test_operands_of_every_rank_beside_pieces_of_images(rng, case, kind):
+    """Pieces move operands along the result's dimensions, not along their own."""
+    shape, strides = OPERANDS_OF_IMAGES[case]
+    x, w, y = (random(rng, s, scale=0.3) for s in ((8, 16, 28, 28), (32, 16, 3, 3), (8, 32, 26, 26)))
+    repeated = tuple(1 if s == 0 else n for n, s in zip(shape, strides or shape, strict=True))
+    other = Array(np.broadcast_to(values(rng, repeated), shape), "float32", strides)
+    options = {"stride": (1, 1), "padding": [(0, 0)] * 2, "dilation": (1, 1)}
+    kernel = _core.onednn_convolution(
+        x.geometry, w.geometry, y.geometry, post_ops=[(kind, other.geometry), "tanh"], **options
+    )
+    assert kernel.pieces == 2
+    run(kernel, x, w, other, y)
+    plain = reference.convolution(x.numpy(), w.numpy(), (1, 1), [(0, 0)] * 2, (1, 1), 1)
+    near(y, np.tanh(plain + other.numpy() if kind == "add" else plain * other.numpy()))
+
+
 def convolution_sizes(case):
     x, w, options = CONVOLUTIONS[case]
     sizes = reference.out_sizes(x[2:], w[2:], options["stride"], options["padding"], options["dilation"])

@@ -12,18 +12,18 @@ import pytest
 import weft as wf
 from weft import _core
 from weft.base.dtype import as_dtype
+from weft.info import lower_levels
 
 from .levels import every, values
 from .support import SEED, TOLERANCE
 
-LEVELS = ("sse4", "avx2", "avx512")
 CHILD_LIMIT_S = 600
 
 
-def lower_levels(full):
-    """Those below this process's; without --full only the next one. At the lowest, it is compared with itself."""
-    used = LEVELS.index(_core.isa()[1])
-    return LEVELS[:used] if full else LEVELS[max(0, used - 1) : max(1, used)]
+def compared(full):
+    """Levels below this process's; without --full only the next one. The lowest is compared with itself."""
+    levels = (*lower_levels(), _core.isa()[1])
+    return levels if full else levels[:1]
 
 
 def values_at(level, full, path):
@@ -55,7 +55,7 @@ def difference(got, want, dtype, tolerance):
 def test_values_of_every_operator_agree(request, tmp_path):
     full = request.config.getoption("--full")
     mine = {name: (case, values(case)) for name, case in every(full).items()}
-    for level in lower_levels(full):
+    for level in compared(full):
         others = values_at(level, full, tmp_path / level)
         assert list(others) == list(mine)
         wrong = {

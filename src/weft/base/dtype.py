@@ -175,8 +175,9 @@ uint16, uint32, uint64, float16, bfloat16, float32, float64, NumPy's types of th
 
 
 def _from_numpy(value: Any) -> DType | None:
-    numpy = sys.modules.get("numpy")
-    if numpy is None or value is None:  # nobody can hold a type of NumPy that has not been imported
+    numpy: Any = sys.modules.get("numpy")
+    # No value is a type of NumPy before NumPy is imported, nor while another thread imports it.
+    if value is None or not hasattr(numpy, "generic") or not hasattr(numpy, "dtype"):
         return None
     if not isinstance(value, numpy.dtype) and not (
         isinstance(value, type) and issubclass(value, numpy.generic)

@@ -85,7 +85,13 @@ FLAGS: dict[str, Flag] = {
             "kind of the default engine; naive runs each operation at its push, for debugging",
             choices=("threaded", "naive"),
         ),
-        Flag("WEFT_NUM_THREADS", int, None, "compute workers per device (unset: the cores)", least=1),
+        Flag(
+            "WEFT_NUM_THREADS",
+            int,
+            None,
+            "cores to use: threads of parallel work, workers (unset: those that affinity and control group allow)",
+            least=1,
+        ),
         Flag(
             "WEFT_CHECK",
             bool,
@@ -109,6 +115,26 @@ FLAGS: dict[str, Flag] = {
             "native",
             "highest level of instructions that generated code, oneDNN and native kernels use; read once",
             choices=("sse4", "avx2", "avx512", "native"),
+        ),
+        Flag(
+            "WEFT_STALL_S",
+            float,
+            30.0,
+            "seconds after which a rank that waits for others names them on stderr",
+            least=0.1,
+        ),
+        Flag(
+            "WEFT_COLLECTIVE_TIMEOUT_S",
+            float,
+            1800.0,
+            "seconds after which a rank that waits for others in a collective raises DistributedError",
+            least=0.1,
+        ),
+        Flag(
+            "WEFT_KV",
+            str,
+            "local",
+            "kind of key-value store that python -m weft.launch has started the job for",
         ),
         Flag("WEFT_DNNL_LIB", str, None, "path of the libdnnl.so.3 to load instead of the installed one"),
         Flag(

@@ -8,7 +8,11 @@
 [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 """
 
+from weft.data.collator import Pad as Pad
 from weft.data.collator import collate as collate
 from weft.data.dataset import *  # noqa: F403
 from weft.data.loader import DataLoader as DataLoader
+from weft.data.place import rng as rng
+from weft.data.place import worker_info as worker_info
+from weft.data.pool import WorkerError as WorkerError
 from weft.data.sampler import *  # noqa: F403

@@ -57,6 +57,10 @@ class StreamDataset:
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__}: has no __iter__()")
 
+    def iterate(self, epoch: int) -> Iterator[Any]:
+        """The samples in this epoch's order, always the same for one epoch; by default that of __iter__."""
+        return iter(self)
+
 
 class ArrayDataset(Dataset):
     """Arrays or tensors of the same first size n: sample k is the k-th slice of each, of one array just that slice.

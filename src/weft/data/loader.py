@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+import operator
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
-from weft.data.collator import as_tensors, collate
-from weft.data.dataset import Dataset, StreamDataset
+from weft.base.device import Device, as_device
+from weft.data.collator import as_tensors, mapped
+from weft.data.dataset import StreamDataset
+from weft.data.fetch import END, End, Fetch, Task
+from weft.data.pool import Options, Ticket
+from weft.data.processes import ProcessPool
 from weft.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from weft.data.threads import ThreadPool
+from weft.imperative.creation import asarray
+from weft.imperative.tensor import Tensor
+from weft.random import get_state
 
 __all__ = ["DataLoader"]
+
+_pools: weakref.WeakSet[Any] = weakref.WeakSet()  # those that have begun
+
+
+def _close_at_exit() -> None:
+    for pool in list(_pools):
+        pool.close()
+
+
+atexit.register(_close_at_exit)  # after the engine's own, so before it
+
+
+class Statistics:
+    """What a loader counts: batches and samples that it gave, seconds waited for them, seconds since it began.
+
+    "Since it began" leaves out the time between epochs.
+    """
+
+    def __init__(self) -> None:
+        self.batches = self.samples = 0
+        self.waited_s = self.total_s = 0.0
+
+    @property
+    def waiting_share(self) -> float:
+        """The share of the loop's time that was spent waiting for batches, 0 to 1."""
+        return self.waited_s / self.total_s if self.total_s else 0.0
 
 
 class DataLoader:
@@ -18,16 +58,25 @@ class DataLoader:
 
     dataset: a Dataset, or anything with __getitem__ and __len__; a StreamDataset, which has no samplers.
     batch_size: samples in a batch; the last batch is shorter, or left out with drop_last. shuffle: a RandomSampler with
-    this seed, by default one drawn from weft.random. sampler: a Sampler in its place, or any iterable of numbers; a
+    this seed, by default one drawn from weft.random. sampler: a Sampler in its place, or any iterable of indices; a
     BatchSampler decides about whole batches. transform: called with each sample. collator: makes a batch of a list of
-    samples, by default collate. num_workers: 0, all is done here when a batch is asked for.
-    Batches are tensors, or structures of tensors.
-    Raises ValueError for options that do not go together, NotImplementedError for workers.
+    samples, by default collate. seed: also of what data.rng() and weft.data.transforms draw, which is a function of
+    (seed, epoch, index).
+    num_workers: 0, each batch is made here when it is asked for. mode: "thread", where datasets and transforms release
+    the GIL, as those of weft for images do; "process" for those that do not: a dataset, transform and collator that can
+    be pickled. prefetch: batches that each worker makes ahead. persistent: workers stay between epochs. They end with
+    the loader, or with close(), or the `with` block.
+    timeout_s: the longest wait for a batch, None for any. on_error="restart": a worker that ended or hung is replaced
+    and its batches are made again, up to 3 times each; "raise": WorkerError. An exception of a sample is always raised:
+    with the worker's traceback and the sample's index in its text or notes.
+    device: where the batches' tensors are, by default cpu:0; copies run in the engine's copy queue, ahead of the loop.
+    Batches are tensors, or structures of tensors; each owns its memory, or shares that of the dataset's own batches.
+    Raises ValueError for options that do not go together.
 
     >>> import numpy as np
     >>> from weft.data import ArrayDataset
     >>> dataset = ArrayDataset(np.arange(6))
-    >>> loader = DataLoader(dataset, batch_size=2, shuffle=True, seed=0, transform=lambda x: 10 * x)
+    >>> loader = DataLoader(dataset, batch_size=2, shuffle=True, seed=0, transform=lambda x: 10 * x, num_workers=2)
     >>> len(loader), sorted(int(x) for batch in loader for x in batch)
     (3, [0, 10, 20, 30, 40, 50])
     """
@@ -44,19 +93,45 @@ class DataLoader:
         transform: Callable[[Any], Any] | None = None,
         collator: Callable[[list[Any]], Any] | None = None,
         num_workers: int = 0,
+        mode: str = "thread",
+        prefetch: int = 2,
+        timeout_s: float | None = None,
+        persistent: bool = True,
+        on_error: str = "raise",
+        device: Device | str | None = None,
     ) -> None:
-        if num_workers:
-            raise NotImplementedError(
-                f"DataLoader: num_workers={num_workers}: there are no worker processes so far; 0 loads in this one"
-            )
+        if mode not in ("thread", "process"):
+            raise ValueError(f"DataLoader: mode must be 'thread' or 'process', got {mode!r}")
+        if operator.index(prefetch) < 1:
+            raise ValueError(f"DataLoader: prefetch must be at least 1, got {prefetch}")
         if shuffle and sampler is not None:
             raise ValueError("DataLoader: shuffle and sampler both say the order; give one")
-        if seed is not None and not shuffle:
-            raise ValueError("DataLoader: seed goes with shuffle")
+        if seed is not None and operator.index(seed) < 0:
+            raise ValueError(f"DataLoader: seed must be at least 0, got {seed}")
+        self.options = Options(num_workers, timeout_s, on_error)
+        self.mode, self.prefetch, self.persistent = mode, operator.index(prefetch), bool(persistent)
+        self.device = None if device is None else as_device(device)
         self.dataset, self.transform, self.collator = dataset, transform, collator
         self.batches = self._sampler(sampler, batch_size, shuffle, seed, drop_last)
+        self.seed = self._seed_of(seed)
         self._epoch = self._batch = 0  # of the current iteration; how many of its batches were given
         self._begun = False  # by the current iteration, which otherwise is one to be taken up
+        self.stats = Statistics()
+        self._here = self._fetch()  # makes batches without workers
+        self._pool: ThreadPool | ProcessPool | None = None
+        self._close: Any = None
+
+    def _seed_of(self, seed: int | None) -> int:
+        if seed is not None:
+            return operator.index(seed)
+        if isinstance(self.batches.sampler, RandomSampler):
+            return self.batches.sampler.seed
+        key, _, position = get_state()["cpu:0"]  # follows wf.random.seed, and takes no number of the stream
+        return (key * 0x9E3779B97F4A7C15 + position) % 2**62
+
+    def _fetch(self) -> Fetch:
+        size, drop_last = self.batches.batch_size, self.batches.drop_last
+        return Fetch(self.dataset, self.transform, self.collator, size, drop_last)
 
     def _sampler(
         self, sampler: Any, batch_size: int, shuffle: bool, seed: int | None, drop_last: bool
@@ -93,36 +168,106 @@ class DataLoader:
             self._epoch, self._batch = self._epoch + 1, 0
         self._begun = True
         epoch, taken = self._epoch, self._batch
-        for batch in itertools.islice(self._lists(epoch), taken, None):
-            taken += 1
-            if self._epoch == epoch:
-                self._batch = taken  # before it is given: a state taken now goes on after it
-            yield self._load(batch)
+        batches = self._batches(self._tasks(epoch, taken))
+        stats, begin = self.stats, time.perf_counter()
+        try:
+            while True:
+                start = time.perf_counter()
+                batch, count = next(batches, (END, 0))
+                if isinstance(batch, End):
+                    break
+                now = time.perf_counter()
+                stats.waited_s += now - start
+                stats.total_s += now - begin
+                begin = now
+                stats.batches += 1
+                stats.samples += count
+                taken += 1
+                if self._epoch == epoch:
+                    self._batch = taken  # before it is given: a state taken now goes on after it
+                yield batch
+                batch = None  # a slot that the loop has let go of is free for the next batch
+        finally:
+            stats.total_s += time.perf_counter() - begin
+            batches.close()
         if self._epoch == epoch:
             self._epoch, self._batch, self._begun = epoch + 1, 0, False
 
-    def _lists(self, epoch: int) -> Iterator[list[Any]]:
-        """Numbers of samples, batch by batch; of a stream the samples."""
-        if not isinstance(self.dataset, StreamDataset):
-            yield from self.batches.order(epoch)
-            return
-        samples = iter(self.dataset)
-        while batch := list(itertools.islice(samples, self.batches.batch_size)):
-            if len(batch) == self.batches.batch_size or not self.batches.drop_last:
-                yield batch
-
-    def _load(self, batch: Sequence[Any]) -> Any:
+    def _tasks(self, epoch: int, taken: int) -> Iterator[Task]:
         if isinstance(self.dataset, StreamDataset):
-            samples = list(batch)
-        else:
-            if self.transform is None and self.collator is None and isinstance(self.dataset, Dataset):
-                whole = self.dataset.gather(batch)
-                if whole is not NotImplemented:
-                    return as_tensors(whole)
-            samples = [self.dataset[k] for k in batch]
-        if self.transform is not None:
-            samples = [self.transform(each) for each in samples]
-        return as_tensors((self.collator or collate)(samples))
+            for number in itertools.count(taken):
+                yield Task(self.seed, epoch, number, None)
+        for number, indices in enumerate(self.batches.order_from(epoch, taken), taken):
+            yield Task(self.seed, epoch, number, indices)
+
+    def _count(self, task: Task) -> int:
+        return self.batches.batch_size if task.indices is None else len(task.indices)
+
+    def _batches(self, tasks: Iterator[Task]) -> Generator[tuple[Any, int], None, None]:
+        """Each batch and its number of samples, made here or by workers."""
+        if not self.options.workers:
+            for task in tasks:
+                yield self._delivered(self._here(task)), self._count(task)
+            return
+        pool = self._workers()
+        ahead: deque[Ticket] = deque()  # asked for
+        ready: deque[Any] = deque()  # made, and on their way to the device
+        try:
+            for task in itertools.islice(tasks, self.prefetch * self.options.workers):
+                ahead.append(pool.submit(task))
+            while ahead or ready:
+                if self.device is not None:
+                    pool.poll()
+                    while ahead and ahead[0].done and len(ready) < self.prefetch:
+                        ready.append(self._taken(pool, ahead))
+                batch, count = ready.popleft() if ready else self._taken(pool, ahead)
+                for task in itertools.islice(tasks, 1):
+                    ahead.append(pool.submit(task))
+                yield batch, count
+                del batch
+        finally:
+            for ticket in ahead:
+                pool.cancel(ticket)
+            if not self.persistent:
+                self.close()
+
+    def _taken(self, pool: ThreadPool | ProcessPool, ahead: deque[Ticket]) -> tuple[Any, int]:
+        ticket = ahead.popleft()
+        return self._delivered(pool.wait(ticket)), self._count(ticket.task)
+
+    def _workers(self) -> ThreadPool | ProcessPool:
+        pool = self._pool
+        if pool is not None and pool.pid != os.getpid():  # a forked child has workers of its own
+            pool = self._pool = None
+        if pool is None:
+            kind = ThreadPool if self.mode == "thread" else ProcessPool
+            pool = self._pool = kind(self._fetch(), self.options)
+            _pools.add(pool)
+            self._close = weakref.finalize(self, pool.close)
+            self._close.atexit = False
+        return pool
+
+    def close(self) -> None:
+        """End the workers; the next iteration begins new ones. Batches that were given stay.
+
+        >>> from weft.data import ArrayDataset
+        >>> with DataLoader(ArrayDataset([1, 2]), num_workers=1) as loader:
+        ...     [batch.item() for batch in loader]
+        [1, 2]
+        """
+        if self._close is not None:
+            self._close()
+        self._pool = self._close = None
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _delivered(self, batch: Any) -> Any:
+        batch, device = as_tensors(batch), self.device
+        return batch if device is None else mapped(batch, lambda x: asarray(x, device=device), Tensor)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is: the epoch, how many of its batches were given, and what the order depends on.
@@ -136,6 +281,7 @@ class DataLoader:
         return {
             "epoch": self._epoch,
             "batch": self._batch,
+            "seed": self.seed,
             "samples": self._samples,
             "batches": self.batches.state_dict(),
         }
@@ -148,7 +294,7 @@ class DataLoader:
         """Raise what load_state_dict would raise, and change nothing."""
         if not isinstance(state, Mapping) or state.keys() != self.state_dict().keys():
             raise TypeError("load_state_dict: DataLoader: takes what state_dict() gave")
-        for name in ("epoch", "batch"):
+        for name in ("epoch", "batch", "seed"):
             value = state[name]
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(
@@ -161,11 +307,12 @@ class DataLoader:
         self.batches.check_state_dict(state["batches"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where the state was taken; transforms' own randomness is not part of it.
+        """The next iteration goes on where the state was taken, whatever had been made ahead.
 
-        Of a stream the batches before are read again and left out. Raises ValueError if the dataset's size, the
-        batch's size or the kind of sampler differs.
+        What transforms draw from data.rng() is what it would have been. Of a stream the batches before are read again
+        and left out. Raises ValueError if the dataset's size, the batch's size or the kind of sampler differs.
         """
         self.check_state_dict(state)
         self.batches.load_state_dict(state["batches"])
         self._epoch, self._batch, self._begun = state["epoch"], state["batch"], False
+        self.seed = state["seed"]

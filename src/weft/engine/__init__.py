@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
@@ -24,7 +23,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from weft import _core
-from weft.base import flags
+from weft.base import flags, process
 from weft.base.errors import EngineError, EngineErrorGroup
 
 NativeFunction = _core.NativeFunction
@@ -55,7 +54,8 @@ class Engine(_core.Engine):  # type: ignore[misc]
 
     kind: "threaded", or "naive": a function runs during push, on the pushing thread, for debugging. Both give the same
     results and errors. workers: threads of each device for functions that use one core (None: $WEFT_NUM_THREADS, else
-    the number of cores). io_workers: threads of each device for asynchronous and blocking functions.
+    the cores that affinity mask and control group leave the process). io_workers: threads of each device for
+    asynchronous and blocking functions.
     max_pending, max_pending_bytes: back-pressure, see push. check: see check_access (None: $WEFT_CHECK).
     schedule_seed: run one function at a time, on threads and in a legal order drawn from this seed; the same program
     with one pushing thread and the same seed repeats its order exactly. kind is then "threaded".
@@ -83,7 +83,7 @@ class Engine(_core.Engine):  # type: ignore[misc]
         if schedule_seed is not None and kind != "threaded":
             raise ValueError("Engine: schedule_seed needs kind='threaded'")
         if workers is None:
-            workers = flags.get("WEFT_NUM_THREADS") or os.cpu_count() or 1
+            workers = flags.get("WEFT_NUM_THREADS") or _core.usable_cores()
         limits = {"workers": workers, "io_workers": io_workers, "max_pending": max_pending}
         for name, number in {**limits, "max_pending_bytes": max_pending_bytes}.items():
             if not isinstance(number, int):
@@ -194,4 +194,4 @@ def _shut_down_at_exit() -> None:
 
 
 os.register_at_fork(before=_settle_before_fork, after_in_child=_renew_locks_after_fork)
-atexit.register(_shut_down_at_exit)
+process.at_end = _shut_down_at_exit

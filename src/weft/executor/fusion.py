@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from weft.base.typing import Any
 from weft.executor.assembly import WHOLE, Fused, Space, View, agrees, assemble, once_view, traffic
+from weft.executor.loop_stages import OPERANDS as IN_PIECES
 from weft.executor.places import Buffer, Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, NativeStep, Step, written_by
+from weft.expr.kernel import Fold
 
 __all__ = ["fuse"]
 
@@ -268,7 +270,16 @@ class _Fusion:
         members = {id(step) for step, _ in group.members}
         operands = {x.key for step, _ in group.members for x in step.reads if id(x.buffer) not in group.made}
         stored = {key for key, (y, _) in group.made.items() if self.is_needed(y.buffer, members)}
-        return len(operands) + len(stored) <= OPERANDS
+        if len(operands) + len(stored) > OPERANDS:
+            return False
+        # Rows that are folded in pieces: a loop reads the operands and stores what a piece of each reduction comes to.
+        folded = sum(
+            len(stage.reductions)
+            for step, _ in group.members
+            for stage in step.loop.stages
+            if isinstance(stage, Fold)
+        )
+        return folded + max(len(operands), len(stored)) <= IN_PIECES
 
     def rows_fit(self, space: Space, members: Sequence[tuple[LoopStep, View]], step: LoopStep) -> bool:
         """Whether the elements of a row stay in the cache, for as long as passes over it need them again."""

@@ -35,6 +35,8 @@ def long_row(code: Any) -> Any:
         return None
     kinds = [r.value.dtype for r in fold.reductions]
     given, made = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
+    if len(kinds) + max(len(given), len(made)) > OPERANDS:
+        return None
     part = code.row_of((*given, *kinds), (fold, _kept(fold)), code.inputs)
     join = code.row_of((*kinds, *made), (_again(fold), code.stages[1]), len(kinds))
     return part.native(), join.native(), kinds

@@ -45,7 +45,7 @@ def make_plan(
     name: str,
     strides: Sequence[Any] = (),
     visible: int | None = None,
-    gradients: int = 0,
+    gradients: Sequence[bool] = (),
     exact: bool = False,
     as_tuple: bool = False,
     first_choice: int = 0,
@@ -56,7 +56,7 @@ def make_plan(
 
     strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
     exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. gradients: of a
-    backward plan, bit k: it has an output for the gradient of input k. first_choice: of the kernels of the graph's
+    backward plan, for each input whether it has an output for its gradient. first_choice: of the kernels of the graph's
     operators; for tests, which compare them. apart: the first so many outputs share no memory with inputs. laid:
     outputs lie as planned, whatever inputs do.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
@@ -99,7 +99,7 @@ def make_plan(
         prepared=[step.text for step in first],
         reorders=sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
     )
-    return _core.make_plan(description, shown, as_tuple, recipe, gradients)
+    return _core.make_plan(description, shown, as_tuple, recipe, list(gradients))
 
 
 def merged(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Fused | NativeStep]:
@@ -114,7 +114,12 @@ def merged(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[
 
 
 def plan_parts(
-    graph: Graph, name: str, strides: Sequence[Any], visible: int | None, gradients: int, as_tuple: bool
+    graph: Graph,
+    name: str,
+    strides: Sequence[Any],
+    visible: int | None,
+    gradients: Sequence[bool],
+    as_tuple: bool,
 ) -> Any:
     """The _core.Plan of a graph of several devices: a plan for each part, and what they give each other."""
     from weft.executor.joined import Joined  # not before the first of them
@@ -132,7 +137,9 @@ def plan_parts(
         )
         joined.add(part, plan)
     shown = len(joined.outputs) if visible is None else visible
-    return _core.make_plan(joined.describe(name), shown, as_tuple, joined.recipe(name, shown), gradients)
+    return _core.make_plan(
+        joined.describe(name), shown, as_tuple, joined.recipe(name, shown), list(gradients)
+    )
 
 
 def written_inputs(lowering: Lowering, leaving: Sequence[Buffer]) -> dict[int, list[Buffer]]:

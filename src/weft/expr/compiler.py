@@ -21,7 +21,7 @@ import stat
 import threading
 from collections.abc import Collection, Sequence
 
-from weft.base import flags
+from weft.base import flags, process
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr.kernel import Kernel
@@ -41,7 +41,7 @@ __all__ = ["Compiled", "cache_folder", "compile_kernel", "compile_together", "co
 
 MAGIC = b"weft object 5\n"  # the number changes with the passes below
 counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
-_lock = threading.Lock()
+_lock = process.guard(threading.Lock())
 
 
 class Compiled(Record):

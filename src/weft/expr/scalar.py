@@ -16,6 +16,7 @@ import threading
 from _weakref import ref  # all that is needed of weakref, which a first result would wait for
 from collections.abc import Callable, Iterator
 
+from weft.base import process
 from weft.base.typing import Any, ClassVar
 
 __all__ = [
@@ -117,7 +118,9 @@ class Scalar:
 
     # The operands of a key live as long as its expression, so their ids are theirs.
     _known: ClassVar[dict[tuple[Any, ...], ref[Scalar]]] = {}
-    _lock: ClassVar[threading.RLock] = threading.RLock()  # a garbage collection inside may come back here
+    _lock: ClassVar[threading.RLock] = process.guard(
+        threading.RLock()
+    )  # a garbage collection inside may come back here
 
     def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
         # The sign of a zero counts, and so does NaN, which does not equal itself.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 
 from weft.base.typing import Any
-from weft.graph.graph import Graph
+from weft.graph.graph import Graph, reads_of
 from weft.ops import functions as F
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op, parameters
 
-__all__ = ["backward_graph", "gradients", "joint_graph", "node_gradient"]
+__all__ = ["backward_graph", "gradients", "joint_graph", "node_gradient", "reaching"]
 
 
 def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
@@ -48,23 +48,33 @@ class _Recomputed:
         self.known = replaced
 
     def __call__(self, value: Value | None) -> Value | None:
-        if value is None:
-            return value
-        found = self.known.get(id(value))
-        if value.node.op is None:
-            return value if found is None else found
-        if found is None:
-            node = value.node
+        if value is None or self._is_known(value):
+            return self._now(value)
+        waiting = [value.node]  # not a recursion: graphs are long
+        while waiting:
+            node = waiting[-1]
+            missing = [v.node for v in reads_of(node) if not self._is_known(v)]
+            waiting.extend(missing)
+            if missing:
+                continue
+            waiting.pop()
+            if all(id(v) in self.known for v in node.outputs):
+                continue
             made = Node(
                 node.op,
-                [self(v) for v in node.inputs],
+                [self._now(v) for v in node.inputs],
                 [v.type for v in node.outputs],
-                {k: v if (r := self(v)) is None else r for k, v in node.runtime.items()},
+                {k: self.known.get(id(v), v) for k, v in node.runtime.items()},
             )
             for old, new in zip(node.outputs, made.outputs, strict=True):
                 self.known.setdefault(id(old), new)
-            found = self.known[id(value)]
-        return found
+        return self.known[id(value)]
+
+    def _is_known(self, value: Value) -> bool:
+        return value.node.op is None or id(value) in self.known
+
+    def _now(self, value: Value | None) -> Value | None:
+        return None if value is None else self.known.get(id(value), value)
 
 
 def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[Value | None]:
@@ -173,7 +183,7 @@ def _propagate(
     constant: Container[int] = (),
 ) -> None:
     """Adds to slopes, the gradients of values by id, those of what the graph's outputs were computed from."""
-    needed = _reaching(graph, wanted, constant)
+    needed = reaching(graph, wanted, constant)
     for node in reversed(graph.nodes):
         if node.op is None or id(node) not in needed or not any(id(v) in slopes for v in node.outputs):
             continue
@@ -187,10 +197,11 @@ def _add(slopes: dict[int, Value], value: Value, slope: Value) -> None:
     slopes[id(value)] = slope if known is None else F.add(known, slope)
 
 
-def _reaching(graph: Graph, wanted: Sequence[bool], constant: Container[int] = ()) -> set[int]:
+def reaching(graph: Graph, wanted: Sequence[bool], constant: Container[int] = ()) -> set[int]:
     """The nodes that a wanted input has an influence on."""
     found = {id(v.node) for v, want in zip(graph.inputs, wanted, strict=True) if want}
     for node in graph.nodes:
-        if id(node) not in constant and any(v is not None and id(v.node) in found for v in node.inputs):
+        stops = id(node) in constant or (node.op is not None and node.op.stops_gradient)
+        if not stops and any(v is not None and id(v.node) in found for v in node.inputs):
             found.add(id(node))
     return found

@@ -17,13 +17,27 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from weft import _core
-from weft.base.dtype import int64
+from weft.base.device import Device, cpu
+from weft.base.dtype import DType, int64
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.kernels import Native, View
+from weft.ops.kernels import RESERVATION, Native
+from weft.ops.node import Node, Value, make_node
 from weft.ops.op import Op, op, parameters
+from weft.ops.oracle import np
 from weft.ops.types import TensorType
 
-__all__ = ["Detached", "Drawn", "Watched", "blocks_of"]
+__all__ = [
+    "Again",
+    "Drawn",
+    "Mark",
+    "Position",
+    "Rewritten",
+    "StopGradient",
+    "Watched",
+    "as_drawn",
+    "blocks_of",
+    "stopped",
+]
 
 
 class Inner(Op):
@@ -59,6 +73,16 @@ class Drawn(Inner):
         of: Any = self.of
         found: int = of.hidden
         return found
+
+    def runtime_names(self) -> tuple[str, ...]:
+        of: Any = self.of
+        found: tuple[str, ...] = of.runtime_names()
+        return found
+
+    def with_runtime(self, values: dict[str, Any]) -> Op:
+        of: Any = self.of
+        changed = {name: value for name, value in values.items() if name in of.runtime_names()}
+        return super().with_runtime({**values, "of": of.with_runtime(changed)} if changed else values)
 
     def infer(self, *x: TensorType) -> Any:
         of: Any = self.of
@@ -117,34 +141,125 @@ def blocks_of(op: Op, *types: TensorType | None) -> int:
 
 
 @op
-class Detached(Inner):
-    """x, whose gradient is zero: what operators write besides their results, running statistics for one."""
+class Position(Inner):
+    """Where the device's stream stands for a draw, in the words and the position that Drawn takes; the stream goes on.
+
+    kind, dtype, count: what is drawn, as Op.draws has it; device: whose stream it is.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("words", "position")
+    random: ClassVar[bool] = True
+    kind: str
+    dtype: DType
+    count: int
+    device: Device = cpu(0)
+
+    def home(self) -> Device:
+        return self.device
+
+    def infer(self) -> tuple[TensorType, TensorType]:
+        return TensorType((2,), int64, self.device), TensorType((), int64, self.device)
+
+    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+        return self.kind, self.dtype, self.count
+
+    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
+        yield Native(lambda _, __: _core.kernel_position(), exact=False, numbers=RESERVATION)
+
+    def reference(self) -> Any:
+        return np.zeros(2, "int64"), np.zeros((), "int64")
+
+
+def as_drawn(node: Node, position: Node | None = None) -> tuple[Node, Node]:
+    """A random node as a function of a Position, and that: a new one in its place, if none is given.
+
+    >>> from weft.ops.node import make_node
+    >>> from weft.ops.random import RandomUniform
+    >>> drawn, position = as_drawn(make_node(RandomUniform(shape=(2,)), ()))
+    >>> drawn.inputs == position.outputs, drawn.outputs[0].type
+    (True, f32[2]@cpu:0)
+    """
+    op = node.op
+    assert op is not None
+    if position is None:
+        kind, dtype, count = op.draws(*(None if v is None else v.type for v in node.inputs))
+        position = make_node(
+            Position(kind=kind, dtype=dtype, count=count, device=node.device or cpu(0)), (), like=node
+        )
+    drawn = make_node(Drawn(of=op), [*node.inputs, *position.outputs], dict(node.runtime), like=node)
+    return drawn, position
+
+
+class Mark(Inner):
+    """Base of what only gradients ask for: a value is what it was. The pass `marks` leaves the values alone."""
 
     def infer(self, x: TensorType) -> TensorType:
         return x.like()
 
-    def kernels(self, x: TensorType | None) -> Iterator[View]:  # type: ignore[override]
-        yield View(lambda shape, strides: (shape, strides, 0))
-
-    def vjp(self, dy: Any) -> Any:
-        return None
+    def decompose(self, x: Any) -> Any:
+        return x
 
     def reference(self, x: Any) -> Any:
         return x
 
 
 @op
-class Watched(Inner):
-    """x from where its gradient is wanted: what was computed from x before has no part in that."""
+class StopGradient(Mark):
+    """x, whose gradient is zero: what no_grad and detach keep out, and what operators write besides their results."""
 
-    def infer(self, x: TensorType) -> TensorType:
+    stops_gradient: ClassVar[bool] = True
+
+    def vjp(self, dy: Any) -> Any:
+        return None
+
+
+@op
+class Rewritten(Mark):
+    """x, the content of an array that was written where nothing is recorded: its gradient is that of `past`.
+
+    Eager arrays keep their history then: past is what the array held before.
+    """
+
+    def infer(self, x: TensorType, past: TensorType) -> TensorType:  # type: ignore[override]
+        if x.shape != past.shape or x.dtype is not past.dtype:
+            raise self.fail(ShapeError, "another type than before", x=x, past=past)
         return x.like()
 
-    def kernels(self, x: TensorType | None) -> Iterator[View]:  # type: ignore[override]
-        yield View(lambda shape, strides: (shape, strides, 0))
+    def decompose(self, x: Any, past: Any) -> Any:  # type: ignore[override]
+        return x
+
+    def vjp(self, dy: Any) -> Any:
+        return None, dy
+
+    def reference(self, x: Any, past: Any) -> Any:  # type: ignore[override]
+        return x
+
+
+@op
+class Watched(Mark):
+    """x from where its gradient is wanted: what was computed from x before has no part in that."""
 
     def vjp(self, dy: Any) -> Any:
         return dy
 
-    def reference(self, x: Any) -> Any:
-        return x
+
+@op
+class Again(Mark):
+    """x once more, where a region is computed again for its gradient: nothing of it is taken from the first time."""
+
+    def vjp(self, dy: Any) -> Any:
+        return dy
+
+
+def stopped(value: Value) -> Value:
+    """The value without a gradient: itself where it has none anyway.
+
+    >>> from weft.base.dtype import float32
+    >>> from weft.ops.node import input_value
+    >>> stopped(input_value(TensorType((2,), float32))).node.op
+    StopGradient()
+    """
+    op = value.node.op
+    if value.dtype.kind != "float" or value.is_constant or (op is not None and op.stops_gradient):
+        return value
+    return make_node(StopGradient(), [value]).outputs[0]

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from weft.graph.inner import Inner
+from weft.base.errors import DTypeError, GraphError, ShapeError
+from weft.graph.inner import Mark
 from weft.graph.instantiate import instantiate
 from weft.graph.subgraph import Capture, Subgraph
 from weft.ops import functions as F
@@ -23,11 +24,11 @@ from weft.ops.node import Value
 from weft.ops.op import op
 from weft.ops.types import TensorType
 
-__all__ = ["OwnGradient", "checked", "with_gradient"]
+__all__ = ["NoOwnGradient", "OwnGradient", "checked", "with_gradient"]
 
 
 @op
-class OwnGradient(Inner):
+class OwnGradient(Mark):
     """The first `count` inputs, whose gradient goes to the arguments behind them, one for each flag of `wanted`.
 
     backward: from the outputs' gradients and the last inputs, which it reads besides, to the gradients of the arguments
@@ -39,7 +40,7 @@ class OwnGradient(Inner):
     count: int
     wanted: tuple[bool, ...]
 
-    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:  # type: ignore[override]
         needed = len(x) - len(self.wanted)
         if len(self.backward.graph.inputs) != needed or len(self.backward.types) != sum(self.wanted):
             raise TypeError(f"{self.name}: {len(x)} inputs do not fit the function {self.backward!r}")
@@ -59,6 +60,31 @@ class OwnGradient(Inner):
         return x[: self.count]
 
 
+@op
+class NoOwnGradient(Mark):
+    """The first `count` inputs, computed from the others by a function whose backward could not be written down."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("*y",)
+    of: str
+    why: str
+    count: int
+
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:  # type: ignore[override]
+        return tuple(t.like() for t in x[: self.count])
+
+    def decompose(self, *x: Any) -> Any:
+        return tuple(x[: self.count])
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        raise GraphError(
+            f"{self.of}: its backward could not be written down, so a program that it is part of has no gradient: "
+            f"{self.why}\n  hint: differentiate inside of the trace, or the function itself"
+        )
+
+    def reference(self, *x: Any) -> Any:
+        return x[: self.count]
+
+
 def with_gradient(
     name: str, ys: Sequence[Value], xs: Sequence[Value], backward: Callable[..., Any]
 ) -> tuple[Value, ...]:
@@ -68,7 +94,7 @@ def with_gradient(
     wanted: list[bool] = []
 
     def run() -> list[Any]:
-        found = checked(name, backward(*slopes), len(xs))
+        found = fitted(name, checked(name, backward(*slopes), len(xs)), xs)
         wanted.extend(dx is not None for dx in found)
         return [dx for dx in found if dx is not None]
 
@@ -77,6 +103,32 @@ def with_gradient(
         *ys, *xs, *capture.found
     )
     return made
+
+
+def fitted(name: str, found: Sequence[Any], xs: Sequence[Value]) -> list[Value | None]:
+    """What backward gave for xs, floats in their dtypes; None for what has no gradient.
+
+    Raises TypeError for what is no array, ShapeError or DTypeError for one that is not like its input.
+    """
+    listed: list[Value | None] = []
+    for k, (dx, x) in enumerate(zip(found, xs, strict=True)):
+        if dx is None or x.dtype.kind != "float":
+            listed.append(None)
+            continue
+        if not hasattr(dx, "shape") or not hasattr(dx, "dtype"):
+            raise TypeError(
+                f"{name}: backward: gradient {k} must be a Tensor or None, got {type(dx).__name__}"
+            )
+        if dx.dtype is not x.dtype and dx.dtype.kind == "float":
+            dx = F.cast(dx, dtype=x.dtype)
+        if tuple(dx.shape) != tuple(x.shape) or dx.dtype is not x.dtype:
+            error = DTypeError if tuple(dx.shape) == tuple(x.shape) else ShapeError
+            raise error(
+                f"{name}: backward: input {k} has shape {tuple(x.shape)} and dtype {x.dtype}, "
+                f"its gradient {tuple(dx.shape)} and {dx.dtype}"
+            )
+        listed.append(dx)
+    return listed
 
 
 def checked(name: str, found: Any, count: int) -> list[Any]:

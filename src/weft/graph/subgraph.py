@@ -22,7 +22,7 @@ from weft import _core
 from weft.base.dtype import bool_, int64
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
-from weft.graph.inner import Detached, Drawn, Watched, blocks_of
+from weft.graph.inner import Drawn, Rewritten, StopGradient, Watched, blocks_of, stopped
 from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
 from weft.ops.op import Op, attribute_type
 from weft.ops.types import TensorType
@@ -94,12 +94,13 @@ class Capture:
     def run(self, function: Callable[[], Sequence[Any]]) -> list[Value]:
         """What the function gives, as Values of the graph; numbers become arrays. Nothing is written yet."""
         self.written = {}
-        before = _core.capture()
+        before, epoch = _core.capture(), _core.begin_epoch()
         _core.set_capture(self)
         try:
             made = [self._result(x) for x in function()]
         finally:
             _core.set_capture(before)
+            _core.end_epoch(epoch)
         self.written = {k: v for k, v in self.written.items() if k not in self._local}
         self._check_written()
         return made
@@ -132,8 +133,8 @@ class Capture:
                 self._local.add(k)
         return self._watched[k][-1] if k in self._watched else self.written.get(k, self.extra[k])
 
-    def made(self, node: Node) -> Node:
-        """The node, or what stands for it here; called for every node."""
+    def made(self, node: Node) -> Sequence[Value]:
+        """What stands for the outputs of a node here; called for every node."""
         op = node.op
         assert op is not None
         if op.random:
@@ -148,12 +149,14 @@ class Capture:
                         f"{self.name}: {op.name} writes what the function was given or made; it can write "
                         "arrays of its surroundings only"
                     )
-                self.write(target, make_node(Detached(), [node.outputs[output]]).outputs[0])
-        return node
+                self.write(target, stopped(node.outputs[output]))
+        return [stopped(v) for v in node.outputs] if _core.is_stopping() else node.outputs
 
     def write(self, target: Any, content: Value) -> None:
         """Make content that of an array of the surroundings, or of a Value that stands for one."""
-        self.lift(target)
+        past = self.lift(target)
+        if isinstance(content.node.op, StopGradient) and past.type == content.type:
+            content = make_node(Rewritten(), [content, past]).outputs[0]  # written where nothing is recorded
         k = self._known[id(target)]
         if k in self._watched:
             raise NotImplementedError(

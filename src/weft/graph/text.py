@@ -343,7 +343,7 @@ def _read_node(part: Source, value: Callable[[Source], Value | None]) -> Node:
     part.only("op", "attributes", "inputs", "runtime", "types")
     op = decode_op(part)
     inputs = [value(each) for each in part["inputs"].items()]
-    allowed = {a.name for a in op.attributes if a.runtime}
+    allowed = op.runtime_names()
     runtime: dict[str, Value] = {}
     for name, each in part["runtime"].entries():
         found = value(each)

@@ -76,8 +76,7 @@ def _check_reads(node: Node, known: set[int], name: str) -> None:
 def _check_node(node: Node, name: str) -> None:
     op = node.op
     assert op is not None
-    runtime = {a.name for a in op.attributes if a.runtime}
-    unknown = sorted({*node.runtime} - runtime)
+    unknown = sorted({*node.runtime} - {*op.runtime_names()})
     if unknown:
         raise GraphError(f"{name}: {op!r} has no Runtime attribute {', '.join(unknown)}")
     inferred = op.infer(*(None if v is None else v.type for v in node.inputs))

@@ -18,5 +18,12 @@ def _plan_backward(*arguments: Any) -> Any:
     return plan_backward(*arguments)
 
 
+def _plan_recording(*arguments: Any) -> Any:
+    from weft.imperative.planning import plan_recording
+
+    return plan_recording(*arguments)
+
+
 _core.set_planner(_plan_call)
 _core.set_backward_planner(_plan_backward)
+_core.set_recording_planner(_plan_recording)

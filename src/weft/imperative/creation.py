@@ -16,6 +16,7 @@ from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any
+from weft.imperative.known_number import KnownNumber
 from weft.imperative.tensor import Tensor
 
 __all__ = [
@@ -77,7 +78,8 @@ def asarray(
         where = obj.device if device is None else as_device(device)
         return _converted(obj, wanted, where, copy)
     where = as_device(device)
-    made = None if hasattr(obj, "__array__") else _core.from_nested(obj, wanted, where)
+    is_array = type(obj) is not KnownNumber and hasattr(obj, "__array__")
+    made = None if is_array else _core.from_nested(obj, wanted, where)
     if made is not None:
         if copy is False:
             raise ValueError("asarray: copy=False, but Python numbers and lists have to be copied")
@@ -102,8 +104,13 @@ def _converted(x: Tensor, dtype: DType | None, device: Device, copy: bool | None
 
 def _shared(obj: Any, device: Device) -> Tensor | None:
     """A view of obj's memory, or None if it has none that a Tensor can describe."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(obj, (numpy.ndarray, numpy.generic)):
+    numpy: Any = sys.modules.get("numpy")
+    # While another thread imports NumPy, its module is there without these; then obj is none of them.
+    if (
+        hasattr(numpy, "generic")
+        and hasattr(numpy, "ndarray")
+        and isinstance(obj, (numpy.ndarray, numpy.generic))
+    ):
         if obj.dtype.name == "bfloat16":
             return _bfloat16_view(obj, device)
         as_dtype(obj.dtype)  # the better error

@@ -11,7 +11,7 @@ from typing import Any
 
 from weft import _core
 
-__all__ = ["all_within", "changed", "depends_on", "happens_once", "objects_in", "state_of"]
+__all__ = ["all_within", "changed", "containers_in", "depends_on", "happens_once", "objects_in", "state_of"]
 
 changed = _core.note_change
 depends_on = _core.depends_on  # a program that is being written down here, if any, is for its present state
@@ -38,6 +38,15 @@ def state_of(value: Any) -> Any:
     if isinstance(value, dict):
         return (dict, *((key, state_of(item)) for key, item in value.items()))
     return _Same(value)
+
+
+def containers_in(value: Any) -> Iterator[Any]:
+    """The lists and dicts that a value is or has in its containers."""
+    if isinstance(value, list | dict):
+        yield value
+    if isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from containers_in(each)
 
 
 def all_within(value: Any, seen: set[int] | None = None) -> Iterator[Any]:

@@ -32,7 +32,7 @@ from weft.imperative.scribe import CannotWrite, Scribe, is_users, users_line
 from weft.imperative.storages import Geometry
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
-from weft.imperative.traced import Find, Traced, effect_of, look_up, strides_of, watched_by
+from weft.imperative.traced import Find, Traced, contents_of, effect_of, look_up, strides_of, watched_by
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.sizes import NeedsSizes, Size, axis_size
 from weft.ops.types import TensorType
@@ -147,7 +147,7 @@ class DynamicTraced:
         self.plans: list[Traced] = []
         self._kept = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
         inside = _Inside()
-        for thing in all_within([*leaves, *(value for _, _, value in self.surroundings)]):
+        for thing in all_within([*leaves, *self.surroundings.values]):
             inside.depends_on(thing)
         capture = _WholeFunction(name)
         self._values = [
@@ -240,15 +240,11 @@ class DynamicTraced:
         places = self.signature.places
         return lambda leaves: size.at([leaves[k].shape[axis] for k, axis in places])
 
-    def holds(self, signature: Signature, around: Sequence[Any]) -> bool:
+    def holds(self, signature: Signature) -> bool:
         """Whether it is the graph for such a call."""
         return (
             signature.key == self.signature.key
-            and len(around) == len(self.surroundings)
-            and all(
-                a[2] is b[2] or _same_plain(a[2], b[2])
-                for a, b in zip(around, self.surroundings, strict=True)
-            )
+            and not self.surroundings.changed()
             and self._had_as_now([])
             and (self.watched is None or self.watched())
         )
@@ -298,8 +294,10 @@ class DynamicTraced:
             "arrays": [(*places[id(s.tensor)][:2], s.window) for s in sources],
             "numbers": [("leaf", origin - 1, None) for origin in origins],
             "results": self._results,
-            "surroundings": self.surroundings,
+            "stopped": [],
+            "surroundings": self.surroundings.places,
             "watched": self.watched,
+            "contents": contents_of(self._states),
             "guard": self._had_as_now if self._had else None,
             "build": None if plain else self.structure.builder,
             "effect": effect_of(self._effects) if self._effects else None,
@@ -416,10 +414,6 @@ def _content(scribe: Scribe, x: Tensor) -> Value:
     value = scribe.value(Geometry(*_core.geometry(x)))
     assert value is not None
     return value
-
-
-def _same_plain(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and isinstance(a, int | float | str | bytes) and bool(a == b)
 
 
 def _line_of(problem: BaseException) -> str:

@@ -29,6 +29,7 @@ from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
 from weft.graph.text import Source, checked, decode, document, encode, from_json, to_json
+from weft.imperative.foreign import without_foreign
 from weft.imperative.serialization import load, load_metadata, save
 from weft.imperative.tensor import Tensor
 
@@ -57,6 +58,8 @@ class Program:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         done, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
+        if result is ...:
+            return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
         if not done:
             kinds = "\n  ".join(self._kinds)
             raise TypeError(
@@ -116,6 +119,7 @@ def _entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any
         "arrays": [_find(name, find, tensors) for find in spec["arrays"]],
         "numbers": [_find(name, find, tensors) for find in spec["numbers"]],
         "results": [_find(name, find, tensors) for find in spec["results"]],
+        "stopped": spec["stopped"],
         "structure": _structure(program.structure),
         "arguments": _structure(structure),
         "leaves": [_leaf(name, leaf) for leaf in leaves],
@@ -235,8 +239,12 @@ def _read(entry: Source, program: Program) -> None:
         "arrays": [find for find, _ in arrays],
         "numbers": numbers,
         "results": results,
+        "stopped": [k.integer(0, len(results)) for k in entry["stopped"].items()]
+        if "stopped" in entry
+        else [],
         "surroundings": [],
         "watched": None,
+        "contents": [],
         "guard": None,
         "build": None if plain else structure.builder,
         "effect": None,

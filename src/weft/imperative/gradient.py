@@ -18,21 +18,45 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import ref
 
 from weft import _core
 from weft.base.errors import GraphError, ShapeError
+from weft.graph.inner import stopped
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.node import Value
 
 __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
 
+Hook = Callable[[Tensor, Tensor], "Tensor | None"]
+
 # By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
 _gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
-_active = 0  # managers and calls of grad that record at present, in all threads
+_hooks: dict[int, tuple[ref[Tensor], Hook]] = {}  # of parameters, by id: what every manager calls
+
+
+class _Recordings:
+    """How many managers and calls of grad a thread records with at present."""
+
+    __slots__ = ("active",)
+
+    def __init__(self) -> None:
+        self.active = 0
+
+
+_of_thread = threading.local()
+
+
+def _recordings() -> _Recordings:
+    """Of the calling thread."""
+    found: _Recordings | None = getattr(_of_thread, "recordings", None)
+    if found is None:
+        found = _of_thread.recordings = _Recordings()
+    return found
 
 
 def gradients() -> dict[int, tuple[ref[Tensor], Tensor]]:
@@ -44,7 +68,11 @@ def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
     """The grad of each."""
     if _core.capture() is not None:
         return [_get_grad(x) for x in tensors]
-    return [None if (kept := _gradients.get(id(x))) is None else kept[1] for x in tensors]
+    listed = list(tensors)
+    if (scribe := _core.get_scribe()) is not None:
+        for x in listed:
+            scribe.gradient_read(x)
+    return [None if (kept := _gradients.get(id(x))) is None else kept[1] for x in listed]
 
 
 def forget_gradients(tensors: Iterable[Tensor]) -> None:
@@ -76,6 +104,15 @@ def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
         _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
 
 
+def set_hook(x: Tensor, hook: Hook | None) -> None:
+    """Let every GradManager that x is attached to from now on call hook after its own callbacks; None: no longer."""
+    key = id(x)
+    if hook is None:
+        _hooks.pop(key, None)
+    else:
+        _hooks[key] = (ref(x, lambda _: _hooks.pop(key, None)), hook)
+
+
 def _filled_like(x: Any, value: float) -> Any:
     from weft.imperative.creation import full_like
 
@@ -101,20 +138,23 @@ class GradManager:
 
     def __init__(self) -> None:
         self._watched: list[Tensor] = []
-        self._callbacks: dict[int, list[Callable[[Tensor, Tensor], Tensor | None]]] = {}
+        self._callbacks: dict[int, list[Hook]] = {}
         self._leaves: dict[int, Any] | None = None
+        self._recordings: _Recordings | None = None  # of the thread that records
         self._capture: Any = None  # that it records in; None: on arrays
 
     def attach(
         self,
         tensors: Tensor | Iterable[Tensor],
-        callbacks: Callable[[Tensor, Tensor], Tensor | None]
-        | Sequence[Callable[[Tensor, Tensor], Tensor | None]]
-        | None = None,
+        callbacks: Hook | Sequence[Hook] | None = None,
     ) -> GradManager:
         """Want the gradients of these.
 
         callbacks run before a gradient is added: what callback(tensor, gradient) returns, unless None, takes its place.
+        They are called as soon as a gradient is final, while others are still computed. A callback with a method
+        finish() may put its work off: finish is called once after all gradients of a backward, also of one that
+        raises, and returns pairs (tensor, gradient), whose gradients take the places of what the callback was given.
+        Such a callback must be the last one.
 
         Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
         """
@@ -127,10 +167,12 @@ class GradManager:
                 raise _core_dtype_error(x)
             if id(x) not in self._callbacks:
                 self._watched.append(x)
-                self._callbacks[id(x)] = []
+                self._callbacks[id(x)] = [_hooks[id(x)][1]] if id(x) in _hooks else []
                 if self._leaves is not None:
                     self._leaves[id(x)] = _watcher()(x)
-            self._callbacks[id(x)].extend(hooks)
+            of_x = self._callbacks[id(x)]
+            # What exchanges gradients comes last, whichever was known first.
+            of_x[:] = sorted([*of_x, *hooks], key=lambda hook: hasattr(hook, "finish"))
         return self
 
     def attached_tensors(self) -> list[Tensor]:
@@ -139,21 +181,21 @@ class GradManager:
 
     def record(self) -> None:
         """Begin to record; ``with`` calls it. Raises RuntimeError if it records already."""
-        global _active
         if self._leaves is not None:
             raise RuntimeError("record: this GradManager records already")
         self._capture = _core.capture()
         watch = _watcher()
         self._leaves = {id(x): watch(x) for x in self._watched}
-        _active += 1
+        self._recordings = _recordings()
+        self._recordings.active += 1
 
     def release(self) -> None:
         """End recording; ``with`` calls it."""
-        global _active
         if self._leaves is None:
             return
         leaves, self._leaves = self._leaves, None
-        _active -= 1
+        if self._recordings is not None:
+            self._recordings.active -= 1
         unwatch = _core.unwatch if self._capture is None else self._capture.unwatch
         for x in reversed(self._watched):
             unwatch(x, leaves[id(x)])
@@ -168,14 +210,16 @@ class GradManager:
 
     def backward(
         self,
-        y: Tensor | Sequence[Tensor] | None = None,
-        dy: Tensor | Sequence[Tensor] | None = None,
+        y: Tensor | Sequence[Tensor],
+        dy: Tensor | Sequence[Tensor | None] | None = None,
     ) -> None:
         """Add the gradient of y with respect to every attached tensor to its ``grad``, then end recording.
 
-        dy: the gradient of what is to be minimised with respect to y; by default 1 for every element.
-        Raises RuntimeError outside of recording, ShapeError if dy does not have y's shape, ValueError if a value that
-        is needed was overwritten.
+        y: a tensor, or a list or tuple of them. dy: the gradient of what is to be minimised with respect to y, of y's
+        shape; it is converted to y's dtype; by default 1 for every element.
+        Raises RuntimeError outside of recording, TypeError if y or dy is anything else, ShapeError if dy does not have
+        y's shape, DeviceError if it is on another device, ValueError if a value that is needed was overwritten, or if
+        there are not as many dy as y.
         """
         if self._leaves is None:
             raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
@@ -183,25 +227,74 @@ class GradManager:
             raise GraphError(
                 "backward: what is written down as a graph cannot end a recording that began outside"
             )
-        ys = [] if y is None else [y] if isinstance(y, Tensor | Value) else list(y)
-        dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor | Value) else list(dy)
+        ys = _listed("y", y)
+        dys = [None] * len(ys) if dy is None else _listed("dy", dy)
         leaves, capture = self._leaves, self._capture
-        nested = _active > 1
+        nested = _recordings().active > 1
+        run = _Run(self._watched, self._callbacks)
+        # Gradients that are recorded in turn are what they are only once recording has ended.
+        early = run.gradient if run.hooks and capture is None and not nested else None
+        wanted = [leaves[id(x)] for x in self._watched]
         try:
-            found = _backward(ys, dys, [leaves[id(x)] for x in self._watched], create_graph=nested)
+            try:
+                found = _backward(ys, dys, wanted, create_graph=nested, on_final=early)
+            finally:
+                self.release()
+            for k, dx in enumerate(found):
+                if dx is not None:
+                    run.gradient(k, dx)
         finally:
-            self.release()
-        for x, dx in zip(self._watched, found, strict=True):
+            run.finish()
+        for x in self._watched:
+            dx = run.final.get(id(x))
             if dx is None:
                 continue
-            for hook in self._callbacks[id(x)]:
-                replaced = hook(x, dx)
-                dx = dx if replaced is None else replaced
             before = None if capture is None and id(x) not in _gradients else _get_grad(x)
             if before is not None:
                 known = before if capture is None else capture.lift(before)
                 dx = _core.below_layers(registry.function("add"), known, dx)
             keep_gradient(x, dx)
+
+
+class _Run:
+    """What callbacks make of the gradients of one backward. final: the gradients, by the id of their tensor."""
+
+    def __init__(self, watched: Sequence[Tensor], hooks: dict[int, list[Hook]]) -> None:
+        self.watched = watched
+        self.hooks = {key: of_x for key, of_x in hooks.items() if of_x}
+        self.final: dict[int, Tensor] = {}
+
+    def gradient(self, k: int, dx: Tensor) -> None:
+        """The gradient of the k-th tensor is final; only the first report counts."""
+        x = self.watched[k]
+        if id(x) in self.final:
+            return
+        for hook in self.hooks.get(id(x), ()):
+            replaced = hook(x, dx)
+            dx = dx if replaced is None else replaced
+        self.final[id(x)] = dx
+
+    def finish(self) -> None:
+        """Let callbacks that put work off do it."""
+        unique = {id(hook): hook for of_x in self.hooks.values() for hook in of_x}
+        for hook in unique.values():
+            finish = getattr(hook, "finish", None)
+            if finish is not None:
+                self.final.update((id(x), dx) for x, dx in finish())
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    """A tensor, or the tensors of a list or tuple; in a list of gradients None is one, too."""
+    if isinstance(given, Tensor | Value):
+        return [given]
+    if not isinstance(given, list | tuple):
+        raise TypeError(
+            f"backward: {name} must be a Tensor, or a list or tuple of them, got {type(given).__name__}"
+        )
+    for x in given:
+        if not isinstance(x, Tensor | Value) and not (name == "dy" and x is None):
+            raise TypeError(f"backward: {name} holds {type(x).__name__}, expected tensors")
+    return list(given)
 
 
 def _watcher() -> Callable[[Any], Any]:
@@ -217,18 +310,28 @@ def _core_dtype_error(x: Tensor) -> Exception:
 
 
 def _backward(
-    ys: Sequence[Tensor], dys: Sequence[Tensor | None], leaves: Sequence[Any], create_graph: bool
+    ys: Sequence[Tensor],
+    dys: Sequence[Tensor | None],
+    leaves: Sequence[Any],
+    create_graph: bool,
+    on_final: Callable[[int, Tensor], None] | None = None,
 ) -> list[Tensor | None]:
     if len(ys) != len(dys):
         raise ValueError(f"backward: {len(ys)} values, but {len(dys)} gradients of them")
     for y, dy in zip(ys, dys, strict=True):
+        if not isinstance(y, Tensor | Value) or not isinstance(dy, Tensor | Value | None):
+            raise TypeError(f"backward: expected tensors, got {type(y).__name__} and {type(dy).__name__}")
         if dy is not None and dy.shape != y.shape:
             raise ShapeError(f"backward: y has shape {y.shape}, its gradient {dy.shape}")
+    dys = [
+        dy if dy is None or dy.dtype is y.dtype else registry.function("cast")(dy, dtype=y.dtype)
+        for y, dy in zip(ys, dys, strict=True)
+    ]
     if (capture := _core.capture()) is not None:
         slopes = [_filled_like(y, 1.0) if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
         values: list[Any] = capture.gradients(ys, slopes, leaves, create_graph)
         return values
-    found: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph)
+    found: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph, on_final)
     return found
 
 
@@ -248,7 +351,6 @@ def value_and_grad(
 
     @functools.wraps(f)
     def compute(*args: Any, **kwargs: Any) -> Any:
-        global _active
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         inner = list(args)
         leaves = []
@@ -258,16 +360,17 @@ def value_and_grad(
                 raise TypeError(f"grad: argument {k} must be a Tensor, got {type(x).__name__}")
             inner[k], leaf = _another(x)
             leaves.append(leaf)
-        _active += 1
+        recordings = _recordings()
+        recordings.active += 1
         try:
             result = f(*inner, **kwargs)
             y = result[0] if has_aux else result
             is_array = isinstance(y, Tensor | Value)
             if not is_array or any(n != 1 for n in y.shape):
                 raise ShapeError(f"grad: the function must give one number, got {y.shape if is_array else y}")
-            found = _backward([y], [None], leaves, create_graph=_active > 1)
+            found = _backward([y], [None], leaves, create_graph=recordings.active > 1)
         finally:
-            _active -= 1
+            recordings.active -= 1
         slopes = [
             _filled_like(args[k], 0.0) if dx is None else dx for k, dx in zip(numbers, found, strict=True)
         ]
@@ -318,10 +421,10 @@ class no_grad(contextlib.ContextDecorator):  # its public name
     """
 
     def __enter__(self) -> None:
-        _core.set_recording(False)
+        _core.set_no_grad(True)
 
     def __exit__(self, *_: object) -> None:
-        _core.set_recording(True)
+        _core.set_no_grad(False)
 
 
 class Function:
@@ -355,11 +458,18 @@ class Function:
         if _core.capture() is not None:
             return self._in_graph(args)
         inputs = [x for x in args if isinstance(x, Tensor)]
+        scribe = _core.get_scribe()
+        writes = scribe is not None and scribe.differentiable and not scribe.over and not _core.is_stopping()
+        mark = _core.last_serial() if writes else 0
         with no_grad():
             result = self.forward(*args)
         outputs = [result] if isinstance(result, Tensor) else list(result)
+        if writes and not scribe.over:
+            from weft.imperative.own_gradient import give_own_gradient
+
+            outputs = give_own_gradient(scribe, self, inputs, outputs, mark)
         if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
-            outputs = [_core.alias(y, keep_past=False) for y in outputs]
+            outputs = [_core.alias(y, keep_past=False, is_result=True) for y in outputs]
             _core.record_function(inputs, outputs, self.backward)
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
 
@@ -369,7 +479,8 @@ class Function:
 
         here = _core.capture()
         xs = [here.lift(x) for x in args if isinstance(x, Tensor) or hasattr(x, "__weft_apply__")]
-        result = self.forward(*args)
+        with no_grad():
+            result = self.forward(*args)
         ys = [here.lift(y) for y in (result if isinstance(result, tuple | list) else (result,))]
         made = with_gradient(type(self).__name__, ys, xs, self.backward)
         return tuple(made) if isinstance(result, tuple | list) else made[0]
@@ -402,7 +513,6 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             return f(*x)
 
         def backward(self, *dy: Any) -> Any:
-            global _active
             now = {device: _core.get_generator(device) for device in devices}
             _restore(state)
             outer = _core.set_random_stream(copy.copy(stream))
@@ -412,7 +522,8 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             ]
             leaves = [_core.watch(x) for x, a in zip(watched, args, strict=True) if x is not a]
             nested = _core.is_recording()
-            _active += 1
+            recordings = _recordings()
+            recordings.active += 1
             if not nested:
                 _core.set_recording(True)
             try:
@@ -421,7 +532,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
             finally:
                 if not nested:
                     _core.set_recording(False)
-                _active -= 1
+                recordings.active -= 1
                 _core.set_random_stream(outer)
                 _restore(now)
             return tuple(
@@ -437,8 +548,11 @@ def _get_grad(self: Tensor) -> Tensor | None:
     """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
     kept = _gradients.get(id(self))
     found = None if kept is None else kept[1]
-    capture = _core.capture()
-    return found if capture is None else capture.gradient_of(self, found)
+    if (capture := _core.capture()) is not None:
+        return capture.gradient_of(self, found)
+    if (scribe := _core.get_scribe()) is not None:
+        scribe.gradient_read(self)
+    return found
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
@@ -449,11 +563,16 @@ def _set_grad(self: Tensor, value: Tensor | None) -> None:
 
 def _requires_grad(self: Tensor) -> bool:
     """Whether calls with this tensor are being recorded."""
-    return bool(_core.is_tracked(self))
+    tracked = bool(_core.is_tracked(self))
+    if (scribe := _core.get_scribe()) is not None:
+        scribe.recorded_read(self, tracked)
+    return tracked
 
 
 def _detach(self: Tensor) -> Tensor:
     """The same memory without its history."""
+    if (capture := _core.capture()) is not None:
+        return stopped(capture.lift(self))  # type: ignore[return-value]
     return _core.alias(self, keep_past=False)
 
 
@@ -463,3 +582,4 @@ for _name, _value in {
     "detach": _detach,
 }.items():
     setattr(Tensor, _name, _value)
+setattr(Value, "detach", stopped)  # noqa: B010 - declared there it would import upwards

@@ -320,7 +320,7 @@ def assign(x: Any, key: Any, value: Any) -> None:
         return
     found = parse(key, x.shape, _true_places)
     if not isinstance(value, bool | int | float | _core.Tensor):
-        value = asarray(value, device=x.device)
+        value = asarray(value, _type_for(value, x), x.device)
     given = getattr(value, "shape", ())
     check_fits(found, given)
     if len(given) > len(found.shape):
@@ -345,6 +345,11 @@ def assign(x: Any, key: Any, value: Any) -> None:
         _core.call_into(registry.function("basic_put"), x, (x, made), {"items": found.items})
     else:
         _core.call_into(put, seen, (seen, value, *indices), where)
+
+
+def _type_for(value: Any, x: Any) -> Any:
+    """Integers in lists have to fit the type of integers that they are written to, as single ones have."""
+    return x.dtype if isinstance(value, list | tuple) and x.dtype.kind in ("int", "uint") else None
 
 
 def _as_index(array: Any) -> Any:
@@ -389,7 +394,7 @@ def _replaced(x: Value, key: Any, value: Any) -> Any:
 
     found = parse(key, x.shape, _unknown_places)
     if not isinstance(value, bool | int | float | _core.Tensor | Value):
-        value = asarray(value)
+        value = asarray(value, _type_for(value, x))
     given = getattr(value, "shape", ())
     check_fits(found, given)
     if len(given) > len(found.shape):

@@ -41,6 +41,7 @@ class LazyScribe(Scribe):
     """
 
     defers = True
+    differentiable = False  # launches are recorded before they are put off
     _plans: dict[str, Any] = {}  # noqa: RUF012 - by the text of their graphs; shared, under the GIL
 
     def __init__(self) -> None:
@@ -113,14 +114,14 @@ class LazyScribe(Scribe):
         return super().number(value, origin)
 
     def value(self, x: Geometry) -> Value | None:
-        if x.serial is not None and self._find(x) is None:
+        if x.serial is not None and x.size and self._find(x) is None:
             self.add_source(x.held.tensor(), x)
         return super().value(x)
 
-    def store(self, x: Geometry, value: Value) -> None:
-        if self._find(x) is None and not self._born(x):
+    def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
+        if x.size and self._find(x) is None and not self._born(x):
             self.add_source(x.held.tensor(), x)
-        super().store(x, value)
+        super().store(x, value, besides)
 
     def flush(self) -> None:
         """Do what was written down, and forget it."""
@@ -137,7 +138,7 @@ class LazyScribe(Scribe):
         found = self.program()
         if found is not None:
             plan, tensors, origins = found
-            _core.run_plan(plan, tensors, [self._values[origin] for origin in origins])
+            _core.run_plan(plan, tensors, [self._values[origin] for origin in origins], late=True)
 
     def program(self) -> tuple[Any, list[Any], list[int]] | None:
         """The plan of what was written down, its arrays, and the origins of its numbers; None if nobody wants it."""
@@ -175,6 +176,7 @@ class Lazily(Scribe):
     """
 
     defers = True
+    differentiable = False  # launches are recorded before they are put off
 
     def __init__(self, watched: bool = False) -> None:
         super().__init__(_never)
@@ -193,6 +195,12 @@ class Lazily(Scribe):
 
     def happens_once(self, fact: str) -> None:
         """It happens at each call."""
+
+    def gradient_read(self, x: Any) -> None:
+        """At each call."""
+
+    def recorded_read(self, x: Any, flag: bool) -> None:
+        """At each call."""
 
     def note_break(self) -> None:
         """Somebody looks at what was put off."""
@@ -241,6 +249,8 @@ def _never(problem: CannotWrite) -> None:
 class LazyTrace(LazyScribe):
     """Writes down a traced function without running it; what it looks at ends that, and the rest is merely lazy."""
 
+    differentiable = True
+
     def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
         super().__init__()
         self._given_up = failed
@@ -270,13 +280,13 @@ class LazyTrace(LazyScribe):
         # Memory that was only reserved so far has been touched at its ends: others may have it.
         for index in range(_core.used_devices()):
             _core.trim_memory(f"cpu:{index}")
-        _core.run_plan(plan, [s.array() for s in sources], numbers, [array for _, array in places])
+        _core.run_plan(plan, [s.array() for s in sources], numbers, [array for _, array in places], late=True)
         self._forget()
 
-    def store(self, x: Geometry, value: Value) -> None:
-        known = self._find(x)
-        super().store(x, value)
-        if known is None and (made := self._find(x)) is not None and self._born(x):
+    def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
+        known = self._find(x) if x.size else None
+        super().store(x, value, besides)
+        if x.size and known is None and (made := self._find(x)) is not None and self._born(x):
             made.base.held.let_go()  # if nobody else keeps it, nobody needs its memory
 
     def met(self, tensor: Any, geometry: Any) -> None:
@@ -289,12 +299,12 @@ class LazyTrace(LazyScribe):
 
     def kept(self, shown: set[int]) -> bool:
         return any(
-            not s.base.held.alone for s in self.storages if s.base.serial not in shown and self._born(s.base)
+            not s.base.held.alone for s in self.storages if s.base.serial not in shown and self.made_here(s)
         )
 
     def read(self, geometry: Any) -> None:
         x = Geometry(*geometry)
-        storage = self._find(x)
+        storage = self._find(x) if x.size else None
         if storage is not None and (storage.written or not is_constant(storage)):
             self._end(looked_at(x))
         super().read(geometry)

@@ -17,9 +17,10 @@ from weft.ops.op import Op
 from weft.ops.sizes import NeedsSizes, extent, input_size
 from weft.ops.types import TensorType
 
-__all__ = ["plan_backward", "plan_call"]
+__all__ = ["plan_backward", "plan_call", "plan_recording"]
 
 
+SEVERAL = 4  # nodes, inputs among them, of graphs whose gradients are worth the passes
 ALIGNED, EXTENTS, EXACT = "aligned", "extents", "exact"
 
 
@@ -85,21 +86,24 @@ def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
 
     given: for each output whether its gradient comes in. Inputs: the plan's arrays, its outputs, and those gradients.
     """
-    from weft.graph.gradient import backward_graph  # not before the first gradient
+    from weft.graph.gradient import backward_graph, reaching  # not before the first gradient
 
     graph = recipe.graph
     flags = iter(wanted)
     wants = [False if v.type.weak else next(flags) for v in graph.inputs]
     outputs = [v for v in graph.outputs if v is not None]
     backward = backward_graph(graph, wants, given)
-    gradients = 0
     results = iter(backward.outputs)
-    for k, want in enumerate(wanted):
-        if want and next(results) is not None:
-            gradients |= 1 << k
-    if not gradients:
+    gradients = [bool(want) and next(results) is not None for want in wanted]
+    if not any(gradients):
         return None
     found = [v for v in backward.outputs if v is not None]
+    backward = optimized = Graph(backward.inputs, found)
+    many = recipe.exact and len(graph.nodes) > SEVERAL
+    if many:
+        from weft.graph.passes import optimize  # calls of one operator do without
+
+        optimized = optimize(backward)
     strides: tuple[Any, ...] = ()
     if recipe.exact:  # gradients are wanted as the outputs lie; those that come otherwise are copied before
         shown = [
@@ -107,13 +111,57 @@ def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
         ]
         slopes = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in shown)
         strides = (*recipe.strides, *recipe.made, *slopes)
-    return make_plan(
-        Graph(backward.inputs, found),
+    plan = make_plan(
+        optimized,
         f"{recipe.name} gradient",
         strides,
         gradients=gradients,
         exact=recipe.exact,
     )
+    if many:
+        plan.recipe.graph = backward  # with what its own gradient asks for
+        plan.is_of_many()
+        reached = reaching(graph, wants)
+        plan.have_history([id(v.node) in reached for v in outputs])
+    return plan
+
+
+def plan_recording(recipe: Recipe) -> tuple[Any, list[tuple[int, int]]]:
+    """What a program of many operators needs that is recorded: (its plan for that, or None; its writes).
+
+    What a gradient computes again must draw the same numbers, and leave the streams alone. So the plan gives, as hidden
+    outputs, where the streams stood, and draws as a function of that. writes: (output, array) for each array whose new
+    content has a history of its own; one that is written where nothing is recorded keeps the history that it had.
+    """
+    from weft.executor.compile import compile_graph
+    from weft.graph.inner import Rewritten, as_drawn
+
+    graph = recipe.graph
+    arrays = [id(v) for v in graph.inputs if not v.type.weak]
+    writes = []
+    for output, number in graph.writes.items():
+        value, target = graph.outputs[output], graph.inputs[number]
+        assert value is not None
+        kept = isinstance(value.node.op, Rewritten) and value.node.inputs[1] is target
+        if not kept and target.dtype.kind == "float":
+            writes.append((output, arrays.index(id(target))))
+    if not any(node.op is not None and node.op.random for node in graph.nodes):
+        return None, writes
+    new: dict[int, Value] = {}
+    positions: list[Value] = []
+    for node in graph.nodes:
+        if node.op is None:
+            continue
+        inputs = [None if v is None else new.get(id(v), v) for v in node.inputs]
+        runtime = {name: new.get(id(v), v) for name, v in node.runtime.items()}
+        made = Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node)
+        if node.op.random:
+            made, position = as_drawn(made)
+            positions += position.outputs
+        new.update((id(old), v) for old, v in zip(node.outputs, made.outputs, strict=True))
+    outputs = [None if v is None else new.get(id(v), v) for v in graph.outputs]
+    drawn = Graph(graph.inputs, [*outputs, *positions], graph.writes)
+    return compile_graph(drawn, recipe.name, recipe.strides, recipe.visible), writes
 
 
 def _values(operands: Sequence[Any], scope: str) -> list[Value | None]:

@@ -15,6 +15,7 @@ from typing import Any
 from weft import _core
 from weft.executor.planner import is_dense
 from weft.graph.graph import Graph, reads_of
+from weft.graph.inner import Rewritten, stopped
 from weft.graph.instantiate import instantiate
 from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
@@ -78,6 +79,9 @@ class Scribe:
     """
 
     defers = False
+    differentiable = (
+        True  # its programs may be: what no_grad and detach keep out of their gradients is marked
+    )
 
     def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
         self.storages = Storages()
@@ -88,6 +92,10 @@ class Scribe:
             int, tuple[Any, Any]
         ] = {}  # objects that were used, and their first states, by id
         self.set_gradients: set[int] = set()  # tensors whose grad was set, by id
+        self.read_gradients: dict[int, Any] = {}  # tensors whose grad was looked at, by id
+        self.read_recorded: dict[int, tuple[Any, bool]] = {}  # and whose requires_grad, with what it was
+        self.captured: list[Any] = []  # NumPy arrays that the program may read at each call, as Tensors
+        self._gradients: dict[int, tuple[Value, bool]] = {}  # whether values have one, by id
         self.over = False  # nothing more is written down
         self._failed = failed
         _core.empty(0)  # so that this thread has its serials
@@ -95,9 +103,13 @@ class Scribe:
 
     def __enter__(self) -> Scribe:
         self._before = _core.set_scribe(self)
+        if self.differentiable:
+            self._epoch = _core.begin_epoch()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.differentiable:
+            _core.end_epoch(self._epoch)
         _core.set_scribe(self._before)
 
     @contextlib.contextmanager
@@ -123,9 +135,19 @@ class Scribe:
         if not self.over:
             self.fail(fact)
 
+    def gradient_read(self, x: Any) -> None:
+        """Python has looked at the grad of a tensor."""
+        if not self._born(Geometry(*_core.geometry(x))):
+            self.read_gradients.setdefault(id(x), x)
+
+    def recorded_read(self, x: Any, flag: bool) -> None:
+        """Python has looked at the requires_grad of a tensor."""
+        if not self._born(Geometry(*_core.geometry(x))):
+            self.read_recorded.setdefault(id(x), (x, flag))
+
     def kept(self, shown: set[int]) -> bool:
         """Whether somebody keeps an array that was made meanwhile, other than those of shown, by serial."""
-        made = {s.base.serial for s in self.storages if self._born(s.base)} - shown
+        made = {s.base.serial for s in self.storages if self.made_here(s)} - shown
         return any(serial is not None and _core.is_alive(serial) for serial in made)
 
     def fail(self, fact: str) -> None:
@@ -138,12 +160,14 @@ class Scribe:
     def met(self, tensor: Any, geometry: Any) -> None:
         """A tensor of Python is going to be used."""
         x = Geometry(*geometry)
-        if self.over or self._find(x) is not None or self.over:
+        if self.over or not x.size or self._find(x) is not None or self.over:
             return
         if not self._born(x):
             self.add_source(tensor, x)
         elif x.shape == () and x.dtype.kind in ("float", "int", "bool"):
             self.storages.add(x, constant(tensor.item(), x.dtype))
+        elif any(_lies_in(x, Geometry(*_core.geometry(whole))) for whole in self.captured):
+            self.add_source(tensor, x)
         else:  # its content came from the host
             self.add_source(_core.copy_of(tensor), x, is_constant=True)
 
@@ -209,7 +233,7 @@ class Scribe:
     def read(self, geometry: Any) -> None:
         """The host looks at elements."""
         x = Geometry(*geometry)
-        if self.over:
+        if self.over or not x.size:
             return
         storage = self._find(x)
         if self.over or (storage is None and self._born(x)):
@@ -243,10 +267,13 @@ class Scribe:
             inputs.append(found)
         outputs = [v for v in instantiate(graph, inputs, where) if v is not None]
         for value, geometry in zip(outputs, results, strict=True):
-            if value.node.op is not None and value.node.op.random:
+            op = value.node.op
+            if op is not None and op.random:
                 self.random.append(value)
             if geometry is not None:
-                self.store(Geometry(*geometry), value)
+                # What an operator writes besides its results, such as running statistics, is not recorded.
+                besides = op is not None and value.index in op.written(len(value.node.inputs)).values()
+                self.store(Geometry(*geometry), value, besides)
 
     def _draw(self, x: Geometry, kind: str, a: Any, b: Any, where: str) -> None:
         op: Any = next((each for each in Filling.__subclasses__() if each.kind == kind), None)
@@ -278,8 +305,8 @@ class Scribe:
 
     def value(self, x: Geometry) -> Value | None:
         """The content of a window; None if there is none to be had, which has been reported then."""
-        if x.serial is None:  # only its sizes are looked at
-            return _make(Full(shape=x.shape, dtype=x.dtype))
+        if x.serial is None or not x.size:  # only its sizes are looked at
+            return _make(Full(shape=x.shape, dtype=x.dtype, device=x.device))
         storage = self._find(x)
         if self.over:
             return None
@@ -287,32 +314,70 @@ class Scribe:
             self.fail("an array was used that only earlier recordings hold")
             return None
         try:
-            return storage.read(x)
+            content = storage.read(x)
         except Overlap as problem:
             self.fail(str(problem))
             return None
+        return self._stopped(content) if x.is_stopped else content
 
-    def store(self, x: Geometry, value: Value) -> None:
-        """Make value the content of a window, converted and repeated as it must be."""
+    def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
+        """Make value the content of a window, converted and repeated as it must be.
+
+        besides: what writes it is not recorded, as under no_grad: arrays keep the history that they have.
+        """
         if value.dtype is not x.dtype:
             value = F.cast(value, dtype=x.dtype)
         if value.shape != x.shape:
             value = F.broadcast_to(value, shape=x.shape)
         if value.type.device is not x.device:
             value = F.to_device(value, device=x.device)
+        if not x.size:
+            return
         storage = self._find(x)
         if self.over:
             return
+        keeps = self.differentiable and (besides or x.is_stopped or _core.is_stopping())
+        if keeps:
+            value = self._stopped(value)
         if storage is None:
             if not self._born(x) or not _is_dense(x):
                 self.fail("memory was written that nobody was seen to make")
                 return
             self.storages.add(x, value).written = True
             return
+        past = storage.value
         try:
             storage.write(x, value)
         except Overlap as problem:
             self.fail(str(problem))
+            return
+        if keeps and self._has_gradient(past):
+            storage.value = make_node(Rewritten(), [storage.value, past]).outputs[0]
+
+    def _stopped(self, value: Value) -> Value:
+        """The value without a gradient."""
+        return stopped(value) if self._has_gradient(value) else value
+
+    def _has_gradient(self, value: Value) -> bool:
+        """Whether the gradient of some input may have a part that comes by way of the value."""
+        known = self._gradients
+        waiting = [value]
+        while waiting:
+            v = waiting[-1]
+            op = v.node.op
+            if id(v) in known:
+                waiting.pop()
+            elif v.dtype.kind != "float" or v.is_constant or (op is not None and op.stops_gradient):
+                known[id(v)] = (v, False)
+            elif op is None:
+                known[id(v)] = (v, True)
+            else:
+                missing = [x for x in v.node.inputs if x is not None and id(x) not in known]
+                waiting.extend(missing)
+                if not missing:
+                    has = any(x is not None and known[id(x)][1] for x in v.node.inputs)
+                    known[id(v)] = (v, has)
+        return known[id(value)][1]
 
     def _find(self, x: Geometry) -> Storage | None:
         try:
@@ -320,6 +385,11 @@ class Scribe:
         except Overlap as problem:
             self.fail(str(problem))
             return None
+
+    def made_here(self, storage: Storage) -> bool:
+        """Whether its memory was made since the beginning; that of a NumPy array is older than its Tensor."""
+        source = storage.source
+        return self._born(storage.base) and (source is None or source.is_constant)
 
     def _born(self, x: Geometry) -> bool:
         """Whether the memory was made since the beginning, by this thread."""
@@ -355,6 +425,11 @@ class Scribe:
             source = storage.source
             if source is not None and not source.is_constant and storage.value is not source.value:
                 yield source, storage.value
+
+
+def _lies_in(x: Geometry, whole: Geometry) -> bool:
+    (first, end), (low, high) = x.extent(), whole.extent()
+    return low <= first and end <= high
 
 
 def _make(op: Any) -> Value:

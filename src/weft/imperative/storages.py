@@ -30,6 +30,7 @@ class Geometry(NamedTuple):
     dtype: DType
     device: Device
     held: Any = None  # the memory itself, where it has to be kept
+    is_stopped: bool = False  # its content has no gradient: x.detach(), or a view made under no_grad
 
     @property
     def size(self) -> int:

@@ -191,6 +191,62 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     return np.array(self.numpy(), dtype=dtype, copy=copy)
 
 
+# NumPy's functions that weft has under another name; those of the same name are found by it.
+_UFUNCS = {
+    "absolute": "abs",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "conjugate": "positive",
+    "fabs": "abs",
+    "invert": "bitwise_invert",
+    "left_shift": "bitwise_left_shift",
+    "power": "pow",
+    "right_shift": "bitwise_right_shift",
+    "true_divide": "divide",
+}
+
+
+def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """NumPy's protocol: numpy.exp(x) is weft.exp(x), and array * x is weft.multiply(array, x): a Tensor.
+
+    Written to ``out`` where that is a Tensor. What weft has no function for, and what is written to NumPy's arrays, is
+    computed by NumPy. Raises TypeError there if a tensor is being recorded, whose gradient would end in silence.
+    """
+    out = kwargs.pop("out", (None,))
+    name = _UFUNCS.get(ufunc.__name__, ufunc.__name__)
+    if (
+        method == "__call__"
+        and not kwargs
+        and len(out) == 1
+        and (out[0] is None or isinstance(out[0], Tensor))
+    ):
+        from weft.ops import registry
+
+        cls = registry.find(name)
+        if cls is not None and cls.public:
+            made = registry.function(name)(*inputs)
+            if out[0] is None:
+                return made
+            out[0][...] = made
+            return out[0]
+    tensors = [x for x in (*inputs, *out) if isinstance(x, Tensor)]
+    if _core.is_recording() and any(x.requires_grad for x in tensors):
+        raise TypeError(
+            f"numpy.{ufunc.__name__}: is computed by NumPy here, where gradients end; "
+            "give it x.detach(), or use a function of weft.functional"
+        )
+    given = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
+    if any(x is not None for x in out):
+        kwargs["out"] = tuple(x.numpy() if isinstance(x, Tensor) else x for x in out)
+    made = getattr(ufunc, method)(*given, **kwargs)
+    return out[0] if len(out) == 1 and out[0] is not None else made
+
+
 def _memory(self: Tensor) -> memoryview:
     """The bytes of a contiguous tensor, read-only; waits for pending writes. Raises ValueError for other tensors.
 
@@ -262,6 +318,7 @@ _METHODS = {
     "__repr__": _repr,
     "__format__": _format,
     "__array__": _array,
+    "__array_ufunc__": _array_ufunc,
     "__reduce_ex__": _reduce_ex,
     "__copy__": _copy,
     "__deepcopy__": _deepcopy,

@@ -26,17 +26,19 @@ from typing import Any
 
 from weft import _core
 from weft.base.device import scoped_device
-from weft.base.errors import GraphError
+from weft.base.errors import DTypeError, GraphError
 from weft.base.structure import flatten
 from weft.executor.budget import checked_budget
+from weft.imperative.creation import asarray
 from weft.imperative.dependence import all_within
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, Signature
 from weft.imperative.export import Described, export
+from weft.imperative.foreign import without_foreign
 from weft.imperative.gradient import gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import Lazily, LazyTrace
 from weft.imperative.scribe import CannotWrite, Scribe, users_line
-from weft.imperative.surroundings import surroundings
+from weft.imperative.surroundings import Surroundings, surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, write_up
 from weft.imperative.transformation import trace_keys
@@ -77,6 +79,7 @@ class Trace:
         self._breaks: dict[str, None] = {}
         self._unsteady = 0  # calls in a row that made programs of segments
         self._watched = WATCHED
+        self._warned: dict[int, Any] = {}  # NumPy arrays that a warning was given of
         self._lock = threading.RLock()
 
     @property
@@ -120,6 +123,8 @@ class Trace:
         done, result = replays.run(args, kwargs, self.function)
         if done:
             return result
+        if result is ...:
+            return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
         if _core.get_scribe() is not None:  # part of something greater
             return self.function(*args, **kwargs)
         if result:
@@ -186,39 +191,49 @@ class Trace:
         floats = KnownNumbers([leaf for leaf in leaves if type(leaf) is float])
         numbers = iter(floats.numbers)
         inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
-        before, outside = gradients(), surroundings(self.function)
+        before, outside = gradients(), surroundings(self.function, args, kwargs)
         scribe: Scribe = LazyTrace(self._give_up) if self.lazy else Scribe(self._give_up)
         program = None
-        with scribe:
-            with scribe.unobserved():
-                # Large ones first, so that views of them are found in them.
-                known = [x for x in (*leaves, *(value for _, _, value in outside)) if isinstance(x, Tensor)]
-                for x in sorted(known, key=lambda x: -x.nbytes):
-                    scribe.met(x, _core.geometry(x))
-                for thing in all_within([*leaves, *(value for _, _, value in outside)]):
-                    scribe.depends_on(thing)
-            result = self.function(*inner, **named)
-            if scribe.whole:
-                try:
-                    with scribe.unobserved():
-                        program = write_up(
-                            self.name, scribe, leaves, floats, result, before, outside, self.memory_budget
-                        )
-                except CannotWrite as problem:
-                    self._give_up(problem)
-            if program is not None:
-                program.example = ([Described(x) if isinstance(x, Tensor) else x for x in leaves], structure)
-            again = False
-            if program is not None and (left := self._left(scribe, program, result)):
-                self._attempts += 1
-                program, again = None, self._attempts < ATTEMPTS
-                if not again:
-                    self._give_up(CannotWrite(left, users_line()))
-            if program is not None:
-                first, program.first = program.first, None
-                if isinstance(scribe, LazyTrace):
-                    with scribe.unobserved():
-                        scribe.run(program.plan, *first)
+        try:
+            with scribe:
+                with scribe.unobserved():
+                    # Large ones first, so that views of them are found in them.
+                    known = [x for x in (*leaves, *outside.values) if isinstance(x, Tensor)]
+                    for x in sorted(known, key=lambda x: -x.nbytes):
+                        scribe.met(x, _core.geometry(x))
+                    for thing in all_within([*leaves, *outside.values]):
+                        scribe.depends_on(thing)
+                    scribe.captured = self._captured_arrays(outside)
+                result = self.function(*inner, **named)
+                if scribe.whole:
+                    try:
+                        with scribe.unobserved():
+                            program = write_up(
+                                self.name, scribe, leaves, floats, result, before, outside, self.memory_budget
+                            )
+                    except CannotWrite as problem:
+                        self._give_up(problem)
+                if program is not None:
+                    program.example = (
+                        [Described(x) if isinstance(x, Tensor) else x for x in leaves],
+                        structure,
+                    )
+                again = False
+                if program is not None and (left := self._left(scribe, outside, program, result)):
+                    self._attempts += 1
+                    program, again = None, self._attempts < ATTEMPTS
+                    if not again:
+                        self._give_up(CannotWrite(left, users_line()))
+                if program is not None:
+                    first, program.first = program.first, None
+                    if isinstance(scribe, LazyTrace):
+                        with scribe.unobserved():
+                            scribe.run(program.plan, *first)
+        except Exception as problem:
+            _explain_floats(problem)
+            raise
+        finally:
+            floats.close()
         if not again:
             self._keep(args, kwargs, program)
         found, shape = flatten(result)
@@ -228,8 +243,7 @@ class Trace:
         """Make a plan for the sizes of these arguments, of the graph for all sizes."""
         leaves, structure = flatten((args, kwargs))
         signature = Signature(leaves, structure, dynamic.of(args, kwargs), trace_keys())
-        around = surroundings(self.function)
-        entry = next((each for each in self._programs if each.holds(signature, around)), None)
+        entry = next((each for each in self._programs if each.holds(signature)), None)
         if entry is None:
             entry = DynamicTraced(self.function, self.name, leaves, structure, signature)
         plan = entry.plan_for(leaves, signature.sizes)
@@ -239,7 +253,26 @@ class Trace:
         if entry not in self._programs:
             self._add(entry)
 
-    def _left(self, scribe: Scribe, program: Traced, result: Any) -> str:
+    def _captured_arrays(self, outside: Surroundings) -> list[Tensor]:
+        """NumPy arrays of the surroundings, as Tensors over their memory; a warning for each that can change."""
+        found = []
+        for array, name, file, line in {id(each[0]): each for each in outside.arrays}.values():
+            try:
+                found.append(asarray(array))
+            except (DTypeError, TypeError, ValueError, BufferError):
+                continue
+            if array.flags.writeable and id(array) not in self._warned:
+                self._warned[id(array)] = array
+                _warn(
+                    f"{self.name}: {name} is a NumPy array that is no argument: what weft computes with it uses its "
+                    "elements of each call, but what NumPy and Python compute with it they compute once\n"
+                    f"  at {file}:{line}\n"
+                    "  make it an argument or a Tensor, or set its flags.writeable to False",
+                    f"{file}:{line}",
+                )
+        return found
+
+    def _left(self, scribe: Scribe, outside: Surroundings, program: Traced, result: Any) -> str:
         """What the call left behind that later calls will find, so that only they show what is repeated; "": nothing.
 
         Such as states that are made when they are first needed. A function that does so each time stays Python.
@@ -247,6 +280,8 @@ class Trace:
         if things := scribe.changed():
             names = ", ".join(sorted({type(thing).__name__ for thing in things}))
             return f"each call changes attributes, on which it depends, of {names}"
+        if outside.changed():
+            return "each call changes variables or attributes, on which it depends"
         made = "each call makes arrays that are kept elsewhere"
         return made if self._keeps_arrays(scribe, program, result) else ""
 
@@ -295,6 +330,15 @@ class Trace:
             "for a single one use where, cond or while_loop, or return the array"
         )
         _warn(f"{text}\n  {hint}", problem.where)
+
+
+def _explain_floats(problem: Exception) -> None:
+    """Say what such a number is, to a library whose C code refuses it."""
+    if KnownNumber.__name__ in str(problem):
+        problem.add_note(
+            "a float argument of a traced function is a number of type KnownNumber, so that another value needs no "
+            "other program; float(s) is its value, for libraries that do not take it"
+        )
 
 
 @contextlib.contextmanager

@@ -13,17 +13,31 @@ from typing import Any, NoReturn
 from weft import _core
 from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
+from weft.executor.planner import is_dense
 from weft.graph.graph import Graph
+from weft.graph.inner import stopped
 from weft.imperative.dependence import objects_in
 from weft.imperative.gradient import gradients, keep_gradient
-from weft.imperative.known_number import KnownNumber, KnownNumbers
+from weft.imperative.known_number import KnownNumber, KnownNumbers, compute_of, is_same_number
 from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
-from weft.imperative.storages import Geometry, Overlap, Storage
+from weft.imperative.storages import Geometry, Overlap, Storage, in_memory_order
+from weft.imperative.surroundings import Surroundings
 from weft.imperative.tensor import Tensor
 from weft.ops import functions as F
+from weft.ops import registry
 from weft.ops.node import Value
 
-__all__ = ["Find", "Traced", "effect_of", "look_up", "strides_of", "watched_by", "write_up"]
+__all__ = [
+    "Find",
+    "Traced",
+    "contents_of",
+    "effect_of",
+    "look_up",
+    "seen",
+    "strides_of",
+    "watched_by",
+    "write_up",
+]
 
 Find = tuple[str, Any, Any]
 Guard = Callable[[list[Any]], bool]
@@ -57,12 +71,12 @@ def write_up(
     floats: KnownNumbers,
     result: Any,
     gradients_before: dict[int, tuple[Any, Tensor]],
-    surroundings: list[Any],
+    surroundings: Surroundings,
     memory_budget: int | float | None = None,
 ) -> Traced:
     """The program of what a scribe saw. Raises CannotWrite."""
     states = [(thing, thing.__weft_state__()) for thing, _ in scribe.dependences.values()]
-    around = [*(x for _, _, x in surroundings), *objects_in(tuple(state for _, state in states))]
+    around = [*surroundings.values, *objects_in(tuple(state for _, state in states))]
     inputs = _Inputs(scribe, leaves, floats, gradients_before, [x for x in around if isinstance(x, Tensor)])
     outputs = _Outputs(scribe, inputs)
     found, structure = flatten(result)
@@ -83,6 +97,7 @@ def write_up(
             effects.append((inputs.gradient_owner(owner), find))
     effects += [(inputs.gradient_owner(x), ("object", None, None)) for x in gone if x is not None]
 
+    inputs.watch_gradients()
     written = list(scribe.written_sources())
     graph, sources, origins = scribe.graph(outputs.values, written)
     arrays = [inputs.array(source) for source in sources]
@@ -95,8 +110,10 @@ def write_up(
         "arrays": arrays,
         "numbers": [inputs.number(origin) for origin in origins],
         "results": results,
-        "surroundings": surroundings,
+        "surroundings": surroundings.places,
+        "stopped": [k for k, x in enumerate(found) if isinstance(x, Tensor) and _core.is_stopped(x)],
         "watched": watched_by(states),
+        "contents": contents_of(states),
         "guard": inputs.guard(),
         "build": None if plain else structure.builder,
         "effect": effect_of(effects) if effects else None,
@@ -115,6 +132,13 @@ def watched_by(states: Sequence[tuple[Any, Any]]) -> Callable[[], bool] | None:
     return (lambda: all(thing.__weft_state__() == state for thing, state in states)) if states else None
 
 
+def contents_of(states: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """The lists and dicts of things whose states are watched: their contents change without the things' knowing."""
+    return [
+        container for thing, _ in states for container in getattr(thing, "__weft_contents__", lambda: ())()
+    ]
+
+
 def strides_of(source: Source) -> tuple[int, ...]:
     """Of an input of a program, in elements."""
     if source.window is not None:
@@ -130,6 +154,26 @@ def effect_of(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list
             keep_gradient(look_up(owner, leaves), look_up(value, leaves, outputs))
 
     return run
+
+
+def seen(x: Tensor, window: Sequence[Any]) -> Tensor:
+    """A window of an array (offset from its first element, shape, strides, as it lies in memory), with its history.
+
+    Raises ValueError for an array that does not lie without gaps.
+    """
+    offset, shape, strides = window
+    own = tuple(s // x.itemsize for s in x.strides)
+    if not is_dense(x.shape, own):
+        raise ValueError(
+            "trace: a result is a view of an argument that has a history and gaps in memory: "
+            f"x is {_core.describe(x)}; give a copy()"
+        )
+    _, axes = in_memory_order(Geometry(0, 0, x.shape, own, x.dtype, x.device))
+    order = [axes.index(d) for d in range(len(axes))]
+    lying = x if order == sorted(order) else registry.function("permute_dims")(x, axes=tuple(order))
+    row = registry.function("reshape")(lying, shape=(-1,))
+    made: Tensor = registry.function("as_strided")(row, shape=shape, strides=strides, offset=offset)
+    return made
 
 
 def look_up(find: Find, leaves: list[Any], outputs: Sequence[Any] = ()) -> Any:
@@ -165,6 +209,7 @@ class _Inputs:
         self.float_leaves = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
         self.owners = {id(dx): owner() for owner, dx in before.values()}
         self.owned: dict[int, tuple[Find, bool]] = {}
+        self.recorded: list[tuple[Find, bool]] = []  # tensors, and whether they required gradients
 
     def tensor(self, x: Tensor) -> Find:
         """What was this tensor."""
@@ -182,6 +227,12 @@ class _Inputs:
         find = self.tensor(x)
         self.owned.setdefault(id(x), (find, id(x) in self.before))
         return find
+
+    def watch_gradients(self) -> None:
+        """What the function has read of tensors' grad and requires_grad."""
+        for x in self.scribe.read_gradients.values():
+            self.gradient_owner(x)
+        self.recorded = [(self.tensor(x), flag) for x, flag in self.scribe.read_recorded.values()]
 
     def array(self, source: Source) -> Find:
         kind, what, _ = self.tensor(source.tensor)
@@ -204,13 +255,15 @@ class _Inputs:
     def guard(self) -> Guard | None:
         """That gradients are there as they were, and numbers that Python looked at are what they were."""
         numbers = [(self.compute(function), value) for function, value in self.floats.guards]
-        owned = list(self.owned.values())
-        if not numbers and not owned:
+        owned, recorded = list(self.owned.values()), self.recorded
+        if not numbers and not owned and not recorded:
             return None
 
         def holds(leaves: list[Any]) -> bool:
-            return all(_comes_to(compute, leaves, value) for compute, value in numbers) and all(
-                (look_up(find, leaves).grad is not None) == had for find, had in owned
+            return (
+                all(_comes_to(compute, leaves, value) for compute, value in numbers)
+                and all((look_up(find, leaves).grad is not None) == had for find, had in owned)
+                and all(_core.is_tracked(look_up(find, leaves)) == flag for find, flag in recorded)
             )
 
         return holds
@@ -229,8 +282,8 @@ class _Inputs:
 
 def _comes_to(compute: Callable[[list[Any]], Any], leaves: list[Any], value: Any) -> bool:
     try:
-        return bool(compute(leaves) == value)
-    except (ArithmeticError, ValueError):  # int(inf); Python will say so
+        return is_same_number(compute(leaves), value)
+    except (ArithmeticError, ValueError, TypeError):  # int(inf), or a complex power; Python will say so
         return False
 
 
@@ -258,6 +311,8 @@ class _Outputs:
 
     def storage(self, x: Tensor) -> Storage | None:
         geometry = _core.geometry(x)
+        if not x.size:
+            return None
         try:
             self.scribe.met(x, geometry)
             return self.scribe.storages.find(Geometry(*geometry))
@@ -267,7 +322,7 @@ class _Outputs:
     def find(self, leaf: Any) -> Find:
         """How a call finds what was this result."""
         if isinstance(leaf, KnownNumber):
-            return ("python", self.inputs.compute(leaf.compute), None)
+            return ("python", self.inputs.compute(compute_of(leaf)), None)
         if isinstance(leaf, Iterator):
             raise CannotWrite(
                 f"the result is an iterator, a {type(leaf).__name__}, that is used up once", users_line()
@@ -285,6 +340,12 @@ class _Outputs:
         self.shown.add(geometry.serial or 0)
         if id(x) in self.inputs.given:
             return self.inputs.tensor(x)
+        if not x.size:  # nothing in memory; each call makes one
+            value = self.scribe.value(geometry)
+            assert value is not None
+            self.values.append(value)
+            self.places.append((Storage(geometry, value), x))
+            return ("output", len(self.values) - 1, None)
         if storage is None:
             return ("object", x, None)
         source = storage.source
@@ -294,7 +355,8 @@ class _Outputs:
                 return (kind, what, None)
             return (kind, what, self.window(geometry, _core.geometry(source.tensor)[1]))
         if id(storage) not in self._shared and not geometry.repeats:
-            self.values.append(storage.read(geometry))
+            value = storage.read(geometry)
+            self.values.append(stopped(value) if _core.is_stopped(x) else value)
             self.places.append((storage, x if storage.is_all(geometry) else None))
             return ("output", len(self.values) - 1, None)
         number = self._whole.get(id(storage))

@@ -11,7 +11,7 @@ from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError
 from weft.imperative.creation import asarray
-from weft.imperative.dependence import changed, depends_on, state_of
+from weft.imperative.dependence import changed, containers_in, depends_on, state_of
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
 from weft.module.state import Difference, compare, write
@@ -179,6 +179,10 @@ class Module:
     def __weft_state__(self) -> Any:
         """What programs depend on: the attributes, and the hooks."""
         return state_of(({"training": self.training, **vars(self)}, self._hooks, self._pre_hooks))
+
+    def __weft_contents__(self) -> Iterator[Any]:
+        """The lists and dictionaries among the attributes, which can change without any call of the module's."""
+        return (inner for value in vars(self).values() for inner in containers_in(value))
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)

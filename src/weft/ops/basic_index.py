@@ -75,6 +75,7 @@ class BasicPut(Op):
 
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
+    fitted = ("value",)
     items: object
 
     def infer(self, x: TensorType, value: TensorType) -> TensorType:

@@ -243,12 +243,18 @@ MODULE_OF: dict[str, str] = {
 
 # Those of other layers, which are found by name only.
 ELSEWHERE: dict[str, str] = {
+    "again": "weft.graph.inner",
     "cond_branch": "weft.executor.control",
-    "detached": "weft.graph.inner",
     "drawn": "weft.graph.inner",
+    "exchange_end": "weft.distributed.collective",
+    "exchange_start": "weft.distributed.collective",
     "foreach_loop": "weft.executor.control",
+    "no_own_gradient": "weft.graph.own_gradient",
     "own_gradient": "weft.graph.own_gradient",
+    "position": "weft.graph.inner",
     "python_gradient": "weft.imperative.python_op",
+    "rewritten": "weft.graph.inner",
+    "stop_gradient": "weft.graph.inner",
     "watched": "weft.graph.inner",
     "while_loop": "weft.executor.control",
 }

@@ -45,6 +45,7 @@ class Indexing(Op):
 class Putting(Indexing):
     """Base of those that write: mode says what becomes of an element that an index meets."""
 
+    fitted = ("updates",)
     mode: str = "set"
 
     def check(self) -> None:
@@ -592,6 +593,7 @@ class MaskedFill(Pointwise):
 
     family: ClassVar[str] = "indexing"
     positional = ("value",)
+    fitted = ("value",)
     value: Runtime[float]
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:

@@ -218,6 +218,8 @@ class Matmul(Product):
         return [x1, x2], [None if lead is None else (*lead, *m, *n)]
 
     def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        if is_empty(a, b):
+            return
         if native_float(a, b) and has_sizes(a, b):
             yield product_of_sizes(a.dtype.name)
         elif native_float(a, b):
@@ -268,6 +270,12 @@ class Matmul(Product):
             ((2, 4, 3), (3,)),
             ((2, 0), (0, 3)),
             ((0, 2), (2, 3)),
+            ((0,), (0,)),
+            ((2, 0), (0,)),
+            ((0,), (0, 2)),
+            ((0, 0), (0, 0)),
+            ((2, 0, 3), (3, 2)),
+            ((0, 2, 3), (3, 2)),
         ):
             yield Sample(arrays(a), arrays(b))
         yield Sample(arrays((2, 3), dtype="int8"), arrays((3, 2), dtype="int32"))
@@ -306,14 +314,22 @@ def product_of_sizes(dtype: str, transposed: bool = False, bias: bool = False) -
 
 
 def has_sizes(*types: TensorType | None) -> bool:
-    """Whether the kernel has to serve many sizes: some are Sizes, and none is 0, for which there is no kernel.
+    """Whether the kernel has to serve many sizes: some are Sizes.
 
     >>> from weft.ops.sizes import extent
     >>> has_sizes(TensorType((2, extent(0, 1)), float32)), has_sizes(TensorType((2, 3), float32))
     (True, False)
     """
-    sizes = [n for t in types if t is not None for n in t.shape]
-    return any(isinstance(n, Size) for n in sizes) and 0 not in (n for n in sizes if isinstance(n, int))
+    return any(isinstance(n, Size) for t in types if t is not None for n in t.shape)
+
+
+def is_empty(*types: TensorType | None) -> bool:
+    """Whether a size is 0, for which oneDNN has no kernel; Sizes are at least 2.
+
+    >>> is_empty(TensorType((2, 0), float32), None), is_empty(TensorType((2, 3), float32))
+    (True, False)
+    """
+    return any(isinstance(n, int) and n == 0 for t in types if t is not None for n in t.shape)
 
 
 @op
@@ -363,7 +379,7 @@ class Linear(Product):
     def kernels(  # type: ignore[override]
         self, x: TensorType, weight: TensorType, bias: TensorType | None = None
     ) -> Iterator[Native]:
-        if not native_float(x, weight, bias) or is_one_row(x):
+        if not native_float(x, weight, bias) or is_one_row(x) or is_empty(x, weight):
             return
         if has_sizes(x, weight):
             yield product_of_sizes(x.dtype.name, transposed=True, bias=bias is not None)
@@ -402,6 +418,8 @@ class Linear(Product):
         yield Sample(arrays((3,)), arrays((4, 3)), arrays((4,)))
         yield Sample(arrays((1, 1, 3)), arrays((4, 3)))
         yield Sample(arrays((0, 3)), arrays((4, 3)), arrays((4,)), out_features=4)
+        yield Sample(arrays((0, 3)), arrays((0, 3)))
+        yield Sample(arrays((2, 0)), arrays((3, 0)), arrays((3,)))
 
     @classmethod
     def errors(cls) -> Iterator[Any]:

@@ -162,6 +162,8 @@ class Value:
     def __repr__(self) -> str:
         return f"{self.node!r}[{self.index}]" if len(self.node.outputs) > 1 else repr(self.node)
 
+    __array_ufunc__ = None  # NumPy's scalars and arrays leave operators to the value
+
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("the elements of a value in a graph are not known before it is computed")
 
@@ -316,6 +318,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     if capture is not None:
         inputs = [capture.lift(value) for value in inputs]
         attributes = {name: capture.lift(value) for name, value in attributes.items()}
+    inputs, attributes = _fitted(cls, inputs, attributes)
     runtime = {
         a.name: attributes[a.name]
         for a in cls.attributes
@@ -325,10 +328,27 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     if runtime:  # the node has the Values; its operator is the same whatever they are
         made = made.with_runtime({name: 0.0 if v.dtype.kind == "float" else 0 for name, v in runtime.items()})
     node = make_node(made, [_lift(cls, value) for value in inputs], runtime)
-    if capture is not None:
-        node = capture.made(node)
-    visible = node.outputs[: len(node.outputs) - made.hidden]
+    outputs = node.outputs if capture is None else capture.made(node)
+    visible = tuple(outputs[: len(outputs) - made.hidden])
     return visible[0] if len(visible) == 1 and not made.outputs[0].startswith("*") else visible
+
+
+def _fitted(
+    cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]
+) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Numbers that the operator writes to its first input, as its type takes them."""
+    x = inputs[0] if cls.fitted and inputs else None
+    if not isinstance(x, Value) or x.type.weak or x.dtype.kind not in ("int", "uint"):
+        return inputs, attributes
+
+    def fit(name: str, value: Any) -> Any:
+        is_number = name in cls.fitted and isinstance(value, bool | int | float)
+        return _core.fitted_number(value, x.dtype) if is_number else value
+
+    names = [spec.name for spec in cls.inputs]
+    return [fit(name, value) for name, value in zip(names, inputs, strict=False)] + list(
+        inputs[len(names) :]
+    ), {name: fit(name, value) for name, value in attributes.items()}
 
 
 def make_node(

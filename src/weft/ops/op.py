@@ -220,8 +220,10 @@ class Op:
     sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it. An attribute
     called training is left open by symbols that are not told; executors know.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
-    random: it draws random numbers, as draws says.
+    random: it draws random numbers, as draws says. stops_gradient: no gradient goes to its inputs.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
+    fitted: inputs and Runtime attributes whose numbers are written to the first input: they are cut to integers where it has
+    integers, and OverflowError is raised for those that its type cannot hold.
     opaque: hidden outputs whose size and content only kernels know.
     ahead: the dtypes of inputs for which its kernels are compiled with the package: for what nearly all programs use.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
@@ -231,6 +233,7 @@ class Op:
     family: ClassVar[str] = ""
     outputs: ClassVar[tuple[str, ...]] = ("y",)
     hidden: ClassVar[int] = 0
+    fitted: ClassVar[tuple[str, ...]] = ()
     opaque: ClassVar[tuple[str, ...]] = ()
     ahead: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[tuple[str, ...]] = ()
@@ -241,6 +244,7 @@ class Op:
     sizes_rule: ClassVar[str] = ""
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
+    stops_gradient: ClassVar[bool] = False
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}
     method: ClassVar[bool] = True
     public: ClassVar[bool] = True
@@ -370,6 +374,15 @@ class Op:
         for a in self.attributes:
             object.__setattr__(made, a.name, values.get(a.name, getattr(self, a.name)))
         return made
+
+    def runtime_names(self) -> tuple[str, ...]:
+        """The names of its Runtime attributes, which are given when it runs.
+
+        >>> from weft.ops.registry import get
+        >>> get("dropout")().runtime_names()
+        ('p',)
+        """
+        return tuple(a.name for a in self.attributes if a.runtime)
 
     def __call__(self, *inputs: Any) -> Any:
         """The operator applied to its inputs, all of them: what the call of its function gives that means it.

@@ -12,6 +12,7 @@ import importlib
 import threading
 from collections.abc import Callable
 
+from weft.base import process
 from weft.base.typing import Any
 
 __all__ = ["find", "function", "get", "is_builtin", "listen", "names", "public_names", "register"]
@@ -19,7 +20,7 @@ __all__ = ["find", "function", "get", "is_builtin", "listen", "names", "public_n
 _classes: dict[str, type[Any]] = {}
 _functions: dict[str, Any] = {}
 _listeners: list[Callable[[type[Any]], None]] = []
-_lock = threading.RLock()
+_lock = process.guard(threading.RLock())
 
 
 def _index() -> dict[str, str]:

@@ -121,6 +121,8 @@ class AsStrided(Strided):
 class PutStrided(Strided):
     """x, but the elements of a window are those of value, converted to x's type."""
 
+    fitted = ("value",)
+
     def infer(self, x: TensorType, value: TensorType) -> TensorType:
         self.require_inside(x)
         if value.shape != self.shape:

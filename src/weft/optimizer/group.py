@@ -119,6 +119,14 @@ class ParameterGroup(MutableMapping[str, Any]):
         """The learning rate as a 0-d tensor, which changes with group["lr"]; device: one of a parameter."""
         return self._rates[device]
 
+    def follow(self, other: ParameterGroup) -> None:
+        """Use other's learning rates from now on, on the devices that it has, and its other options as they are now."""
+        self._rates |= {d: rate for d, rate in other._rates.items() if d in self._rates}
+        differ = self.constants() != other.constants()
+        self._values.update(other._values)
+        if differ:
+            changed()
+
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in self._options:
             raise KeyError(f"{self._owner}: no option {name!r}; there are: {', '.join(self._options)}")

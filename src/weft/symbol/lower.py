@@ -96,19 +96,18 @@ def _apply(made: Lowered, node: SymbolNode, training: bool, device: Device) -> N
     if op.home() is None:
         operands = [None if v is None else made.on(device, v) for v in operands]
     result = make_node(op, operands)
-    if (here := _core.capture()) is not None:
-        result = here.made(result)
     result.where = node.where
+    outputs = result.outputs if (here := _core.capture()) is None else here.made(result)
     if len(result.outputs) - op.hidden != node.count:
         raise GraphError(
             f"{op.name}: makes {len(result.outputs) - op.hidden} outputs, not the {node.count} of {node.name}"
         )
-    for k, value in enumerate(result.outputs[: node.count]):
+    for k, value in enumerate(outputs[: node.count]):
         made[node, k] = made.on(device, value)  # which may be of numbers only, and nowhere
     for number, output in op.written(len(node.inputs)).items():
         operand = node.inputs[number]
         if isinstance(operand, tuple):  # who reads it from now on gets the new content
-            new = made.on(made[operand].device, result.outputs[output])
+            new = made.on(made[operand].device, outputs[output])
             made[operand] = made.written[operand[0].name] = new
 
 

@@ -1,7 +1,8 @@
 """The passes over graphs, in their order; what they do and why in that order is in docs/design/passes.md.
 
->>> [each.name for each in PASSES]
-['batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'assembled', 'epilogues', 'recompute']
+>>> [each.name for each in PASSES]  # doctest: +NORMALIZE_WHITESPACE
+['marks', 'batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'regions',
+ 'assembled', 'epilogues', 'recompute']
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from weft.graph.passes.common import common
 from weft.graph.passes.constants import constants
 from weft.graph.passes.epilogues import epilogues
 from weft.graph.passes.expand import expand
+from weft.graph.passes.marks import marks
 from weft.graph.passes.recompute import recompute
+from weft.graph.passes.regions import regions
 from weft.graph.passes.updates import updates
 from weft.graph.passes.views import views
 from weft.graph.rewrite import Rule, rewrite
@@ -44,9 +47,11 @@ class Pass(Record):
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass(marks, "stop-gradients and gradients of one's own are for those that differentiate the graph"),
     Pass(
         batch_norm,
         "at inference a normalization after a convolution is a factor and a summand, which its kernel can do",
+        after=("marks",),  # which would stand between the two
         exact=False,
     ),
     Pass(
@@ -74,6 +79,11 @@ PASSES: tuple[Pass, ...] = (
         common,
         "forward and backward compute the same things",
         after=("expand", "constants", "algebra", "views"),  # which make equal what meant the same
+    ),
+    Pass(
+        regions,
+        "what gradients compute again is not what was computed first, and from here on like anything else",
+        after=("common",),  # which would find the two equal
     ),
     Pass(
         assembled,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.graph.inner import Again
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
@@ -19,7 +20,12 @@ def expand(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     """The values of a node's decomposition, if its operator offers no kernel for these operands."""
     op = node.op
     assert op is not None
-    if op.random or type(op).decompose is Op.decompose or first_choice(node) is not None:
+    if (
+        op.random
+        or isinstance(op, Again)
+        or type(op).decompose is Op.decompose
+        or first_choice(node) is not None
+    ):
         return None
     bound = op.with_runtime({name: graph.new(v) for name, v in node.runtime.items()})
     made: Any = bound.decompose(*(None if v is None else graph.new(v) for v in node.inputs))

@@ -1,0 +1,24 @@
+// level.cpp: the level of native kernels, which tests lower within a process.
+#include "kernels/level.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace weft {
+namespace {
+
+// Relaxed: a number that guards nothing.
+std::atomic<Isa>& level() noexcept {
+  static std::atomic<Isa> current{isa()};
+  return current;
+}
+
+}  // namespace
+
+Isa kernel_isa() noexcept { return level().load(std::memory_order_relaxed); }
+
+Isa set_kernel_isa(Isa wanted) noexcept {
+  return level().exchange(std::min(wanted, isa()), std::memory_order_relaxed);
+}
+
+}  // namespace weft

@@ -1,0 +1,96 @@
+"""What weft does when the process forks or ends; in force from ``import weft`` on.
+
+Both have to be registered before anything of the program's: functions registered with atexit run in reverse order, and
+a program that registers one between ``import weft`` and its first operation expects operations to work in it.
+
+At a fork only the forking thread goes on in the child. A module that another thread is importing would stay half
+imported there, its lock held for ever, and much of weft is imported at its first use. So a fork waits until no module
+of weft is being imported, and holds back new imports until it is over.
+"""
+
+from __future__ import annotations
+
+import _imp
+import atexit
+import contextlib
+import importlib
+import os
+import threading
+import time
+from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["at_end", "guard"]
+
+at_end: Callable[[], None] | None = None
+"""Called when the process ends; set by what has to be ended."""
+
+_guarded: list[Any] = []
+_held: list[Any] = []  # of these, while the process forks
+_TRIES = 10_000  # of a millisecond; a thread that forks inside of a guarded section can never have its lock
+
+
+def guard(lock: Any) -> Any:
+    """The lock; a fork waits for it and holds it, so that what it guards is whole in the child, and free.
+
+    >>> lock = guard(threading.Lock())
+    >>> with lock:
+    ...     pass
+    """
+    _guarded.append(lock)
+    return lock
+
+
+def _end() -> None:
+    if at_end is not None:
+        at_end()
+
+
+def _importing() -> list[str]:
+    """The modules of weft that other threads are importing."""
+    locks = importlib._bootstrap._module_locks  # type: ignore[attr-defined]
+    here = threading.get_ident()
+    held = [(name, lock) for name, made in list(locks.items()) if (lock := made()) is not None]
+    return [
+        name
+        for name, lock in held
+        if name.partition(".")[0] == "weft" and getattr(lock, "owner", None) not in (None, here)
+    ]
+
+
+def _before_fork() -> None:
+    """Takes the lock of all imports and those of `guard`, each when no thread is inside.
+
+    A thread that holds one may wait for another, so none is waited for while others are held.
+    """
+    global _held
+    tries, waited = _TRIES, set[str]()
+    while True:
+        _imp.acquire_lock()  # no other thread begins an import until _after_fork
+        left = [name for name in _importing() if name not in waited]
+        _held = [] if left else [lock for lock in _guarded if lock.acquire(blocking=False)]
+        if not left and (len(_held) == len(_guarded) or not tries):
+            return
+        _after_fork()
+        waited.update(left)
+        for name in left:
+            with contextlib.suppress(Exception):  # the importing thread is told
+                importlib.import_module(name)
+        if not left:
+            tries -= 1
+            time.sleep(0.001)
+
+
+def _after_fork() -> None:
+    global _held
+    held, _held = _held, []
+    for lock in held:
+        lock.release()
+    _imp.release_lock()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+atexit.register(_end)

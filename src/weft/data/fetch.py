@@ -1,0 +1,162 @@
+"""What a worker does, wherever it runs: the samples of one batch, transformed and put together.
+
+A task says all that the batch depends on. So any worker may take any task, twice if the first one died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random as python_random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft import random
+from weft.data.collator import stacked
+from weft.data.dataset import Dataset, StreamDataset
+from weft.data.place import BATCH, enter, leave
+
+__all__ = ["END", "Fetch", "Task", "describe"]
+
+
+class Task(NamedTuple):
+    """One batch: its number in the epoch, from 0, and the indices of its samples; None: the next ones of a stream."""
+
+    seed: int
+    epoch: int
+    number: int
+    indices: list[Any] | None
+
+
+class End(NamedTuple):
+    """What is loaded for a batch after the last one of a stream."""
+
+
+END = End()
+
+
+def describe(task: Task) -> str:
+    """batch 3 of epoch 0 (samples 12, 13, 14, ...)"""
+    text = f"batch {task.number} of epoch {task.epoch}"
+    if not task.indices:
+        return text
+    some = ", ".join(map(str, task.indices[:4]))
+    return f"{text} (samples {some}{', ...' if len(task.indices) > 4 else ''})"
+
+
+class Fetch:
+    """Loads the batches of tasks, as structures of NumPy arrays (of tensors where samples are tensors).
+
+    An exception of a sample leaves with the sample's index in a note and in its attribute `sample_index`.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        transform: Callable[[Any], Any] | None,
+        collator: Callable[[list[Any]], Any] | None,
+        batch_size: int,
+        drop_last: bool,
+    ) -> None:
+        self.dataset, self.transform, self.collator = dataset, transform, collator
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.stream = isinstance(dataset, StreamDataset)
+        self._samples: Iterator[Any] | None = None
+        self._epoch = self._next = 0  # what self._samples gives next
+        self.whole = transform is None and collator is None and isinstance(dataset, Dataset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_samples": None}
+
+    def __call__(self, task: Task) -> Any:
+        try:
+            return self.finish(task, self.read(task) if self.stream else None)
+        finally:
+            leave()
+
+    def read(self, task: Task) -> list[Any]:
+        """The samples of a stream's batch, without the transform; those of batches between are read and dropped."""
+        if self._samples is None or self._epoch != task.epoch or self._next > task.number:
+            self._samples, self._epoch, self._next = self.dataset.iterate(task.epoch), task.epoch, 0
+        skipped = (task.number - self._next) * self.batch_size
+        samples: list[Any] = []
+        index = task.number * self.batch_size
+        try:
+            for _ in itertools.islice(self._samples, skipped):
+                pass
+            enter(task.seed, task.epoch, index)
+            for sample in itertools.islice(self._samples, self.batch_size):
+                samples.append(sample)
+                index += 1
+                enter(task.seed, task.epoch, index)
+        except Exception as error:
+            self._samples = None
+            raise _named(error, index, task) from None
+        self._next = task.number + 1
+        return [] if self.drop_last and len(samples) < self.batch_size else samples
+
+    def finish(self, task: Task, samples: list[Any] | None) -> Any:
+        """The batch; samples: of a stream, from read()."""
+        if samples is None:
+            assert task.indices is not None
+            if self.whole:
+                batch = self.dataset.gather(task.indices)
+                if batch is not NotImplemented:
+                    return batch
+            samples = self._fetch(task, task.indices)
+        elif not samples:
+            return END
+        else:
+            first = task.number * self.batch_size
+            if self.transform is not None:
+                samples = self._transformed(task, samples, range(first, first + len(samples)))
+        enter(task.seed, task.epoch, task.number, BATCH)
+        return (self.collator or stacked)(samples)
+
+    def _fetch(self, task: Task, indices: list[Any]) -> list[Any]:
+        samples = []
+        dataset, transform, seed, epoch = self.dataset, self.transform, task.seed, task.epoch
+        for index in indices:
+            enter(seed, epoch, index if isinstance(index, int) else hash_of(index))
+            try:
+                sample = dataset[index]
+                samples.append(sample if transform is None else transform(sample))
+            except Exception as error:
+                raise _named(error, index, task) from None
+        return samples
+
+    def _transformed(self, task: Task, samples: list[Any], indices: range) -> list[Any]:
+        assert self.transform is not None
+        done = []
+        for index, sample in zip(indices, samples, strict=True):
+            enter(task.seed, task.epoch, index)
+            try:
+                done.append(self.transform(sample))
+            except Exception as error:
+                raise _named(error, index, task) from None
+        return done
+
+    def seed_process(self, task: Task) -> None:
+        """Seed what else draws in a worker process by (seed, epoch, number of the batch)."""
+        words = np.random.SeedSequence([task.seed, task.epoch, task.number]).generate_state(2, np.uint64)
+        python_random.seed(int(words[0]))
+        np.random.seed(int(words[0]) % 2**32)
+        random.seed(int(words[1]))
+
+
+def hash_of(index: Any) -> int:
+    """A number of 64 bits for an index that is none, the same in every process."""
+    import zlib
+
+    text = repr(index).encode()
+    return zlib.crc32(text) << 32 | zlib.adler32(text)
+
+
+def _named(error: Exception, index: Any, task: Task) -> Exception:
+    if not hasattr(error, "sample_index"):
+        error.add_note(f"while loading sample {index}, in batch {task.number} of epoch {task.epoch}")
+        with contextlib.suppress(AttributeError):  # the note has it, too
+            error.sample_index = index  # type: ignore[attr-defined]
+    return error

@@ -1,0 +1,269 @@
+"""Exchanges between ranks, as operations of the engine and as steps of programs.
+
+Outside of graphs an exchange is one asynchronous operation of the engine: it reads and writes its arrays, runs when
+they are ready, holds no worker while it is under way, and poisons what it would have written if it fails. In a graph it
+is two steps, so that what lies between them overlaps with it: `exchange_start` hands copies of its arrays to the queue,
+`exchange_end` waits and gives the results.
+
+Order: both declare the world's token, an array that each exchange overwrites. So the engine, the recorder of traces and
+the planner keep exchanges in the program's order without knowing what they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, ClassVar, Protocol
+
+from weft import _core
+from weft.base.device import Device
+from weft.base.dtype import DType
+from weft.base.errors import DTypeError
+from weft.distributed.queue import Job
+from weft.distributed.world import world
+from weft.engine import default_engine
+from weft.imperative.bodies import in_graph
+from weft.imperative.creation import empty
+from weft.imperative.python_op import Form, PythonOp
+from weft.imperative.scribe import users_line
+from weft.imperative.tensor import Tensor
+from weft.ops import registry
+from weft.ops.op import op
+
+__all__ = ["Exchange", "Pending", "exchanged"]
+
+
+class Exchange(Protocol):
+    """What is exchanged: run(comm, inputs, outputs), on the queue's thread, on NumPy arrays, after ranks have agreed.
+
+    A class with `between` = True is an exchange of two ranks: run is a generator then, which yields while it waits.
+    Those of one `channel` keep their order; failed(why) gives what tells the other rank that this one cannot take part.
+    """
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any: ...
+
+
+_specs: dict[int, tuple[Any, str, str]] = {}  # of exchanges in graphs: what, its text, the user's line
+_numbers = itertools.count(1)
+_under_way: dict[int, _Running] = {}
+
+
+class _Running:
+    """An exchange that a program has begun."""
+
+    def __init__(self, outputs: list[Any]) -> None:
+        self.outputs = outputs
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+
+    def done(self, error: BaseException | None) -> None:
+        self.error = error
+        self.ended.set()
+
+
+class Pending:
+    """An exchange that was asked for. outputs(): its arrays; result(): waits until it is over."""
+
+    def __init__(self, outputs: Callable[[], list[Tensor]], over: Future[None] | None) -> None:
+        self._outputs, self._over = outputs, over
+
+    def outputs(self) -> list[Tensor]:
+        """The arrays. In a graph the program waits for the exchange where this is called first."""
+        return self._outputs()
+
+    def result(self) -> None:
+        """Wait for it. Raises what it raised."""
+        if self._over is not None:
+            self._over.result()
+
+
+def exchanged(
+    text: str,
+    what: Any,
+    inputs: Sequence[Tensor],
+    types: Sequence[tuple[tuple[int, ...], DType, Device]] = (),
+    priority: int = 0,
+) -> Pending:
+    """Push an exchange. text: what every rank must say alike, the operation's name first; types: of the outputs."""
+    here = world()
+    assert here.queue is not None
+    where = users_line()
+    if in_graph(inputs):
+        return _in_graph(text, what, inputs, types, where)
+    return _on_engine(text, what, inputs, types, where, priority)
+
+
+def _on_engine(
+    text: str, what: Any, inputs: Sequence[Tensor], types: Sequence[Any], where: str, priority: int
+) -> Pending:
+    here = world()
+    queue = here.queue
+    assert queue is not None
+    between = getattr(what, "between", False)
+    given = [_core.alias(x, keep_past=False) for x in inputs]
+    made = [empty(shape, dtype=dtype, device=device) for shape, dtype, device in types]
+    ticket = None if between else queue.ticket()
+    started: list[bool] = []
+    over: Future[None] = Future()
+
+    def start(_: Any, on_complete: Any) -> None:
+        arrays, results = [x.numpy() for x in given], [y.numpy() for y in made]
+        started.append(True)
+        queue.submit(_job(text, where, what, arrays, results, on_complete), ticket)
+
+    def ended(error: Any) -> None:
+        if not started:  # skipped, because something it reads has failed: the others must not wait
+            why = str(error).partition("\n")[0] or "an error"
+            if between:
+                queue.submit(_job(text, where, what.failed(why), [], [], lambda _: None))
+            else:
+                queue.submit(Job(text, where, None, lambda _: None, failure=why), ticket)
+        if error is None:
+            over.set_result(None)
+        else:
+            here.token_failed = here.token_failed or not between
+            over.set_exception(error)
+
+    # Collectives overwrite the token, so a failed one does not keep the next one from running. Exchanges of two ranks
+    # read it: they go beside each other, and a collective or program that is pushed later comes after them.
+    reads, turn = given, [here.token]
+    if between:
+        reads, turn = [*given, here.token], [here.channel(what.channel)]
+        if here.token_failed:
+            default_engine().clear_error(here.token)
+            here.token_failed = False
+    name = text.partition(" ")[0]
+    default_engine().push_async(
+        start, None, reads, (), [*made, *turn], priority=priority, name=name, on_done=ended
+    )
+    return Pending(lambda: made, over)
+
+
+def _job(text: str, where: str, what: Any, arrays: Any, results: Any, done: Any) -> Job:
+    if getattr(what, "between", False):
+        return Job(text, where, None, done, between=lambda comm: what.run(comm, arrays, results))
+    return Job(text, where, None if what is None else lambda comm: what.run(comm, arrays, results), done)
+
+
+# In graphs.
+
+
+def _in_graph(text: str, what: Any, inputs: Sequence[Any], types: Sequence[Any], where: str) -> Pending:
+    spec = next(_numbers)
+    _specs[spec] = (what, text, where)
+    sizes, dtypes = tuple(tuple(shape) for shape, *_ in types), tuple(dtype for _, dtype, _ in types)
+    start = registry.function("exchange_start")
+    handle = start(*inputs, world().token, count=len(inputs), spec=spec, sizes=sizes, types=dtypes)
+    found: list[Any] = []
+
+    def outputs() -> list[Any]:
+        if not found:
+            made = registry.function("exchange_end")(handle, spec=spec, sizes=sizes, types=dtypes)
+            found.extend(made if isinstance(made, tuple | list) else [made])
+        return found
+
+    return Pending(outputs, None)
+
+
+class _Worker:
+    """Runs a function for a node."""
+
+    def __init__(self, run: Callable[[Sequence[Tensor], Sequence[Tensor]], None]) -> None:
+        self.run = run
+
+    def forward(self, context: Any, x: Any, req: Any, y: Any, states: Any) -> None:
+        self.run(x, y)
+
+
+class _Step(PythonOp):
+    """Base of the two steps."""
+
+    public: ClassVar[bool] = False
+    spec: int
+    sizes: tuple[tuple[int, ...], ...]
+    types: tuple[DType, ...]
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        return ([None] * len(x),)  # collectives have gradients of their own, see functions.py
+
+
+@op
+class ExchangeStart(_Step):
+    """Hands copies of its arguments to the communication queue; gives the number of the exchange, int64[1]."""
+
+    count: int
+
+    def form(self) -> Form:
+        return Form([f"x{k}" for k in range(self.count)], ["token"], 1, 1)
+
+    def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        return [*known, ()], [(1,)]
+
+    def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
+        return ["int64"]
+
+    def make_worker(self, device: Device) -> Any:
+        import numpy as np
+
+        what, text, where = _specs[self.spec]
+
+        def run(x: Sequence[Tensor], y: Sequence[Tensor]) -> None:
+            queue = world().queue
+            assert queue is not None
+            arrays = [each.numpy() for each in x]
+            results = [np.empty(size, t.numpy) for size, t in zip(self.sizes, self.types, strict=True)]
+            number, running = next(_numbers), _Running(results)
+            _under_way[number] = running
+            y[0].numpy()[...] = number
+            job = _job(text, where, what, arrays, results, running.done)
+            queue.submit(job)
+
+        return _Worker(run)
+
+
+@op
+class ExchangeEnd(_Step):
+    """Waits for the exchange of this number, and gives its results."""
+
+    def form(self) -> Form:
+        return Form(["number"], [], len(self.sizes), len(self.sizes))
+
+    def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        return [(1,)], self.sizes
+
+    def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
+        return self.types
+
+    def make_worker(self, device: Device) -> Any:
+        def run(x: Sequence[Tensor], y: Sequence[Tensor]) -> None:
+            running = _under_way.pop(int(x[0].numpy()[0]))
+            running.ended.wait()
+            if running.error is not None:
+                raise running.error
+            for to, found in zip(y, running.outputs, strict=True):
+                to.numpy()[...] = found
+
+        return _Worker(run)
+
+
+def fail(text: str, why: str) -> None:
+    """Let the other ranks' next collective be an error that says why this rank cannot take part."""
+    queue = world().queue
+    assert queue is not None
+    ticket = queue.ticket()
+    queue.submit(Job(text, users_line(), None, lambda _: None, failure=why), ticket)
+
+
+def described(x: Any) -> str:
+    """The type of an array as ranks compare it; devices may differ."""
+    return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+
+
+def check_numbers(name: str, x: Any) -> None:
+    """Raises TypeError, or DTypeError for bools, which cannot be added."""
+    if not isinstance(x, Tensor) and not hasattr(x, "__weft_apply__"):
+        raise TypeError(f"{name}: takes a Tensor, got {type(x).__name__}")
+    if x.dtype.kind not in ("float", "int", "uint"):
+        raise DTypeError(f"{name}: takes numbers, got {x.dtype}")

@@ -1,0 +1,258 @@
+"""The exchange of gradients while backward runs: buckets that are closed in the order in which gradients become final.
+
+A bucket is one exchange. It reads the gradients themselves and gathers them at its end, on the queue's thread, so it
+waits for nothing but them; what it gives is one array, of which the new gradients are views. Backward goes through the
+same program on all ranks, so buckets hold the same parameters everywhere; the agreement at each exchange checks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from weft import functional as F
+from weft.base.errors import DTypeError
+from weft.distributed.collective import Pending, described, exchanged
+from weft.distributed.compression import Cast, Codec, make_codec
+from weft.distributed.transport import AllGather, AllToAll, _mpi_op, wide
+from weft.distributed.world import world
+from weft.imperative.creation import zeros
+from weft.imperative.gradient import gradients_of, keep_gradient, no_grad
+from weft.imperative.tensor import Tensor
+
+__all__ = ["GradientExchange", "all_reduce_callback", "compressed_sum", "reduce_together"]
+
+BUCKET_BYTES = 4 << 20
+FIRST_BYTES = 1 << 20  # of the first bucket of a backward, which begins the earlier
+
+
+class Gathered:
+    """All-reduce of several arrays of one type as one."""
+
+    def __init__(self, op: str) -> None:
+        self.op = op
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        (y,) = outputs
+        direct = wide(y[:0]).dtype == y.dtype
+        flat = y if direct else np.empty(y.shape, "float32")
+        offset = 0
+        for x in inputs:
+            np.copyto(flat[offset : offset + x.size].reshape(x.shape), x, casting="unsafe")
+            offset += x.size
+        from mpi4py import MPI
+
+        comm.Allreduce(MPI.IN_PLACE, flat, _mpi_op(self.op))
+        if self.op == "mean":
+            flat *= flat.dtype.type(1 / comm.size)
+        if not direct:
+            y[...] = flat
+
+
+class Apart:
+    """The views of an exchange's one array; made when they are asked for, which in a graph is where it waits."""
+
+    def __init__(self, pending: Pending, shapes: Sequence[tuple[int, ...]]) -> None:
+        self.pending, self.shapes = pending, shapes
+
+    def __call__(self) -> list[Tensor]:
+        (flat,) = self.pending.outputs()
+        found, offset = [], 0
+        for shape in self.shapes:
+            size = math.prod(shape)
+            found.append(flat[offset : offset + size].reshape(shape))
+            offset += size
+        return found
+
+
+def reduce_together(
+    xs: Sequence[Tensor], op: str, name: str = "all_reduce", priority: int = 0
+) -> Callable[[], list[Tensor]]:
+    """Begin the all-reduce of arrays of one type and device, as one exchange; the function gives the results."""
+    kinds = ", ".join(map(described, xs))
+    size = sum(x.size for x in xs)
+    types = [((size,), xs[0].dtype, xs[0].device)]
+    pending = exchanged(f"{name} {op} of {len(xs)}: {kinds}", Gathered(op), xs, types, priority)
+    return Apart(pending, [tuple(x.shape) for x in xs])
+
+
+def _gathered(x: Tensor, name: str, priority: int) -> Pending:
+    size = world().size
+    return exchanged(
+        f"{name} {described(x)}", AllGather(), [x], [((size * x.size,), x.dtype, x.device)], priority
+    )
+
+
+def compressed_sum(
+    xs: Sequence[Tensor], residuals: Sequence[Tensor | None], codec: Codec, name: str, priority: int = 0
+) -> Callable[[], list[Tensor]]:
+    """Begin the exchange of what a codec makes of arrays; the function returned gives the sums over ranks, float32."""
+    if isinstance(codec, Cast):
+        return _cast_sum(xs, codec, name, priority)
+    parts = [codec.encode(x.reshape(-1), r) for x, r in zip(xs, residuals, strict=True)]
+    columns = [F.concat([part[k] for part in parts]) for k in range(len(parts[0]))]
+    kind = codec.parameters["type"]
+    sent = [_gathered(column, f"{name} {kind} part {k}", priority) for k, column in enumerate(columns)]
+
+    def results() -> list[Tensor]:
+        n = world().size
+        every = [pending.outputs()[0].reshape(n, -1) for pending in sent]
+        offsets = [0] * len(every)
+        found = []
+        for x, part in zip(xs, parts, strict=True):
+            total = None
+            for r in range(n):
+                own = [every[k][r, offsets[k] : offsets[k] + p.size] for k, p in enumerate(part)]
+                one = codec.decode(own, x.size)
+                total = one if total is None else total + one
+            assert total is not None
+            found.append(total.reshape(x.shape))
+            offsets = [o + p.size for o, p in zip(offsets, part, strict=True)]
+        return found
+
+    return results
+
+
+def _cast_sum(xs: Sequence[Tensor], codec: Cast, name: str, priority: int) -> Callable[[], list[Tensor]]:
+    """Each rank adds one part in float32: twice the bytes of a part travel, in 16 bits each."""
+    n = world().size
+    flat = F.concat([x.reshape(-1) for x in xs]) if len(xs) > 1 else xs[0].reshape(-1)
+    size = flat.size
+    if size % n:
+        flat = F.concat([flat, zeros(-size % n, dtype=flat.dtype, device=flat.device)])
+    (short,) = codec.encode(flat, None)
+    kind = (tuple(short.shape), short.dtype, short.device)
+    text = f"{name} {codec.parameters['type']}"
+    first = exchanged(f"{text} parts {described(short)}", AllToAll(), [short], [kind], priority)
+
+    def results() -> list[Tensor]:
+        own = codec.decode(first.outputs(), short.size).reshape(n, -1)
+        total = own[0]
+        for r in range(1, n):
+            total = total + own[r]
+        (part,) = codec.encode(total, None)
+        whole = codec.decode(_gathered(part, f"{text} sums", priority).outputs(), short.size)
+        found, offset = [], 0
+        for x in xs:
+            found.append(whole[offset : offset + x.size].reshape(x.shape))
+            offset += x.size
+        return found
+
+    return results
+
+
+class GradientExchange:
+    """A callback of GradManager.attach: gradients become their mean, or sum, over all ranks, while backward runs.
+
+    op: "mean" or "sum". bucket_bytes: gradients are exchanged together up to so many; larger ones by themselves.
+    compression: as set_gradient_compression's, of float32 gradients. Of one rank it does nothing.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([3.])
+    >>> gm = wf.GradManager().attach([w], callbacks=wf.kvstore.all_reduce())
+    >>> with gm:
+    ...     gm.backward((w * w).sum())
+    >>> w.grad.item()
+    6.0
+    """
+
+    def __init__(
+        self,
+        op: str = "mean",
+        bucket_bytes: int = BUCKET_BYTES,
+        compression: Mapping[str, Any] | None = None,
+    ) -> None:
+        if op not in ("mean", "sum"):
+            raise ValueError(f"all_reduce: op must be 'mean' or 'sum', got {op!r}")
+        if not isinstance(bucket_bytes, int) or bucket_bytes < 1:
+            raise ValueError(f"all_reduce: bucket_bytes must be a positive int, got {bucket_bytes!r}")
+        self.op, self.bucket_bytes = op, bucket_bytes
+        self.codec = None if compression is None else make_codec(compression)
+        self.exchanges = 0  # buckets that were exchanged
+        self._bucket: list[tuple[Tensor, Tensor]] = []
+        self._sent: list[tuple[list[Tensor], Callable[[], list[Tensor]]]] = []
+        self._paused = False
+        self._local: dict[int, ref[Tensor]] = {}  # tensors whose grad holds what only this rank has added
+        self._residuals: dict[int, tuple[ref[Tensor], Tensor | None]] = {}
+        world()  # joins the job here, not in the middle of a trace
+
+    def __call__(self, x: Tensor, dx: Tensor) -> None:
+        if world().size == 1:
+            return
+        if self._paused:
+            self._local[id(x)] = ref(x)
+            return
+        if self._local.pop(id(x), None) is not None:
+            (before,) = gradients_of([x])
+            if before is not None:
+                with no_grad():
+                    dx = before + dx
+                keep_gradient(x, None)
+        if self._bucket and not self._fits(dx):
+            self._close()
+        self._bucket.append((x, dx))
+        first = not self._sent and self.bucket_bytes > FIRST_BYTES
+        if sum(g.nbytes for _, g in self._bucket) >= (FIRST_BYTES if first else self.bucket_bytes):
+            self._close()
+
+    def _fits(self, dx: Tensor) -> bool:
+        one = self._bucket[0][1]
+        same = (dx.dtype, dx.device) == (one.dtype, one.device)
+        return same and sum(g.nbytes for _, g in self._bucket) + dx.nbytes <= self.bucket_bytes
+
+    def _close(self) -> None:
+        """Exchange what is in the bucket."""
+        bucket, self._bucket = self._bucket, []
+        if not bucket:
+            return
+        self.exchanges += 1
+        xs, dxs = [x for x, _ in bucket], [dx for _, dx in bucket]
+        with no_grad():
+            if self.codec is None:
+                results = reduce_together(dxs, self.op, "gradients")
+            else:
+                results = self._compressed(xs, dxs, self.codec)
+        self._sent.append((xs, results))
+
+    def _compressed(self, xs: list[Tensor], dxs: list[Tensor], codec: Codec) -> Callable[[], list[Tensor]]:
+        if dxs[0].dtype.name != "float32":
+            raise DTypeError(f"all_reduce: only float32 gradients are compressed, got {dxs[0].dtype}")
+        results = compressed_sum(dxs, [self._residual(x, codec) for x in xs], codec, "gradients")
+        if self.op == "sum":
+            return results
+        return lambda: [dx * (1 / world().size) for dx in results()]
+
+    def _residual(self, x: Tensor, codec: Codec) -> Tensor | None:
+        key = id(x)
+        if key not in self._residuals:
+            forget = self._residuals
+            self._residuals[key] = (ref(x, lambda _: forget.pop(key, None)), codec.new_residual(x))
+        return self._residuals[key][1]
+
+    def finish(self) -> list[tuple[Tensor, Tensor]]:
+        """What GradManager calls at the end of backward: the tensors and their gradients."""
+        self._close()
+        sent, self._sent = self._sent, []
+        with no_grad():
+            return [pair for xs, results in sent for pair in zip(xs, results(), strict=True)]
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, gradients are only added up on this rank; the next backward outside exchanges their sums."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+
+def all_reduce_callback(
+    op: str = "mean", bucket_bytes: int = BUCKET_BYTES, compression: Mapping[str, Any] | None = None
+) -> GradientExchange:
+    """A callback for GradManager.attach; see GradientExchange."""
+    return GradientExchange(op, bucket_bytes, compression)

@@ -1,0 +1,164 @@
+"""What exchanges do with MPI: each on NumPy arrays, on the queue's thread, after the ranks have agreed.
+
+What is only moved travels as bytes, so every type can. What is added travels as MPI's types; 16-bit floats, which MPI
+does not know, are added in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.distributed.errors import DistributedError
+
+__all__ = ["AllGather", "AllReduce", "AllToAll", "Broadcast", "Receive", "ReduceScatter", "Send"]
+
+HEADER_BYTES = 256
+
+
+def _bytes(x: Any) -> Any:
+    """A dense array as bytes."""
+    return np.ascontiguousarray(x).reshape(-1).view("uint8")
+
+
+def _mpi_op(name: str) -> Any:
+    from mpi4py import MPI
+
+    return {"sum": MPI.SUM, "mean": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}[name]
+
+
+def wide(x: Any) -> Any:
+    """x, or in float32 if it is a 16-bit float."""
+    return x.astype("float32") if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
+
+
+class AllReduce:
+    """One array."""
+
+    def __init__(self, op: str) -> None:
+        self.op = op
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        (x,), (y,) = inputs, outputs
+        source = np.ascontiguousarray(wide(x))
+        direct = source.dtype == y.dtype and y.flags.c_contiguous
+        target = y if direct else np.empty(x.shape, source.dtype)
+        comm.Allreduce(source, target, _mpi_op(self.op))
+        if self.op == "mean":
+            target *= target.dtype.type(1 / comm.size)
+        if not direct:
+            y[...] = target
+
+
+class Broadcast:
+    """From root."""
+
+    def __init__(self, root: int) -> None:
+        self.root = root
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        (x,), (y,) = inputs, outputs
+        if comm.rank == self.root:
+            y[...] = x
+        comm.Bcast(y.reshape(-1).view("uint8"), self.root)
+
+
+class AllGather:
+    """Behind each other."""
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        (x,), (y,) = inputs, outputs
+        comm.Allgather(_bytes(x), y.reshape(-1).view("uint8"))
+
+
+class ReduceScatter:
+    """The sum, each rank its part."""
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        (x,), (y,) = inputs, outputs
+        source = np.ascontiguousarray(wide(x))
+        target = y if source.dtype == y.dtype else np.empty(y.shape, source.dtype)
+        comm.Reduce_scatter_block(source, target, _mpi_op("sum"))
+        if target is not y:
+            y[...] = target
+
+
+class AllToAll:
+    """Parts by rank."""
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        (x,), (y,) = inputs, outputs
+        comm.Alltoall(_bytes(x), y.reshape(-1).view("uint8"))
+
+
+def _header(text: str) -> Any:
+    header = np.zeros(HEADER_BYTES, "uint8")
+    data = text.encode()[:HEADER_BYTES]
+    header[: len(data)] = np.frombuffer(data, "uint8")
+    return header
+
+
+def _text(header: Any) -> str:
+    return bytes(header).rstrip(b"\0").decode(errors="replace")
+
+
+class Send:
+    """To one rank: a header with shape and type, its answer, then the array."""
+
+    between = True
+
+    def __init__(self, to: int, tag: int, described: str) -> None:
+        self.to, self.tag, self.described = to, tag, described
+        self.channel = ("send", to, tag)
+
+    def failed(self, why: str) -> Send:
+        """What to send instead."""
+        return Send(self.to, self.tag, f"nothing: {why}")
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Generator[None, None, None]:
+        answer = np.zeros(HEADER_BYTES, "uint8")
+        sending = comm.Isend(_header(self.described), self.to, 3 * self.tag)
+        receiving = comm.Irecv(answer, self.to, 3 * self.tag + 1)
+        while not (sending.Test() and receiving.Test()):
+            yield
+        if _text(answer) != self.described:
+            raise DistributedError(
+                f"send: to rank {self.to}: sends {self.described}, it expects {_text(answer)}"
+            )
+        data = _bytes(inputs[0])
+        payload = comm.Isend(data, self.to, 3 * self.tag + 2)
+        while not payload.Test():
+            yield
+        outputs[0][...] = 0
+
+
+class Receive:
+    """From one rank."""
+
+    between = True
+
+    def __init__(self, source: int, tag: int, described: str) -> None:
+        self.source, self.tag, self.described = source, tag, described
+        self.channel = ("recv", source, tag)
+
+    def failed(self, why: str) -> Receive:
+        """What to receive instead."""
+        return Receive(self.source, self.tag, f"nothing: {why}")
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Generator[None, None, None]:
+        header = np.zeros(HEADER_BYTES, "uint8")
+        receiving = comm.Irecv(header, self.source, 3 * self.tag)
+        while not receiving.Test():
+            yield
+        answering = comm.Isend(_header(self.described), self.source, 3 * self.tag + 1)
+        while not answering.Test():
+            yield
+        if _text(header) != self.described:
+            raise DistributedError(
+                f"recv: from rank {self.source}: expects {self.described}, it sends {_text(header)}"
+            )
+        payload = comm.Irecv(outputs[0].reshape(-1).view("uint8"), self.source, 3 * self.tag + 2)
+        while not payload.Test():
+            yield

@@ -1,0 +1,191 @@
+"""The ranks of a job: this process's number among them, and what it needs to talk to them.
+
+Started alone, a process is rank 0 of 1 and needs neither MPI nor mpi4py. Started by `python -m weft.launch -n 2` or by
+mpiexec, init() joins the others; everything in weft.distributed calls it when it is first needed.
+
+>>> from weft.distributed import rank, world_size
+>>> rank(), world_size()
+(0, 1)
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from weft import random
+from weft.base import flags
+from weft.distributed.errors import CollectiveTimeout, DistributedError
+from weft.distributed.queue import Job, Queue
+from weft.engine import default_engine
+from weft.imperative.creation import zeros
+
+__all__ = ["World", "init", "is_first", "rank", "seed", "world", "world_size"]
+
+# One of these is set by each of the usual process managers: hydra, Open MPI, PMIx (Slurm, PRRTE).
+UNDER_MPI = ("PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")
+EXIT_S = 20.0
+
+
+class World:
+    """rank, size; of more than one rank also the queue, and the token that orders what is exchanged on the engine."""
+
+    def __init__(self, rank: int, size: int, queue: Queue | None = None) -> None:
+        self.rank, self.size, self.queue = rank, size, queue
+        self.token: Any = zeros((), dtype="int64") if queue is not None else None
+        self.token_failed = False  # it may be poisoned
+        self._channels: dict[Any, Any] = {}
+
+    def channel(self, key: Any) -> Any:
+        """A variable of the engine for exchanges of two ranks that keep their order."""
+        if key not in self._channels:
+            self._channels[key] = default_engine().new_variable()
+        return self._channels[key]
+
+
+_world: World | None = None
+_lock = threading.Lock()
+
+
+def init() -> World:
+    """Join the job that this process was started in; done once, by the first call.
+
+    Raises ImportError, with what to install, if the process was started by mpiexec and mpi4py is missing.
+    """
+    global _world
+    if _world is None:
+        with _lock:
+            if _world is None:
+                _world = _joined() if any(name in os.environ for name in UNDER_MPI) else World(0, 1)
+    return _world
+
+
+def world() -> World:
+    """The world of this process."""
+    return _world or init()
+
+
+def rank() -> int:
+    """The number of this process among those of the job, from 0."""
+    return world().rank
+
+
+def world_size() -> int:
+    """How many processes the job has."""
+    return world().size
+
+
+def is_first() -> bool:
+    """Whether this is rank 0: the one that logs and writes checkpoints."""
+    return world().rank == 0
+
+
+def seed(value: int, *, same: bool = False) -> None:
+    """Seed weft.random: other numbers on each rank, the same ones in each run; same: the same ones on all ranks.
+
+    Initial parameters want the same numbers, dropout other ones.
+
+    >>> import weft as wf
+    >>> wf.distributed.seed(1)
+    """
+    random.seed(value if same else value * 1_000_003 + world().rank)
+
+
+def _joined() -> World:
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise ImportError(
+            "weft.distributed: this process was started by mpiexec, which needs mpi4py: pip install weft[dist]"
+        ) from error
+    except RuntimeError as error:  # no library of MPI could be loaded
+        raise ImportError(f"weft.distributed: mpi4py finds no MPI: {error}; pip install mpich") from error
+    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        raise DistributedError("init: this MPI does not let threads call it (MPI_THREAD_SERIALIZED)")
+    comm = MPI.COMM_WORLD.Dup()
+    if comm.size == 1:
+        return World(0, 1)
+    queue = Queue(comm, _counters(MPI, comm), _hosts(comm))
+    joined = World(comm.rank, comm.size, queue)
+    _end_all_on_errors(MPI)
+    atexit.register(_leave, joined)
+    return joined
+
+
+def _hosts(comm: Any) -> list[str]:
+    mine = np.zeros(64, "uint8")
+    name = socket.gethostname().encode()[:64]
+    mine[: len(name)] = np.frombuffer(name, "uint8")
+    every = np.empty((comm.size, 64), "uint8")
+    comm.Allgather(mine, every)
+    return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in every]
+
+
+def _counters(MPI: Any, comm: Any) -> Any:
+    """An int64 array [ranks, 3] that the ranks of one host share; the rows of ranks elsewhere stay 0."""
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    first = node.rank == 0
+    window = MPI.Win.Allocate_shared(comm.size * 3 * 8 if first else 0, 8, comm=node)
+    buffer, _ = window.Shared_query(0)
+    counters = np.frombuffer(buffer, "int64").reshape(comm.size, 3)
+    if first:
+        counters[...] = 0
+    node.Barrier()
+    counters[comm.rank] = (0, os.getpid(), 0)
+    node.Barrier()
+    _windows.append(window)
+    return counters
+
+
+_windows: list[Any] = []
+
+
+def _end_all_on_errors(MPI: Any) -> None:
+    """An exception that ends this rank ends the job, as the others would wait for it."""
+    before = sys.excepthook
+
+    def hook(kind: Any, error: Any, trace: Any) -> None:
+        before(kind, error, trace)
+        sys.stderr.write(f"weft: rank {MPI.COMM_WORLD.rank} ends the job because of this error\n")
+        sys.stderr.flush()
+        sys.stdout.flush()
+        MPI.COMM_WORLD.Abort(1)
+
+    sys.excepthook = hook
+
+
+def _leave(joined: World) -> None:
+    """Come to an end together: a rank that still exchanges something meanwhile gets an error for it, and no wait."""
+    queue = joined.queue
+    assert queue is not None
+    with contextlib.suppress(Exception):
+        default_engine().wait_for_all(timeout_s=flags.get("WEFT_EXIT_TIMEOUT_S"))
+    while (error := _say_goodbye(queue)) is not None:
+        sys.stderr.write(f"weft: rank {joined.rank} has come to its end before others: {error}\n")
+        if isinstance(error, CollectiveTimeout):
+            from mpi4py import MPI
+
+            sys.stderr.flush()
+            sys.stdout.flush()
+            MPI.COMM_WORLD.Abort(1)
+    queue.stop(EXIT_S)
+
+
+def _say_goodbye(queue: Queue) -> BaseException | None:
+    ended = threading.Event()
+    failures: list[BaseException | None] = []
+
+    def done(error: BaseException | None) -> None:
+        failures.append(error)
+        ended.set()
+
+    queue.submit(Job("end of the program", "", None, done), queue.ticket())
+    ended.wait()
+    return failures[0]

@@ -1,0 +1,36 @@
+"""What only gradients ask for is gone before anything is planned.
+
+Graphs keep their marks (stop-gradients, gradients of one's own, where a recording began) for those that differentiate
+them; what is computed does not know them. So no other pass has to.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.graph import graph_of
+>>> from weft.graph.inner import stopped
+>>> from weft.graph.rewrite import rewrite
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> print(rewrite(graph_of(lambda x: F.exp(stopped(x)), [TensorType((2,), float32)]), marks))
+graph(x0: f32[2]@cpu:0)
+  v0 = Exp()(x0): f32[2]@cpu:0
+  return v0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.graph.inner import Again, Mark
+from weft.graph.rewrite import Rewriting
+from weft.ops.node import Node, Value
+
+__all__ = ["marks"]
+
+
+def marks(node: Node, graph: Rewriting) -> Sequence[Value] | None:
+    """The values of a mark; Again stays until what is equal has become one."""
+    op = node.op
+    if not isinstance(op, Mark) or isinstance(op, Again):
+        return None
+    made: Any = op.decompose(*(None if v is None else graph.new(v) for v in node.inputs))
+    return made if isinstance(made, tuple | list) else (made,)

@@ -1,0 +1,165 @@
+"""Gradients of one's own in programs that are written down launch by launch.
+
+A trace runs a wf.Function's forward on arrays; its backward runs only where a gradient is asked for, which may be that
+of the program, later. So backward is written down, too, at once and without doing anything, and becomes part of the
+outputs' node (weft.graph.own_gradient).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from weft import _core
+from weft.graph.graph import Graph
+from weft.graph.own_gradient import NoOwnGradient, OwnGradient, checked
+from weft.graph.subgraph import Subgraph
+from weft.imperative.scribe import CannotWrite, Scribe, Source
+from weft.imperative.storages import Geometry
+from weft.ops.node import Value, input_value, make_node
+
+__all__ = ["give_own_gradient"]
+
+
+def give_own_gradient(
+    scribe: Scribe, function: Any, inputs: Sequence[Any], outputs: Sequence[Any], mark: int
+) -> list[Any]:
+    """The outputs of a wf.Function, whose contents have its gradient in what the scribe writes.
+
+    mark: the last serial before forward began; outputs that lie in older memory are copied, so that what is known of
+    that stays as it is.
+    """
+    fresh = [y if _core.geometry(y)[0] > mark else y.copy() for y in outputs]
+    with scribe.unobserved():
+        xs = [_content(scribe, x) for x in inputs]
+        ys = [_content(scribe, y) for y in fresh]
+        if scribe.over:
+            return fresh
+        known = [v for v in (*ys, *xs) if v is not None]
+        name = type(function).__name__
+        writer = _Backward(scribe)
+        try:
+            subgraph, wanted = writer.write_down(name, function, ys, xs)
+        except Exception as problem:  # whatever backward does with arrays that hold nothing
+            why = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+            made = make_node(NoOwnGradient(of=name, why=why, count=len(ys)), known).outputs
+        else:
+            op = OwnGradient(backward=subgraph, count=len(ys), wanted=wanted)
+            made = make_node(op, [*known, *writer.found.values()]).outputs
+        for y, value in zip(fresh, made, strict=True):
+            if value.dtype.kind == "float":
+                geometry = Geometry(*_core.geometry(y))
+                storage = scribe.storages.find(geometry)
+                assert storage is not None
+                storage.write(geometry, value)
+    return fresh
+
+
+def _content(scribe: Scribe, x: Any) -> Value | None:
+    geometry = _core.geometry(x)
+    scribe.met(x, geometry)
+    return scribe.value(Geometry(*geometry)._replace(is_stopped=_core.is_stopped(x)))
+
+
+class _Backward(Scribe):
+    """Writes a backward down, and does nothing of it.
+
+    What it finds are contents of the program around it, `found`, and in the graph the inputs that stand for them,
+    `stand_ins`; both by the id of the content.
+    """
+
+    defers = True
+
+    def __init__(self, outer: Scribe) -> None:
+        super().__init__(_raise)
+        self.outer = outer
+        self.found: dict[int, Value] = {}
+        self.stand_ins: dict[int, Value] = {}
+
+    def __enter__(self) -> Scribe:  # in the epoch of the program around it
+        self._before = _core.set_scribe(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _core.set_scribe(self._before)
+
+    def write_down(
+        self, name: str, function: Any, ys: Sequence[Any], xs: Sequence[Any]
+    ) -> tuple[Subgraph, tuple[bool, ...]]:
+        """The graph of the gradients from those of the outputs and what is found, and which inputs have one."""
+        slopes = [input_value(y.type) for y in ys]
+        arrays = []
+        for value in slopes:
+            arrays.append(_core.empty(value.shape, value.dtype, value.type.device))
+            self.storages.add(Geometry(*_core.geometry(arrays[-1])), value)
+        try:
+            used = copy.copy(function)  # so that backward finds what forward left another time
+        except Exception:
+            used = function
+        run: Callable[..., Any] = used.backward
+        _core.set_recording(False)
+        try:
+            with self:
+                gradients = checked(name, run(*arrays), len(xs))
+        finally:
+            _core.set_recording(True)
+        made = []
+        for dx, x in zip(gradients, xs, strict=True):
+            if dx is None:
+                continue
+            if not isinstance(dx, _core.Tensor):
+                raise TypeError(f"backward gave {type(dx).__name__}, not an array")
+            gradient = _content(self, dx)
+            assert gradient is not None
+            if (gradient.shape, gradient.dtype) != (x.shape, x.dtype):
+                raise TypeError(f"backward gave {gradient.type} for an input {x.type}")
+            made.append(gradient)
+        if any(s.source is not None and s.value is not s.source.value for s in self.storages):
+            raise TypeError("backward writes to an array that it did not make")
+        graph = Graph([*slopes, *self.stand_ins.values()], made)
+        return Subgraph(graph), tuple(dx is not None for dx in gradients)
+
+    def depends_on(self, thing: Any) -> None:
+        self.outer.depends_on(thing)
+
+    def add_source(self, tensor: Any, x: Geometry, is_constant: bool = False) -> None:
+        if is_constant:  # made by backward, of numbers from Python
+            self.outer.add_source(tensor, x, is_constant=True)
+        else:
+            self.outer.met(tensor, _core.geometry(tensor))
+        storage = self.outer.storages.find(x)
+        assert storage is not None
+        stand_in = self._stand_in(storage.value)
+        self.storages.add(storage.base, stand_in, Source(tensor, stand_in))
+
+    def _stand_in(self, value: Value) -> Value:
+        if value.is_constant:
+            return value
+        if id(value) not in self.found:
+            self.found[id(value)] = value
+            self.stand_ins[id(value)] = input_value(value.type)
+        return self.stand_ins[id(value)]
+
+    def number(self, value: Any, origin: int) -> Value:
+        return self._stand_in(self.outer.number(value, origin))
+
+    def value(self, x: Geometry) -> Value | None:
+        if x.serial is not None and self._find(x) is None:
+            self.add_source(x.held.tensor(), x)
+        return super().value(x)
+
+    def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
+        if self._find(x) is None and not self._born(x):
+            self.add_source(x.held.tensor(), x)
+        super().store(x, value, besides)
+
+    def awaited(self, geometry: Any) -> None:
+        self.fail("an array was waited for or handed to the engine")
+
+    def random_state(self) -> None:
+        self.fail("the state of random numbers was looked at")
+
+
+def _raise(problem: CannotWrite) -> NoReturn:
+    raise problem

@@ -1,0 +1,95 @@
+"""Start a script on several processes of this machine, or of those that MPI knows.
+
+    python -m weft.launch -n 2 train.py ARGS                  MPI: kinds dist_sync, weft.distributed
+
+With MPI this is `mpiexec -n 2 python train.py ARGS`, with the mpiexec of the environment's own MPI (package mpich or
+openmpi) where there is one, else the one on PATH; --hosts and everything behind --mpi go to it. Each process gets its
+share of the cores. The same script runs alone by `python train.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["main", "mpi_command"]
+
+
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m weft.launch", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("-n", type=int, default=2, metavar="N", help="processes (default: 2)")
+    parser.add_argument(
+        "--kv", default="dist_sync", metavar="KIND", help="kind of store, which tells how to start"
+    )
+    parser.add_argument("--hosts", help="MPI: names of machines, with commas; mpiexec starts processes there")
+    parser.add_argument("--mpi", default="", help="MPI: further arguments of mpiexec, in quotes")
+    parser.add_argument(
+        "--threads", type=int, help="threads of each process (default: its share of the cores)"
+    )
+    parser.add_argument("script")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    found = parser.parse_args(given)
+    if found.n < 1:
+        parser.error(f"-n must be at least 1, got {found.n}")
+    return found
+
+
+def environment(n: int, threads: int | None, kind: str) -> dict[str, str]:
+    """What each process sees: its share of the cores, unless that is set already."""
+    share = str(threads or max(1, (os.cpu_count() or 1) // n))
+    found = dict(os.environ)
+    for name in ("WEFT_NUM_THREADS", "OMP_NUM_THREADS"):
+        if threads or name not in found:
+            found[name] = share
+    found["WEFT_KV"] = kind
+    return found
+
+
+def mpi_command(n: int, hosts: str | None = None, more: str = "") -> list[str]:
+    """The command that starts n processes. Raises FileNotFoundError if there is no mpiexec."""
+    beside = Path(sys.executable).parent / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        raise FileNotFoundError("no mpiexec: pip install weft[dist], which brings MPICH and mpi4py")
+    command = [found, "-n", str(n)]
+    if _is_open_mpi(found):
+        command.append("--oversubscribe")
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            command.append("--allow-run-as-root")
+        command += ["--host", hosts] if hosts else []
+    elif hosts:
+        command += ["-hosts", hosts]
+    return command + more.split()
+
+
+def _is_open_mpi(command: str) -> bool:
+    said = subprocess.run([command, "--version"], capture_output=True, text=True)
+    return "Open MPI" in said.stdout or "open-mpi" in said.stdout
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Start the script; returns the status to end with."""
+    options = arguments(sys.argv[1:] if given is None else given)
+    if not Path(options.script).exists():
+        sys.stderr.write(f"weft.launch: no script {options.script!r}\n")
+        return 2
+    env = environment(options.n, options.threads, options.kv)
+    script = [options.script, *options.args]
+    try:
+        command = mpi_command(options.n, options.hosts, options.mpi)
+    except FileNotFoundError as error:
+        sys.stderr.write(f"weft.launch: {error}\n")
+        return 2
+    return subprocess.run([*command, sys.executable, *script], env=env).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

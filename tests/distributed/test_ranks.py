@@ -1,0 +1,12 @@
+"""Several processes over MPI: programs of this folder's `programs`, each started on two or three ranks."""
+
+import pytest
+
+pytest.importorskip("mpi4py")
+
+
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.full)])
+@pytest.mark.parametrize("program", ["collectives.py", "data_parallel.py"])
+def test_programs(launch, program, n):
+    text = launch(program, n)
+    assert text.count("right") == n, text
