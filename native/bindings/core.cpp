@@ -19,6 +19,7 @@ NB_MODULE(_core, m) {
   weft::bind_creation(m);
   weft::bind_exchange(m);
   weft::bind_program(m);
+  weft::bind_recorder(m);
   weft::bind_operator(m);
   weft::bind_layers(m);
   weft::bind_tape(m);
@@ -29,6 +30,7 @@ NB_MODULE(_core, m) {
   weft::bind_ahead(m);
   weft::bind_kernels(m);
   weft::bind_python_kernel(m);
+  weft::bind_data(m);
   weft::bind_testing(m);
   weft::def(
       m, "dnnl_version",

@@ -96,6 +96,7 @@ Ref<const Program> make_program(const Description& spec) {
   auto program = make_ref<Program>();
   Program& p = *program;
   p.name = spec.get<std::string>("name");
+  p.serial = spec.get<int64_t>("serial");
   p.registers = spec.get<int>("registers");
   p.device = as_device(spec["device"]);
   p.arena_bytes = spec.get<int>("arena_bytes");
@@ -325,7 +326,7 @@ void bind_program(nb::module_& m) {
   // each step.
   def(m, "close_step_log", [] {
     nb::list found;
-    for (const StepLog::Span& span : StepLog::close()) {
+    for (const StepLog::Span& span : StepLog::close().spans) {
       const Program::Step& step = span.program->steps[span.step];
       found.append(nb::make_tuple(span.program->name, span.step, step.name, step.where,
                                   device_object(span.program->device), span.thread, span.bytes, span.start_ns,

@@ -129,6 +129,8 @@ void call_away_from_signals(const std::function<void()>& call) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
+bool holds_gil_here() noexcept { return holds_gil; }
+
 PythonEntry::PythonEntry() noexcept : outer_(holds_gil) {
   holds_gil = true;
   latest_site.frame = nullptr;

@@ -105,6 +105,9 @@ class Class : public nb::class_<T, Bases...> {
   }
 };
 
+// Whether this thread holds the GIL, as far as marks tell.
+bool holds_gil_here() noexcept;
+
 // Takes the GIL, on any thread, whether it holds it or not.
 class WithGil {
  public:
@@ -236,11 +239,13 @@ void raise_current_exception() noexcept;
 void bind_python(nb::module_& m);
 void bind_functions(nb::module_& m);
 void bind_engine(nb::module_& m);
+void bind_data(nb::module_& m);
 void bind_testing(nb::module_& m);
 void bind_tensor(nb::module_& m);
 void bind_creation(nb::module_& m);
 void bind_exchange(nb::module_& m);
 void bind_program(nb::module_& m);
+void bind_recorder(nb::module_& m);
 void bind_operator(nb::module_& m);
 void bind_tape(nb::module_& m);
 void bind_onednn(nb::module_& m);

@@ -75,6 +75,8 @@ class Observer {
   virtual void on_push(const Event&) {}
   virtual void on_start(const Event&) {}  // not called for skipped operations
   virtual void on_end(const Event&) {}
+  // A thread has waited for others' work since `start`: for an array, for all, or for room in the engine.
+  virtual void on_wait(std::chrono::steady_clock::time_point) {}
 };
 
 struct Stats {

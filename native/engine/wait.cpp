@@ -18,6 +18,17 @@ constexpr int kRefusals = 20;
 
 // lend: wide work is under way, which this thread can take part in meanwhile.
 Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
+  struct Notice {  // ends after Blocking does, so that observers find the host language as it was
+    std::vector<std::shared_ptr<Observer>>* observers;
+    std::chrono::steady_clock::time_point start;
+    ~Notice() {
+      if (observers)
+        for (const auto& observer : *observers) observer->on_wait(start);
+    }
+  };
+  const bool blocks = !waiter.done.load(std::memory_order_acquire);
+  auto* const observers = blocks ? observers_.load(std::memory_order_acquire) : nullptr;
+  const Notice notice{observers, observers ? std::chrono::steady_clock::now() : decltype(Notice::start)()};
   Blocking blocking;
   int refusals = 0;
   while (!waiter.done.load(std::memory_order_acquire)) {

@@ -115,6 +115,7 @@ class Program final : public Counted<Program> {
   };
 
   std::string name;
+  int64_t serial = 0;  // of the Recipe that it was made with; 0: none
   int registers = 0;
   std::vector<std::pair<int, int64_t>> constants;
   std::vector<Load> loads;

@@ -4,14 +4,19 @@
 #include <unistd.h>
 
 #include <mutex>
+#include <string>
+#include <unordered_map>
 #include <utility>
+
+#include "engine/engine.h"
 
 namespace weft {
 namespace {
 
 struct Spans {
   std::mutex mutex;
-  std::vector<StepLog::Span> all;  // of the open log
+  StepLog::Closed all;                                // of the open log
+  std::unordered_map<std::string, uint32_t> numbers;  // of shapes, by their bytes
 };
 
 Spans& spans() {
@@ -26,9 +31,10 @@ bool StepLog::open() {
   return !open_.exchange(true);
 }
 
-std::vector<StepLog::Span> StepLog::close() {
+StepLog::Closed StepLog::close() {
   const std::lock_guard lock(spans().mutex);
   open_ = false;
+  spans().numbers.clear();
   return std::exchange(spans().all, {});
 }
 
@@ -39,11 +45,23 @@ int64_t StepLog::bytes_of(const View& x) noexcept {
   return bytes;
 }
 
-void StepLog::add(Span span) {
+void StepLog::add(Span span, const Shapes& shapes) {
   thread_local const int64_t thread = syscall(SYS_gettid);
   span.thread = thread;
-  const std::lock_guard lock(spans().mutex);
-  if (is_open()) spans().all.push_back(std::move(span));
+  if (running_here && running_here->op) span.operation = running_here->op->trace_id;
+  Spans& log = spans();
+  const std::lock_guard lock(log.mutex);
+  if (!is_open()) return;
+  if (log.all.spans.size() == kMost) {
+    ++log.all.dropped;
+    return;
+  }
+  const std::string key(reinterpret_cast<const char*>(shapes.numbers),
+                        static_cast<size_t>(shapes.count) * sizeof(int64_t));
+  const auto [found, is_new] = log.numbers.try_emplace(key, static_cast<uint32_t>(log.all.shapes.size()));
+  if (is_new) log.all.shapes.emplace_back(shapes.numbers, shapes.numbers + shapes.count);
+  span.shapes = found->second;
+  log.all.spans.push_back(std::move(span));
 }
 
 }  // namespace weft

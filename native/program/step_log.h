@@ -18,12 +18,21 @@ class StepLog {
     int64_t thread;  // the system's number
     int64_t bytes;   // of all operands, each element once
     int64_t start_ns, end_ns;
+    uint64_t operation;  // trace_id of the engine's operation that it is part of; 0: not known
+    uint32_t shapes;     // of the operands, a number of Closed::shapes
   };
   static bool is_open() noexcept { return open_.load(std::memory_order_relaxed); }
   // False if it is open: there is one for the process.
   static bool open();
-  // All that has ended since, in the order of the ends.
-  static std::vector<Span> close();
+  // The spans that have ended since, in the order of their ends, and the shapes of their operands: for each
+  // its dtype, its number of dimensions and its sizes. dropped: how many spans there was no room for.
+  struct Closed {
+    std::vector<Span> spans;
+    std::vector<std::vector<int64_t>> shapes;
+    uint64_t dropped = 0;
+  };
+  static Closed close();
+  static constexpr size_t kMost = 4'000'000;  // spans
 
   // Runs a step, and writes it down if the log is open and it does not throw. operand(k): its View.
   template <class Operand, class Body>
@@ -34,16 +43,32 @@ class StepLog {
     body();
     const int64_t end = now();
     int64_t bytes = 0;
-    for (size_t k = 0; k < program.steps[step].operands.size(); ++k) bytes += bytes_of(operand(k));
-    add({Ref<const Program>(&program), step, 0, bytes, start, end});
+    Shapes shapes;
+    for (size_t k = 0; k < program.steps[step].operands.size(); ++k) {
+      const View x = operand(k);
+      bytes += bytes_of(x);
+      shapes.add(x);
+    }
+    add({Ref<const Program>(&program), step, 0, bytes, start, end, 0, 0}, shapes);
   }
 
  private:
   static int64_t now() noexcept {  // the clock of Python's time.perf_counter
     return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   }
+  struct Shapes {
+    static constexpr int kRoom = 64;  // numbers; operands that do not fit are left out
+    int64_t numbers[kRoom];
+    int count = 0;
+    void add(const View& x) noexcept {
+      if (count + 2 + x.ndim > kRoom) return;
+      numbers[count++] = static_cast<int64_t>(x.dtype);
+      numbers[count++] = x.ndim;
+      for (int d = 0; d < x.ndim; ++d) numbers[count++] = x.shape[d];
+    }
+  };
   static int64_t bytes_of(const View& x) noexcept;
-  static void add(Span span);
+  static void add(Span span, const Shapes& shapes);
 
   static inline std::atomic<bool> open_{false};
 };

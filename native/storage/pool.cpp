@@ -126,6 +126,13 @@ void* Pool::hand_out(Block* block, size_t bytes) noexcept {
 
 void* Pool::allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
+  void* memory = obtain(bytes);
+  if (PoolWatch* watching = watch.load(std::memory_order_acquire)) [[unlikely]]
+    watching->allocated(*this, memory, bytes);
+  return memory;
+}
+
+void* Pool::obtain(size_t bytes) {
   const uint64_t size = block_size(bytes);
   bool possible;
   {
@@ -195,6 +202,8 @@ void Pool::uncount(const Block* block) noexcept {
 
 void Pool::release(void* memory) noexcept {
   if (!memory) return;
+  if (PoolWatch* watching = watch.load(std::memory_order_acquire)) [[unlikely]]
+    watching->released(*this, memory);
   auto* block = reinterpret_cast<Block*>(reinterpret_cast<uint64_t>(memory) - front_);
   if (check_) return release_checked(block, memory);
   // Another thread may have written it last: fetched before the lock is held.

@@ -61,9 +61,33 @@ struct PoolOptions {
   void (*on_violation)(const std::string& text) = nullptr;
 };
 
+class Pool;
+
+// Is told of memory that comes and goes, on the thread where it happens and outside of the pool's lock. May
+// be called by several threads at once; must not use pools.
+class PoolWatch {
+ public:
+  // What the memory is for, if its owner says so: set on the allocating thread around the allocation.
+  struct Purpose {
+    const int64_t* shape;  // null: not an array
+    int ndim;
+    uint8_t dtype;
+  };
+  static inline thread_local Purpose purpose{};
+
+  virtual ~PoolWatch() = default;
+  virtual void allocated(const Pool& pool, const void* memory, size_t bytes) noexcept = 0;
+  // Before others can get the memory.
+  virtual void released(const Pool& pool, const void* memory) noexcept = 0;
+};
+
 class Pool {
  public:
   static constexpr size_t kAlignment = 64;
+
+  // Null: nothing is told. Threads may be in its functions after it has been replaced, so it lives for ever.
+  // Acquire, on use: what was written before it was set is visible to the threads that call it.
+  static inline std::atomic<PoolWatch*> watch{nullptr};
 
   explicit Pool(std::string name, PoolOptions options = {});
   ~Pool();  // nobody may use its memory any more
@@ -123,6 +147,7 @@ class Pool {
   uint64_t block_size(size_t bytes) const noexcept;
   Block* sentinel() const noexcept;
 
+  void* obtain(size_t bytes);
   Block* take(uint64_t size, size_t bytes) noexcept;
   uint64_t spread(Block* block, uint64_t size) const noexcept;
   Block* take_quick(uint64_t size) noexcept;

@@ -42,6 +42,22 @@ void row_major(Dims shape, int64_t* strides) noexcept {
   }
 }
 
+namespace {
+
+// Memory for all elements; whoever watches the pool learns their shape.
+Ref<Chunk> allocate_for(const Tensor& x, Device device) {
+  const size_t bytes = static_cast<size_t>(x.size) * x.itemsize();
+  if (!Pool::watch.load(std::memory_order_relaxed)) [[likely]]
+    return Chunk::allocate(device, bytes);
+  struct Said {
+    ~Said() { PoolWatch::purpose = {}; }
+  } const said;
+  PoolWatch::purpose = {x.shape, x.ndim, static_cast<uint8_t>(x.dtype)};
+  return Chunk::allocate(device, bytes);
+}
+
+}  // namespace
+
 Tensor Tensor::empty(Dims shape, DType dtype, Device device) {
   Tensor x;
   x.size = checked_size(shape, size_of(dtype));
@@ -49,7 +65,7 @@ Tensor Tensor::empty(Dims shape, DType dtype, Device device) {
   x.ndim = static_cast<int>(shape.size());
   std::copy(shape.begin(), shape.end(), x.shape);
   row_major(shape, x.strides);
-  x.chunk = Chunk::allocate(device, static_cast<size_t>(x.size) * size_of(dtype));
+  x.chunk = allocate_for(x, device);
   x.data = x.chunk->data;
   return x;
 }
@@ -62,7 +78,7 @@ Tensor Tensor::empty_like(const Tensor& like, DType dtype, Device device) {
   x.ndim = like.ndim;
   std::copy_n(like.shape, like.ndim, x.shape);
   row_major(like.dims(), x.strides);
-  x.chunk = Chunk::allocate(device, static_cast<size_t>(x.size) * size_of(dtype));
+  x.chunk = allocate_for(x, device);
   x.data = x.chunk->data;
   return x;
 }

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from weft import random as random
     from weft import storage as storage
     from weft import symbol as symbol
+    from weft import testing as testing
+    from weft import tools as tools
+    from weft import utils as utils
     from weft.base.device import Device as Device
     from weft.base.device import as_device as as_device
     from weft.base.device import cpu as cpu
@@ -212,6 +215,9 @@ _SUBPACKAGES = (
     "random",
     "storage",
     "symbol",
+    "testing",
+    "tools",
+    "utils",
 )
 
 __all__ = sorted([*_LAZY, *_SUBPACKAGES, "bool"])

@@ -1,7 +1,10 @@
 """weft's native core. Private: its Python faces are the modules of weft."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import numpy
+from numpy.typing import NDArray
 
 from weft import Tensor as Tensor
 from types import ModuleType
@@ -401,6 +404,12 @@ def close_step_log() -> list: ...
 
 def run_kernel(kernel: Kernel, operands: Sequence[object], parameters: bytes = ...) -> None: ...
 
+def open_recorder(engines: list, memory: bool = True, limit: int = 4000000) -> bool: ...
+
+def close_recorder() -> object: ...
+
+def set_recording_context(arg: int, /) -> int: ...
+
 def operator_function(arg: object, /) -> object: ...
 
 def add_method(arg: str, /) -> None: ...
@@ -765,6 +774,57 @@ def kernel_python(function: object, inputs: int, outputs: int) -> Kernel:
     """
     inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs.
     """
+
+class RecordFile:
+    def __init__(self, arg: str, /) -> None: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def find(self, offset: int) -> int: ...
+
+    def read(self, offset: int) -> tuple:
+        """(content, offset of the next record), or (None, what is wrong)."""
+
+    def read_many(self, offset: int, end: int, count: int, most_bytes: int) -> tuple:
+        """
+        (contents of the next records, offset behind them, None or what is wrong there).
+        """
+
+    def scan(self, begin: int, end: int, skip: bool = False) -> tuple:
+        """
+        (offsets of records, where it stopped, None or what is wrong there, places skipped).
+        """
+
+def read_record_index(path: str) -> tuple:
+    """(keys, None for 0, 1, ..., and offsets) of an index file."""
+
+def image_resize(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], y: float, x: float, h: float, w: float, filter: str, mirror: bool = False) -> None: ...
+
+def image_warp(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], matrix: Sequence[float], filter: str, fill: Sequence[int]) -> None: ...
+
+def image_mix_channels(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], matrix: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None: ...
+
+def image_look_up(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], table: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None: ...
+
+def image_count_values(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], counts: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
+
+def image_sharpen(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], amount: float) -> None: ...
+
+def image_crop(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu')], y: int, x: int, mirror: bool = False) -> None: ...
+
+def image_normalize(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], y: int, x: int, mirror: bool, mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], planar: bool) -> None: ...
+
+class SampleRandom:
+    def __init__(self, seed: int, epoch: int, index: int, kind: int) -> None: ...
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float: ...
+
+    def normal(self) -> float: ...
+
+    def bits(self) -> int: ...
+
+    def below(self, count: int) -> int: ...
 
 def dnnl_version() -> tuple[int, int, int]: ...
 

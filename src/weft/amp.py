@@ -16,11 +16,12 @@ from weakref import ref
 
 from weft import _core
 from weft.base.dtype import DType, as_dtype, float32
+from weft.imperative.gradient import no_grad
 from weft.imperative.transformation import Transformation
 from weft.ops import registry
 from weft.ops.op import Op
 
-__all__ = ["FULL", "HALF", "autocast"]
+__all__ = ["FULL", "HALF", "GradScaler", "autocast"]
 
 # Families of operators (Op.family). Products are what half types make fast, and kernels add them up in float32.
 HALF = frozenset({"matrix", "convolution", "attention", "recurrent"})
@@ -97,3 +98,134 @@ class autocast(Transformation):  # its public name
 
 def _is_half(dtype: DType) -> bool:
     return dtype.kind == "float" and dtype.itemsize == 2
+
+
+class GradScaler:
+    """Keeps gradients in float16 from vanishing: the loss is scaled up before backward, gradients down after it.
+
+    init_scale: the first factor. A step whose gradients are not all finite is left out, and the factor becomes
+    backoff_factor times as large; after growth_interval steps in a row that were not left out, growth_factor times.
+    enabled=False: everything is passed on as it is, as is right for bfloat16, which has the range of float32.
+    Whether a step is left out depends on values: step() waits for the gradients, and a traced function ends its program
+    there, so trace forward and backward, and call the scaler outside.
+    Raises ValueError for factors that do not grow or do not shrink.
+    Source: Micikevicius et al. 2018, Mixed precision training; the interface is PyTorch's.
+
+    >>> import weft as wf
+    >>> import weft.optimizer as optim
+    >>> w, x = wf.ones(2), wf.tensor([1., 2.])
+    >>> manager, optimizer = wf.GradManager().attach([w]), optim.SGD([w], lr=0.5)
+    >>> scaler = wf.amp.GradScaler(init_scale=1024.0)
+    >>> with manager:
+    ...     loss = wf.sum(w * x)
+    ...     manager.backward(scaler.scale(loss))
+    >>> scaler.step(optimizer), scaler.update()
+    (True, None)
+    >>> w, scaler.get_scale()
+    (tensor([0.5, 0. ], dtype=float32, device=cpu:0), 1024.0)
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        if not init_scale > 0 or not growth_factor > 1 or not 0 < backoff_factor < 1 or growth_interval < 1:
+            raise ValueError(
+                "GradScaler: init_scale must be positive, growth_factor above 1, backoff_factor between 0 and 1, "
+                f"growth_interval at least 1; got {init_scale}, {growth_factor}, {backoff_factor}, {growth_interval}"
+            )
+        self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
+        self.growth_interval, self.enabled = growth_interval, enabled
+        self._scale, self._good = float(init_scale), 0
+        self._finite: dict[int, bool] = {}  # by optimizer: those whose gradients are unscaled since update()
+        self._stepped: set[int] = set()
+
+    def get_scale(self) -> float:
+        """The factor now; 1 if the scaler is not enabled."""
+        return self._scale if self.enabled else 1.0
+
+    def scale(self, loss: Any) -> Any:
+        """The loss, or a list or tuple of them, times the factor."""
+        if isinstance(loss, list | tuple):
+            return type(loss)(map(self.scale, loss))
+        return loss * self._scale if self.enabled else loss
+
+    def unscale_(self, optimizer: Any) -> bool:
+        """Divide the gradients of an optimizer's parameters by the factor; whether all are finite.
+
+        step() does it by itself; to be called before gradients are looked at or clipped. Gradients of parameters of
+        16-bit types are divided in float32. Raises RuntimeError the second time before update().
+        """
+        if not self.enabled:
+            return True
+        if id(optimizer) in self._finite:
+            raise RuntimeError(
+                "GradScaler: unscale_ was called already for this optimizer since the last update()"
+            )
+        if id(optimizer) in self._stepped:
+            raise RuntimeError("GradScaler: unscale_ comes before step(), and once for each update()")
+        finite = None
+        isfinite, all_ = registry.function("isfinite"), registry.function("all")
+        with no_grad():
+            for group in optimizer.param_groups:
+                for p in group.params:
+                    if (g := p.grad) is None:
+                        continue
+                    wide = g.astype("float32") if _is_half(g.dtype) else g
+                    p.grad = (wide * (1.0 / self._scale)).astype(g.dtype)  # not in place: it may be shared
+                    good = all_(isfinite(p.grad))
+                    finite = good if finite is None else finite & good.to_device(finite.device)
+        self._finite[id(optimizer)] = finite is None or bool(finite.item())
+        return self._finite[id(optimizer)]
+
+    def step(self, optimizer: Any) -> bool:
+        """optimizer.step() with unscaled gradients, unless one is infinite or NaN; whether it was done.
+
+        Raises RuntimeError the second time before update().
+        """
+        if not self.enabled:
+            optimizer.step()
+            return True
+        if id(optimizer) in self._stepped:
+            raise RuntimeError(
+                "GradScaler: step was called already for this optimizer since the last update()"
+            )
+        if id(optimizer) not in self._finite:
+            self.unscale_(optimizer)
+        self._stepped.add(id(optimizer))
+        if self._finite[id(optimizer)]:
+            optimizer.step()
+        return self._finite[id(optimizer)]
+
+    def update(self, new_scale: float | None = None) -> None:
+        """Adapt the factor to what the steps since the last update found, or set it."""
+        if not self.enabled:
+            return
+        if new_scale is not None:
+            if not new_scale > 0:
+                raise ValueError(f"GradScaler: new_scale must be positive, got {new_scale}")
+            self._scale, self._good = float(new_scale), 0
+        elif self._finite and not all(self._finite.values()):
+            self._scale, self._good = self._scale * self.backoff_factor, 0
+        elif self._finite:
+            self._good += 1
+            if self._good == self.growth_interval:
+                self._scale, self._good = self._scale * self.growth_factor, 0
+        self._finite.clear()
+        self._stepped.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What training goes on from: the factor, and how many steps in a row were good."""
+        return {"scale": self._scale, "growth_tracker": self._good}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state. Raises ValueError for one without "scale" and "growth_tracker"."""
+        if not {"scale", "growth_tracker"} <= state.keys():
+            raise ValueError(
+                f"GradScaler: a state has scale and growth_tracker, this one {', '.join(map(str, state))}"
+            )
+        self._scale, self._good = float(state["scale"]), int(state["growth_tracker"])

@@ -8,6 +8,9 @@
 [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 """
 
+from weft.data import images as images
+from weft.data import recordio as recordio
+from weft.data import transforms as transforms
 from weft.data.collator import Pad as Pad
 from weft.data.collator import collate as collate
 from weft.data.dataset import *  # noqa: F403
@@ -15,4 +18,6 @@ from weft.data.loader import DataLoader as DataLoader
 from weft.data.place import rng as rng
 from weft.data.place import worker_info as worker_info
 from weft.data.pool import WorkerError as WorkerError
+from weft.data.recordio import RecordDataset as RecordDataset
+from weft.data.recordio import RecordStream as RecordStream
 from weft.data.sampler import *  # noqa: F403

@@ -13,6 +13,9 @@ from weft.distributed.functions import *  # noqa: F403
 from weft.distributed.gradients import GradientExchange as GradientExchange
 from weft.distributed.parallel import DataParallel as DataParallel
 from weft.distributed.parallel import broadcast_state as broadcast_state
+from weft.distributed.running import *  # noqa: F403
+from weft.distributed.sharded import ShardedOptimizer as ShardedOptimizer
+from weft.distributed.synchronized import *  # noqa: F403
 from weft.distributed.world import init as init
 from weft.distributed.world import is_first as is_first
 from weft.distributed.world import rank as rank

@@ -105,7 +105,7 @@ class Arena:
         self.size_bytes = plan.arena_bytes
         self.offsets = {key: plan.offsets[self.top(key)] for key in self.alive}
         self.spans = [(b.first, b.last, plan.offsets[b.key], b.size_bytes) for b in blocks if b.size_bytes]
-        makers = {key: step.text for step in reversed(steps) for key in {id(y.buffer) for y in step.writes}}
+        makers = {key: step for step in reversed(steps) for key in {id(y.buffer) for y in step.writes}}
         self.report = MemoryReport(
             naive_bytes,
             sum(aligned(b.size_bytes) for b, *_ in self.alive.values()),
@@ -113,7 +113,15 @@ class Arena:
             plan.arena_bytes,
             plan.largest_live_bytes,
             tuple(
-                Lifetime(makers.get(key, ""), b.size_bytes, self.offsets[key], first, last)
+                Lifetime(
+                    makers[key].text if key in makers else "",
+                    b.size_bytes,
+                    self.offsets[key],
+                    first,
+                    last,
+                    makers[key].origin.where if key in makers else "",
+                    str(b.type),
+                )
                 for key, (b, first, last) in self.alive.items()
             ),
             sum(aligned(buffer.size_bytes) for buffer in kept),

@@ -102,6 +102,7 @@ class Fused(Step):
         super().__init__(f"loop {text}", Origin(", ".join(names), where), inputs, outputs)
         self.code, self.operands, self.parameters = code, (*inputs, *outputs), tuple(parameters)
         self.lent, self.elementwise = tuple(lent), elementwise
+        self.members = tuple((step.loop, step.shape, step.origin.node) for step in steps)
         self.number = 0  # of its last step in the program's order
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from weft.base import events
 from weft.base.typing import Any
 from weft.executor.budget import within
 from weft.executor.planner import make_plan
@@ -25,6 +26,7 @@ from weft.graph.passes import PREPARATION, optimize, skipped
 __all__ = ["compile_graph"]
 
 
+@events.noted("optimize", lambda graph, name, *_, **__: name)
 def compile_graph(
     graph: Graph,
     name: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft import _core
+from weft.base import events
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr import scalar as e
@@ -99,6 +100,7 @@ class LoopCode(Record):
         name = _identifier(self.name)
         return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None, past)
 
+    @events.noted("compile", lambda self, *_, **__: self.name)
     def compile(
         self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, past: bool
     ) -> tuple[int, Any]:

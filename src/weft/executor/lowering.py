@@ -99,7 +99,7 @@ class Lowering:
         """Lowers everything; the places of the graph's outputs that there are."""
         for node in self.graph.nodes:
             if node.op is not None:
-                self.origin = Origin(node.op.name, node.where)
+                self.origin = Origin(node.op.name, node.where, node)
                 self.lower(node, self.first_choice)
         self.origin = Origin(self.name)
         return self.leave()

@@ -24,13 +24,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weft import _core
+from weft.base import events
 from weft.base.typing import Any
 from weft.executor.assembly import Fused, alone
 from weft.executor.describe import describe
 from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
 from weft.executor.places import Buffer, is_dense, row_major
-from weft.executor.recipe import Recipe
+from weft.executor.recipe import Recipe, Work
 from weft.executor.steps import LoopStep, NativeStep, Step, alive
 from weft.graph.graph import Graph
 from weft.graph.placement import partition, spans_devices
@@ -40,6 +41,7 @@ from weft.ops.sizes import NeedsSizes
 __all__ = ["Recipe", "copies_of", "is_dense", "loops_of", "make_plan", "row_major"]
 
 
+@events.noted("plan", lambda graph, name, *_, **__: name)
 def make_plan(
     graph: Graph,
     name: str,
@@ -98,8 +100,19 @@ def make_plan(
         memory=None if arena is None else arena.report,
         prepared=[step.text for step in first],
         reorders=sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
+        work=[work_of(step) for step in (*first, *steps)],
     )
+    description["serial"] = recipe.serial
     return _core.make_plan(description, shown, as_tuple, recipe, list(gradients))
+
+
+def work_of(step: Fused | NativeStep) -> Work:
+    """What a step computes, for those who count it."""
+    if isinstance(step, Fused):
+        nodes = tuple({id(node): node for _, _, node in step.members if node is not None}.values())
+        return Work(nodes, step.origin.where, tuple((loop, shape) for loop, shape, _ in step.members))
+    node = None if step.text == "native pack" else step.origin.node
+    return Work(() if node is None else (node,), step.origin.where)
 
 
 def merged(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Fused | NativeStep]:

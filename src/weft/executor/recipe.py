@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from _weakref import ref  # all that is needed of weakref, which a first result would wait for
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -10,17 +12,36 @@ from weft.base.record import Record
 from weft.base.typing import Any
 from weft.graph.graph import Graph
 
-__all__ = ["Lifetime", "MemoryReport", "Recipe"]
+__all__ = ["Lifetime", "MemoryReport", "Recipe", "Work", "all_recipes", "recipe_of"]
+
+_serials = itertools.count(1)
+_recipes: dict[int, ref[Recipe]] = {}  # by serial
+
+
+def recipe_of(serial: int) -> Recipe | None:
+    """The recipe of this serial; None if its plan is gone."""
+    found = _recipes.get(serial)
+    return None if found is None else found()
+
+
+def all_recipes() -> list[Recipe]:
+    """Of all plans that are there."""
+    return [recipe for each in tuple(_recipes.values()) if (recipe := each()) is not None]
 
 
 class Lifetime(Record):
-    """A block of the arena: what made it, how large it is, where it lies, between which steps it is alive."""
+    """A block of the arena: what made it, how large it is, where it lies, between which steps it is alive.
+
+    where: the user's line, "" if it is not known; type: of the array.
+    """
 
     text: str
     size_bytes: int
     offset: int
     first: int
     last: int
+    where: str = ""
+    type: str = ""
 
 
 class MemoryReport(Record):
@@ -85,12 +106,21 @@ class MemoryReport(Record):
         return "\n".join([*lines, *(f"{device}:\n{report}" for device, report in self.devices.items())])
 
 
+class Work(Record):
+    """What a step computes: nodes of the graph, the user's line, and the loops it was made of with their spaces."""
+
+    nodes: tuple[Any, ...]
+    where: str = ""
+    loops: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
+
+
 class Recipe:
     """What a plan was made from, and what it does; kept by the plan for gradients and for people.
 
     strides: of the arrays given; made: those of the outputs. memory: None where sizes are not known. steps: those of
     every run; prepared: those that are run again only when what they read was written; reorders: how many copies into
-    other layouts the kernels of a run make.
+    other layouts the kernels of a run make. serial: what the native program knows it by. work: for each step that the
+    native core runs, first those of `prepared`, what it computes.
     """
 
     def __init__(
@@ -105,10 +135,15 @@ class Recipe:
         memory: MemoryReport | None = None,
         prepared: Sequence[str] = (),
         reorders: int = 0,
+        work: Sequence[Work] = (),
     ) -> None:
         self.name, self.graph, self.strides, self.made = name, graph, strides, made
         self.visible, self.steps, self.exact, self.memory = visible, list(steps), exact, memory
         self.prepared, self.reorders = list(prepared), reorders
+        self.work = list(work)
+        self.serial = next(_serials)
+        serial = self.serial
+        _recipes[serial] = ref(self, lambda _: _recipes.pop(serial, None))
 
     def memory_report(self) -> MemoryReport:
         """The plan's internal memory.

@@ -20,10 +20,11 @@ CALL_WEIGHT = 12  # of exp and the like, in basic operations
 
 
 class Origin(Record):
-    """Whose work a step is: the operator that the program called, the user's line ("file:line" or empty)."""
+    """Whose work a step is: the operator that the program called, the user's line ("file:line" or empty), its node."""
 
     name: str
     where: str = ""
+    node: Any = None
 
 
 class Step:

@@ -110,7 +110,7 @@ def set_hook(x: Tensor, hook: Hook | None) -> None:
     if hook is None:
         _hooks.pop(key, None)
     else:
-        _hooks[key] = (ref(x, lambda _: _hooks.pop(key, None)), hook)
+        _hooks[key] = (ref(x, lambda _, hooks=_hooks: hooks.pop(key, None)), hook)  # type: ignore[misc]
 
 
 def _filled_like(x: Any, value: float) -> Any:
@@ -153,8 +153,8 @@ class GradManager:
         callbacks run before a gradient is added: what callback(tensor, gradient) returns, unless None, takes its place.
         They are called as soon as a gradient is final, while others are still computed. A callback with a method
         finish() may put its work off: finish is called once after all gradients of a backward, also of one that
-        raises, and returns pairs (tensor, gradient), whose gradients take the places of what the callback was given.
-        Such a callback must be the last one.
+        raises, and returns pairs (tensor, gradient), whose gradients take the places of what the callback was given;
+        None: the tensor gets none. Such callbacks come after the others.
 
         Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
         """
@@ -262,7 +262,7 @@ class _Run:
     def __init__(self, watched: Sequence[Tensor], hooks: dict[int, list[Hook]]) -> None:
         self.watched = watched
         self.hooks = {key: of_x for key, of_x in hooks.items() if of_x}
-        self.final: dict[int, Tensor] = {}
+        self.final: dict[int, Tensor | None] = {}
 
     def gradient(self, k: int, dx: Tensor) -> None:
         """The gradient of the k-th tensor is final; only the first report counts."""

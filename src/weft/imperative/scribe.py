@@ -17,6 +17,7 @@ from weft.executor.planner import is_dense
 from weft.graph.graph import Graph, reads_of
 from weft.graph.inner import Rewritten, stopped
 from weft.graph.instantiate import instantiate
+from weft.imperative.paths import located
 from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
@@ -265,7 +266,7 @@ class Scribe:
             if found is None:
                 return
             inputs.append(found)
-        outputs = [v for v in instantiate(graph, inputs, where) if v is not None]
+        outputs = [v for v in instantiate(graph, inputs, located(where)) if v is not None]
         for value, geometry in zip(outputs, results, strict=True):
             op = value.node.op
             if op is not None and op.random:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft import _core
+from weft.base import events
 from weft.base.device import scoped_device
 from weft.base.errors import DTypeError, GraphError
 from weft.base.structure import flatten
@@ -185,6 +186,7 @@ class Trace:
                 del self._under[next(key for key in self._under if key)]
         return found
 
+    @events.noted("trace", lambda self, *_: self.name)
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function, and write it down."""
         leaves, structure = flatten((args, kwargs))
@@ -352,6 +354,7 @@ def _closed(replays: Any) -> Iterator[None]:
 
 
 def _warn(text: str, where: str) -> None:
+    events.note("warning", text, where)
     file, _, line = where.rpartition(":")
     warnings.warn_explicit(text, TraceWarning, file, int(line))
 

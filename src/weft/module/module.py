@@ -13,6 +13,7 @@ from weft.base.errors import DTypeError
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import changed, containers_in, depends_on, state_of
 from weft.imperative.gradient import no_grad
+from weft.imperative.paths import module_calls
 from weft.imperative.tensor import Tensor
 from weft.module.state import Difference, compare, write
 
@@ -150,6 +151,8 @@ class Module:
                 replaced = hook(self, args, y)
                 y = y if replaced is None else replaced
         return y
+
+    module_calls.add(__call__.__code__)
 
     def _named_arrays(self) -> dict[str, Tensor]:
         return dict(self._named("", PARAMETER, BUFFER, UNSAVED_BUFFER))

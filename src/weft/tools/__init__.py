@@ -1,1 +1,43 @@
-"""Tools for people: commands (python -m weft.tools.NAME), and records of what a program does."""
+"""Tools for people: records of what a program does, pages that show them, and commands.
+
+``python -m weft.tools`` lists the commands.
+
+>>> import weft as wf
+>>> with wf.tools.profile() as p:
+...     y = wf.ones((8, 8)) @ wf.ones((8, 8))
+>>> [row["operator"] for row in p.table()]
+[...]
+"""
+
+from __future__ import annotations
+
+import importlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from weft.tools.profiling import Profile as Profile
+    from weft.tools.profiling import profile as profile
+    from weft.tools.recording import mark_step as mark_step
+    from weft.tools.statistics import summary as summary
+
+_MODULE_OF = {
+    "weft.tools.profiling": ("Profile", "profile"),
+    "weft.tools.recording": ("mark_step",),
+    "weft.tools.statistics": ("summary",),
+}
+_LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
+
+__all__ = sorted(_LAZY)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'weft.tools' has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

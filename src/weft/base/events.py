@@ -1,0 +1,82 @@
+"""What Python itself does while a program runs: planning, compiling, tracing. Nothing is noted unless a tool listens.
+
+>>> from weft.base import events
+>>> @events.noted("plan", lambda name: name)
+... def make(name):
+...     return name.upper()
+>>> make("a")
+'A'
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from weft.base.typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["listen", "note", "noted", "span"]
+
+# span(kind, name) gives a context manager; note(kind, text, where) is told of a moment.
+_listener: Any = None
+
+
+def listen(listener: Any) -> Any:
+    """Let an object with span(kind, name) and note(kind, text, where) be told from now on; returns the one before.
+
+    None: nothing is told.
+    """
+    global _listener
+    before, _listener = _listener, listener
+    return before
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+_NOTHING = _Nothing()
+
+
+def span(kind: str, name: str) -> Any:
+    """A context manager around work of this kind: "plan", "optimize", "compile", "trace".
+
+    >>> with span("compile", "softmax"):
+    ...     pass
+    """
+    return _NOTHING if _listener is None else _listener.span(kind, name)
+
+
+def note(kind: str, text: str, where: str = "") -> None:
+    """Tell of something that happened; where: the user's line, as ``file:line``.
+
+    >>> note("warning", "traced again")
+    """
+    if _listener is not None:
+        _listener.note(kind, text, where)
+
+
+def noted(kind: str, name_of: Callable[..., str]) -> Callable[[F], F]:
+    """Decorator: each call is a span; name_of gets the call's arguments. See the module for an example."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if _listener is None:
+                return function(*args, **kwargs)
+            with _listener.span(kind, name_of(*args, **kwargs)):
+                return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate

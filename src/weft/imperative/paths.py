@@ -1,0 +1,71 @@
+"""In which module a line runs: found in the frames of Python, so that calls of modules need not say it.
+
+What a trace writes down carries it: the line of a node is then a Line, a str with the path of the module.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from typing import Any
+
+__all__ = ["Line", "located", "module_calls", "path_of"]
+
+module_calls: set[types.CodeType] = (
+    set()
+)  # of functions whose `self` is a module that runs as long as they do
+_names: weakref.WeakKeyDictionary[Any, dict[int, str]] = weakref.WeakKeyDictionary()
+
+
+class Line(str):
+    """A line of the user's code, ``file:line``, and the path of the module that it ran in, "" outside of all.
+
+    >>> Line("train.py:3").module
+    ''
+    """
+
+    module: str = ""
+
+
+def located(where: str) -> str:
+    """The line, with the module that the calling thread is in."""
+    modules = []
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in module_calls:
+            modules.append(frame.f_locals["self"])
+        frame = frame.f_back
+    if not modules:
+        return where
+    line = Line(where)
+    line.module = path_of(modules[::-1])
+    return line
+
+
+def path_of(modules: list[Any]) -> str:
+    """The path of the last of these modules, each called by the one before: the class of the first, then names.
+
+    One that the module before does not contain begins a path of its own, behind a slash.
+    """
+    root: Any = None
+    path = prefix = ""
+    names: dict[int, str] = {}
+    for module in modules:
+        known = names.get(id(module))
+        if known is None and root is not None:  # it may have been added since
+            names = _names_in(root, renew=True)
+            known = names.get(id(module))
+        if known is None:
+            root, known = module, ""
+            prefix = f"{path}/{type(module).__name__}" if path else type(module).__name__
+            names = _names_in(root)
+        path = f"{prefix}.{known}" if known else prefix
+    return path
+
+
+def _names_in(root: Any, renew: bool = False) -> dict[int, str]:
+    found = None if renew else _names.get(root)
+    if found is None:
+        found = _names[root] = {id(module): name for name, module in root.named_modules()}
+    return found

@@ -1,0 +1,110 @@
+"""check_operator: everything that follows from an operator's class, checked on its samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtype import as_dtype
+from weft.imperative.creation import asarray
+from weft.imperative.tensor import Tensor
+from weft.imperative.trace import trace
+from weft.imperative.transformation import Transformation
+from weft.ops import registry
+from weft.ops.op import Op, differentiable
+from weft.ops.samples import Array
+from weft.testing.close import assert_close
+from weft.testing.gradients import check_gradient
+
+__all__ = ["check_operator"]
+
+DTYPES = ("float32",)
+
+
+def check_operator(cls: type[Op] | str, *, order: int = 1) -> int:
+    """Check an operator on all samples that its class gives; returns how many calls were checked.
+
+    For each: the value is that of `reference`, shape and dtype are what `infer` says, a traced function gives the same
+    bits, and, where it is differentiable, gradients are those of differences in float64; order=2: second ones, too.
+    Raises AssertionError that names the sample, ValueError if the class has no samples or is not registered.
+
+    >>> check_operator("atan2", order=2) > 0
+    True
+    """
+    op: Any = registry.get(cls) if isinstance(cls, str) else cls
+    if not (isinstance(op, type) and issubclass(op, Op) and op.registered):
+        raise ValueError(f"check_operator: takes a registered operator or its name, got {cls!r}")
+    checked = 0
+    for number, sample in enumerate(op.samples()):
+        for dtype in sample.dtypes or DTYPES:
+            random = np.random.default_rng(number)
+            operands = [_made(each, dtype, random) for each in sample.operands]
+            try:
+                _check(op, sample, operands, order)
+            except AssertionError as problem:
+                raise AssertionError(f"check_operator: {op.name}, {sample!r}, {dtype}: {problem}") from None
+            checked += 1
+    if not checked:
+        raise ValueError(f"check_operator: {op.name} has no samples()")
+    return checked
+
+
+class _Seen(Transformation):
+    """What a call is: the operator with its attributes, and its inputs."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, tuple[Any, ...]]] = []
+
+    def __enter__(self) -> _Seen:
+        super().__enter__()
+        return self
+
+    def emit(self, op: Any, args: tuple[Any, ...]) -> Any:
+        self.calls.append((op, args))
+        return op(*args)
+
+
+def _made(operand: Any, dtype: str, random: Any) -> Any:
+    if isinstance(operand, list | tuple):
+        return [_made(each, dtype, random) for each in operand]
+    if not isinstance(operand, Array):
+        return operand
+    kind = as_dtype(operand.dtype or dtype)
+    if operand.values is not None:
+        return asarray(np.asarray(operand.values).astype(kind.numpy))
+    size = int(np.prod(operand.shape))
+    if operand.distinct:
+        step = (operand.high - operand.low) / max(size, 1)  # nor are those of two operands the same
+        values = operand.low + step * (random.permutation(size) + random.uniform())
+    else:
+        values = random.uniform(operand.low, operand.high, size)
+    return asarray(np.asarray(values).reshape(operand.shape).astype(kind.numpy))
+
+
+def _check(op: Any, sample: Any, operands: list[Any], order: int) -> None:
+    function = registry.function(op.name)
+
+    def call(*arrays: Any) -> Any:
+        return function(*arrays, **sample.attributes)
+
+    with _Seen() as seen:
+        result = call(*operands)
+    outputs = result if isinstance(result, tuple) else (result,)
+    bound, inputs = seen.calls[0]
+    if op.reference is not Op.reference and not op.random:
+        given = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
+        wanted = bound.reference(*given)
+        for y, w in zip(outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=False):
+            rtol, atol = (1e-2, 1e-2) if y.dtype.itemsize == 2 else (2e-5 * sample.tolerance,) * 2
+            assert_close(y, np.asarray(w), rtol=rtol, atol=atol, equal_nan=True)
+    if not op.random and not bound.written(len(inputs)):
+        again = trace(call)
+        again(*operands)
+        traced = again(*operands)
+        for y, t in zip(outputs, traced if isinstance(traced, tuple) else (traced,), strict=True):
+            assert_close(t, y, rtol=1e-6, atol=1e-6, equal_nan=True)
+    floats = [x for x in operands if isinstance(x, Tensor) and x.dtype.kind == "float"]
+    is_smooth = differentiable(op) and sample.gradient and not op.random
+    if is_smooth and floats and any(y.dtype.kind == "float" for y in outputs):
+        check_gradient(call, *operands, order=order, rtol=1e-3 * sample.tolerance, atol=1e-5)

@@ -1,0 +1,129 @@
+"""Memory of a recording: what was in use when, what held the peak, and what nobody gave back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.tools.recording import Recording
+
+__all__ = ["Allocation", "allocations_of", "by_line", "in_use", "peak"]
+
+
+class Allocation(NamedTuple):
+    """A piece of memory: what it was for, its array's shape ("" for what is no array), who made it, from when to when.
+
+    end_s: None if it was still there at the end.
+    """
+
+    bytes: int
+    shape: str
+    name: str
+    where: str
+    module: str
+    start_s: float
+    end_s: float | None
+
+    @property
+    def held(self) -> bool:
+        """Whether it was still there at the end."""
+        return self.end_s is None
+
+
+def allocations_of(recording: Recording) -> list[Allocation]:
+    """All that were made while it was recorded, in order.
+
+    name: the operation that was pushed next by the same line, or ran meanwhile.
+    """
+    r, memory = recording, recording.memory
+    open_: dict[tuple[int, int], int] = {}
+    ends: dict[int, float] = {}
+    for k, (address, device, release, time) in enumerate(
+        zip(
+            memory["address"].tolist(),
+            memory["device"].tolist(),
+            memory["is_release"].tolist(),
+            memory["time"].tolist(),
+            strict=True,
+        )
+    ):
+        if not release:
+            open_[address, device] = k
+        elif (made := open_.pop((address, device), None)) is not None:
+            ends[made] = time * 1e-9
+    names = _names(recording)
+    return [
+        Allocation(
+            int(row["bytes"]),
+            r.shapes[row["shape"]],
+            names[k],
+            r.sites[row["site"]],
+            r.contexts[row["context"]],
+            float(row["time"]) * 1e-9,
+            ends.get(k),
+        )
+        for k, row in enumerate(memory)
+        if not row["is_release"]
+    ]
+
+
+def _names(recording: Recording) -> dict[int, str]:
+    """For each allocation the operation that it was for."""
+    memory, operations = recording.memory, recording.operations
+    rows = np.nonzero(memory["is_release"] == 0)[0]
+    own = operations[operations["engine"] == 0]
+    running = dict(zip(own["id"].tolist(), own["name"].tolist(), strict=True))
+    found: dict[int, str] = {}
+    for thread in np.unique(memory["thread"][rows]):
+        pushed = operations[operations["push_thread"] == thread]
+        times, sites, names = pushed["pushed"], pushed["site"], pushed["name"]
+        here = rows[memory["thread"][rows] == thread]
+        following = np.searchsorted(times, memory["time"][here])
+        for k, at in zip(here.tolist(), following.tolist(), strict=True):
+            inside = int(memory["operation"][k])
+            if inside in running:
+                found[k] = f"space of {recording.names[running[inside]]}"
+            elif at < len(times) and sites[at] == memory["site"][k]:
+                found[k] = recording.names[names[at]]
+            else:
+                found[k] = "" if memory["shape"][k] else "temporary space"
+    return found
+
+
+def in_use(recording: Recording) -> tuple[Any, Any]:
+    """(seconds, bytes): how much was in use after each change, including what was held before the recording."""
+    memory = recording.memory
+    size: dict[tuple[int, int], int] = {}
+    change = np.zeros(len(memory), np.int64)
+    columns = (memory[name].tolist() for name in ("address", "device", "is_release", "bytes"))
+    for k, (address, device, release, bytes_) in enumerate(zip(*columns, strict=True)):
+        if not release:
+            size[address, device] = bytes_
+            change[k] = bytes_
+        else:  # of before the recording: only its address is known
+            change[k] = -size.pop((address, device), 0)
+    seconds = np.concatenate([[0.0], memory["time"] * 1e-9])
+    return seconds, recording.held_bytes + np.concatenate([[0], np.cumsum(change)])
+
+
+def peak(
+    recording: Recording, allocations: Sequence[Allocation] | None = None
+) -> tuple[float, int, list[Allocation]]:
+    """When most was in use, how many bytes, and the allocations that held it, the largest first."""
+    seconds, bytes_ = in_use(recording)
+    at = int(np.argmax(bytes_))
+    time = float(seconds[at])
+    found = allocations_of(recording) if allocations is None else allocations
+    holders = [a for a in found if a.start_s <= time and (a.end_s is None or a.end_s > time)]
+    return time, int(bytes_[at]), sorted(holders, key=lambda a: -a.bytes)
+
+
+def by_line(allocations: Sequence[Allocation]) -> dict[str, tuple[int, int, int]]:
+    """(allocations, bytes of all, bytes of those still there) by line, the most bytes first."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for a in allocations:
+        count, total, held = found.get(a.where, (0, 0, 0))
+        found[a.where] = (count + 1, total + a.bytes, held + (a.bytes if a.held else 0))
+    return dict(sorted(found.items(), key=lambda item: -item[1][1]))

@@ -1,0 +1,99 @@
+"""Run a program and show what it did, in a browser.
+
+    python -m weft.tools.profiler [--out report.html] [--no-open] [--chrome t.json] [--csv t.csv] script.py arguments
+    python -m weft.tools.profiler [...] -m module arguments
+
+The report is one HTML file, which needs no network. It is written also where the program fails, is interrupted, or
+calls sys.exit; the command then ends with the program's status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+import traceback
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from weft.tools.profiling import Profile, profile
+
+__all__ = ["main"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    made = argparse.ArgumentParser(
+        prog="python -m weft.tools.profiler",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="The program is given with its arguments, which the options above must precede.",
+    )
+    made.add_argument("--out", type=Path, metavar="FILE", help="the report (profile.html)", default=None)
+    made.add_argument("--no-open", action="store_true", help="only print where the report is")
+    made.add_argument("--chrome", type=Path, metavar="FILE", help="also write trace events for Perfetto")
+    made.add_argument("--csv", type=Path, metavar="FILE", help="also write the table of operators")
+    made.add_argument("--no-memory", action="store_true", help="do not record allocations")
+    made.add_argument("--limit", type=int, default=4_000_000, metavar="N", help="most events (4000000)")
+    made.add_argument("-m", dest="module", action="store_true", help="the program is a module")
+    made.add_argument("program", help="a script, or with -m a module")
+    made.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: the program's own."""
+    given = parser().parse_args(arguments)
+    if not given.module and not Path(given.program).is_file():
+        parser().error(f"there is no file {given.program}")
+    p = profile(memory=not given.no_memory, limit=given.limit)
+    status = run(p, given.program, given.arguments, given.module)
+    write(p, given.out or Path("profile.html"), given.chrome, given.csv)
+    if not given.no_open:
+        webbrowser.open((given.out or Path("profile.html")).resolve().as_uri())
+    return status
+
+
+def run(p: profile, program: str, arguments: Sequence[str], module: bool = False) -> int:
+    """Run a script or a module as __main__ and record it; returns its exit status."""
+    before = sys.argv[:], sys.path[:]
+    sys.argv = [program, *arguments]
+    sys.path[0] = os.getcwd() if module else str(Path(program).resolve().parent)
+    try:
+        with p:
+            if module:
+                runpy.run_module(program, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(program, run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.argv, sys.path[:] = before
+    return 0
+
+
+def write(p: Profile, page: Path, chrome: Path | None = None, table: Path | None = None) -> None:
+    """Write the reports, and say so on stderr."""
+    p.save(page)
+    lines = [str(page.resolve())]
+    if chrome is not None:
+        p.to_chrome(chrome)
+        lines.append(str(chrome.resolve()))
+    if table is not None:
+        p.to_csv(table)
+        lines.append(str(table.resolve()))
+    print(f"{p}\n" + "\n".join(lines), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

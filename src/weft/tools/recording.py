@@ -1,0 +1,467 @@
+"""Everything that a process does, written down while it runs: what the profiler and the memory tool show.
+
+>>> import weft as wf
+>>> from weft.tools.recording import Recorder
+>>> a = wf.ones((64, 64))
+>>> with Recorder() as recorder:
+...     b = a @ a
+...     b.wait()
+>>> [recorder.recording.names[k] for k in recorder.recording.operations["name"]]
+['matmul']
+
+The native core notes operations of engines, steps of programs, memory and waits (native/bindings/recorder.cpp); here
+are added what Python does (weft.base.events), calls of modules, and batches that the program waits for. Times are
+seconds since the recording began; a Recording is plain arrays and lists, and knows nothing of the running process any
+more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft import _core
+from weft.base import events
+from weft.data.loader import DataLoader
+from weft.engine import Engine, default_engine
+from weft.executor import recipe
+from weft.imperative.paths import path_of
+from weft.imperative.scribe import users_line
+from weft.module.module import Module
+from weft.ops.epilogue import Epilogue
+from weft.tools import flops
+
+__all__ = ["Moment", "Note", "Recorder", "Recording", "Step", "mark_step"]
+
+# As native/bindings/recorder.cpp has them.
+OPERATION = np.dtype(
+    [
+        ("id", "u8"),
+        ("pushed", "i8"),
+        ("started", "i8"),
+        ("ended", "i8"),
+        ("name", "u4"),
+        ("site", "u4"),
+        ("context", "u4"),
+        ("push_thread", "u4"),
+        ("run_thread", "u4"),
+        ("queue", "u1"),
+        ("worker", "i1"),
+        ("device", "i2"),
+        ("failed", "u4"),
+        ("engine", "u4"),
+    ]
+)
+MEMORY = np.dtype(
+    [
+        ("time", "i8"),
+        ("address", "u8"),
+        ("bytes", "u8"),
+        ("operation", "u8"),
+        ("site", "u4"),
+        ("context", "u4"),
+        ("thread", "u4"),
+        ("shape", "u4"),
+        ("device", "i2"),
+        ("is_release", "u2"),
+        ("unused", "u4"),
+    ]
+)
+WAIT = np.dtype(
+    [
+        ("start", "i8"),
+        ("end", "i8"),
+        ("site", "u4"),
+        ("context", "u4"),
+        ("thread", "u4"),
+        ("unused", "u4"),
+    ]
+)
+STEP = np.dtype(
+    [
+        ("start", "i8"),
+        ("end", "i8"),
+        ("bytes", "i8"),
+        ("operation", "u8"),
+        ("serial", "i8"),
+        ("step", "u4"),
+        ("name", "u4"),
+        ("where", "u4"),
+        ("thread", "u4"),
+        ("shapes", "u4"),
+        ("program", "u4"),
+    ]
+)
+QUEUES = ("compute", "wide", "copy", "io", "priority")
+LIMIT = 4_000_000  # events
+
+
+class Moment(NamedTuple):
+    """Something that Python did: kind "plan", "optimize", "compile", "trace", "module" or "data"; seconds."""
+
+    kind: str
+    name: str
+    where: str
+    thread: int
+    start_s: float
+    end_s: float
+
+
+class Note(NamedTuple):
+    """Something that was said meanwhile: kind "warning" or "error"."""
+
+    kind: str
+    text: str
+    where: str
+    time_s: float
+
+
+class Step(NamedTuple):
+    """One step of the user's program, from mark to mark."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+class Recording:
+    """What was recorded: structured arrays whose times are nanoseconds since the beginning, and the texts they number.
+
+    operations, memory, waits, steps: arrays of OPERATION, MEMORY, WAIT and STEP; step_work numbers `work` for each
+    step. names, sites, contexts, shapes: texts by number, "" at 0. moments, notes: of Python. marks: seconds at which
+    a step of the user's ended. threads: names by the system's number. facts: of the machine and the process. seconds:
+    how long it lasted. held_bytes: of arrays that were there before. dropped: events there was no room for.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.operations = np.zeros(0, OPERATION)
+        self.memory = np.zeros(0, MEMORY)
+        self.waits = np.zeros(0, WAIT)
+        self.steps = np.zeros(0, STEP)
+        self.step_work = np.zeros(0, np.int64)
+        self.work: list[Work] = []
+        self.names: list[str] = [""]
+        self.sites: list[str] = [""]
+        self.contexts: list[str] = [""]
+        self.shapes: list[str] = [""]
+        self.moments: list[Moment] = []
+        self.notes: list[Note] = []
+        self.marks: list[float] = []
+        self.threads: dict[int, str] = {}
+        self.facts: dict[str, Any] = {}
+        self.programs: dict[int, ProgramFacts] = {}
+        self.seconds = seconds
+        self.held_bytes = 0
+        self.dropped = 0
+
+
+class Work(NamedTuple):
+    """A kernel on operands of some shapes: the operators whose work it is, and how many operations each run takes."""
+
+    name: str
+    where: str
+    module: str
+    shapes: str
+    flops: int
+    program: str
+    serial: int
+    number: int
+
+
+class ProgramFacts(NamedTuple):
+    """Of a program whose steps ran: its name, its steps as text, how many copies into other layouts a run makes."""
+
+    name: str
+    steps: tuple[str, ...]
+    reorders: int
+    report: Any
+
+
+_active: Recorder | None = None
+
+
+def mark_step(name: str = "") -> None:
+    """Say that a step of the program ends here; nothing happens while nothing is recorded.
+
+    >>> mark_step()
+    """
+    if _active is not None:
+        _active.mark(name)
+
+
+class Recorder:
+    """Records while it is entered; `recording` has the result afterwards, also where an exception left the block.
+
+    engines: whose operations, besides the process's own. memory: also record allocations. limit: events of operations,
+    memory and waits that are kept; later ones are counted only.
+    Raises RuntimeError if the process is recorded already.
+    """
+
+    def __init__(self, engines: Iterable[Engine] = (), *, memory: bool = True, limit: int = LIMIT) -> None:
+        self.recording = Recording()
+        self._engines = list({id(e): e for e in (default_engine(), *engines)}.values())
+        self._memory, self._limit = memory, limit
+        self._contexts: dict[str, int] = {"": 0}
+        self._paths: dict[tuple[int, ...], int] = {}
+        self._kept: list[Any] = []  # modules whose ids are in use, and recipes, which may go with their plans
+        self._begin = 0
+        self._here = threading.local()
+        self._restore: list[tuple[type, str, Any]] = []
+        self._threads: list[threading.Thread] = []
+        self._listener: Any = None
+        self._moments: list[Moment] = []
+        self._notes: list[Note] = []
+        self._marks: list[tuple[str, int]] = []
+
+    def __enter__(self) -> Recorder:
+        global _active
+        for engine in self._engines:
+            engine.wait_for_all()
+        self._begin = time.perf_counter_ns()
+        if not _core.open_recorder(self._engines, self._memory, self._limit):
+            raise RuntimeError("Recorder: this process is recorded already")
+        _active = self
+        self._kept.extend(recipe.all_recipes())
+        self._listener = events.listen(self)
+        self._swap(Module, "__call__", self._module_call)
+        self._swap(DataLoader, "__iter__", self._batches)
+        self._threads = threading.enumerate()
+        self._swap(threading.Thread, "start", self._started)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        global _active
+        failure: BaseException | None = None
+        for engine in self._engines:
+            try:
+                engine.wait_for_all()
+            except Exception as problem:
+                failure = failure or problem
+        for owner, name, function in reversed(self._restore):
+            setattr(owner, name, function)
+        events.listen(self._listener)
+        _active = None
+        end = time.perf_counter_ns()
+        self.recording.seconds = (end - self._begin) * 1e-9
+        if error is not None and not (isinstance(error, SystemExit) and error.code in (0, None)):
+            text = "".join(traceback.format_exception(error)).rstrip()
+            self._notes.append(Note("error", text, _line_of(trace), self.recording.seconds))
+        elif failure is not None:
+            self._notes.append(Note("error", str(failure), "", self.recording.seconds))
+        self._collect(_core.close_recorder())
+        if failure is not None and error is None:
+            raise failure
+
+    def mark(self, name: str = "") -> None:
+        """A step ends now."""
+        self._marks.append((name, time.perf_counter_ns()))
+
+    # What Python does: the listener of weft.base.events.
+
+    def span(self, kind: str, name: str) -> Any:
+        """Work of Python, from weft.base.events: a context manager."""
+        return _Span(self, kind, name)
+
+    def note(self, kind: str, text: str, where: str = "") -> None:
+        """A moment, from weft.base.events."""
+        self._notes.append(Note(kind, text, where, (time.perf_counter_ns() - self._begin) * 1e-9))
+
+    def _add(self, kind: str, name: str, where: str, start: int) -> None:
+        seconds = ((t - self._begin) * 1e-9 for t in (start, time.perf_counter_ns()))
+        self._moments.append(Moment(kind, name, where, threading.get_native_id(), *seconds))
+
+    def _swap(self, owner: type, name: str, make: Any) -> None:
+        before = vars(owner)[name]
+        self._restore.append((owner, name, before))
+        setattr(owner, name, make(before))
+
+    def _module_call(self, call: Any) -> Any:
+        here = self._here
+
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            stack = vars(here).setdefault("stack", [])
+            stack.append(module)
+            number = self._number_of(stack)
+            before, start = _core.set_recording_context(number), time.perf_counter_ns()
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                stack.pop()
+                _core.set_recording_context(before)
+                self._add("module", self.recording.contexts[number], "", start)
+
+        return __call__
+
+    def _started(self, start: Any) -> Any:
+        def begin(thread: threading.Thread) -> None:
+            self._threads.append(thread)  # which knows its number also after its end
+            start(thread)
+
+        return begin
+
+    def _number_of(self, stack: Sequence[Any]) -> int:
+        key = tuple(map(id, stack))
+        number = self._paths.get(key)
+        if number is None:
+            self._kept.extend(stack)
+            path = path_of(list(stack))
+            number = self._contexts.setdefault(path, len(self._contexts))
+            if number == len(self.recording.contexts):
+                self.recording.contexts.append(path)
+            self._paths[key] = number
+        return number
+
+    def _batches(self, iterate: Any) -> Any:
+        def __iter__(loader: Any) -> Iterator[Any]:
+            where, batches = users_line(), iterate(loader)
+            while True:
+                start = time.perf_counter_ns()
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                self._add("data", "batch", where, start)
+                yield batch
+
+        return __iter__
+
+    # What it becomes.
+
+    def _collect(self, raw: Any) -> None:
+        found, begin = self.recording, self._begin
+        found.operations = np.frombuffer(raw["operations"], OPERATION).copy()
+        found.memory = np.frombuffer(raw["memory"], MEMORY).copy()
+        found.waits = np.frombuffer(raw["waits"], WAIT).copy()
+        found.steps = np.frombuffer(raw["steps"], STEP).copy()
+        for array, fields in (
+            (found.operations, ("pushed", "started", "ended")),
+            (found.memory, ("time",)),
+            (found.waits, ("start", "end")),
+            (found.steps, ("start", "end")),
+        ):
+            for field in fields:
+                array[field] = np.where(array[field] == 0, -1, array[field] - begin)
+        # A program may be run by threads that Python does not know.
+        found.names = ["", *raw["names"]]
+        found.sites = ["", *raw["sites"]]
+        found.shapes = ["", *raw["shapes"]]
+        found.held_bytes, found.dropped = raw["held_bytes"], raw["dropped"]
+        found.moments = sorted(self._moments, key=lambda m: (m.start_s, -m.end_s))
+        found.notes = list(self._notes)
+        found.marks = [(t - begin) * 1e-9 for _, t in self._marks]
+        found.steps = found.steps[np.lexsort((-found.steps["end"], found.steps["start"]))]
+        self._name_threads()
+        self._find_work(raw)
+        found.facts = {**_facts(self._engines), "begin_ns": begin}
+        self._kept.clear()
+
+    def _name_threads(self) -> None:
+        found = self.recording
+        names = {thread.native_id: thread.name for thread in self._threads if thread.native_id}
+        operations = found.operations
+        ran = operations[operations["started"] >= 0]
+        fields = ("run_thread", "queue", "worker", "device", "engine")
+        rows = ran[kinds_of([ran[name] for name in fields])[0]]
+        devices = {(int(r["device"])) for r in rows}
+        for row in rows:
+            if row["worker"] >= 0:
+                name = f"{QUEUES[row['queue']]} {row['worker']}"
+                name += f" cpu:{row['device']}" if len(devices) > 1 else ""
+                name += f" engine {row['engine']}" if row["engine"] else ""
+                names[int(row["run_thread"])] = name
+        used = [
+            operations["push_thread"],
+            ran["run_thread"],
+            found.waits["thread"],
+            found.steps["thread"],
+            [moment.thread for moment in found.moments],
+        ]
+        numbers = np.unique(np.concatenate([np.asarray(each, np.int64) for each in used]))
+        found.threads = {int(k): names.get(int(k), f"thread {k}") for k in numbers}
+
+    def _find_work(self, raw: Any) -> None:
+        """Tells steps of one kind from others, and what each kind computes."""
+        found = self.recording
+        names, steps = ["", *raw["step_names"]], found.steps
+        columns = [steps[name] for name in ("serial", "program", "step", "name", "where", "shapes")]
+        first, found.step_work = kinds_of(columns)
+        for kind in steps[first]:
+            serial, number = int(kind["serial"]), int(kind["step"])
+            made = recipe.recipe_of(serial)
+            work = made.work[number] if made is not None and number < len(made.work) else None
+            operands = raw["step_shapes"][kind["shapes"]]
+            name = _named(names[kind["name"]] or raw["programs"][kind["program"]], work)
+            found.work.append(
+                Work(
+                    name,
+                    names[kind["where"]],
+                    getattr(work.where, "module", "") if work is not None else "",
+                    ", ".join(f"{dtype}[{','.join(map(str, sizes))}]" for dtype, sizes in operands),
+                    0 if work is None else flops.of_work(work, operands),
+                    raw["programs"][kind["program"]],
+                    serial,
+                    number,
+                )
+            )
+            if made is not None and serial not in found.programs:
+                found.programs[serial] = ProgramFacts(
+                    made.name, (*made.prepared, *made.steps), made.reorders, made.memory
+                )
+
+
+def kinds_of(columns: Sequence[Any]) -> tuple[Any, Any]:
+    """Rows of one kind have equal numbers in all columns: a row of each kind, and the kind of each row.
+
+    >>> kinds_of([np.array([1, 2, 1]), np.array([5, 5, 5])])
+    (array([0, 1]), array([0, 1, 0]))
+    """
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, numbers = np.unique(column, return_inverse=True)
+        _, key = np.unique(key * len(values) + numbers, return_inverse=True)
+    _, first = np.unique(key, return_index=True)
+    return first, key.astype(np.int64)
+
+
+def _named(name: str, work: Any) -> str:
+    """The name of a kernel that does the steps after an operator as well: of all of them."""
+    if work is None or len(work.nodes) != 1 or work.nodes[0].op.name != Epilogue.name:
+        return name
+    op = work.nodes[0].op
+    return ", ".join([op.of.name, *(step.name for step, _, _ in op.steps)])
+
+
+class _Span:
+    def __init__(self, recorder: Recorder, kind: str, name: str) -> None:
+        self._recorder, self._kind, self._name = recorder, kind, name
+
+    def __enter__(self) -> None:
+        self._where, self._start = users_line(), time.perf_counter_ns()
+
+    def __exit__(self, *_: object) -> None:
+        self._recorder._add(self._kind, self._name, self._where, self._start)
+
+
+def _line_of(trace: Any) -> str:
+    """The innermost line of the user's that a traceback goes through."""
+    from weft.imperative.scribe import is_users
+
+    frames = [f for f in traceback.extract_tb(trace) if is_users(f.filename)] if trace else []
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def _facts(engines: Sequence[Engine]) -> dict[str, Any]:
+    return {
+        "program": " ".join(sys.argv),
+        "date": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "cores": len(os.sched_getaffinity(0)),
+        "workers": engines[0].workers,
+        "engine": engines[0].kind,
+    }

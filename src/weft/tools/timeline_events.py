@@ -1,0 +1,411 @@
+"""A recording as events in lanes: what the page draws, what tables and exports are made of.
+
+Every event has a detail, which many share: what it is, of which line and module, on which shapes. Lanes are threads,
+one for each kind of event and depth, so that events of a lane never overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.tools.recording import Recording, Step, kinds_of
+
+__all__ = ["BY", "Detail", "Events", "Lane", "events_of", "steps_of"]
+
+# Kinds of lanes in the order in which they stand in a thread.
+KINDS = ("step", "module", "python", "data", "wait", "push", "operation", "kernel")
+
+
+# What tables can be by: fields of Detail.
+BY = {"operator": "name", "module": "module", "line": "where", "shapes": "shapes", "program": "program"}
+
+
+class Detail(NamedTuple):
+    """What events of a kind share. flops, bytes: of one of them."""
+
+    kind: str
+    name: str
+    where: str = ""
+    module: str = ""
+    shapes: str = ""
+    flops: int = 0
+    bytes: int = 0
+    program: str = ""
+
+
+class Lane(NamedTuple):
+    """Events first to last of one kind that one thread ran; depth: below how many others of the kind they stand."""
+
+    worker: str
+    thread: str
+    kind: str
+    depth: int
+    first: int
+    last: int
+
+
+class Events:
+    """All events, sorted by lane and start. start, seconds, own: seconds, the last without the events inside of it.
+
+    detail: numbers of details. parent: of a kernel the number of its operation, of an operation that of its push;
+    -1: none. counts: whether it is work that tables add up: kernels, and operations without kernels.
+    """
+
+    def __init__(self, details: Sequence[Detail], lanes: Sequence[Lane], columns: dict[str, Any]) -> None:
+        self.details, self.lanes = list(details), list(lanes)
+        self.start, self.seconds, self.own = columns["start"], columns["seconds"], columns["own"]
+        self.detail, self.parent, self.counts = columns["detail"], columns["parent"], columns["counts"]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def table(
+        self, by: str, first_s: float = 0.0, end_s: float = np.inf
+    ) -> dict[str, tuple[int, float, int, int]]:
+        """(calls, seconds, FLOP, bytes) of all work that began in this time, by a field of Detail, longest first."""
+        chosen = self.counts & (self.start >= first_s) & (self.start < end_s)
+        detail = self.detail[chosen]
+        count = np.bincount(detail, minlength=len(self.details))
+        seconds = np.bincount(detail, self.own[chosen], minlength=len(self.details))
+        rows: dict[str, tuple[int, float, int, int]] = {}
+        for k in np.nonzero(count)[0]:
+            d, n = self.details[k], int(count[k])
+            calls, time, flops, size = rows.get(getattr(d, by), (0, 0.0, 0, 0))
+            rows[getattr(d, by)] = (
+                calls + n,
+                time + float(seconds[k]),
+                flops + n * d.flops,
+                size + n * d.bytes,
+            )
+        return dict(sorted(rows.items(), key=lambda item: -item[1][1]))
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.details: dict[Detail, int] = {}
+        self.parts: list[dict[str, Any]] = []
+        self.lanes: list[Lane] = []
+        self.count = 0
+
+    def detail(self, detail: Detail) -> int:
+        return self.details.setdefault(detail, len(self.details))
+
+    def add(
+        self,
+        worker: str,
+        thread: str,
+        kind: str,
+        start: Any,
+        end: Any,
+        detail: Any,
+        keys: Any = None,
+        counts: bool = False,
+        inside: Sequence[tuple[float, float]] = (),
+    ) -> None:
+        """Events of one thread and kind; keys: numbers by which others name them. inside: what is no time of theirs."""
+        if not len(start):
+            return
+        order = np.lexsort((-end, start))
+        start, end, detail = start[order], end[order], detail[order]
+        keys = np.full(len(start), -1, np.int64) if keys is None else keys[order]
+        depth, own = _nested(start, end)
+        if inside:
+            own = own.copy()
+        for first, last in inside:
+            k = int(np.searchsorted(start, first, side="right")) - 1
+            while k >= 0 and end[k] < last:  # the innermost that contains it
+                k -= 1
+            if k >= 0:
+                own[k] -= last - first
+        for level in range(int(depth.max()) + 1):
+            here = depth == level
+            n = int(here.sum())
+            self.lanes.append(Lane(worker, thread, kind, level, self.count, self.count + n))
+            self.parts.append(
+                {
+                    "start": start[here],
+                    "seconds": (end - start)[here],
+                    "own": own[here],
+                    "detail": detail[here],
+                    "key": keys[here],
+                    "counts": np.full(n, counts),
+                }
+            )
+            self.count += n
+
+    def columns(self) -> dict[str, Any]:
+        """All events, lanes of a thread beside each other, threads in the order in which they were met."""
+        threads = {key: k for k, key in enumerate(dict.fromkeys((x.worker, x.thread) for x in self.lanes))}
+        order = sorted(
+            range(len(self.lanes)),
+            key=lambda k: (
+                threads[self.lanes[k][:2]],
+                KINDS.index(self.lanes[k].kind),
+                self.lanes[k].depth,
+            ),
+        )
+        self.parts = [self.parts[k] for k in order]
+        lanes, first = [], 0
+        for k in order:
+            size = self.lanes[k].last - self.lanes[k].first
+            lanes.append(self.lanes[k]._replace(first=first, last=first + size))
+            first += size
+        self.lanes = lanes
+        kinds = {
+            "start": np.float64,
+            "seconds": np.float64,
+            "own": np.float64,
+            "detail": np.int64,
+            "key": np.int64,
+            "counts": bool,
+        }
+        return {
+            name: np.concatenate([part[name] for part in self.parts]).astype(kind)
+            if self.parts
+            else np.zeros(0, kind)
+            for name, kind in kinds.items()
+        }
+
+
+def _nested(start: Any, end: Any) -> tuple[Any, Any]:
+    """How many others each interval lies in, and its length without those that lie in it; sorted by start."""
+    own = end - start
+    depth = np.zeros(len(start), np.int64)
+    if len(start) < 2 or np.all(np.maximum.accumulate(end[:-1]) <= start[1:]):
+        return depth, own
+    own = own.copy()
+    open_: list[int] = []
+    starts, ends = start.tolist(), end.tolist()
+    for k in range(len(starts)):
+        while open_ and ends[open_[-1]] <= starts[k]:
+            open_.pop()
+        if open_ and ends[open_[-1]] >= ends[k]:
+            own[open_[-1]] -= ends[k] - starts[k]
+        depth[k] = len(open_)
+        open_.append(k)
+    return depth, own
+
+
+def events_of(recordings: Sequence[Recording]) -> Events:
+    """All events of recordings, one for each worker process; times are those of the first one's clock."""
+    builder = _Builder()
+    parents: list[tuple[Any, Any]] = []
+    for rank, recording in enumerate(recordings):
+        worker = str(recording.facts.get("worker", f"worker {rank}" if len(recordings) > 1 else ""))
+        _add(builder, recording, worker, _offset(recordings[0], recording), rank, parents)
+    columns = builder.columns()
+    keys = columns.pop("key")
+    columns["parent"] = np.full(len(keys), -1, np.int64)
+    where_key = np.argsort(keys, kind="stable")
+    sorted_keys = keys[where_key]
+
+    def events_with(wanted: Any) -> Any:
+        at = np.minimum(np.searchsorted(sorted_keys, wanted), max(len(sorted_keys) - 1, 0))
+        found = where_key[at] if len(where_key) else np.zeros(len(wanted), np.int64)
+        return np.where(keys[found] == wanted, found, -1) if len(keys) else np.full(len(wanted), -1)
+
+    for children, of in parents:
+        child, parent = events_with(children), events_with(of)
+        ok = (child >= 0) & (parent >= 0)
+        columns["parent"][child[ok]] = parent[ok]
+    # Operations with kernels are not work of their own.
+    is_operation = np.zeros(len(keys), bool)
+    for lane in builder.lanes:
+        is_operation[lane.first : lane.last] = lane.kind == "operation"
+    columns["counts"] |= is_operation
+    has_kernels = np.zeros(len(keys), bool)
+    has_kernels[columns["parent"][columns["parent"] >= 0]] = True
+    columns["counts"] &= ~(is_operation & has_kernels)
+    return Events(list(builder.details), builder.lanes, columns)
+
+
+def _offset(first: Recording, other: Recording) -> float:
+    """Seconds from the beginning of the one to that of the other, on the machine's common clock."""
+    return (other.facts.get("begin_ns", 0) - first.facts.get("begin_ns", 0)) * 1e-9
+
+
+PUSH, OPERATION, KERNEL = 0, 1, 2  # kinds of keys
+
+
+def _add(
+    builder: _Builder, r: Recording, worker: str, offset: float, rank: int, parents: list[tuple[Any, Any]]
+) -> None:
+    def thread_name(number: Any) -> str:
+        return r.threads.get(int(number), f"thread {number}")
+
+    def key(kind: int, numbers: Any) -> Any:
+        return (np.asarray(numbers, np.int64) << 8) | (rank << 2) | kind
+
+    if steps := steps_of(r):
+        starts, ends = (np.array([getattr(s, field) for s in steps]) for field in ("start_s", "end_s"))
+        numbers = np.array([builder.detail(Detail("step", step.name)) for step in steps])
+        builder.add(worker, "steps", "step", starts + offset, ends + offset, numbers)
+    _add_moments(builder, r, worker, offset, thread_name)
+    operations = r.operations
+    rows = np.arange(len(operations))
+    first, inverse = kinds_of([operations[name] for name in ("name", "site", "context")])
+    combos = operations[first]
+    details = np.array(
+        [
+            builder.detail(
+                Detail("operation", r.names[c["name"]], r.sites[c["site"]], r.contexts[c["context"]])
+            )
+            for c in combos
+        ],
+        np.int64,
+    )
+    pushes = np.array(
+        [
+            builder.detail(Detail("push", r.names[c["name"]], r.sites[c["site"]], r.contexts[c["context"]]))
+            for c in combos
+        ],
+        np.int64,
+    )
+    detail = details[inverse] if len(combos) else np.zeros(0, np.int64)
+    push = pushes[inverse] if len(combos) else np.zeros(0, np.int64)
+    ran = (operations["started"] >= 0) & (operations["ended"] >= 0)
+    for thread in np.unique(operations["push_thread"]):
+        chosen = operations["push_thread"] == thread
+        at = operations["pushed"][chosen] * 1e-9 + offset
+        builder.add(worker, thread_name(thread), "push", at, at, push[chosen], key(PUSH, rows[chosen]))
+    for thread in np.unique(operations["run_thread"][ran]):
+        chosen = ran & (operations["run_thread"] == thread)
+        builder.add(
+            worker,
+            thread_name(thread),
+            "operation",
+            operations["started"][chosen] * 1e-9 + offset,
+            operations["ended"][chosen] * 1e-9 + offset,
+            detail[chosen],
+            key(OPERATION, rows[chosen]),
+        )
+    parents.append((key(OPERATION, rows[ran]), key(PUSH, rows[ran])))
+    _add_kernels(builder, r, worker, offset, rank, parents, thread_name, key)
+
+
+def _add_kernels(
+    builder: _Builder,
+    r: Recording,
+    worker: str,
+    offset: float,
+    rank: int,
+    parents: list[tuple[Any, Any]],
+    thread_name: Callable[[Any], str],
+    key: Callable[[int, Any], Any],
+) -> None:
+    steps, operations = r.steps, r.operations
+    # Ids are those of the process's own engine, the first one.
+    own = np.nonzero(operations["engine"] == 0)[0]
+    by_id = own[np.argsort(operations["id"][own], kind="stable")]
+    ids = operations["id"][by_id]
+    at = np.minimum(np.searchsorted(ids, steps["operation"]), max(len(ids) - 1, 0))
+    found = np.where(ids[at] == steps["operation"], by_id[at], -1) if len(ids) else np.full(len(steps), -1)
+    size = np.zeros(len(r.work), np.int64)
+    np.maximum.at(size, r.step_work, steps["bytes"])
+    # Eager calls know no module at planning: the calling operation's does.
+    context = np.where(found >= 0, operations["context"][found] if len(operations) else 0, 0)
+    site = np.where(found >= 0, operations["site"][found] if len(operations) else 0, 0)
+    needs = np.array([not (w.where and w.module) for w in r.work], bool)
+    context = np.where(needs[r.step_work], context, 0) if len(steps) else context
+    site = np.where(needs[r.step_work], site, 0) if len(steps) else site
+    first, inverse = kinds_of([r.step_work, context, site])
+    kernels = []
+    for w, c, s in zip(r.step_work[first], context[first], site[first], strict=True):
+        work = r.work[w]
+        kernels.append(
+            builder.detail(
+                Detail(
+                    "kernel",
+                    work.name,
+                    work.where or r.sites[s],
+                    work.module or (r.contexts[c] if not work.where else ""),
+                    work.shapes,
+                    work.flops,
+                    int(size[w]),
+                    work.program,
+                )
+            )
+        )
+    detail = np.array(kernels, np.int64)[inverse] if kernels else np.zeros(0, np.int64)
+    rows = np.arange(len(steps))
+    for thread in np.unique(steps["thread"]):
+        chosen = steps["thread"] == thread
+        builder.add(
+            worker,
+            thread_name(thread),
+            "kernel",
+            steps["start"][chosen] * 1e-9 + offset,
+            steps["end"][chosen] * 1e-9 + offset,
+            detail[chosen],
+            key(KERNEL, rows[chosen]),
+            counts=True,
+            inside=[
+                (m.start_s + offset, m.end_s + offset)
+                for m in r.moments
+                if m.kind == "compile" and m.thread == thread
+            ],
+        )
+    inside = found >= 0
+    parents.append((key(KERNEL, rows[inside]), key(OPERATION, found[inside])))
+
+
+def _add_moments(
+    builder: _Builder, r: Recording, worker: str, offset: float, thread_name: Callable[[Any], str]
+) -> None:
+    lanes: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
+    for m in r.moments:
+        kind = m.kind if m.kind in ("module", "data") else "python"
+        name = m.name if kind != "python" else f"{m.kind} {m.name}"
+        module = m.name if kind == "module" else ""
+        detail = builder.detail(Detail(kind, name, m.where, module))
+        lanes.setdefault((thread_name(m.thread), kind), []).append((m.start_s, m.end_s, detail))
+    for wait in r.waits:
+        detail = builder.detail(
+            Detail("wait", "wait for results", r.sites[wait["site"]], r.contexts[wait["context"]])
+        )
+        lanes.setdefault((thread_name(wait["thread"]), "wait"), []).append(
+            (wait["start"] * 1e-9, wait["end"] * 1e-9, detail)
+        )
+    for (thread, kind), found in lanes.items():
+        start, end, detail_numbers = (np.array(column) for column in zip(*found, strict=True))
+        builder.add(worker, thread, kind, start + offset, end + offset, detail_numbers.astype(np.int64))
+
+
+def steps_of(recording: Recording) -> list[Step]:
+    """The steps of the user's program: from mark to mark; else from batch to batch; else calls of the largest program.
+
+    None of these three times or more: no steps.
+    """
+    marks = recording.marks
+    if marks:
+        begins = [0.0, *marks[:-1]]
+        return [Step(f"step {k}", a, b) for k, (a, b) in enumerate(zip(begins, marks, strict=True))]
+    starts = [m.start_s for m in recording.moments if m.kind == "data"]
+    if len(starts) < 3:
+        starts = _launches_of_largest(recording)
+    if len(starts) < 3:
+        return []
+    ends = [*starts[1:], recording.seconds]
+    return [Step(f"step {k}", a, b) for k, (a, b) in enumerate(zip(starts, ends, strict=True))]
+
+
+def _launches_of_largest(recording: Recording) -> list[float]:
+    """When the program was pushed in which most of the time is spent, if it has several kernels."""
+    operations = recording.operations
+    if not len(operations) or not len(recording.steps):
+        return []
+    several = {
+        recording.names.index(p.name)
+        for p in recording.programs.values()
+        if len(p.steps) > 1 and p.name in recording.names
+    }
+    ran = operations[operations["ended"] > 0]
+    if not several or not len(ran):
+        return []
+    seconds = np.bincount(ran["name"], ran["ended"] - ran["started"], minlength=len(recording.names))
+    best = max(several, key=lambda k: seconds[k])
+    chosen: list[float] = (np.sort(ran["pushed"][ran["name"] == best]) * 1e-9).tolist()
+    return chosen

@@ -1,0 +1,321 @@
+"""What the profiler records, and what becomes of it: tables, steps, exports, reports of programs that fail."""
+
+import csv
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.data as data
+import weft.functional as F
+import weft.module as M
+from weft import _core
+from weft.engine import Engine
+from weft.tools import flops
+from weft.tools.__main__ import tools
+from weft.tools.allocations import allocations_of, by_line, in_use, peak
+from weft.tools.timeline_events import steps_of
+
+
+class Net(M.Module):
+    def __init__(self):
+        self.first, self.second = M.Linear(16, 32), M.Linear(32, 4)
+
+    def forward(self, x):
+        return self.second(F.relu(self.first(x)))
+
+
+def lanes(p, kind):
+    return [lane for lane in p.events.lanes if lane.kind == kind]
+
+
+def details(p, kind):
+    events = p.events
+    return [events.details[k] for lane in lanes(p, kind) for k in events.detail[lane.first : lane.last]]
+
+
+def test_operations_kernels_and_their_pushes():
+    a, b = wf.ones((16, 32)), wf.ones((32, 8))
+    a @ b
+    with wf.tools.profile() as p:
+        for _ in range(5):
+            c = a @ b
+        c.wait()
+    assert [d.name for d in details(p, "operation")] == 5 * ["matmul"]
+    kernels = details(p, "kernel")
+    assert [d.name for d in kernels] == 5 * ["matmul"]
+    assert {d.shapes for d in kernels} == {"f32[16,32], f32[32,8], f32[16,8]"}
+    assert {d.flops for d in kernels} == {2 * 16 * 32 * 8}
+    assert {d.bytes for d in kernels} == {4 * (16 * 32 + 32 * 8 + 16 * 8)}
+    assert all("test_profiler.py:" in d.where for d in kernels)
+    events = p.events
+    for lane in lanes(p, "kernel"):
+        for k in range(lane.first, lane.last):
+            operation = events.parent[k]
+            push = events.parent[operation]
+            assert events.details[events.detail[operation]].kind == "operation"
+            assert events.details[events.detail[push]].kind == "push"
+            assert events.start[push] <= events.start[operation] <= events.start[k]
+            end = events.start[operation] + events.seconds[operation]
+            assert events.start[k] + events.seconds[k] <= end
+    [row] = p.table()
+    assert (row["operator"], row["calls"], row["share"]) == ("matmul", 5, 1.0)
+    assert row["flop_s"] == pytest.approx(5 * 2 * 16 * 32 * 8 / row["seconds"])
+
+
+def test_modules_of_eager_and_traced_calls():
+    net, x = Net(), wf.ones((3, 16))
+    traced = wf.trace(net)
+    net(x), traced(x)
+    with wf.tools.profile() as p:
+        net(x)
+    assert {row["module"] for row in p.table("module")} == {"Net", "Net.first", "Net.second"}
+    assert {d.name for d in details(p, "module")} == {"Net", "Net.first", "Net.second"}
+    with wf.tools.profile() as p:
+        traced(x).wait()
+    assert {row["module"] for row in p.table("module")} >= {"Net.first", "Net.second"} - {"Net.first"}
+    assert "Module.__call__" in M.Module.__call__.__qualname__, "recording leaves the class as it was"
+
+
+def test_fused_kernels_name_all_their_steps():
+    net, x = wf.trace(lambda x, w: F.relu(F.linear(x, w))), (wf.ones((8, 16)), wf.ones((32, 16)))
+    net(*x)
+    with wf.tools.profile() as p:
+        net(*x).wait()
+    assert [row["operator"] for row in p.table()] == ["linear, relu"]
+    assert p.recording.work[0].flops == 2 * 8 * 16 * 32 + 8 * 32
+
+
+def test_planning_tracing_and_compiling_are_seen():
+    def f(x):
+        return wf.exp(x) * 3.25 - wf.tanh(x)
+
+    with wf.tools.profile() as p:
+        wf.trace(f)(wf.ones((5, 7))).wait()
+    kinds = {m.kind for m in p.recording.moments}
+    assert {"trace", "optimize", "plan", "compile"} <= kinds
+    assert all("test_profiler.py" in m.where for m in p.recording.moments if m.kind == "trace")
+
+
+def test_steps_by_marks_by_batches_and_by_programs():
+    x = wf.ones((8, 8))
+    with wf.tools.profile() as p:
+        for k in range(4):
+            for _ in range(k + 1):
+                x @ x
+            p.step()
+    assert [s["name"] for s in p.steps()] == ["step 0", "step 1", "step 2", "step 3"]
+    assert [sum(row["calls"] for row in p.table(step=k)) for k in range(4)] == [1, 2, 3, 4]
+    assert p.compare_steps(0, 3)[0][0] == "matmul"
+    loader = data.DataLoader(data.ArrayDataset(np.ones((12, 4), np.float32)), batch_size=3)
+    with wf.tools.profile() as p:
+        for batch in loader:
+            batch + 1
+    assert len(p.steps()) == 4
+    assert len([m for m in p.recording.moments if m.kind == "data"]) == 4
+    f = wf.trace(lambda x: wf.sum(wf.exp(x @ x)))
+    f(x)
+    with wf.tools.profile() as p:
+        for _ in range(3):
+            f(x)
+    assert len(steps_of(p.recording)) == 3
+
+
+def test_memory_by_line_and_at_the_peak():
+    with wf.tools.profile() as p:
+        a = wf.ones((1000, 256))
+        b = a + 1
+        b.wait()
+        del a
+        c = b * 2
+        c.wait()
+        del b, c
+    r = p.recording
+    found = allocations_of(r)
+    large = [x for x in found if x.bytes == 4 * 256_000]
+    assert [x.shape for x in large] == 3 * ["f32[1000,256]"]
+    assert [x.name for x in large][1:] == ["add", "multiply"]
+    assert all(x.where.rpartition(":")[0].endswith("test_profiler.py") for x in large)
+    assert not any(x.held for x in large)
+    _, most, holders = peak(r, found)
+    assert most >= r.held_bytes + 2 * 4 * 256_000
+    assert [h.bytes for h in holders[:2]] == [4 * 256_000] * 2
+    seconds, bytes_ = in_use(r)
+    assert (np.diff(seconds) >= 0).all()
+    assert bytes_[-1] == r.held_bytes + sum(x.bytes for x in found if x.held)
+    assert next(iter(by_line(found).values()))[0] >= 1
+
+
+def test_several_engines_and_threads():
+    with Engine(workers=2) as engine, wf.tools.profile([engine]) as p:
+        v = engine.new_variable()
+
+        def push():
+            for _ in range(10):
+                engine.push(lambda run_context: None, mutate_vars=[v], name="mine")
+
+        thread = threading.Thread(target=push, name="pusher")
+        thread.start()
+        thread.join()
+    assert [d.name for d in details(p, "operation")] == 10 * ["mine"]
+    assert {lane.thread for lane in lanes(p, "push")} == {"pusher"}
+    assert {row["operator"]: row["calls"] for row in p.table()} == {"mine": 10}
+    assert all(np.diff(p.events.start[x.first : x.last]).min(initial=0) >= 0 for x in p.events.lanes)
+
+
+def test_it_is_recorded_by_one_at_a_time_and_nothing_stays():
+    x = wf.ones((4, 4))
+    with wf.tools.profile(), pytest.raises(RuntimeError, match="recorded already"):
+        wf.tools.profile().__enter__()
+    x @ x
+    with wf.tools.profile() as p:
+        pass
+    assert len(p.recording.operations) == 0
+    assert p.table() == []
+    assert _core.close_recorder() is None
+    with pytest.raises(RuntimeError, match="has not ended"):
+        wf.tools.profile().table()
+    with pytest.raises(ValueError, match="operator, module, line"):
+        p.table("nothing")
+
+
+def test_a_limit_counts_what_it_leaves_out():
+    x = wf.ones((4, 4))
+    with wf.tools.profile(memory=False, limit=5) as p:
+        for _ in range(8):
+            x + x
+    assert len(p.recording.operations) == 5
+    assert p.recording.dropped == 3
+    assert [w.kind for w in p.warnings()] == ["gaps"]
+
+
+def test_what_the_block_raises_is_kept_and_raised():
+    x = wf.ones((4, 4))
+    p = wf.tools.profile()
+
+    def fail():
+        x @ x
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), p:
+        fail()
+    assert [w.kind for w in p.warnings()] == ["error"]
+    assert "ZeroDivisionError" in p.warnings()[0].text
+    assert "test_profiler.py" in p.warnings()[0].where
+    assert p.table()[0]["operator"] == "matmul"
+
+
+def test_a_failed_operation_is_raised_and_kept():
+    def fail(run_context):
+        raise ValueError("planned")
+
+    with Engine(workers=1) as engine:
+        p = wf.tools.profile([engine])
+        with pytest.raises(wf.EngineError, match="planned"), p:
+            engine.push(fail, mutate_vars=[engine.new_variable()], name="fails")
+    assert p.recording.operations["failed"].tolist() == [1]
+    assert p.warnings()[0].kind == "error"
+
+
+def test_exports(tmp_path):
+    f = wf.trace(lambda x: wf.sum(wf.exp(x @ x)))
+    x = wf.ones((16, 16))
+    f(x)
+    with wf.tools.profile() as p:
+        for _ in range(3):
+            f(x)
+    p.to_chrome(tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    assert len(spans) == len(p.events)
+    starts, ends = ([e for e in events if e["ph"] == kind] for kind in "sf")
+    assert len(starts) == len(ends) == 3
+    assert {e["id"] for e in starts} == {e["id"] for e in ends}
+    for begin, end in zip(starts, ends, strict=True):
+        assert begin["ts"] <= end["ts"]
+        assert any(e["ts"] == end["ts"] and e["tid"] == end["tid"] and e["cat"] == "operation" for e in spans)
+    p.to_csv(tmp_path / "t.csv", by="line")
+    rows = list(csv.DictReader((tmp_path / "t.csv").read_text().splitlines()))
+    assert [float(row["seconds"]) for row in rows] == [row["seconds"] for row in p.table("line")]
+    assert "matmul" in str(p)
+
+
+def run(tmp_path, program, *options):
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    command = [sys.executable, "-m", "weft.tools.profiler", "--no-open", *options, "program.py", "7"]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+
+
+def test_the_command(tmp_path):
+    done = run(
+        tmp_path,
+        """
+        import sys
+        import weft as wf
+        assert __name__ == "__main__" and sys.argv[1:] == ["7"]
+        x = wf.ones((8, 8))
+        print((x @ x).sum().item())
+        """,
+        "--chrome=t.json",
+        "--csv=t.csv",
+    )
+    assert (done.returncode, done.stdout) == (0, "512.0\n"), done.stderr
+    assert "profile.html" in done.stderr
+    assert (tmp_path / "profile.html").read_text().startswith("<!doctype html>")
+    assert json.loads((tmp_path / "t.json").read_text())
+    assert (tmp_path / "t.csv").read_text().startswith("operator,calls")
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "shown"),
+    [
+        ("raise ValueError('planned')", 1, "planned"),
+        ("import sys; sys.exit(3)", 3, "SystemExit"),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
+        ("this is no Python", 1, "SyntaxError"),
+    ],
+)
+def test_a_program_that_fails_leaves_a_report(tmp_path, end, status, shown):
+    start = "import weft as wf\nx = wf.ones((8, 8))\ny = x @ x\n"
+    done = run(tmp_path, start + end, "--out=r.html")
+    assert done.returncode == status, done.stderr
+    page = (tmp_path / "r.html").read_text()
+    assert shown in page
+    assert ("matmul" in page) == (shown != "SyntaxError")
+
+
+def test_a_script_that_is_not_there(tmp_path):
+    command = [sys.executable, "-m", "weft.tools.profiler", "nothing.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert "there is no file nothing.py" in done.stderr
+
+
+def test_every_tool_is_listed_and_has_help(capsys):
+    import importlib
+
+    from weft.tools.__main__ import main
+
+    assert main() == 0
+    listed = capsys.readouterr().out
+    for name in tools():
+        assert name in listed
+        module = importlib.import_module(f"weft.tools.{name}")
+        with pytest.raises(SystemExit) as end:
+            module.main(["--help"])
+        assert end.value.code == 0
+        assert f"weft.tools.{name}" in capsys.readouterr().out
+
+
+def test_every_product_has_a_rule():
+    from weft.ops import registry
+
+    for name in registry.names():
+        op = registry.get(name)
+        if op.family in flops.PRODUCTS and name not in ("einsum", "tensordot"):  # which are made of others
+            assert name in flops.counted(), f"{name}: add a rule to weft/tools/flops.py"
