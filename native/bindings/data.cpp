@@ -142,8 +142,8 @@ void bind_records(nb::module_& m) {
           },
           nb::arg("begin"), nb::arg("end"), nb::arg("skip") = false,
           "(offsets of records, where it stopped, None or what is wrong there, places skipped).");
-  m.def(
-      "read_record_index",
+  def(
+      m, "read_record_index",
       [](const std::string& path) {
         std::vector<int64_t> keys, offsets;
         int64_t line = 0;
@@ -163,8 +163,8 @@ void bind_records(nb::module_& m) {
 }
 
 void bind_pictures(nb::module_& m) {
-  m.def(
-      "image_resize",
+  def(
+      m, "image_resize",
       [](const ConstPixels& from, const Pixels& to, double y, double x, double h, double w,
          const std::string& filter, bool mirror) {
         const Picture a = picture(from, "resize"), b = picture(to, "resize");
@@ -176,8 +176,8 @@ void bind_pictures(nb::module_& m) {
       },
       nb::arg("image"), nb::arg("out"), nb::arg("y"), nb::arg("x"), nb::arg("h"), nb::arg("w"),
       nb::arg("filter"), nb::arg("mirror") = false);
-  m.def(
-      "image_warp",
+  def(
+      m, "image_warp",
       [](const ConstPixels& from, const Pixels& to, const std::vector<double>& matrix,
          const std::string& filter, const std::vector<uint8_t>& fill) {
         const Picture a = picture(from, "warp"), b = picture(to, "warp");
@@ -189,8 +189,8 @@ void bind_pictures(nb::module_& m) {
         warp(a, matrix.data(), b, kind, fill.data());
       },
       nb::arg("image"), nb::arg("out"), nb::arg("matrix"), nb::arg("filter"), nb::arg("fill"));
-  m.def(
-      "image_mix_channels",
+  def(
+      m, "image_mix_channels",
       [](const ConstPixels& from, const Pixels& to, const ConstFloats& matrix) {
         const Picture a = picture(from, "mix_channels"), b = picture(to, "mix_channels");
         same_size(a, b, "mix_channels");
@@ -200,8 +200,8 @@ void bind_pictures(nb::module_& m) {
         mix_channels(a, matrix.data(), b);
       },
       nb::arg("image"), nb::arg("out"), nb::arg("matrix"));
-  m.def(
-      "image_look_up",
+  def(
+      m, "image_look_up",
       [](const ConstPixels& from, const Pixels& to,
          const nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& table) {
         const Picture a = picture(from, "look_up"), b = picture(to, "look_up");
@@ -211,8 +211,8 @@ void bind_pictures(nb::module_& m) {
         look_up(a, table.data(), b);
       },
       nb::arg("image"), nb::arg("out"), nb::arg("table"));
-  m.def(
-      "image_count_values",
+  def(
+      m, "image_count_values",
       [](const ConstPixels& from,
          const nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& counts) {
         const Picture a = picture(from, "count_values");
@@ -221,8 +221,8 @@ void bind_pictures(nb::module_& m) {
         count_values(a, counts.data());
       },
       nb::arg("image"), nb::arg("counts"));
-  m.def(
-      "image_sharpen",
+  def(
+      m, "image_sharpen",
       [](const ConstPixels& from, const Pixels& to, float amount) {
         const Picture a = picture(from, "sharpen"), b = picture(to, "sharpen");
         same_size(a, b, "sharpen");
@@ -230,8 +230,8 @@ void bind_pictures(nb::module_& m) {
         sharpen(a, amount, b);
       },
       nb::arg("image"), nb::arg("out"), nb::arg("amount"));
-  m.def(
-      "image_crop",
+  def(
+      m, "image_crop",
       [](const ConstPixels& from, const Pixels& to, int64_t y, int64_t x, bool mirror) {
         const Picture a = picture(from, "crop"), b = picture(to, "crop");
         same_channels(a, b, "crop");
@@ -240,8 +240,8 @@ void bind_pictures(nb::module_& m) {
         crop(a, y, x, mirror, b);
       },
       nb::arg("image"), nb::arg("out"), nb::arg("y"), nb::arg("x"), nb::arg("mirror") = false);
-  m.def(
-      "image_normalize",
+  def(
+      m, "image_normalize",
       [](const ConstPixels& from, const Floats& to, int64_t y, int64_t x, bool mirror,
          const ConstFloats& mean, const ConstFloats& factor, bool planar) {
         const Picture a = picture(from, "normalize");

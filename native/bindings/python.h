@@ -218,6 +218,7 @@ class Site {
 
   static Site here();                 // of the innermost Python frame outside of weft; GIL held
   std::string text() const noexcept;  // "file.py:41"; GIL held
+  PyObject* code() const noexcept { return code_; }  // borrowed; null: no Python frame
   int instruction() const noexcept { return instruction_; }
   PyObject* release() noexcept { return std::exchange(code_, nullptr); }  // the caller owns it now
 

@@ -190,19 +190,19 @@ class Recorder final : public PoolWatch {
     std::shared_ptr<Watcher> watcher;
   };
 
-  static Place here() noexcept {
-    if (!holds_gil_here() || python_is_ending()) return {nullptr, 0};
+  static Site here() noexcept {
+    if (!holds_gil_here() || python_is_ending()) return {};
     try {
-      const Site site = Site::here();
-      return {site.code, site.instruction};
+      return Site::here();
     } catch (...) {
-      return {nullptr, 0};
+      return {};
     }
   }
 
   // Under mutex_. A code object that is met first gets a reference, which is given back when the text is
   // known.
-  uint32_t number_of(const Place& place) {
+  uint32_t number_of(const Site& site) {
+    const Place place{site.code(), site.instruction()};
     if (!place.code) return 0;
     const auto [found, is_new] =
         data_.sites.try_emplace(place, static_cast<uint32_t>(data_.places.size() + 1));
@@ -226,14 +226,14 @@ class Recorder final : public PoolWatch {
   void pushed(const Observer::Event& e, uint32_t engine) {
     const int64_t time = now();
     const std::string name = e.op->name();
-    const Place place = here();
+    const Site site = here();
     const std::lock_guard lock(mutex_);
     if (!is_open_ || !has_room()) return;
     OperationEvent event{};
     event.id = e.op->trace_id;
     event.pushed = time;
     event.name = data_.names.number(name);
-    event.site = number_of(place);
+    event.site = number_of(site);
     event.context = context_here;
     event.push_thread = this_thread();
     event.queue = static_cast<uint8_t>(e.queue);
@@ -267,10 +267,10 @@ class Recorder final : public PoolWatch {
     WaitEvent event{};
     event.end = now();
     event.start = start.time_since_epoch() / std::chrono::nanoseconds(1);
-    const Place place = here();
+    const Site site = here();
     const std::lock_guard lock(mutex_);
     if (!is_open_ || !has_room()) return;
-    event.site = number_of(place);
+    event.site = number_of(site);
     event.context = context_here;
     event.thread = this_thread();
     data_.waits.push_back(event);
@@ -280,19 +280,22 @@ class Recorder final : public PoolWatch {
       event.time = now();
       event.address = reinterpret_cast<uint64_t>(memory);
       if (running_here && running_here->op) event.operation = running_here->op->trace_id;
-      const Place place = event.is_release ? Place{} : here();
+      const Site site = event.is_release ? Site{} : here();
       std::string shape;
       if (!event.is_release && purpose.shape) {
         shape = short_name(static_cast<DType>(purpose.dtype));
         shape += '[';
-        for (int d = 0; d < purpose.ndim; ++d) shape += (d ? "," : "") + std::to_string(purpose.shape[d]);
+        for (int d = 0; d < purpose.ndim; ++d) {
+          if (d) shape += ',';
+          shape += std::to_string(purpose.shape[d]);
+        }
         shape += ']';
       }
       const size_t colon = pool.name().find(':');
       event.device = static_cast<int16_t>(std::stoi(pool.name().substr(colon + 1)));
       const std::lock_guard lock(mutex_);
       if (!is_open_ || !has_room()) return;
-      event.site = number_of(place);
+      event.site = number_of(site);
       event.context = context_here;
       event.thread = this_thread();
       event.shape = shape.empty() ? 0 : data_.shapes.number(shape);
@@ -341,7 +344,7 @@ class Recorder final : public PoolWatch {
     nb::list step_texts;
     for (const std::string& text : step_names.texts()) step_texts.append(from_utf8(text));
     for (const Place& place : data.places) {
-      sites.append(from_utf8(Site{place.code, place.instruction}.text()));
+      sites.append(from_utf8(text_of_site(place.code, place.instruction)));
       Py_DECREF(place.code);
     }
     nb::dict result;
@@ -372,20 +375,16 @@ class Recorder final : public PoolWatch {
 void bind_recorder(nb::module_& m) {
   // From now on everything is written down. engines: whose operations; limit: most events. False: it is
   // already.
-  m.def(
-      "open_recorder",
+  def(
+      m, "open_recorder",
       [](nb::list engines, bool memory, size_t limit) {
-        const PythonEntry entry;
         std::vector<std::shared_ptr<Engine>> cores;
         for (nb::handle engine : engines) cores.push_back(nb::cast<PyEngine&>(engine).core);
         return Recorder::get().open(cores, memory, limit);
       },
       nb::arg("engines"), nb::arg("memory") = true, nb::arg("limit") = size_t{4'000'000});
   // What was written down, as weft.tools.recording reads it; None: it is not open.
-  def(m, "close_recorder", [] {
-    const PythonEntry entry;
-    return Recorder::get().close();
-  });
+  def(m, "close_recorder", [] { return Recorder::get().close(); });
   // What this thread is at, for the events to come; returns what it was at.
   def(m, "set_recording_context", [](uint32_t context) { return std::exchange(context_here, context); });
 }

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/simd.h"
 #include "storage/isa.h"
+#include "storage/simd.h"
 
 namespace weft {
 namespace {
