@@ -122,7 +122,7 @@ def _drawn(choice: Native, offset: int) -> Native:
     """The kernel, with two more inputs in the place of its reservation."""
 
     def make(inputs: Any, outputs: Any, **options: Any) -> Any:
-        kernel = choice.make(inputs[:-2], outputs, **options)
+        kernel = choice.offer(inputs[:-2], outputs, **options)
         if kernel is None:
             return None
         given, made = (sum(x is not None for x in each) for each in (inputs[:-2], outputs))
