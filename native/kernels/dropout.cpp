@@ -2,6 +2,9 @@
 //
 // Element i, in row-major order, takes the 32-bit item i of the reservation (storage/random.cpp), whatever
 // the strides and the threads. Pieces begin at multiples of the items that a group of blocks has.
+#include <bit>
+#include <type_traits>
+
 #include "engine/team.h"
 #include "kernels/kernels.h"
 #include "kernels/rows.h"

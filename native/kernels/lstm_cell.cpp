@@ -2,8 +2,6 @@
 #include "kernels/lstm_cell.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "kernels/rows.h"
 

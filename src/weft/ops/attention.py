@@ -13,6 +13,7 @@ from weft.ops import functions as F
 from weft.ops.kernels import Native
 from weft.ops.matrix import native_float
 from weft.ops.node import make_node
+from weft.ops.offers import is_offered
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
@@ -137,7 +138,8 @@ class ScaledDotProductAttention(Attention):
         self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None
     ) -> Iterator[Native]:
         # The kernel takes queries by tiles: of a single one, as in decoding, nearly all of its work would be wasted.
-        if native_float(q, k, v) and self.is_plain(q, k, v, mask) and q.shape[-2] != 1:
+        suits = native_float(q, k, v) and self.is_plain(q, k, v, mask) and q.shape[-2] != 1
+        if suits and is_offered("attention"):
             causal, masked = self.is_causal, mask is not None
             yield Native(
                 lambda _, __: _core.kernel_attention(causal, masked), exact=False, numbers=self.numbers(q)
@@ -242,7 +244,7 @@ class ScaledDotProductAttentionGradient(Attention):
     def kernels(self, *inputs: TensorType | None) -> Iterator[Native]:
         dy, q, k, v, _, _, mask = inputs
         assert q is not None
-        if native_float(dy, q, k, v) and self.is_plain(q, k, v, mask):
+        if native_float(dy, q, k, v) and self.is_plain(q, k, v, mask) and is_offered("attention_backward"):
             causal, masked = self.is_causal, mask is not None
             yield Native(
                 lambda _, __: _core.kernel_attention_backward(causal, masked),

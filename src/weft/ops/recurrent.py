@@ -12,6 +12,7 @@ from weft.ops import functions as F
 from weft.ops.indexing import zeros_like
 from weft.ops.kernels import Native
 from weft.ops.node import constant
+from weft.ops.offers import is_offered
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.samples import Sample, arrays
@@ -270,10 +271,11 @@ class Lstm(Recurrent):
 
 
 def is_native(*types: TensorType) -> bool:
-    """Whether the native core has layers of these: all of one type, float32 or bfloat16, and nothing empty."""
+    """Whether the native core has layers of these, at this level: all float32 or bfloat16, and nothing empty."""
     kind = types[0].dtype
     return (
-        kind in (float32, bfloat16)
+        is_offered("lstm")
+        and kind in (float32, bfloat16)
         and all(t.dtype is kind for t in types)
         and all(n for t in types for n in t.shape)
     )
@@ -410,6 +412,8 @@ class LstmGradient(Recurrent):
         return tuple(t.like() for t in (x, h0, c0, *parameters))
 
     def kernels(self, *inputs: TensorType | None) -> Iterator[Native]:
+        if not is_offered("lstm_backward"):
+            return
         parameters = len(inputs) - 10
         layers = parameters // (4 * self.directions)
 

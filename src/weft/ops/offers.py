@@ -1,0 +1,35 @@
+"""Which native kernels an operator offers at the instruction set level in use.
+
+A native kernel that loses to its operator's decomposition at a level is not offered there. RATIOS holds the processor
+time of the kernel over that of the decomposition in a traced program, on one thread, the geometric mean over the
+benchmark's shapes:
+
+    ./dev bench levels --write
+
+measures and writes it. A kernel loses from LIMIT on: planning a decomposition costs time as well, of an LSTM for every
+step and length, and what is measured twice differs by some hundredths.
+"""
+
+from __future__ import annotations
+
+from weft import _core
+
+__all__ = ["LIMIT", "RATIOS", "is_offered"]
+
+LIMIT = 1.15
+
+RATIOS: dict[str, dict[str, float]] = {
+    "attention": {"sse4": 0.15, "avx2": 0.27, "avx512": 0.18},
+    "attention_backward": {"sse4": 0.28, "avx2": 0.40, "avx512": 0.37},
+    "lstm": {"sse4": 0.82, "avx2": 0.99, "avx512": 1.01},
+    "lstm_backward": {"sse4": 0.90, "avx2": 1.04, "avx512": 1.01},
+}
+
+
+def is_offered(kernel: str) -> bool:
+    """Whether a kernel of RATIOS is the better way at the level in use; on other architectures, that of sse4 counts.
+
+    >>> is_offered("attention")
+    True
+    """
+    return RATIOS[kernel][_core.isa()[1]] < LIMIT
