@@ -1,6 +1,7 @@
 // operator.h: the functions of operators as Python calls them.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,7 +65,7 @@ class OperatorFunction {
   nb::object operator_of(Arguments& a);
   void check_in_place(const Plan& plan, const Tensor& into) const;
   Ref<Plan> plan_for(Arguments& a, bool recording);
-  Ref<Plan> ask_planner(Arguments& a, size_t variant, Scope scope, bool recording);
+  Ref<Plan> ask_planner(Arguments& a, nb::handle op, Scope scope, bool recording);
 
   PyObject* const cls_;
   std::string name_;
@@ -79,8 +80,10 @@ class OperatorFunction {
   static Direct direct_for(const std::string& name);
 
   Direct direct_ = nullptr;
-  bool plain_ = false;  // only tensors, all of them needed
-  std::vector<Variant> variants_;
+  bool plain_ = false;                    // only tensors, all of them needed
+  std::deque<Variant> variants_;          // a reference to one holds while others are added
+  std::deque<Variant> variants_retired_;  // those of before the last time that they were cleared
+  uint64_t variants_cleared_ = 0;         // how often
   PlanTable plans_;
 };
 
