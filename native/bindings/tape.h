@@ -37,6 +37,7 @@ class TapeNode : public Counted<TapeNode> {
   std::vector<uint32_t> versions;  // of their chunks, for those that are read
   std::vector<Scalar> numbers;
   std::vector<Tensor> outputs;  // geometry only, for gradients that are zero
+  bool runs_python = false;     // it, or one that it came from, has a `function`
   std::vector<Device> devices;  // Kind::function: of the inputs, then of the outputs
   Site site;                    // the line of the call
 
@@ -44,6 +45,9 @@ class TapeNode : public Counted<TapeNode> {
   static Ref<TapeNode> make();
   ~TapeNode() { clear(); }
   void dispose() const noexcept;  // not recursive: histories are long
+  // Visits the Python functions of the nodes that only `from` keeps; for the garbage collector. Of
+  // nodes that something else keeps, too, the functions are kept from outside, as far as it can see.
+  static int visit_functions(const Ref<TapeNode>& from, visitproc visit, void* arg);
 
  private:
   void clear() noexcept;

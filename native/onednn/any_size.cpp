@@ -120,12 +120,22 @@ class AnySize final : public Kernel {
     try {
       made = fit(operands, false);
     } catch (const Unsupported&) {  // such as a product with leading sizes that neither operand has
-      made = fit(operands, true);
+      made = again(operands);
     }
     const std::lock_guard guard(mutex_);
     if (known_.size() >= kKept) known_.clear();
     known_.emplace(std::string(key), made);
     return made;
+  }
+
+  Found again(const View* operands) const {
+    try {
+      return fit(operands, true);
+    } catch (const Unsupported&) {
+      std::string shapes;
+      for (int k = 0; k < operands_; ++k) shapes += (k ? ", " : "") + describe(geometry_of(operands[k]));
+      throw ValueError("oneDNN has no kernel for operands and result of the geometries " + shapes);
+    }
   }
 
   // densely: copies also operands whose matrices or images are repeated.
