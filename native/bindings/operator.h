@@ -81,7 +81,8 @@ class OperatorFunction {
 
   Direct direct_ = nullptr;
   bool plain_ = false;  // only tensors, all of them needed
-  std::vector<size_t> fitted_inputs_, fitted_attributes_;  // whose numbers have to fit the type of the first input
+  std::vector<size_t> fitted_inputs_,
+      fitted_attributes_;  // whose numbers have to fit the type of the first input
   std::vector<Variant> variants_;
   PlanTable plans_;
 };

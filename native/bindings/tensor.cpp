@@ -425,7 +425,11 @@ template <Slot slot>
 PyObject* unary(PyObject* a) {
   return call_slot(slot, a, nullptr);
 }
-PyObject* power(PyObject* a, PyObject* b, PyObject*) { return call_slot(Slot::pow, a, b); }
+PyObject* power(PyObject* a, PyObject* b, PyObject* modulus) {
+  if (modulus == Py_None) return call_slot(Slot::pow, a, b);
+  Py_INCREF(Py_NotImplemented);  // Python raises the TypeError
+  return Py_NotImplemented;
+}
 PyObject* power_in_place(PyObject* a, PyObject* b, PyObject*) { return call_slot_in_place(Slot::pow, a, b); }
 PyObject* compare(PyObject* a, PyObject* b, int operation) {
   static constexpr Slot slots_of[] = {Slot::less,      Slot::less_equal, Slot::equal,
@@ -518,8 +522,8 @@ void bind_views(nb::module_& m) {
         return wrap(std::move(y));
       },
       nb::arg("x"), nb::arg("dtype"));
-  // The number as an integer that the type holds, if it is one of integers; raises OverflowError, or ValueError for
-  // NaN.
+  // The number as an integer that the type holds, if it is one of integers; raises OverflowError, or
+  // ValueError for NaN.
   m.def("fitted_number", [](nb::handle number, nb::handle dtype) {
     const DType type = as_dtype(dtype);
     return is_integer(type) ? to_number(as_scalar_for(number, type)) : nb::borrow(number);

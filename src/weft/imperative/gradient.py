@@ -32,6 +32,7 @@ __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and
 
 # By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
 _gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
+gradient_table = _gradients  # as programs look it up
 _active = 0  # managers and calls of grad that record at present, in all threads
 
 
@@ -179,7 +180,7 @@ class GradManager:
 
         dy: the gradient of what is to be minimised with respect to y; by default 1 for every element.
         Raises RuntimeError outside of recording, ShapeError if dy does not have y's shape, ValueError if a value that
-        is needed was overwritten.
+        is needed was overwritten, or if y depends on no attached tensor.
         """
         if self._leaves is None:
             raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
@@ -190,6 +191,11 @@ class GradManager:
         ys = [] if y is None else [y] if isinstance(y, Tensor | Value) else list(y)
         dys = [None] * len(ys) if dy is None else [dy] if isinstance(dy, Tensor | Value) else list(dy)
         leaves, capture = self._leaves, self._capture
+        if capture is None and ys and self._watched and not any(map(_core.is_tracked, ys)):
+            raise ValueError(
+                "backward: y depends on none of the attached tensors; was it computed inside of the with statement, "
+                "by weft, from tensors that were attached before?"
+            )
         nested = _active > 1
         try:
             found = _backward(ys, dys, [leaves[id(x)] for x in self._watched], create_graph=nested)
@@ -201,7 +207,7 @@ class GradManager:
             for hook in self._callbacks[id(x)]:
                 replaced = hook(x, dx)
                 dx = dx if replaced is None else replaced
-            before = None if capture is None and id(x) not in _gradients else _get_grad(x)
+            before = gradients_of([x])[0]
             if before is not None:
                 known = before if capture is None else capture.lift(before)
                 dx = _core.below_layers(registry.function("add"), known, dx)
@@ -250,10 +256,13 @@ def value_and_grad(
     (9.0, 6.0)
     """
 
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if len(set(numbers)) != len(numbers):
+        raise ValueError(f"grad: argnums names an argument twice: {argnums}")
+
     @functools.wraps(f)
     def compute(*args: Any, **kwargs: Any) -> Any:
         global _active
-        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         inner = list(args)
         leaves = []
         for k in numbers:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import os
 import threading
 import types
@@ -410,6 +411,11 @@ def trace(
     budget = checked_budget(memory_budget)
     if function is not None and not callable(function):
         raise TypeError(f"trace: takes a function, got {type(function).__name__}")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"trace: {getattr(function, '__name__', 'a function')} is asynchronous: a call of it computes nothing; "
+            "trace what it calls"
+        )
     if max_entries < 1:
         raise ValueError(f"trace: max_entries must be at least 1, got {max_entries}")
     if dynamic is not None and budget is not None:

@@ -115,6 +115,11 @@ class Value:
     def device(self) -> Device:
         return self.type.device
 
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return int(self.type.shape[0])  # raises NeedsSizes where it is a symbol
+
     @property
     def T(self) -> Any:
         return registry.function("permute_dims")(self, axes=tuple(reversed(range(self.ndim))))
@@ -347,9 +352,9 @@ def _fitted(
         return _core.fitted_number(value, x.dtype) if is_number else value
 
     names = [spec.name for spec in cls.inputs]
-    return [fit(name, value) for name, value in zip(names, inputs, strict=False)] + list(inputs[len(names) :]), {
-        name: fit(name, value) for name, value in attributes.items()
-    }
+    return [fit(name, value) for name, value in zip(names, inputs, strict=False)] + list(
+        inputs[len(names) :]
+    ), {name: fit(name, value) for name, value in attributes.items()}
 
 
 def make_node(

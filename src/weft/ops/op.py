@@ -222,8 +222,8 @@ class Op:
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
     random: it draws random numbers, as draws says.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
-    fitted: inputs and Runtime attributes whose numbers are written to the first input: they are cut to integers where it has
-    integers, and OverflowError is raised for those that its type cannot hold.
+    fitted: inputs and Runtime attributes whose numbers are written to the first input: where it has integers they are
+    cut to integers, and OverflowError is raised for those that its type cannot hold.
     opaque: hidden outputs whose size and content only kernels know.
     ahead: the dtypes of inputs for which its kernels are compiled with the package: for what nearly all programs use.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
