@@ -72,3 +72,42 @@ def test_programs_take_other_strides(tmp_path):
     loaded = wf.load_program(tmp_path / "p")
     assert loaded(wf.arange(6.0)[::2]).numpy().tolist() == [0, 4, 8]
     assert loaded(np.arange(6, dtype="float32")[::-2]).numpy().tolist() == [10, 6, 2]
+
+
+def test_a_step_that_updates_nothing_warns_once():
+    import warnings
+
+    import weft.optimizer as optim
+
+    w = wf.ones(2)
+    opt = optim.SGD([w], lr=1.0)
+    with pytest.warns(RuntimeWarning, match="SGD: step: no parameter has a gradient"):
+        opt.step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opt.step()
+        w.grad = wf.ones(2)
+        opt.step()
+    assert w.numpy().tolist() == [0, 0]
+
+
+def test_shapes_of_simple_operators_know_attributes():
+    @wf.simple_op(shape=lambda x, n: (n, *x))
+    def several(x, *, n: int = 2, scale=1.0):
+        return x * scale
+
+    assert several(wf.ones(3)).shape == (2, 3)
+    assert several(wf.ones(3), n=4, scale=3.0).sum().item() == 36
+    assert wf.trace(lambda x: several(x, n=5), strict=True)(wf.ones(3)).shape == (5, 3)
+    assert several(sym.var("x"), n=4).infer_shape(x=(3,))[1] == [(4, 3)]
+    with pytest.raises(TypeError, match="n is given at run time; annotate it int"):
+
+        @wf.simple_op(shape=lambda x, n=2: (n, *x))
+        def late(x, *, n=2):
+            return x * 1
+
+    with pytest.raises(TypeError, match="k is no attribute"):
+
+        @wf.simple_op(shape=lambda x, k: (k, *x))
+        def unknown(x, *, n: int = 2):
+            return x * 1

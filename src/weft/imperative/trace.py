@@ -28,7 +28,7 @@ from typing import Any
 from weft import _core
 from weft.base.device import scoped_device
 from weft.base.errors import DTypeError, GraphError
-from weft.base.structure import flatten
+from weft.base.structure import Structure, flatten
 from weft.executor.budget import checked_budget
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import all_within
@@ -206,6 +206,7 @@ class Trace:
                         scribe.depends_on(thing)
                     scribe.captured = self._captured_arrays(outside)
                 result = self.function(*inner, **named)
+                changed_arguments = _changed_containers((inner, named), (args, kwargs), structure)
                 if scribe.whole:
                     try:
                         with scribe.unobserved():
@@ -214,6 +215,13 @@ class Trace:
                             )
                     except CannotWrite as problem:
                         self._give_up(problem)
+                if program is not None and changed_arguments:
+                    program = None
+                    self._give_up(
+                        CannotWrite(
+                            "a list or a dict among the arguments is changed by each call", users_line()
+                        )
+                    )
                 if program is not None:
                     program.example = (
                         [Described(x) if isinstance(x, Tensor) else x for x in leaves],
@@ -331,6 +339,47 @@ class Trace:
             "for a single one use where, cond or while_loop, or return the array"
         )
         _warn(f"{text}\n  {hint}", problem.where)
+
+
+def _changed_containers(inner: Any, given: Any, structure: Structure) -> bool:
+    """Whether a call changed lists or dicts that it was given; the caller's are then changed as well.
+
+    The function had others, in which floats are KnownNumbers.
+    """
+    if flatten(inner)[1] == structure and all(map(_is_same_leaf, flatten(inner)[0], flatten(given)[0])):
+        return False
+    for mine, theirs in zip(inner[0], given[0], strict=True):
+        _write_back(mine, theirs)
+    for name, theirs in given[1].items():
+        _write_back(inner[1][name], theirs)
+    return True
+
+
+def _is_same_leaf(mine: Any, theirs: Any) -> bool:
+    return mine is theirs or (type(mine) is KnownNumber and type(theirs) is float)
+
+
+def _write_back(mine: Any, theirs: Any) -> None:
+    if type(theirs) is list:
+        for a, b in zip(mine, theirs, strict=False):
+            _write_back(a, b)
+        theirs[:] = [_as_given(a, theirs[k] if k < len(theirs) else None) for k, a in enumerate(mine)]
+    elif type(theirs) is dict:
+        for key in set(mine) & set(theirs):
+            _write_back(mine[key], theirs[key])
+        made = {key: _as_given(a, theirs.get(key)) for key, a in mine.items()}
+        theirs.clear()
+        theirs.update(made)
+    elif isinstance(theirs, tuple):
+        for a, b in zip(mine, theirs, strict=False):
+            _write_back(a, b)
+
+
+def _as_given(mine: Any, theirs: Any) -> Any:
+    """The caller's container where the function has its counterpart, a number where it has a KnownNumber."""
+    if type(mine) in (list, dict) and type(theirs) is type(mine):
+        return theirs
+    return mine.value if type(mine) is KnownNumber else mine
 
 
 def _explain_floats(problem: Exception) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -44,6 +45,7 @@ class Optimizer:
 
     options: ClassVar[Mapping[str, Option]]
     roles: ClassVar[Sequence[str]] = ()
+    _warned = False  # that nothing was updated
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Mapping[str, Any]], **defaults: Any) -> None:
         self._defaults = {name: option.default for name, option in self.options.items()}
@@ -129,25 +131,36 @@ class Optimizer:
     def step(self: Self) -> Self:
         """Update every parameter that has a gradient; returns the optimizer.
 
+        Warns once, with a RuntimeWarning, if no parameter has one.
         Raises what the update raises, such as ShapeError for a gradient of another shape.
         """
         depends_on(self)
         with no_grad():
-            for group in self.param_groups:
-                for cohort in tuple(group.cohorts):
-                    self._step(group, cohort)
+            updated = [
+                self._step(group, cohort) for group in self.param_groups for cohort in tuple(group.cohorts)
+            ]
+        if not any(updated) and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._name}: step: no parameter has a gradient, so nothing is updated; was backward() called, of a "
+                "GradManager to which these parameters are attached?",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return self
 
-    def _step(self, group: ParameterGroup, cohort: Cohort) -> None:
+    def _step(self, group: ParameterGroup, cohort: Cohort) -> bool:
+        """Update what has gradients; whether anything has."""
         found = gradients_of(cohort.parameters)
         gradients = [g for g in found if g is not None]
         if not gradients:
-            return
+            return False
         if len(gradients) < len(found):
             rest = cohort.take([g is None for g in found])
             group.cohorts.append(rest)
         cohort.step += 1
         self.update(group, cohort, gradients)
+        return True
 
     def __weft_state__(self) -> Any:
         """What programs depend on: that of the groups."""
