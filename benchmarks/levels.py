@@ -60,10 +60,22 @@ class Case(NamedTuple):
 def cases() -> Iterator[Case]:
     forward = ("ScaledDotProductAttention",)
     for dtype in ("float32", "bfloat16"):
-        for *shape, causal in [(1, 8, 1024, 64, True), (2, 8, 512, 64, False), (8, 3, 197, 64, False), (8, 4, 64, 64, False)]:
+        for *shape, causal in [
+            (1, 8, 1024, 64, True),
+            (2, 8, 512, 64, False),
+            (8, 3, 197, 64, False),
+            (8, 4, 64, 64, False),
+        ]:
             text = f"{'x'.join(map(str, shape))}{' causal' * causal} {dtype}"
             yield Case("attention", f"attention {text}", "torch", 1.05, (*shape, causal, dtype), forward)
-            yield Case("attention_backward", f"attention, gradient {text}", "torch", 1.05, (*shape, causal, dtype), (*forward, forward[0] + "Gradient"))
+            yield Case(
+                "attention_backward",
+                f"attention, gradient {text}",
+                "torch",
+                1.05,
+                (*shape, causal, dtype),
+                (*forward, forward[0] + "Gradient"),
+            )
     for shape in [(35, 20, 256, 256), (10, 64, 128, 128), (64, 1, 256, 256)]:
         text = "x".join(map(str, shape))
         yield Case("lstm", f"lstm {text}", "torch", 1.0, shape, ("Lstm",))
@@ -116,7 +128,10 @@ class Weft:
             *shape, causal, dtype = case.shape
             q, k, v, dy = (self.tensor(tuple(shape), dtype, seed) for seed in range(4))
             return self.step(
-                what, lambda q, k, v: self.F.scaled_dot_product_attention(q, k, v, is_causal=causal), dy, (q, k, v)
+                what,
+                lambda q, k, v: self.F.scaled_dot_product_attention(q, k, v, is_causal=causal),
+                dy,
+                (q, k, v),
             )
         if what.startswith("lstm"):
             t, n, c, h = case.shape
@@ -171,7 +186,9 @@ class Torch:
             *shape, causal, dtype = case.shape
             q, k, v, dy = (self.tensor(tuple(shape), dtype, seed) for seed in range(4))
             return self.step(
-                lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal), dy, [q, k, v] if backward else []
+                lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
+                dy,
+                [q, k, v] if backward else [],
             )
         if case.kernel.startswith("lstm"):
             t, n, c, h = case.shape
@@ -216,7 +233,9 @@ class Numpy:
 
 def side(name: str, budget_s: float) -> None:
     """Reads numbers of cases, a line each, and answers with the least processor time of a call, in milliseconds."""
-    make = {"native": lambda: Weft(False), "decomposed": lambda: Weft(True), "torch": Torch, "numpy": Numpy}[name]
+    make = {"native": lambda: Weft(False), "decomposed": lambda: Weft(True), "torch": Torch, "numpy": Numpy}[
+        name
+    ]
     worker, all_cases, prepared = make(), list(cases()), {}
     for line in sys.stdin:
         number = int(line)
@@ -248,7 +267,8 @@ class Side:
         )  # fmt: skip
 
     def ask(self, number: int) -> float:
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         self.process.stdin.write(f"{number}\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -262,7 +282,9 @@ class Side:
         self.process.wait()
 
 
-def measure(level: str, wanted: list[int], peers: bool, turns: int, budget_s: float) -> dict[int, dict[str, float]]:
+def measure(
+    level: str, wanted: list[int], peers: bool, turns: int, budget_s: float
+) -> dict[int, dict[str, float]]:
     """Milliseconds of each side of each case."""
     all_cases = list(cases())
     results: dict[int, dict[str, float]] = {number: {} for number in wanted}
@@ -289,7 +311,9 @@ def geometric_mean(values: list[float]) -> float:
 
 def show(level: str, results: dict[int, dict[str, float]]) -> list[dict[str, object]]:
     all_cases, lines = list(cases()), []
-    print(f"\n{level:48}{'native':>9}{'decomposed':>11}{'ratio':>7}{'peer':>9}{'ratio':>7}  bar   milliseconds")
+    print(
+        f"\n{level:48}{'native':>9}{'decomposed':>11}{'ratio':>7}{'peer':>9}{'ratio':>7}  bar   milliseconds"
+    )
     for number, times in results.items():
         case = all_cases[number]
         ours, other, peer = times["native"], times.get("decomposed"), times.get(case.peer)
@@ -344,12 +368,18 @@ def main() -> None:
         parser.error(f"no kernel {', '.join(sorted(unknown))}; there are {', '.join(kernels)}")
     wanted = [k for k, case in enumerate(all_cases) if not arguments.names or case.kernel in arguments.names]
     if arguments.quick:
-        wanted = [next(k for k in wanted if all_cases[k].kernel == kernel) for kernel in kernels if kernel in (arguments.names or kernels)]
+        wanted = [
+            next(k for k in wanted if all_cases[k].kernel == kernel)
+            for kernel in kernels
+            if kernel in (arguments.names or kernels)
+        ]
     if arguments.peers:
         environments.make("torch")
     facts = introduce()
     most = list(CAPS).index(_core.isa()[0])
-    levels = [level for level in CAPS if list(CAPS).index(level) <= most and level in (arguments.levels or CAPS)]
+    levels = [
+        level for level in CAPS if list(CAPS).index(level) <= most and level in (arguments.levels or CAPS)
+    ]
     ratios: dict[str, dict[str, float]] = {}
     lines, held, missed = [], 0, 0
     for level in levels:

@@ -321,7 +321,15 @@ struct Replay {
   uint64_t seen_changes = 0;  // what `changes` was when they were looked at last,
   bool unchanged = true;      // and what came of that
   std::vector<Contents> contents;  // of lists and dicts that belong to those things
-  nb::object guard;                // of the leaves, None: nothing else has to hold
+  // Whether tensors have a gradient, as they had: leaf, or object with its key in the table.
+  struct Owned {
+    Find find;
+    nb::object key;
+    bool had;
+  };
+  std::vector<Owned> gradients;
+  nb::object gradient_table;  // the dict of gradients, by id of their tensors
+  nb::object guard;           // of the leaves, None: nothing else has to hold
   std::vector<bool> stopped;  // results that have no history, whatever the array has that they are seen in
   nb::object build;           // of the list of results, None: the one result is all
   nb::object effect;          // of leaves and outputs, None: there are none
@@ -342,6 +350,10 @@ struct Replay {
       seen_changes = seen;
     }
     if (!unchanged) return false;
+    for (const Owned& owned : gradients) {
+      const nb::object key = owned.key.is_valid() ? owned.key : id_of(a.leaves[owned.find.number]);
+      if ((PyDict_Contains(gradient_table.ptr(), key.ptr()) == 1) != owned.had) return false;
+    }
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
   }
 
@@ -370,12 +382,15 @@ struct Replay {
     return plain && PyObject_RichCompareBool(now.ptr(), outside.value.ptr(), Py_EQ) == 1;
   }
 
+  static nb::object id_of(PyObject* object) { return nb::steal(PyLong_FromVoidPtr(object)); }
+
   // The objects that it keeps; some may be null.
   std::vector<PyObject*> references() const {
     std::vector<PyObject*> all{owner.ptr(), watched.ptr(), guard.ptr(),
                                build.ptr(), effect.ptr(),  elsewhere.ptr()};
     for (const std::vector<Find>* finds : {&arrays, &numbers, &results})
       for (const Find& find : *finds) all.push_back(find.object.ptr());
+    for (const Owned& owned : gradients) all.push_back(owned.find.object.ptr());
     for (const Outside& outside : surroundings)
       all.insert(all.end(), {outside.place.ptr(), outside.name.ptr(), outside.value.ptr()});
     for (const Contents& each : contents) {
@@ -544,6 +559,12 @@ class Replays {
         replay->surroundings.push_back({outside[0], outside[1], outside[2]});
       replay->watched = spec["watched"];
       replay->seen_changes = changes;
+      replay->gradient_table = spec["gradient_table"];
+      for (nb::handle owned : spec["gradients"]) {
+        Find find = as_find(owned[0]);
+        nb::object key = find.object.is_valid() ? Replay::id_of(find.object.ptr()) : nb::object();
+        replay->gradients.push_back({std::move(find), std::move(key), nb::cast<bool>(owned[1])});
+      }
       for (nb::handle container : spec["contents"]) replay->contents.emplace_back(container);
       replay->guard = spec["guard"];
       replay->build = spec["build"];

@@ -36,7 +36,9 @@ Geometry geometry_of(const View& x) {
   return {x.dtype, {x.shape, x.shape + x.ndim}, {x.strides, x.strides + x.ndim}};
 }
 
-bool is_empty(const View& x) { return std::any_of(x.shape, x.shape + x.ndim, [](int64_t n) { return n == 0; }); }
+bool is_empty(const View& x) {
+  return std::any_of(x.shape, x.shape + x.ndim, [](int64_t n) { return n == 0; });
+}
 
 // A sum of no products: zeros, or the bias, along `axis` of the result.
 class SumOfNothing final : public Kernel {

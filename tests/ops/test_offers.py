@@ -42,7 +42,7 @@ def lstm(n):
 
 
 # Sizes that no other test has, twice: plans are kept for sizes, and are made by what is offered then.
-@pytest.mark.parametrize("function, sizes", [(attention, (37, 41)), (lstm, (11, 13))])
+@pytest.mark.parametrize(("function", "sizes"), [(attention, (37, 41)), (lstm, (11, 13))])
 def test_without_the_kernel_values_are_the_same(function, sizes, monkeypatch, losing):
     for n in sizes:
         function(n)  # nothing fails

@@ -36,6 +36,7 @@ Hook = Callable[[Tensor, Tensor], "Tensor | None"]
 
 # By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
 _gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
+gradient_table = _gradients  # as programs look it up
 _hooks: dict[int, tuple[ref[Tensor], Hook]] = {}  # of parameters, by id: what every manager calls
 
 
@@ -255,7 +256,7 @@ class GradManager:
             dx = run.final.get(id(x))
             if dx is None:
                 continue
-            before = None if capture is None and id(x) not in _gradients else _get_grad(x)
+            before = gradients_of([x])[0]
             if before is not None:
                 known = before if capture is None else capture.lift(before)
                 dx = _core.below_layers(registry.function("add"), known, dx)
@@ -353,6 +354,10 @@ def value_and_grad(
     >>> value.item(), slope.item()
     (9.0, 6.0)
     """
+
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if len(set(numbers)) != len(numbers):
+        raise ValueError(f"grad: argnums names an argument twice: {argnums}")
 
     @functools.wraps(f)
     def compute(*args: Any, **kwargs: Any) -> Any:
@@ -526,7 +531,7 @@ def _tracked_in(f: Any, args: Sequence[Any]) -> list[Tensor]:
     from weft.base.structure import flatten
     from weft.imperative.surroundings import surroundings
 
-    names = [value for _, _, value in surroundings(f)] if callable(f) else []
+    names = surroundings(f).values if callable(f) else []
     found: list[Any] = [f, getattr(f, "__self__", None), *flatten(names)[0]]
     tensors: list[Any] = []
     for x in found:
