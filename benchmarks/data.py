@@ -47,15 +47,18 @@ record = data.recordio.encode(b"abcd")
 with open(folder / "a.rec", "wb") as file:
     for begin in range(0, count, 100_000):
         file.write(record * min(100_000, count - begin))
+def mb(pid, *names):
+    text = Path(f"/proc/{pid}/status").read_text()
+    return sum(int(re.search(name + r":\\s+(\\d+)", text)[1]) for name in names) / 1e3
 dataset = data.RecordDataset(folder / "a.rec")
 loader = data.DataLoader(dataset, batch_size=256, shuffle=True, num_workers=2, mode="process")
-for k, batch in enumerate(loader):
-    if k == 50:
-        break
-def peak_mb(pid):
-    return int(re.search(r"VmHWM:\\s+(\\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1e3
+batches = iter(loader)
+next(batches)
+peak = mb(os.getpid(), "VmHWM")
+for _ in range(50):
+    next(batches)
 pids = [os.getpid(), loader._pool._nursery.pid, *(worker.pid for worker in loader._pool._workers)]
-print(json.dumps([peak_mb(pid) for pid in pids]))
+print(json.dumps([peak, *(mb(pid, "RssAnon", "RssShmem") for pid in pids)]))  # pages of files are not the loader's
 for name in ("a.idx", "a.rec"):
     (folder / name).unlink()
 """
