@@ -21,6 +21,7 @@ from weft import _core
 from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.base.errors import DTypeError
+from weft.distributed.errors import DistributedError
 from weft.distributed.queue import Job
 from weft.distributed.world import world
 from weft.engine import default_engine
@@ -87,8 +88,11 @@ def exchanged(
     priority: int = 0,
 ) -> Pending:
     """Push an exchange. text: what every rank must say alike, the operation's name first; types: of the outputs."""
-    here = world()
-    assert here.queue is not None
+    if world().queue is None:
+        raise DistributedError(
+            f"{text.partition(' ')[0]}: the workers of parameter servers exchange nothing with each other; "
+            "start the job with MPI (python -m weft.launch -n N)"
+        )
     where = users_line()
     if in_graph(inputs):
         return _in_graph(text, what, inputs, types, where)
