@@ -61,7 +61,7 @@ def divided(key: Key, shape: Sequence[int], servers: int, big: int = BIG) -> lis
     """Where an array is: by its key if it has fewer than `big` elements, else a part on each server.
 
     >>> divided("w", (4,), 3), divided("w", (4, 2), 3, big=8)
-    ([Piece(1, 0:4)], [Piece(0, 0:1), Piece(1, 1:3), Piece(2, 3:4)])
+    ([Piece(0, 0:4)], [Piece(0, 0:1), Piece(1, 1:3), Piece(2, 3:4)])
     """
     size = int(np.prod(shape, dtype="int64"))
     if servers == 1 or size < big:
