@@ -137,10 +137,10 @@ def test_a_push_that_is_sent_again_is_applied_once():
 def test_a_barrier_waits_for_all_that_are_there():
     async def main():
         server = await started("dist_async", workers=3)
-        one, two = await blocked(server.barrier("a", 0)), await blocked(server.barrier("a", 1))
+        one, two = await blocked(server.barrier(1, 0)), await blocked(server.barrier(1, 1))
         await server.leave(2)
         await asyncio.gather(one, two)
-        await server.barrier("a", 2)  # one that comes late to what is over
+        await server.barrier(1, 2)  # one that comes late to what is over
 
     run(main())
 
@@ -246,6 +246,25 @@ def test_commits_are_a_serial_replay_of_the_journal(tmp_path):
             w.grad = wf.tensor(arrays[0].copy())
             opt.step()
     np.testing.assert_array_equal(found, w.numpy())
+
+
+@pytest.mark.parametrize("every", [1, 100])
+def test_a_restarted_server_knows_who_is_there(tmp_path, every):
+    async def main():
+        server = await started("dist_sync_ps", workers=3, folder=str(tmp_path), every=every)
+        await asyncio.gather(*(push(server, rank, 1, 1.0) for rank in range(3)))
+        await asyncio.gather(*(server.barrier(1, rank) for rank in range(3)))
+        await server.leave(2)
+        again = Server("dist_sync_ps", 3, str(tmp_path), every)
+        assert again.active == {0: "test 0", 1: "test 1"}
+        await again.barrier(1, 0)  # the answer was lost
+        first = await blocked(push(again, 0, 2, 1.0))
+        await push(again, 1, 2, 5.0)
+        await first
+        assert (await again.pull("w", 0)).tolist() == [-9, -9, -9]
+        assert again.clocks["w"] == {0: 2, 1: 2}
+
+    run(main())
 
 
 def test_rows_and_compression_survive_too(tmp_path):

@@ -67,6 +67,7 @@ class Queue:
         self._new_between: deque[Job] = deque()
         self._between: list[tuple[Job, Generator[None, None, None]]] = []
         self._since: float | None = None  # when the collective that runs now began
+        self._under_way = False  # the ranks have agreed, and MPI moves data
         self._current = ""
         self._reported = 0.0
         self._stopping = False
@@ -159,11 +160,12 @@ class Queue:
         try:
             self._agree(job)
             if job.work is not None:
+                self._under_way = True
                 job.work(self.comm)
         except Exception as error:
             return error
         finally:
-            self._since = None
+            self._since, self._under_way = None, False
         return None
 
     def _agree(self, job: Job) -> None:
@@ -227,12 +229,22 @@ class Queue:
         return found
 
     def _watch_stalls(self) -> None:
-        """Name the ranks that keep this one waiting for long, on stderr."""
+        """Name the ranks that keep this one waiting for long, on stderr.
+
+        An agreement can be given up. What MPI is in the middle of cannot, so a rank that is stopped there for too long
+        ends this process, and with it the job.
+        """
         period: float = flags.get("WEFT_STALL_S")
+        limit: float = flags.get("WEFT_COLLECTIVE_TIMEOUT_S")
         while not self._stopping:
-            time.sleep(min(max(period / 4, 0.05), 1.0))
+            time.sleep(min(max(min(period, limit) / 4, 0.05), 1.0))
             since = self._since
             now = time.monotonic()
+            if since is not None and self._under_way and now - since > limit:
+                missing = "; ".join(self.missing()) or "no rank on this host is behind"
+                sys.stderr.write(f"weft: {self._current}: not all ranks came within {limit:g} s: {missing}\n")
+                sys.stderr.flush()
+                os._exit(1)
             if since is None or now - max(since, self._reported) < period:
                 continue
             self._reported = now

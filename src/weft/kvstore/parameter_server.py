@@ -123,7 +123,6 @@ class ParameterServerStore(KVStore):
         self._servers = server_actors(job, servers, arguments, folder)
         self._worker = f"{self._world.rank}-{uuid.uuid4().hex[:12]}"
         self._number = 0
-        self._barriers = 0
         self._lock = threading.Lock()
         self._keys: dict[Key, _Known] = {}
         self._codec: Codec | None = None
@@ -131,7 +130,7 @@ class ParameterServerStore(KVStore):
         self._optimizer: Any = None
         self._calls: dict[int, tuple[str, int, float]] = {}  # that are under way
         name = f"{socket.gethostname()}, pid {os.getpid()}"
-        self._versions = [answer["versions"] for answer in self._all("join", self._world.rank, name)]
+        self._barriers = self._all("join", self._world.rank, name)[0]["passed"]
         _open.append(self)
         if len(_open) == 1:
             atexit.register(close_all)
@@ -413,7 +412,7 @@ class ParameterServerStore(KVStore):
     def barrier(self) -> None:
         self._finish()
         self._barriers += 1
-        self._ray.get(self._servers[0].barrier.remote(f"barrier {self._barriers}", self.rank))
+        self._ray.get(self._servers[0].barrier.remote(self._barriers, self.rank))
 
     def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
         from weft import checkpoint

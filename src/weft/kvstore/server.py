@@ -5,7 +5,7 @@ awaits. parameter_server.py makes actors of it.
 
 Invariants. (1) An update is committed when its record is in the journal; a push is acknowledged after that, so what was
 acknowledged survives. (2) A push has a sequence number of its worker; records carry the numbers of what they contain,
-so after a restart a push that is sent again is known, and applied once. (3) Synchronous kinds acknowledge a push when
+so after a restart a push that is sent again is known, and applied once. (3) Who is there, and which barriers are over, is in the journal, too. (4) Synchronous kinds acknowledge a push when
 its round is committed; a round that a killed server had not committed is sent again as a whole.
 """
 
@@ -78,8 +78,8 @@ class Server:
         self.rounds: dict[
             Key, dict[int, tuple[str, int, Any]]
         ] = {}  # what ranks have pushed in an open round
-        self.barriers: dict[str, set[int]] = {}
-        self.passed: set[str] = set()
+        self.barriers: dict[int, set[int]] = {}
+        self.passed = 0  # the last barrier that all have passed
         self.updater: dict[str, Any] | None = None
         self.compression: dict[str, Any] | None = None
         self.codec: Any = None
@@ -94,35 +94,49 @@ class Server:
     # Who is there.
 
     async def join(self, rank: int, name: str) -> dict[str, Any]:
-        """A worker comes, or comes again; gives the versions of all keys."""
-        self.active[rank] = name
-        self.rounds = {key: {r: v for r, v in of.items() if r != rank} for key, of in self.rounds.items()}
-        for clocks in self.clocks.values():
-            clocks[rank] = max(clocks.values(), default=0)
+        """A worker comes, or comes again; gives the versions of all keys, and the number of the last barrier."""
+        self._do_member([rank, name])
+        self._record({"do": "member", "value": [rank, name]}, [])
         await self._notify()
-        return {"versions": dict(self.versions), "pid": os.getpid()}
+        return {"versions": dict(self.versions), "passed": self.passed}
 
     async def leave(self, rank: int) -> None:
-        """A worker is through or dead: nobody waits for it any more."""
-        self.active.pop(rank, None)
-        for clocks in self.clocks.values():
-            clocks.pop(rank, None)
+        """A worker is through or dead: the others no longer wait for it."""
+        self._do_member([rank, None])
+        self._record({"do": "member", "value": [rank, None]}, [])
         for key in list(self.rounds):
-            self.rounds[key].pop(rank, None)
             self._close_round(key)
         await self._notify()
 
-    async def barrier(self, name: str, rank: int) -> None:
-        """Returns when all active workers have called it with this name, each once."""
-        here = self.barriers.setdefault(name, set())
+    async def barrier(self, number: int, rank: int) -> None:
+        """Returns when all active workers have called it with this number."""
+        here = self.barriers.setdefault(number, set())
         here.add(rank)
         await self._notify()
         await self._wait(
-            lambda: name in self.passed or set(self.active) <= here,
-            lambda: (f"barrier {name}", set(self.active) - here),
+            lambda: number <= self.passed or set(self.active) <= here,
+            lambda: (f"barrier {number}", set(self.active) - here),
         )
-        self.passed.add(name)
-        self.barriers.pop(name, None)
+        if number > self.passed:
+            self.passed = number
+            self._record({"do": "passed", "value": number}, [])
+        self.barriers.pop(number, None)
+
+    def _do_member(self, value: Any) -> None:
+        rank, name = value
+        for of in self.rounds.values():
+            of.pop(rank, None)
+        if name is None:
+            self.active.pop(rank, None)
+        else:
+            self.active[rank] = name
+        for clocks in self.clocks.values():
+            clocks.pop(rank, None)
+            if name is not None:
+                clocks[rank] = max(clocks.values(), default=0)
+
+    def _do_passed(self, value: int) -> None:
+        self.passed = max(self.passed, value)
 
     # Keys.
 
@@ -314,6 +328,9 @@ class Server:
             "mode": self.mode,
             "versions": [[key, version] for key, version in self.versions.items()],
             "applied": [[w, a.low, sorted(a.above)] for w, a in self.applied.items()],
+            "active": [[rank, name] for rank, name in self.active.items()],
+            "passed": self.passed,
+            "clocks": [[key, [[r, n] for r, n in of.items()]] for key, of in self.clocks.items()],
             "updater": self.updater,
             "compression": self.compression,
         }
@@ -331,6 +348,9 @@ class Server:
             after = values["number"]
             self.versions = dict(values["versions"])
             self.applied = {w: _Applied(low, above) for w, low, above in values["applied"]}
+            self.active = {rank: name for rank, name in values["active"]}  # noqa: C416
+            self.passed = values["passed"]
+            self.clocks = {key: dict(of) for key, of in values["clocks"]}
             if values["compression"] is not None:
                 self._do_compression(values["compression"])
             if values["updater"] is not None:
