@@ -19,7 +19,7 @@ from weft import functional as F
 from weft.base.errors import DTypeError
 from weft.distributed.collective import Pending, described, exchanged
 from weft.distributed.compression import Cast, Codec, make_codec
-from weft.distributed.transport import AllGather, AllToAll, _mpi_op, wide
+from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, wide
 from weft.distributed.world import world
 from weft.imperative.creation import zeros
 from weft.imperative.gradient import gradients_of, keep_gradient, no_grad
@@ -77,6 +77,9 @@ def reduce_together(
     kinds = ", ".join(map(described, xs))
     size = sum(x.size for x in xs)
     types = [((size,), xs[0].dtype, xs[0].device)]
+    if len(xs) == 1:  # nothing is gathered
+        types = [(tuple(xs[0].shape), xs[0].dtype, xs[0].device)]
+        return exchanged(f"{name} {op}: {kinds}", AllReduce(op), xs, types, priority).outputs
     pending = exchanged(f"{name} {op} of {len(xs)}: {kinds}", Gathered(op), xs, types, priority)
     return Apart(pending, [tuple(x.shape) for x in xs])
 

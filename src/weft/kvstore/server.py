@@ -5,8 +5,9 @@ awaits. parameter_server.py makes actors of it.
 
 Invariants. (1) An update is committed when its record is in the journal; a push is acknowledged after that, so what was
 acknowledged survives. (2) A push has a sequence number of its worker; records carry the numbers of what they contain,
-so after a restart a push that is sent again is known, and applied once. (3) Who is there, and which barriers are over, is in the journal, too. (4) Synchronous kinds acknowledge a push when
-its round is committed; a round that a killed server had not committed is sent again as a whole.
+so after a restart a push that is sent again is known, and applied once. (3) Who is there, and which barriers are over,
+is in the journal, too. (4) Synchronous kinds acknowledge a push when its round is committed; a round that a killed
+server had not committed is sent again as a whole.
 """
 
 from __future__ import annotations
