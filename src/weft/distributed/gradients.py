@@ -76,9 +76,9 @@ def reduce_together(
     """Begin the all-reduce of arrays of one type and device, as one exchange; the function gives the results."""
     kinds = ", ".join(map(described, xs))
     size = sum(x.size for x in xs)
-    types = [((size,), xs[0].dtype, xs[0].device)]
-    if len(xs) == 1:  # nothing is gathered
-        types = [(tuple(xs[0].shape), xs[0].dtype, xs[0].device)]
+    one = len(xs) == 1  # nothing is gathered
+    types = [(tuple(xs[0].shape) if one else (size,), xs[0].dtype, xs[0].device)]
+    if one:
         return exchanged(f"{name} {op}: {kinds}", AllReduce(op), xs, types, priority).outputs
     pending = exchanged(f"{name} {op} of {len(xs)}: {kinds}", Gathered(op), xs, types, priority)
     return Apart(pending, [tuple(x.shape) for x in xs])
