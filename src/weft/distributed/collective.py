@@ -115,7 +115,7 @@ def _on_engine(
     def start(_: Any, on_complete: Any) -> None:
         arrays, results = [x.numpy() for x in given], [y.numpy() for y in made]
         started.append(True)
-        queue.submit(_job(text, where, what, arrays, results, on_complete), ticket)
+        queue.submit(_job(text, where, what, arrays, results, on_complete), ticket, here=True)
 
     def ended(error: Any) -> None:
         if not started:  # skipped, because something it reads has failed: the others must not wait
