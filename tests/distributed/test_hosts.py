@@ -13,7 +13,12 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 PROGRAMS = Path(__file__).parent / "programs"
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
-ENVIRONMENT = {"WEFT_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+ENVIRONMENT = {
+    "WEFT_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "UCX_TLS": "tcp,self",
+    "UCX_NET_DEVICES": "eth0",
+}
 SSH = """#!/bin/sh
 # Called as ssh is: options, a host, a command. Runs it in the host's namespace.
 while [ "${1#-}" != "$1" ]; do shift; done
