@@ -38,6 +38,10 @@ class Gathered:
         self.op = op
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self.take(inputs, outputs).run(comm, (), outputs)
+
+    def take(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Flat:
+        """Gather them where they are reduced: in the output, unless that is of another type than MPI adds."""
         (y,) = outputs
         direct = wide(y[:0]).dtype == y.dtype
         flat = y if direct else np.empty(y.shape, "float32")
@@ -45,13 +49,24 @@ class Gathered:
         for x in inputs:
             np.copyto(flat[offset : offset + x.size].reshape(x.shape), x, casting="unsafe")
             offset += x.size
+        return _Flat(self.op, flat)
+
+
+class _Flat:
+    """All-reduce in place, in memory that is the output's or is copied there."""
+
+    def __init__(self, op: str, flat: Any) -> None:
+        self.op, self.flat = op, flat
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         from mpi4py import MPI
 
-        comm.Allreduce(MPI.IN_PLACE, flat, _mpi_op(self.op))
+        (y,) = outputs
+        comm.Allreduce(MPI.IN_PLACE, self.flat, _mpi_op(self.op))
         if self.op == "mean":
-            flat *= flat.dtype.type(1 / comm.size)
-        if not direct:
-            y[...] = flat
+            self.flat *= self.flat.dtype.type(1 / comm.size)
+        if self.flat is not y:
+            y[...] = self.flat
 
 
 class Apart:
