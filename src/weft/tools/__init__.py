@@ -15,12 +15,14 @@ import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from weft.tools.memory import memory_summary as memory_summary
     from weft.tools.profiling import Profile as Profile
     from weft.tools.profiling import profile as profile
     from weft.tools.recording import mark_step as mark_step
     from weft.tools.statistics import summary as summary
 
 _MODULE_OF = {
+    "weft.tools.memory": ("memory_summary",),
     "weft.tools.profiling": ("Profile", "profile"),
     "weft.tools.recording": ("mark_step",),
     "weft.tools.statistics": ("summary",),

@@ -17,6 +17,7 @@ import traceback
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from weft.tools.profiling import Profile, profile
 
@@ -55,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def run(p: profile, program: str, arguments: Sequence[str], module: bool = False) -> int:
-    """Run a script or a module as __main__ and record it; returns its exit status."""
+def run(p: Any, program: str, arguments: Sequence[str], module: bool = False) -> int:
+    """Run a script or a module as __main__ inside of ``with p``; returns its exit status."""
     before = sys.argv[:], sys.path[:]
     sys.argv = [program, *arguments]
     sys.path[0] = os.getcwd() if module else str(Path(program).resolve().parent)

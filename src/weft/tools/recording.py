@@ -259,6 +259,26 @@ class Recorder:
         if failure is not None and error is None:
             raise failure
 
+    def snapshot(self) -> Recording:
+        """What was recorded of operations, memory and waits until now; the record goes on.
+
+        Raises RuntimeError if nothing is recorded now.
+        """
+        raw = _core.peek_recorder() if _active is self else None
+        if raw is None:
+            raise RuntimeError("Recorder: nothing is recorded now")
+        found = Recording((time.perf_counter_ns() - self._begin) * 1e-9)
+        found.contexts, found.marks = list(self.recording.contexts), self._marked()
+        self._read_native(found, raw)
+        return found
+
+    def now_s(self) -> float:
+        """Seconds since the beginning."""
+        return (time.perf_counter_ns() - self._begin) * 1e-9
+
+    def _marked(self) -> list[float]:
+        return [(t - self._begin) * 1e-9 for _, t in self._marks]
+
     def mark(self, name: str = "") -> None:
         """A step ends now."""
         self._marks.append((name, time.perf_counter_ns()))
@@ -334,32 +354,30 @@ class Recorder:
 
     # What it becomes.
 
-    def _collect(self, raw: Any) -> None:
-        found, begin = self.recording, self._begin
-        found.operations = np.frombuffer(raw["operations"], OPERATION).copy()
-        found.memory = np.frombuffer(raw["memory"], MEMORY).copy()
-        found.waits = np.frombuffer(raw["waits"], WAIT).copy()
-        found.steps = np.frombuffer(raw["steps"], STEP).copy()
-        for array, fields in (
-            (found.operations, ("pushed", "started", "ended")),
-            (found.memory, ("time",)),
-            (found.waits, ("start", "end")),
-            (found.steps, ("start", "end")),
+    def _read_native(self, found: Recording, raw: Any) -> None:
+        for name, kind, fields in (
+            ("operations", OPERATION, ("pushed", "started", "ended")),
+            ("memory", MEMORY, ("time",)),
+            ("waits", WAIT, ("start", "end")),
+            ("steps", STEP, ("start", "end")),
         ):
+            array = np.frombuffer(raw[name], kind).copy()
             for field in fields:
-                array[field] = np.where(array[field] == 0, -1, array[field] - begin)
-        # A program may be run by threads that Python does not know.
-        found.names = ["", *raw["names"]]
-        found.sites = ["", *raw["sites"]]
-        found.shapes = ["", *raw["shapes"]]
+                array[field] = np.where(array[field] == 0, -1, array[field] - self._begin)
+            setattr(found, name, array)
+        found.names, found.sites, found.shapes = (["", *raw[k]] for k in ("names", "sites", "shapes"))
         found.held_bytes, found.dropped = raw["held_bytes"], raw["dropped"]
+
+    def _collect(self, raw: Any) -> None:
+        found = self.recording
+        self._read_native(found, raw)
         found.moments = sorted(self._moments, key=lambda m: (m.start_s, -m.end_s))
         found.notes = list(self._notes)
-        found.marks = [(t - begin) * 1e-9 for _, t in self._marks]
+        found.marks = self._marked()
         found.steps = found.steps[np.lexsort((-found.steps["end"], found.steps["start"]))]
         self._name_threads()
         self._find_work(raw)
-        found.facts = {**_facts(self._engines), "begin_ns": begin}
+        found.facts = {**_facts(self._engines), "begin_ns": self._begin}
         self._kept.clear()
 
     def _name_threads(self) -> None:
