@@ -15,6 +15,7 @@ import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from weft.tools.graph import draw as draw
     from weft.tools.memory import memory_summary as memory_summary
     from weft.tools.profiling import Profile as Profile
     from weft.tools.profiling import profile as profile
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from weft.tools.statistics import summary as summary
 
 _MODULE_OF = {
+    "weft.tools.graph": ("draw",),
     "weft.tools.memory": ("memory_summary",),
     "weft.tools.profiling": ("Profile", "profile"),
     "weft.tools.recording": ("mark_step",),
