@@ -94,7 +94,7 @@ void NanWatch::look_at(const Program::Step& step, const std::vector<View>& opera
               " NaN and " + std::to_string(given.infinite) + " infinite";
       any = true;
     }
-    throw std::runtime_error(text + (any ? "" : " nothing"));
+    throw FloatingPointError(text + (any ? "" : " nothing"));
   }
 }
 

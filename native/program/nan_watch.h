@@ -3,10 +3,15 @@
 
 #include <atomic>
 #include <span>
+#include <stdexcept>
 
 #include "program/program.h"
 
 namespace weft {
+
+struct FloatingPointError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 class NanWatch {
  public:

@@ -89,7 +89,7 @@ def checksum(content: bytes) -> int:
     """CRC-32C, masked.
 
     >>> hex(checksum(b"123456789"))
-    '0xa46e5c7b'
+    '0xc78ab0e5'
     """
     crc = 0xFFFFFFFF
     for byte in content:

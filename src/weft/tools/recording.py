@@ -17,11 +17,13 @@ more.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 import time
 import traceback
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +40,16 @@ from weft.module.module import Module
 from weft.ops.epilogue import Epilogue
 from weft.tools import flops
 
-__all__ = ["Moment", "Note", "Recorder", "Recording", "Step", "mark_step"]
+__all__ = [
+    "Moment",
+    "Note",
+    "Recorder",
+    "Recording",
+    "Step",
+    "mark_step",
+    "read_recording",
+    "write_recording",
+]
 
 # As native/bindings/recorder.cpp has them.
 OPERATION = np.dtype(
@@ -160,6 +171,55 @@ class Recording:
         self.seconds = seconds
         self.held_bytes = 0
         self.dropped = 0
+
+
+# Arrays and lists of a Recording that a file holds; what else there is stays with the process.
+ARRAYS = ("operations", "memory", "waits", "steps", "step_work")
+TEXTS = ("names", "sites", "contexts", "shapes", "marks", "facts", "seconds", "held_bytes", "dropped")
+MAGIC = "weft recording 1"
+
+
+def write_recording(recording: Recording, path: str | os.PathLike[str]) -> None:
+    """Write a recording to a file, for read_recording in another process."""
+    r = recording
+    document = {
+        "format": MAGIC,
+        **{name: getattr(r, name) for name in TEXTS},
+        "work": list(r.work),
+        "moments": list(r.moments),
+        "notes": list(r.notes),
+        "threads": list(r.threads.items()),
+        "programs": [(serial, p.name, list(p.steps), p.reorders) for serial, p in r.programs.items()],
+    }
+    arrays = {name: getattr(r, name) for name in ARRAYS}
+    with open(path, "wb") as file:
+        np.savez_compressed(file, document=np.array(json.dumps(document)), **arrays)
+
+
+def read_recording(path: str | os.PathLike[str]) -> Recording:
+    """The recording in a file. Raises ValueError for a file that holds none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            document = json.loads(str(file["document"]))
+            arrays = {name: file[name] for name in ARRAYS}
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as problem:
+        raise ValueError(f"{os.fspath(path)!s}: holds no recording: {problem}") from None
+    if document.get("format") != MAGIC:
+        raise ValueError(f"{os.fspath(path)!s}: holds no recording of this version")
+    r = Recording()
+    for name in TEXTS:
+        setattr(r, name, document[name])
+    for name, array in arrays.items():
+        setattr(r, name, array)
+    r.work = [Work(*row) for row in document["work"]]
+    r.moments = [Moment(*row) for row in document["moments"]]
+    r.notes = [Note(*row) for row in document["notes"]]
+    r.threads = {int(number): name for number, name in document["threads"]}
+    r.programs = {
+        serial: ProgramFacts(name, tuple(steps), reorders, None)
+        for serial, name, steps, reorders in document["programs"]
+    }
+    return r
 
 
 class Work(NamedTuple):
