@@ -48,6 +48,21 @@ def resnet():
     return recorded(training(resnet50(), F.cross_entropy), x, y)
 
 
+def eager_steps():
+    net = GPT(GPTConfig(layers=3, width=128, vocabulary=1024))
+    tokens = wf.asarray(np.random.default_rng(0).integers(0, 1024, (8, 64)))
+    manager, optimizer = wf.GradManager().attach(net.parameters()), optim.Adam(net.parameters(), lr=1e-3)
+    with wf.tools.profile() as p:
+        for _ in range(3):
+            with manager:
+                loss = F.cross_entropy(F.reshape(net(tokens), (-1, 1024)), F.reshape(tokens, (-1,)))
+                manager.backward(loss)
+            optimizer.step().clear_grad()
+            loss.item()
+            p.step()
+    return p
+
+
 def gpt():
     config = GPTConfig()
     tokens = wf.asarray(np.random.default_rng(0).integers(0, config.vocabulary, (4, 64)))
@@ -80,15 +95,7 @@ def two_workers(folder):
     command = [sys.executable, "-m", "weft.tools.profiler", "--no-open", "--out=p.html"]
     processes = [
         subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "weft.tools.profiler",
-                *options,
-                f"--raw=r{k}.raw",
-                f"--worker=rank {k}",
-                "worker.py",
-            ],
+            [*command, f"--raw=r{k}.raw", f"--worker=rank {k}", "worker.py"],
             cwd=folder,
             stderr=subprocess.DEVNULL,
         )
@@ -131,7 +138,8 @@ def main(names):
             resnet().save(folder / "resnet.html")
             shot(page, folder / "resnet.html", "profile-resnet50", LONGEST)
             shot(page, folder / "resnet.html", "profile-tables", "weft.show('tables')")
-            shot(page, folder / "resnet.html", "profile-memory", "weft.show('memory')")
+            eager_steps().save(folder / "eager.html")
+            shot(page, folder / "eager.html", "profile-memory", "weft.show('memory')")
         if is_wanted("gpt"):
             gpt().save(folder / "gpt.html")
             shot(page, folder / "gpt.html", "profile-gpt", LONGEST)

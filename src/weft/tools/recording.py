@@ -509,11 +509,12 @@ def kinds_of(columns: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _named(name: str, work: Any) -> str:
-    """The name of a kernel that does the steps after an operator as well: of all of them."""
-    if work is None or len(work.nodes) != 1 or work.nodes[0].op.name != Epilogue.name:
+    """The name of a kernel, with what comes after an operator in its kernel written out."""
+    found = [node.op for node in work.nodes if node.op.name == Epilogue.name] if work is not None else []
+    if not found:
         return name
-    op = work.nodes[0].op
-    return ", ".join([op.of.name, *(step.name for step, _, _ in op.steps)])
+    steps = ", ".join([found[0].of.name, *(step.name for step, _, _ in found[0].steps)])
+    return name.replace(Epilogue.name, steps, 1)
 
 
 class _Span:

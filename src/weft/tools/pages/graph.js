@@ -144,7 +144,7 @@ function click(k) {
   if (b.group) { opened.add(b.group); closed.delete(b.group); chosen = b.group; paint(true); return; }
   $("picture").querySelectorAll("g.on").forEach(g => g.classList.remove("on")); $("picture").querySelector(`g[data-k="${k}"]`).classList.add("on");
   const n = b.node, groups = pathOf(n);
-  $("info").innerHTML = `<b>${escape(n.name)}</b><dl>` + [["module", n.module], ["line", n.where], ["kernel", n.step === null || n.step === undefined ? "" : `${n.step}: ${program().steps[n.step] || ""}`], ["attributes", n.attributes], ["gives", n.types.join("  ")], ["on", n.device]]
+  $("info").innerHTML = `<b>${escape(n.name)}</b><dl>` + [["module", n.module], ["line", n.where.replace(/^.*\/([^/]+\/[^/]+)$/, "$1")], ["kernel", n.step === null || n.step === undefined ? "" : `${n.step}: ${program().steps[n.step] || ""}`], ["attributes", n.attributes], ["gives", n.types.join("  ")], ["on", n.device]]
     .filter(([, v]) => v).map(([name, v]) => `<div><dt>${name}</dt><dd class="mono">${escape(v)}</dd></div>`).join("") + "</dl>" + groups.map((g, i) => `<button data-g="${escape(g)}">close ${escape(g)}</button> `).join("");
   $("info").querySelectorAll("button").forEach(button => button.onclick = () => { closed.add(button.dataset.g); opened.delete(button.dataset.g); paint(true); });
 }

@@ -5,6 +5,7 @@ const css = name => getComputedStyle(document.documentElement).getPropertyValue(
 const escape = text => String(text).replace(/[&<>"]/g, c => ({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}[c]));
 const time = s => s >= 1 ? s.toFixed(2) + " s" : (s * 1e3).toFixed(2) + " ms";
 const size = b => { let k = 0; while (Math.abs(b) >= 1024 && k < 4) { b /= 1024; k++; } return b.toFixed(k ? 1 : 0) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][k]; };
+const shortLine = where => where.replace(/^.*\/([^/]+\/[^/]+)$/, "$1");
 const weft = window.weft = {ready: false, rounds: 0};
 const VIEWS = {
   now: ["what is there now, by line", ["line", "allocations", "bytes"], d => d.now],
@@ -34,7 +35,7 @@ function table() {
   const rows = weft.rows = of(D).filter(r => r.join(" ").toLowerCase().includes(filter));
   const isText = h => ["line", "shape", "module", "for"].includes(h), isSize = h => /bytes|still/.test(h);
   $("table").innerHTML = "<thead><tr>" + heads.map((h, k) => `<th class="${isText(h) ? "l" : ""}">${h}</th>`).join("") + "</tr></thead><tbody>" + rows.slice(0, 1000).map(r => "<tr>" +
-    heads.map((h, k) => `<td class="${isText(h) ? "l long" : ""}">${escape(isSize(h) ? (r[k] ? size(r[k]) : "") : r[k] || (h === "line" ? "(no line)" : ""))}</td>`).join("") + "</tr>").join("") + "</tbody>";
+    heads.map((h, k) => `<td class="${isText(h) ? "l long" : ""}" title="${isText(h) ? escape(r[k]) : ""}">${escape(isSize(h) ? (r[k] ? size(r[k]) : "") : h === "line" ? shortLine(r[k]) || "(no line)" : r[k] || "")}</td>`).join("") + "</tr>").join("") + "</tbody>";
   $("hint").textContent = rows.length ? `${rows.length} rows` : $("view").value === "leaks" && D.marks.length < 2 ? "set two marks: wf.tools.memory.mark(name)" : "nothing";
 }
 function render() {
