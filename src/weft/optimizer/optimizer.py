@@ -170,9 +170,7 @@ class Optimizer:
         if least is None or least.device is not cohort.step.device:
             cohort.step += 1
             return
-        zeros = (0,) * least.ndim
-        witness = _core.window(least, 0, (), ()) if isinstance(least, Tensor) else least[zeros]
-        registry.function("count_update")(cohort.step, witness)
+        registry.function("count_update")(cohort.step, least)
 
     def __weft_state__(self) -> Any:
         """What programs depend on: that of the groups."""
