@@ -134,8 +134,13 @@ Ref<const Program> make_program(const Description& spec) {
                         nb::cast<std::vector<int>>(item[6]), p.device});
   }
   for (nb::handle item : spec["outputs"])
-    p.outputs.push_back(
-        {nb::cast<int>(item[0]), nb::cast<int>(item[1]), nb::cast<bool>(item[2]), -1, false, {}});
+    p.outputs.push_back({nb::cast<int>(item[0]),
+                         nb::cast<int>(item[1]),
+                         nb::cast<bool>(item[2]),
+                         nb::cast<bool>(item[3]),
+                         -1,
+                         false,
+                         {}});
   for (nb::handle item : spec["slots"]) {
     const auto from = nb::cast<std::string>(item[0]);
     using From = Program::Slot::From;
@@ -193,8 +198,13 @@ Ref<const Program> make_parts(const Description& spec) {
   for (nb::handle use : spec["uses"]) p.uses.push_back(static_cast<Program::Use>(nb::cast<int>(use)));
   for (nb::handle item : spec["outputs"]) {
     p.leaving.push_back(nb::cast<int>(item[0]));
-    p.outputs.push_back(
-        {static_cast<int>(p.uses.size() + p.values.size()), nb::cast<int>(item[1]), false, -1, false, {}});
+    p.outputs.push_back({static_cast<int>(p.uses.size() + p.values.size()),
+                         nb::cast<int>(item[1]),
+                         false,
+                         false,
+                         -1,
+                         false,
+                         {}});
     p.values.push_back({Program::Value::Kind::output, dtype_at(item[2]), -1, -1, -1, registers(item[4]),
                         registers(item[5]), as_device(item[3])});
   }

@@ -89,6 +89,13 @@ enum class Mode : uint8_t {
   overwrite,  // writes without reading: runs although the variable is poisoned, and cures it
 };
 
+// What becomes of a variable that an operation was to write, if the operation fails or is skipped.
+enum class OnFailure : uint8_t {
+  poison,
+  keep,  // it is as it was before, and stays good: an update that is done wholly or not at all
+  done,  // it has its new content: only other parts of the operation failed
+};
+
 // One use of a variable by an operation; a node of the variable's queue while it waits. 24 bytes: operations
 // travel from the pushing core to the working one, and every cache line of theirs costs some 30 ns.
 struct Access {
@@ -97,6 +104,7 @@ struct Access {
   uint32_t index;  // within the operation, see `op`
   Mode mode;
   bool void_;  // a second mention of the variable in the same operation; takes no part
+  OnFailure on_failure = OnFailure::poison;
 
   Op* op() noexcept;
 };
@@ -149,8 +157,8 @@ struct Op {
   const Access* accesses() const noexcept { return reinterpret_cast<const Access*>(this + 1); }
 
   // Order matters to the scheduler: writes first, then overwrites, then reads ("the write wins").
-  void add(Var* var, Mode mode) noexcept {
-    accesses()[access_count] = Access{nullptr, var, access_count, mode, false};
+  void add(Var* var, Mode mode, OnFailure on_failure = OnFailure::poison) noexcept {
+    accesses()[access_count] = Access{nullptr, var, access_count, mode, false, on_failure};
     ++access_count;
   }
   // For the parts of a bulk, which the scheduler never sees: what it does for other operations.

@@ -119,9 +119,9 @@ void Engine::run_bulk(Op* op, RunContext& context, DomainHold& hold) {
     for (const Access* a = begin; a != end; ++a) {
       if (a->mode == Mode::read || a->void_) continue;
       if (!part->skipped) a->var->version.fetch_add(1, std::memory_order_release);
-      if (!part->error) {
+      if (!part->error || a->on_failure == OnFailure::done) {
         if (a->mode == Mode::overwrite) a->var->error = {};
-      } else if (!a->var->error) {
+      } else if (!a->var->error && a->on_failure == OnFailure::poison) {
         a->var->error = part->error;
       }
     }

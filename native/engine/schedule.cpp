@@ -183,8 +183,9 @@ void Engine::release(Access& access, Op* op, bool ran, Session& s) {
   }
   if (inherits(*op)) {  // the parts of a bulk have done this themselves
     if (ran) var.version.fetch_add(1, std::memory_order_release);
-    if (op->error) {
-      if (!var.error) var.error = op->error;  // else the first cause stays, until an overwriting succeeds
+    if (op->error && access.on_failure != OnFailure::done) {
+      // Else the first cause stays, until an overwriting succeeds.
+      if (!var.error && access.on_failure == OnFailure::poison) var.error = op->error;
     } else if (access.mode == Mode::overwrite) {
       s.discard(std::move(var.error));
     }

@@ -112,26 +112,92 @@ bool Program::lies_as_planned(const Run& run) const {
   return true;
 }
 
+// Steps after one that failed: those that touch nothing of what it touched still run, so that the outcome is
+// what separate operations would have given; but nothing is committed any more.
+class Program::Failing {
+ public:
+  explicit Failing(const Program& program) : program_(program) {}
+  explicit operator bool() const noexcept { return static_cast<bool>(error_); }
+
+  void failed(size_t t, Ref<Error> error) {
+    if (!error_) error_ = std::move(error);
+    mark(t, kTorn);
+  }
+  // Whether a step is left out.
+  bool skips(size_t t) {
+    if (!error_) return false;
+    const bool reads_failed =
+        std::ranges::any_of(program_.steps[t].operands, [&](int v) { return state(v) != kGood; });
+    if (!reads_failed && !program_.commits_[t]) return false;
+    mark(t, kStale);
+    return true;
+  }
+  bool is_good(const Output& output) const { return !error_ || state(output.value) == kGood; }
+  OnFailure outcome(const Output& output) const {
+    const uint8_t found = state(output.value);
+    if (found == kGood) return OnFailure::done;
+    return found == kStale && output.commits && output.writes >= 0 ? OnFailure::keep : OnFailure::poison;
+  }
+  [[noreturn]] void raise() const { throw TaskFailure{error_}; }
+
+ private:
+  static constexpr uint8_t kGood = 0, kStale = 1, kTorn = 2;
+  uint8_t state(int value) const {
+    return states_.empty() ? kGood
+                           : states_[static_cast<size_t>(program_.roots_[static_cast<size_t>(value)])];
+  }
+  void mark(size_t t, uint8_t as) {
+    if (states_.empty()) states_.resize(program_.roots_.size());
+    for (const int operand : program_.steps[t].operands) {
+      const int root = program_.roots_[static_cast<size_t>(operand)];
+      if (root < program_.inputs_) continue;
+      uint8_t& known = states_[static_cast<size_t>(root)];
+      known = std::max(known, as);
+    }
+  }
+
+  const Program& program_;
+  Ref<Error> error_;
+  std::vector<uint8_t> states_;  // of values, once something has failed
+};
+
 // The exception that is being handled, as an error of the step.
-void Program::fail(const Step& step) const {
+Ref<Error> Program::failure_of(const Step& step) const {
   const Ref<Error> error = error_from_current_exception();
   if (error->operation.empty()) {
     error->operation = step.name;
     if (step.name != name) error->operation.append(" in ").append(name);
     error->where = step.where;
   }
-  throw TaskFailure{error};
+  return error;
 }
 
-void Program::execute(const Run& run) const {
+void Program::execute(const Run& run, const Op& op) const {
+  Failing failing(*this);
   kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
-  if (straight_)
-    run_alone(run);
-  else if (prepared_ && lies_as_planned(run))
-    run_bound(run);
-  else
-    run_anywhere(run);
-  for (const auto& [output, to] : run.copies) copy(to->view(), run.outputs[output]->view());
+  // The accesses of outputs, then those of copies, as submit added them.
+  Access* const accesses = const_cast<Op&>(op).accesses();
+  size_t count = run.copies.size();
+  for (const Output& output : outputs) count += is_made(output);
+  try {
+    if (straight_)
+      run_alone(run);
+    else if (prepared_ && lies_as_planned(run))
+      run_bound(run, failing);
+    else
+      run_anywhere(run, failing);
+  } catch (...) {  // nobody knows what was written
+    for (size_t k = 0; k < count; ++k) accesses[k].on_failure = OnFailure::poison;
+    throw;
+  }
+  for (const auto& [output, to] : run.copies)
+    if (failing.is_good(outputs[output])) copy(to->view(), run.outputs[output]->view());
+  if (!failing) return;
+  size_t next = 0;
+  for (const Output& output : outputs)
+    if (is_made(output)) accesses[next++].on_failure = failing.outcome(output);
+  for (const auto& [output, _] : run.copies) accesses[next++].on_failure = failing.outcome(outputs[output]);
+  failing.raise();
 }
 
 // One kernel on the arrays as they come.
@@ -149,7 +215,7 @@ void Program::run_alone(const Run& run) const {
 }
 
 // Steps of known geometry: only addresses are put in.
-void Program::run_bound(const Run& run) const {
+void Program::run_bound(const Run& run, Failing& failing) const {
   const Prepared& p = *prepared_;
   const size_t count = p.views.size();
   Scratch<char*, 64> data(count);
@@ -199,7 +265,7 @@ void Program::run_bound(const Run& run) const {
         if (const int64_t at = checked->after(static_cast<int>(t)); at >= 0)
           throw std::logic_error("wrote byte " + std::to_string(at) + " of the arena, which is not its own");
     } catch (...) {
-      fail(step);
+      throw TaskFailure{failure_of(step)};
     }
   };
   const auto run_step = [&](size_t t) {
@@ -216,11 +282,19 @@ void Program::run_bound(const Run& run) const {
     }
   }
   if (keeping) keeping->publish();
-  for (size_t t = preparing.size(); t < steps.size(); ++t) run_step(t);
+  for (size_t t = preparing.size(); t < steps.size(); ++t) {
+    if (failing.skips(t)) continue;
+    try {
+      run_step(t);
+    } catch (const TaskFailure& failure) {
+      if (checked) throw;  // which looks at every step
+      failing.failed(t, failure.error);
+    }
+  }
 }
 
 // Geometry is computed in registers. What others keep is made here for one run.
-void Program::run_anywhere(const Run& run) const {
+void Program::run_anywhere(const Run& run, Failing& failing) const {
   const size_t count = static_cast<size_t>(inputs_) + values.size();
   Scratch<View, 24> views(count);
   for (int k = 0; k < inputs_; ++k)
@@ -282,6 +356,7 @@ void Program::run_anywhere(const Run& run) const {
                   run.registers[value.offset] * static_cast<int64_t>(size_of(value.dtype));
   }
   for (size_t t = 0; t < steps.size(); ++t) {
+    if (failing.skips(t)) continue;
     const Step& step = steps[t];
     try {
       StepLog::run(
@@ -289,7 +364,7 @@ void Program::run_anywhere(const Run& run) const {
           [&] { step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size}); });
       NanWatch::look(step, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
     } catch (...) {
-      fail(step);
+      failing.failed(t, failure_of(step));
     }
   }
 }

@@ -112,9 +112,9 @@ struct Program::KeptRun {
 };
 
 const TaskType Program::kRunType{
-    [](void* state, RunContext&) {
+    [](void* state, RunContext& context) {
       const auto& run = *static_cast<const Run*>(state);
-      run.program->execute(run);
+      run.program->execute(run, *context.op);
     },
     [](void*) noexcept {},
     nullptr,
@@ -129,12 +129,13 @@ const TaskType Program::kRunType{
     keep};
 
 const TaskType Program::kKeptType{
-    [](void* state, RunContext&) {
+    [](void* state, RunContext& context) {
       const KeptRun& kept = *KeptRun::in(state);
       kept.program->execute(
           {kept.program.get(), kept.pointers.data(), kept.pointers.data() + kept.program->inputs_,
            kept.slots.data(),
-           kept.program->exact ? kept.program->known_registers_.data() : kept.registers.data(), kept.copies});
+           kept.program->exact ? kept.program->known_registers_.data() : kept.registers.data(), kept.copies},
+          *context.op);
     },
     [](void* state) noexcept { delete KeptRun::in(state); },
     nullptr,
@@ -202,18 +203,22 @@ void Program::finish() {
       value = values[static_cast<size_t>(value - inputs_)].base;
     return value;
   };
+  for (size_t v = 0; v < static_cast<size_t>(inputs_) + values.size(); ++v)
+    roots_.push_back(root(static_cast<int>(v)));
   std::vector<std::vector<size_t>> touches(static_cast<size_t>(inputs_) + values.size());
   for (size_t t = 0; t < steps.size(); ++t)
     for (const int operand : steps[t].operands) {
       auto& known = touches[static_cast<size_t>(root(operand))];
       if (known.empty() || known.back() != t) known.push_back(t);
     }
+  commits_.resize(steps.size());
   for (Output& output : outputs) {
     // Whoever touches an output first makes it, alone or together with others that come later.
     const auto& steps_of = touches[static_cast<size_t>(output.value)];
     if (output.value < inputs_ || steps_of.empty()) continue;
     const size_t first = steps_of.front();
     output.step = static_cast<int>(first);
+    if (output.commits && output.writes >= 0) commits_[first] = true;
     const auto* loop = dynamic_cast<const Loop*>(steps[first].kernel.get());
     output.in_place = loop && loop->form().row_axes == 0 && !loop->form().fixed();
     int in_place_of = -1;
@@ -462,22 +467,23 @@ void Program::submit(const Launching& call, const uint64_t* filled) const {
   Tensor* const* const results = call.results;
   Run run{this, inputs.data(), results, filled, call.registers, call.copies};
   Op* op = new_op(inputs.size() + outputs.size() + call.copies.size());
+  const auto on_failure = [](const Output& output) {
+    return output.commits && output.writes >= 0 ? OnFailure::keep : OnFailure::poison;
+  };
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
-    if (output.value < inputs_ ||
-        values[static_cast<size_t>(output.value - inputs_)].kind == Value::Kind::view)
-      continue;
+    if (!is_made(output)) continue;
     Chunk* chunk = results[j]->chunk.get();
     if (j < 64 && call.fresh >> j & 1) {
       op->add(chunk, Mode::overwrite);
       continue;
     }
     chunk->writes.fetch_add(1, std::memory_order_relaxed);
-    op->add(chunk, results[j]->covers_chunk() ? Mode::overwrite : Mode::write);
+    op->add(chunk, results[j]->covers_chunk() ? Mode::overwrite : Mode::write, on_failure(output));
   }
   for (const auto& [output, to] : call.copies) {
     to->chunk->writes.fetch_add(1, std::memory_order_relaxed);
-    op->add(to->chunk.get(), to->covers_chunk() ? Mode::overwrite : Mode::write);
+    op->add(to->chunk.get(), to->covers_chunk() ? Mode::overwrite : Mode::write, on_failure(outputs[output]));
   }
   for (size_t k = 0; k < inputs.size(); ++k)
     if (uses[k] == Use::data && inputs[k]->chunk) op->add(inputs[k]->chunk.get(), Mode::read);

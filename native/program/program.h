@@ -93,6 +93,9 @@ class Program final : public Counted<Program> {
     int value;
     int writes = -1;  // the input whose memory it becomes: outputs of that kind are not given to the caller
     bool flexible = false;  // may be written with any strides
+    // The state that an operator updates, such as weights: of a run that fails, it keeps the content that it
+    // had.
+    bool commits = false;
 
     int step = -1;               // the first one that writes it; filled by finish
     bool in_place = false;       // that step may read the very elements that it writes
@@ -195,18 +198,25 @@ class Program final : public Counted<Program> {
   void finish_parts();
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
-  void execute(const Run& run) const;
+  class Failing;
+  void execute(const Run& run, const Op& op) const;
   void run_alone(const Run& run) const;
-  void run_bound(const Run& run) const;
-  void run_anywhere(const Run& run) const;
+  void run_bound(const Run& run, Failing& failing) const;
+  void run_anywhere(const Run& run, Failing& failing) const;
   void learn();
   const Bound* bind(size_t t) const;
   bool lies_as_planned(const Run& run) const;
-  [[noreturn]] void fail(const Step& step) const;
+  Ref<Error> failure_of(const Step& step) const;
+  bool is_made(const Output& output) const {
+    return output.value >= inputs_ &&
+           values[static_cast<size_t>(output.value - inputs_)].kind != Value::Kind::view;
+  }
   static void keep(Op& op);
 
   int inputs_ = 0;
   size_t numbers_taken_ = 0;
+  std::vector<bool> commits_;             // steps that make an output that commits
+  std::vector<int> roots_;                // of each value: itself, or what it is a view of
   bool needs_registers_ = true;           // false: shapes are the inputs'
   std::vector<int64_t> known_registers_;  // of an exact program
   std::vector<uint64_t> known_slots_;     // with zeros where they are not known

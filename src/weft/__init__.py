@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from weft.imperative.gradient import recompute as recompute
     from weft.imperative.gradient import value_and_grad as value_and_grad
     from weft.imperative.lazy import lazy as lazy
+    from weft.imperative.recovery import clear_errors as clear_errors
     from weft.imperative.serialization import FileFormatError as FileFormatError
     from weft.imperative.serialization import load as load
     from weft.imperative.serialization import load_metadata as load_metadata
@@ -188,6 +189,7 @@ _MODULE_OF = {
         "pi",
         "result_type",
     ),
+    "weft.imperative.recovery": ("clear_errors",),
     "weft.imperative.tensor": (
         "Tensor",
         "shares_memory",

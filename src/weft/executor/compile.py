@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from weft.base import events
 from weft.base.typing import Any
 from weft.executor.budget import within
-from weft.executor.planner import make_plan
+from weft.executor.planner import committed, make_plan
 from weft.graph.graph import Graph
 from weft.graph.passes import PREPARATION, optimize, skipped
 
@@ -50,7 +50,14 @@ def compile_graph(
 
     def make(optimized: Graph) -> Any:
         return make_plan(
-            optimized, name, strides, visible=visible, exact=True, as_tuple=as_tuple, apart=visible or 0
+            optimized,
+            name,
+            strides,
+            visible=visible,
+            exact=True,
+            as_tuple=as_tuple,
+            apart=visible or 0,
+            commits=committed(graph),
         )
 
     optimized = optimize(marked)

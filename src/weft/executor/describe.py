@@ -77,7 +77,7 @@ class _Description:
                 into = lowering.places[id(lowering.graph.inputs[target])].buffer.number
             # A view of an input that leaves: whoever gives the input has to give it as it was planned.
             self.use(place, SHOWN)
-            leaving.append((self.number(place), into, place.buffer.flexible))
+            leaving.append((self.number(place), into, place.buffer.flexible, j in lowering.commits))
         arrays = [lowering.places[id(v)] for v in lowering.arrays]
         return {
             "name": lowering.name,

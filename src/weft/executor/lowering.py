@@ -7,7 +7,7 @@ gets its geometry here, and no memory yet.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from weft import _core
 from weft.base.device import Device, cpu
@@ -64,6 +64,7 @@ class Lowering:
     ) -> None:
         self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
         self.apart, self.laid = apart, laid
+        self.commits: Collection[int] = ()  # see make_plan
         self.arrays: list[Value] = []  # the graph's inputs that are not numbers
         self.steps: list[Step] = []
         self.places: dict[int, Place] = {}  # of values, by id

@@ -21,7 +21,7 @@ exact sizes only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from weft import _core
 from weft.base import events
@@ -53,6 +53,7 @@ def make_plan(
     first_choice: int = 0,
     apart: int = 0,
     laid: bool = False,
+    commits: Collection[int] | None = None,
 ) -> Any:
     """The _core.Plan of a graph.
 
@@ -60,7 +61,8 @@ def make_plan(
     exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. gradients: of a
     backward plan, for each input whether it has an output for its gradient. first_choice: of the kernels of the graph's
     operators; for tests, which compare them. apart: the first so many outputs share no memory with inputs. laid:
-    outputs lie as planned, whatever inputs do.
+    outputs lie as planned, whatever inputs do. commits: outputs that are written wholly or not at all, where a run
+    fails; by default what committed() finds.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
     """
     if spans_devices(graph):
@@ -68,6 +70,7 @@ def make_plan(
             raise NeedsSizes(f"{name}: a program of several devices")
         return plan_parts(graph, name, strides, visible, gradients, as_tuple)
     lowering = Lowering(graph, name, strides, exact, first_choice, apart, laid)
+    lowering.commits = committed(graph) if commits is None else commits
     outputs = lowering.run()
     leaving = [place.buffer for place in outputs]
     once: list[Step] = []
@@ -113,6 +116,20 @@ def work_of(step: Fused | NativeStep) -> Work:
         return Work(nodes, step.origin.where, tuple((loop, shape) for loop, shape, _ in step.members))
     node = None if step.text == "native pack" else step.origin.node
     return Work(() if node is None else (node,), step.origin.where)
+
+
+def committed(graph: Graph) -> frozenset[int]:
+    """The outputs that are the new content of what an operator updates, such as weights and running statistics."""
+    found = []
+    for j in graph.writes:
+        value = graph.outputs[j]
+        while value is not None and value.node.op is not None and value.node.op.name == "detached":
+            value = value.node.inputs[0]
+        if value is None or value.node.op is None:
+            continue
+        if value.index in value.node.op.written(len(value.node.inputs)).values():
+            found.append(j)
+    return frozenset(found)
 
 
 def merged(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Fused | NativeStep]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
+from weft.ops import functions as F
 from weft.ops.kernels import Loop, Several, pointwise_loop, reducible
 from weft.ops.op import Op, Runtime, op
 from weft.ops.oracle import np
@@ -167,6 +169,52 @@ class _Narrowed(dict[str, Any]):
 
 
 @op
+class CountUpdate(Op):
+    """step + 1, written to step, once there is a gradient, the witness: an update that is left out is not counted.
+
+    step: int64[]; witness: float[...], not empty.
+    """
+
+    family: ClassVar[str] = "optimizer"
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    fixed: ClassVar[tuple[str, ...]] = ("witness",)
+    writes: ClassVar[dict[str, str]] = {"step": "y"}
+
+    def infer(self, step: TensorType, witness: TensorType) -> TensorType:
+        if step.shape:
+            raise self.fail(ShapeError, "step must be a 0-d tensor", step=step, witness=witness)
+        if step.dtype is not int64 or witness.dtype.kind != "float":
+            raise self.fail(DTypeError, "takes a number of steps and a float", step=step, witness=witness)
+        return step.like()
+
+    def kernels(self, step: TensorType, witness: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+        if witness.shape:
+            return
+        element = reducible(e.load(1, witness.dtype.name))
+        either = e.cast(element == element, "int64") + e.cast(element != element, "int64")  # 1, also of NaN
+        yield pointwise_loop([step, witness], [e.load(0, "int64") + either], [])
+
+    def decompose(self, step: Any, witness: Any) -> Any:
+        return F.count_update(step, F.basic_index(witness, items=(0,) * witness.ndim))
+
+    def reference(self, step: Any, witness: Any) -> Any:
+        return step + 1
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for dtype in ("float32", "bfloat16", "float64"):
+            for shape in ((), (3, 2)):
+                yield Sample(arrays((), values=3, dtype="int64"), arrays(shape, dtype=dtype), gradient=False)
+
+    @classmethod
+    def errors(cls) -> Iterator[Any]:
+        step = arrays((), values=3, dtype="int64")
+        yield ShapeError, "step must be a 0-d tensor", Sample(arrays((2,), values=3, dtype="int64"), step)
+        yield DTypeError, "takes a number of steps and a float", Sample(step, step)
+
+
+@op
 class SgdUpdate(Update):
     """g += weight_decay p; m = momentum m + (1 - dampening) g; p -= lr m, or with nesterov lr (g + momentum m).
 
@@ -287,4 +335,4 @@ class AdagradUpdate(Update):
         return p - numbers.narrow(numbers["lr"]) * g / (sqrt(v) + numbers.narrow(numbers["eps"])), v
 
 
-__all__ = ["AdagradUpdate", "AdamUpdate", "RmspropUpdate", "SgdUpdate", "Update"]
+__all__ = ["AdagradUpdate", "AdamUpdate", "CountUpdate", "RmspropUpdate", "SgdUpdate", "Update"]

@@ -10,6 +10,7 @@ from weft.base.errors import DTypeError
 from weft.imperative.dependence import changed, depends_on
 from weft.imperative.gradient import forget_gradients, gradients_of, no_grad
 from weft.imperative.tensor import Tensor
+from weft.ops import registry
 from weft.optimizer.group import Cohort, Option, ParameterGroup
 from weft.optimizer.state import check, saved, write
 
@@ -153,9 +154,18 @@ class Optimizer:
         if len(gradients) < len(found):
             rest = cohort.take([g is None for g in found])
             group.cohorts.append(rest)
-        cohort.step += 1
+        self._count(cohort, gradients)
         self.update(group, cohort, gradients)
         return True
+
+    @staticmethod
+    def _count(cohort: Cohort, gradients: list[Tensor]) -> None:
+        """One more update, unless the gradients turn out to have failed: then the update is left out as well."""
+        least = min((g for g in gradients if g.size), key=lambda g: g.size, default=None)
+        if least is None or least.device is not cohort.step.device:
+            cohort.step += 1
+            return
+        registry.function("count_update")(cohort.step, least)
 
     def __weft_state__(self) -> Any:
         """What programs depend on: that of the groups."""
