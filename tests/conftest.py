@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run the tests marked full, too")
     parser.addoption(
+        "--levels", action="store_true", help="run the cross-section for a level of instructions, of WEFT_ISA"
+    )
+    parser.addoption(
         "--native",
         metavar="VARIANTS",
         default="",
@@ -21,6 +24,25 @@ def pytest_addoption(parser):
     parser.addoption(
         "--part", metavar="K/N", type=part, help="run the K-th of N parts of the tests, such as 1/4"
     )
+
+
+# What says that a level of instructions works: operators, epilogues, counters, preparation, oneDNN, models.
+CROSS_SECTION = (
+    "tests/executor/test_preparation.py",
+    "tests/expr/test_ahead.py",
+    "tests/graph/test_epilogue.py",
+    "tests/kernels/test_attention.py",
+    "tests/levels",
+    "tests/models/test_counters.py",
+    "tests/onednn",
+    "tests/ops/test_every_op.py::test_value",
+    "tests/ops/test_scopes.py",
+)
+
+
+def pytest_configure(config):
+    if config.getoption("--levels"):
+        config.args = [str(ROOT / path) for path in CROSS_SECTION]
 
 
 def part(text):

@@ -35,7 +35,7 @@ void drop(void* state) noexcept {
   Py_DECREF(task->fn);
   Py_XDECREF(task->name);
   Py_XDECREF(task->on_done);
-  task->site = {};
+  Py_XDECREF(task->site.release());
 }
 
 void call_on_done(PyObject* on_done, Error* error) noexcept {
@@ -138,7 +138,14 @@ const TaskType& operator_type() {
                                const auto& push = *static_cast<OperatorPush*>(state);
                                push.type->run(push.state, context);
                              },
-                             [](void* state) noexcept { static_cast<OperatorPush*>(state)->site = {}; },
+                             [](void* state) noexcept {
+                               auto& push = *static_cast<OperatorPush*>(state);
+                               if (kPython && !python_is_ending()) {
+                                 const WithGil gil;
+                                 Py_XDECREF(push.site.release());
+                               }
+                               push.site = {};
+                             },
                              nullptr,
                              [](const void* state) noexcept {
                                const auto& push = *static_cast<const OperatorPush*>(state);

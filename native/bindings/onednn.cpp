@@ -105,24 +105,26 @@ Pooling::Kind as_pooling_kind(const std::string& kind) {
   throw ValueError("pooling: no kind '" + kind + "'; there are max, average, average_with_padding");
 }
 
-// A kernel, or None.
+// The kernel that `make` gives; NotImplementedError, with the reason, if oneDNN has none.
 template <class F>
-nb::object kernel_or_none(F&& make) {
+auto supported(F&& make) {
   try {
-    return nb::cast(PyOnednnKernel{{Ref<Kernel>(make().get())}});
-  } catch (const Unsupported&) {
-    return nb::none();
+    return make();
+  } catch (const Unsupported& error) {
+    PyErr_SetString(PyExc_NotImplementedError, error.what());
+    throw nb::python_error();
   }
 }
 
-// A kernel for all sizes, or None.
 template <class F>
-nb::object any_or_none(F&& make) {
-  try {
-    return nb::cast(PyKernel{make()});
-  } catch (const Unsupported&) {
-    return nb::none();
-  }
+PyOnednnKernel kernel_of(F&& make) {
+  return {{Ref<Kernel>(supported(make).get())}};
+}
+
+// A kernel for all sizes.
+template <class F>
+PyKernel any_size_of(F&& make) {
+  return {supported(make)};
 }
 
 Convolution::Pass as_pass(const std::string& of) {
@@ -138,7 +140,7 @@ void bind_matmul(nb::module_& m) {
   def(
       m, "onednn_matmul",
       [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_matmul({as_geometry(a), as_geometry(b), as_geometry(c), as_optional(bias),
                               as_post_ops(post_ops), accumulate});
         });
@@ -149,14 +151,14 @@ void bind_matmul(nb::module_& m) {
   def(
       m, "onednn_product_of_any_size",
       [](nb::handle dtype, bool transposed, bool bias) {
-        return any_or_none([&] { return make_product_of_any_size(as_dtype(dtype), transposed, bias); });
+        return any_size_of([&] { return make_product_of_any_size(as_dtype(dtype), transposed, bias); });
       },
       nb::arg("dtype"), nb::kw_only(), nb::arg("transposed") = false, nb::arg("bias") = false,
-      "A product for all sizes, or None. Operands: a, b (transposed: as [n, k]), [bias]; c.");
+      "A product for all sizes. Operands: a, b (transposed: as [n, k]), [bias]; c.");
   def(
       m, "onednn_reorder",
       [](nb::handle src, nb::handle dst, bool accumulate) {
-        return kernel_or_none([&] { return make_reorder(as_geometry(src), as_geometry(dst), accumulate); });
+        return kernel_of([&] { return make_reorder(as_geometry(src), as_geometry(dst), accumulate); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("accumulate") = false,
       "dst = convert(src), or dst += that. Operands: src; dst.");
@@ -170,7 +172,7 @@ void bind_convolution(nb::module_& m) {
       m, "onednn_convolution",
       [](nb::handle src, nb::handle weights, nb::handle dst, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, nb::handle bias, bool accumulate, nb::handle post_ops) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_convolution({Convolution::Pass::forward, as_geometry(src), as_geometry(weights),
                                    as_geometry(dst), as_optional(bias), as_window(stride, padding, dilation),
                                    groups, as_post_ops(post_ops), accumulate});
@@ -184,7 +186,7 @@ void bind_convolution(nb::module_& m) {
       m, "onednn_convolution_backward_data",
       [](nb::handle ddst, nb::handle weights, nb::handle dsrc, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, bool accumulate) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_convolution({Convolution::Pass::data,
                                    as_geometry(dsrc),
                                    as_geometry(weights),
@@ -203,7 +205,7 @@ void bind_convolution(nb::module_& m) {
       m, "onednn_convolution_backward_weights",
       [](nb::handle src, nb::handle ddst, nb::handle dweights, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, nb::handle dbias, bool accumulate) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_convolution({Convolution::Pass::weights,
                                    as_geometry(src),
                                    as_geometry(dweights),
@@ -222,14 +224,14 @@ void bind_convolution(nb::module_& m) {
       m, "onednn_convolution_of_any_size",
       [](nb::handle dtype, const std::string& of, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, bool bias) {
-        return any_or_none([&] {
+        return any_size_of([&] {
           return make_convolution_of_any_size(as_dtype(dtype), as_pass(of),
                                               as_window(stride, padding, dilation), groups, bias);
         });
       },
       nb::arg("dtype"), nb::kw_only(), nb::arg("of"), nb::arg("stride"), nb::arg("padding"),
       nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("bias") = false,
-      "For all sizes, or None. Operands of 'dst': src, weights, [bias]; dst. Of 'src': ddst, weights; dsrc.\n"
+      "For all sizes. Operands of 'dst': src, weights, [bias]; dst. Of 'src': ddst, weights; dsrc.\n"
       "Of 'weights': src, ddst; dweights.");
 }
 
@@ -238,7 +240,7 @@ void bind_pooling(nb::module_& m) {
       m, "onednn_pooling",
       [](nb::handle src, nb::handle dst, const std::string& kind, const Numbers& window,
          const Numbers& stride, const Padding& padding, const Numbers& dilation, bool training) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_pooling({as_pooling_kind(kind),
                                false,
                                training,
@@ -257,7 +259,7 @@ void bind_pooling(nb::module_& m) {
       m, "onednn_pooling_backward",
       [](nb::handle src, nb::handle dst, nb::handle ddst, nb::handle dsrc, const std::string& kind,
          const Numbers& window, const Numbers& stride, const Padding& padding, const Numbers& dilation) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_pooling({as_pooling_kind(kind), true, true, as_geometry(src), as_geometry(dst),
                                as_geometry(dsrc), as_geometry(ddst), window,
                                as_window(stride, padding, dilation)});
@@ -272,7 +274,7 @@ void bind_normalization(nb::module_& m) {
   def(
       m, "onednn_batch_norm",
       [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, bool relu) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_batch_norm(
               {as_geometry(src), as_geometry(dst), {}, false, training, affine, relu, epsilon});
         });
@@ -285,7 +287,7 @@ void bind_normalization(nb::module_& m) {
       m, "onednn_batch_norm_backward",
       [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool training, bool affine,
          bool relu) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_batch_norm({as_geometry(src), as_geometry(ddst), as_geometry(dsrc), true, training,
                                   affine, relu, epsilon});
         });
@@ -296,7 +298,7 @@ void bind_normalization(nb::module_& m) {
   def(
       m, "onednn_layer_norm",
       [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, nb::handle scale_dtype) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_layer_norm({as_geometry(src),
                                   as_geometry(dst),
                                   {},
@@ -314,7 +316,7 @@ void bind_normalization(nb::module_& m) {
       m, "onednn_layer_norm_backward",
       [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool affine,
          nb::handle scale_dtype) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_layer_norm({as_geometry(src), as_geometry(ddst), as_geometry(dsrc), true, true, affine,
                                   as_dtype(scale_dtype), epsilon});
         });
@@ -325,7 +327,7 @@ void bind_normalization(nb::module_& m) {
   def(
       m, "onednn_softmax",
       [](nb::handle src, nb::handle dst, int axis, bool log) {
-        return kernel_or_none(
+        return kernel_of(
             [&] { return make_softmax({false, log, axis, as_geometry(src), as_geometry(dst), {}, {}}); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("axis"), nb::arg("log") = false,
@@ -333,7 +335,7 @@ void bind_normalization(nb::module_& m) {
   def(
       m, "onednn_softmax_backward",
       [](nb::handle dst, nb::handle ddst, nb::handle dsrc, int axis, bool log) {
-        return kernel_or_none([&] {
+        return kernel_of([&] {
           return make_softmax({true, log, axis, {}, as_geometry(dst), as_geometry(ddst), as_geometry(dsrc)});
         });
       },
@@ -342,12 +344,8 @@ void bind_normalization(nb::module_& m) {
 }
 
 void bind_lstm(nb::module_& m) {
-  const auto made = [](const Lstm& request) -> nb::object {
-    try {
-      return nb::cast(PyKernel{make_lstm(request)});
-    } catch (const Unsupported&) {
-      return nb::none();
-    }
+  const auto made = [](const Lstm& request) {
+    return PyKernel{supported([&] { return make_lstm(request); })};
   };
   def(
       m, "onednn_lstm",

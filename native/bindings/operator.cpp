@@ -11,14 +11,16 @@ namespace weft {
 namespace {
 
 // What may stand in a Variant as it was given: nothing that can change, or that equals something of another
-// type.
-bool lasting_value(PyObject* value) noexcept {
+// type. Tuples are taken to the depth that attributes have; deeper ones are for the operator to refuse.
+constexpr int kDeepest = 16;
+bool lasting_value(PyObject* value, int depth = 0) {
   if (value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value) ||
       PyUnicode_CheckExact(value))
     return true;
   if (PyTuple_CheckExact(value)) {
+    if (depth == kDeepest) return false;
     for (Py_ssize_t i = 0, n = PyTuple_Size(value); i < n; ++i)
-      if (!lasting_value(PyTuple_GetItem(value, i))) return false;
+      if (!lasting_value(PyTuple_GetItem(value, i), depth + 1)) return false;
     return true;
   }
   static constinit Imported dtype_type("weft.base.dtype", "DType");
@@ -316,12 +318,14 @@ size_t OperatorFunction::variant_of(Arguments& a) {
   for (size_t i = 0; i < attributes_.size(); ++i)
     lasting_all &= attributes_[i].runtime || lasting_value(a.attributes[i]);
   if (lasting_all) {
+    const uint64_t began = variants_cleared_;  // comparing may run Python, and other threads
     for (size_t v = 0; v < variants_.size(); ++v) {
       const Variant& variant = variants_[v];
       if (variant.given.empty() && !attributes_.empty()) continue;
       bool same = true;
       for (size_t i = 0; same && i < attributes_.size(); ++i)
         same = attributes_[i].runtime || same_value(variant.given[i], a.attributes[i]);
+      if (began != variants_cleared_) return variant_of(a);
       if (same) return v;
     }
   }
@@ -333,15 +337,18 @@ size_t OperatorFunction::variant_of(Arguments& a) {
       named[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
   nb::object made = nb::handle(cls_)(**named);
   if (!lasting_all) {
-    for (size_t v = 0; v < variants_.size(); ++v)
-      if (nb::handle(variants_[v].made).equal(made)) return v;
-  }
-  if (variants_.size() >= 4096) {  // attributes that never come again: start over
-    for (Variant& variant : variants_) {
-      for (PyObject* value : variant.given) Py_XDECREF(value);
-      Py_DECREF(variant.made);
+    const uint64_t began = variants_cleared_;
+    for (size_t v = 0; v < variants_.size() && began == variants_cleared_; ++v) {
+      const nb::object known = nb::borrow(variants_[v].made);
+      if (known.equal(made) && began == variants_cleared_) return v;
     }
-    variants_.clear();
+  }
+  std::deque<Variant> gone;
+  if (variants_.size() >= 4096) {  // attributes that never come again: start over
+    ++variants_cleared_;
+    std::swap(variants_retired_,
+              gone);  // another thread may be comparing with those of now, hardly with these
+    std::swap(variants_, variants_retired_);
     plans_.clear();
   }
   Variant variant;
@@ -350,7 +357,12 @@ size_t OperatorFunction::variant_of(Arguments& a) {
       variant.given.push_back(attributes_[i].runtime ? nullptr : nb::borrow(a.attributes[i]).release().ptr());
   variant.made = made.release().ptr();
   variants_.push_back(std::move(variant));
-  return variants_.size() - 1;
+  const size_t number = variants_.size() - 1;
+  for (Variant& old : gone) {
+    for (PyObject* value : old.given) Py_XDECREF(value);
+    Py_DECREF(old.made);
+  }
+  return number;
 }
 
 namespace {
@@ -393,6 +405,8 @@ void add_sizes(std::span<const Tracked* const> tensors, uint64_t* key, size_t& l
 
 Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
   const size_t variant = attributes_.empty() && !variants_.empty() ? 0 : variant_of(a);
+  const uint64_t began = variants_cleared_;  // the planner runs Python, and other threads
+  const nb::object made = nb::borrow(variants_[variant].made);
   constexpr size_t kWords = 64;
   uint64_t words[kWords];
   std::vector<uint64_t> many;
@@ -472,7 +486,11 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
     }
     if (!met) ++misses;
     met = true;
-    Ref<Plan> plan = ask_planner(a, variant, scope, records);
+    Ref<Plan> plan = ask_planner(a, made, scope, records);
+    if (began != variants_cleared_) {  // the key's number stands for other attributes now
+      if (!plan || (scope == Scope::extents && !fits(*plan, tensors))) continue;
+      return plan;
+    }
     if (plan && scope == Scope::extents && !fits(*plan, tensors)) {
       plans_.add({key, length}, plan);
       continue;
@@ -487,7 +505,7 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
   }
 }
 
-Ref<Plan> OperatorFunction::ask_planner(Arguments& a, size_t variant, Scope scope, bool records) {
+Ref<Plan> OperatorFunction::ask_planner(Arguments& a, nb::handle op, Scope scope, bool records) {
   if (!planner) throw std::logic_error("no planner");
   const BelowLayers below;
   ++planner_calls;
@@ -497,8 +515,7 @@ Ref<Plan> OperatorFunction::ask_planner(Arguments& a, size_t variant, Scope scop
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (attributes_[i].runtime) runtime[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
   static constexpr const char* kNames[] = {"aligned", "extents", "exact"};
-  nb::object made = nb::handle(planner)(nb::handle(variants_[variant].made), operands, runtime,
-                                        kNames[static_cast<int>(scope)], records);
+  nb::object made = nb::handle(planner)(op, operands, runtime, kNames[static_cast<int>(scope)], records);
   if (made.is_none()) return {};
   return nb::cast<PyPlan&>(made).plan;
 }
@@ -651,8 +668,9 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   fit_numbers(a);
   const bool records = tracked && recording();
   // A view of what leaves the history of a program that is written down is noted by its plan.
-  const bool noted = stopping() || (stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) &&
-                                    is_stopped(tracked_of(a.inputs[0])));
+  const bool noted =
+      stopping() || noting ||
+      (stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) && is_stopped(tracked_of(a.inputs[0])));
   if (direct_ && !records && !noted && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
     Tensor result;
     if (direct_(self_of(a.inputs[0]), a.attributes, result)) return wrap(std::move(result));
@@ -681,6 +699,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     if (records) {  // else it is what it was, with other content
       tracked_of(destination).node = std::move(results[0].node);
       tracked_of(destination).index = results[0].index;
+      collect_through(destination);
     }
     return nb::borrow(destination);
   }

@@ -1,6 +1,7 @@
 // operator.h: the functions of operators as Python calls them.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,7 +66,7 @@ class OperatorFunction {
   void check_in_place(const Plan& plan, const Tensor& into) const;
   void fit_numbers(Arguments& a) const;
   Ref<Plan> plan_for(Arguments& a, bool recording);
-  Ref<Plan> ask_planner(Arguments& a, size_t variant, Scope scope, bool recording);
+  Ref<Plan> ask_planner(Arguments& a, nb::handle op, Scope scope, bool recording);
 
   PyObject* const cls_;
   std::string name_;
@@ -80,9 +81,11 @@ class OperatorFunction {
   static Direct direct_for(const std::string& name);
 
   Direct direct_ = nullptr;
-  bool plain_ = false;  // only tensors, all of them needed
+  bool plain_ = false;                    // only tensors, all of them needed
   std::vector<size_t> fitted_inputs_, fitted_attributes_;  // whose numbers have to fit the type of the first input
-  std::vector<Variant> variants_;
+  std::deque<Variant> variants_;          // a reference to one holds while others are added
+  std::deque<Variant> variants_retired_;  // those of before the last time that they were cleared
+  uint64_t variants_cleared_ = 0;         // how often
   PlanTable plans_;
 };
 

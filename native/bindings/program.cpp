@@ -244,9 +244,12 @@ void bind_program(nb::module_& m) {
       m, "make_loop",
       [](int operands, int inputs, uint32_t row_axes, uint32_t asked, bool ordered, nb::object compile,
          nb::object split, nb::object apart) {
-        if (operands > LoopPattern::kOperands)
-          throw ValueError("loop: at most " + std::to_string(LoopPattern::kOperands) + " operands, got " +
+        if (operands < 1 || operands > LoopPattern::kOperands)
+          throw ValueError("loop: 1 to " + std::to_string(LoopPattern::kOperands) + " operands, got " +
                            std::to_string(operands));
+        if (inputs < 0 || inputs >= operands)
+          throw ValueError("loop: " + std::to_string(inputs) + " inputs of " + std::to_string(operands) +
+                           " operands");
         Loop::Form form{operands, inputs, row_axes, asked, ordered};
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
         Loop::Split parts;
@@ -270,6 +273,9 @@ void bind_program(nb::module_& m) {
       [](nb::dict spec, int visible, bool as_tuple, nb::object recipe, const std::vector<bool>& gradients) {
         auto plan = make_ref<Plan>();
         plan->program = spec.contains("parts") ? make_parts({spec}) : make_program({spec});
+        if (visible < 0 || static_cast<size_t>(visible) > plan->program->outputs.size())
+          throw ValueError("make_plan: " + std::to_string(visible) + " outputs visible of " +
+                           std::to_string(plan->program->outputs.size()));
         plan->visible = visible;
         plan->as_tuple = as_tuple;
         for (size_t k = 0; k < gradients.size(); ++k)
@@ -337,7 +343,12 @@ void bind_program(nb::module_& m) {
   // Runs a kernel here and now; for tests of kernels by themselves.
   def(
       m, "run_kernel",
-      [](const PyKernel& kernel, const std::vector<nb::handle>& operands, nb::bytes parameters) {
+      [](const PyKernel& kernel, nb::sequence given, nb::bytes parameters) {
+        const nb::tuple operands(given);
+        const int count = kernel.kernel->operand_count();
+        if (count >= 0 && static_cast<size_t>(count) != nb::len(operands))
+          throw ValueError("run_kernel: the kernel takes " + std::to_string(count) + " operands, got " +
+                           std::to_string(nb::len(operands)));
         std::vector<View> views;
         for (nb::handle operand : operands) {
           const Tensor& x = tensor_of(operand, "run_kernel");

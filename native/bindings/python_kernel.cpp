@@ -65,16 +65,59 @@ class CallsPython final : public Kernel {
   const int inputs_, outputs_;
 };
 
+// Calls a Python function with the operands themselves, each as (address, dtype, shape, strides in bytes):
+// nothing is copied, and the function keeps none of it, as the program's memory becomes something else's.
+class CallsPythonOnMemory final : public Kernel {
+ public:
+  CallsPythonOnMemory(nb::object function, int inputs, int outputs)
+      : function_(function.release().ptr()), inputs_(inputs), outputs_(outputs) {}
+  ~CallsPythonOnMemory() override { release_later(function_); }
+
+  bool wide() const override { return true; }
+
+  void run(const Call& call) const override {
+    if (python_is_ending()) return;
+    const WithGil gil;
+    const BelowLayers below;
+    const Unobserved unobserved;
+    try {
+      nb::list inputs, outputs;
+      for (int k = 0; k < inputs_ + outputs_; ++k) {
+        const View& x = call.operands[k];
+        nb::list shape, strides;
+        for (int d = 0; d < x.ndim; ++d) {
+          shape.append(x.shape[d]);
+          strides.append(x.strides[d] * static_cast<int64_t>(size_of(x.dtype)));
+        }
+        (k < inputs_ ? inputs : outputs)
+            .append(nb::make_tuple(reinterpret_cast<uintptr_t>(x.data), name_of(x.dtype), nb::tuple(shape),
+                                   nb::tuple(strides)));
+      }
+      const nb::handle function(function_);
+      function(inputs, outputs);
+    } catch (nb::python_error& thrown) {
+      throw TaskFailure{error_from_python(thrown)};
+    }
+  }
+
+ private:
+  PyObject* const function_;
+  const int inputs_, outputs_;
+};
+
 }  // namespace
 
 void bind_python_kernel(nb::module_& m) {
   def(
       m, "kernel_python",
-      [](nb::object function, int inputs, int outputs) {
+      [](nb::object function, int inputs, int outputs, bool memory) {
+        if (memory)
+          return PyKernel{Ref<Kernel>(new CallsPythonOnMemory(std::move(function), inputs, outputs))};
         return PyKernel{Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs))};
       },
-      nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"),
-      "inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs.");
+      nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("memory") = false,
+      "inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of "
+      "(address, dtype, shape, strides in bytes).");
 }
 
 }  // namespace weft

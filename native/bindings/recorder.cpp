@@ -285,7 +285,10 @@ class Recorder final : public PoolWatch {
       if (!event.is_release && purpose.shape) {
         shape = short_name(static_cast<DType>(purpose.dtype));
         shape += '[';
-        for (int d = 0; d < purpose.ndim; ++d) shape += (d ? "," : "") + std::to_string(purpose.shape[d]);
+        for (int d = 0; d < purpose.ndim; ++d) {
+          if (d) shape += ',';
+          shape += std::to_string(purpose.shape[d]);
+        }
         shape += ']';
       }
       const size_t colon = pool.name().find(':');

@@ -52,8 +52,9 @@ std::array<int64_t, 2> take_words(nb::handle device) {
 thread_local PyObject* stream_here = nullptr;  // owned; what holds Runtime::own_stream
 
 nb::object set_random_stream(nb::object stream) {
+  Generator* const generator = stream.is_none() ? nullptr : &nb::cast<PyRandomStream&>(stream).generator;
   nb::object before = nb::steal(stream_here ? stream_here : nb::none().release().ptr());
-  Runtime::own_stream = stream.is_none() ? nullptr : &nb::cast<PyRandomStream&>(stream).generator;
+  Runtime::own_stream = generator;
   stream_here = stream.is_none() ? nullptr : stream.release().ptr();
   return before;
 }

@@ -14,6 +14,7 @@ thread_local int recording_off = 0;
 thread_local uint32_t stop_epoch = 0;
 thread_local int no_grads = 0;
 thread_local int no_grads_before = 0;
+thread_local std::vector<Noted>* noting = nullptr;
 
 Tracked::Tracked() noexcept = default;
 Tracked::Tracked(Tensor&& x) noexcept : tensor(std::move(x)) {}
@@ -88,6 +89,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   for (size_t k = 0; k < inputs.size(); ++k) {
     save(inputs[k]->tensor, k, versions[k]);
     node->edges[k] = {inputs[k]->node, inputs[k]->index};
+    node->runs_python |= inputs[k]->node && inputs[k]->node->runs_python;
   }
   for (size_t j = 0; j < results.size(); ++j) {
     Tensor& y = results[j].tensor;
@@ -160,9 +162,27 @@ Ref<TapeNode> TapeNode::make() {
   return node;
 }
 
+int TapeNode::visit_functions(const Ref<TapeNode>& from, visitproc visit, void* arg) {
+  std::vector<const TapeNode*> open;
+  std::unordered_map<const TapeNode*, uint32_t> met;  // from nodes that only `from` keeps
+  const auto enter = [&](const Ref<TapeNode>& node) {
+    if (!node || !node->runs_python) return;
+    const uint32_t all = node->references();
+    if (all == 1 || ++met[node.get()] == all) open.push_back(node.get());
+  };
+  for (enter(from); !open.empty();) {
+    const TapeNode* const node = open.back();
+    open.pop_back();
+    Py_VISIT(node->function);
+    for (const Edge& edge : node->edges) enter(edge.node);
+  }
+  return 0;
+}
+
 void TapeNode::clear() noexcept {
   release_later(std::exchange(function, nullptr));
   kind = Kind::leaf;
+  runs_python = false;
   number = 0;
   plan = backward = {};
   edges.clear();
@@ -207,6 +227,12 @@ void note_stopped_views(const Program& program, std::span<const Tracked* const> 
   }
 }
 
+void note_read(std::span<const Tracked* const> inputs) {
+  for (const Tracked* x : inputs)
+    if (x->node && x->node->number <= noting->back().before && is_differentiable(x->tensor))
+      noting->back().nodes.push_back(x->node.get());
+}
+
 void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
               std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records);
 
@@ -217,6 +243,7 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
   bool tracked = false;
   for (const Tracked* x : inputs) tracked |= static_cast<bool>(x->node);
   const bool records = tracked && recording();
+  if (noting && tracked && !records) note_read(inputs);
   if (!records || (!plan->many && !plan->recorded)) {
     run_plan(plan, inputs, numbers, destinations, results, records);
     return;
@@ -315,6 +342,22 @@ struct NotRecording {
   const bool off_;
 };
 
+// A program for exact sizes looks at none when it runs.
+void check_planned(const Program& program, const std::vector<const Tracked*>& inputs) {
+  if (!program.exact) return;
+  for (size_t k = 0; k < std::min(inputs.size(), program.planned_inputs.size()); ++k) {
+    const Program::Input& planned = program.planned_inputs[k];
+    const Tensor& x = inputs[k]->tensor;
+    if (program.uses[k] == Program::Use::nothing ||
+        (x.dtype == planned.dtype && std::ranges::equal(x.dims(), planned.shape)))
+      continue;
+    std::string shape;
+    for (const int64_t size : planned.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
+    throw ShapeError("run_plan: " + program.name + ": input " + std::to_string(k) + " is planned as " +
+                     short_name(planned.dtype) + "[" + shape + "]: it is " + describe(x));
+  }
+}
+
 }  // namespace
 
 void bind_tape(nb::module_& m) {
@@ -357,6 +400,7 @@ void bind_tape(nb::module_& m) {
     auto node = TapeNode::make();
     node->number = ++last_number;
     node->edges.push_back({tracked.node, tracked.index});
+    node->runs_python = tracked.node && tracked.node->runs_python;
     tracked.node = node;
     tracked.index = 0;
     return PyLeaf{node};
@@ -368,7 +412,8 @@ void bind_tape(nb::module_& m) {
       [](const PyPlan& plan, nb::list arrays, nb::list numbers, nb::list into, bool late) {
         std::vector<const Tracked*> inputs;
         std::vector<Scalar> values;
-        for (nb::handle x : arrays) {
+        const nb::tuple held(arrays), held_into(into);  // other threads may change the lists
+        for (nb::handle x : held) {
           tensor_of(x, "run_plan");
           met(x.ptr());
           inputs.push_back(&tracked_of(x.ptr()));
@@ -377,8 +422,12 @@ void bind_tape(nb::module_& m) {
         if (inputs.size() != plan.plan->program->uses.size())
           throw ValueError("run_plan: " + std::to_string(inputs.size()) + " arrays given, " +
                            std::to_string(plan.plan->program->uses.size()) + " taken");
+        if (values.size() < plan.plan->program->numbers_taken())
+          throw ValueError("run_plan: " + std::to_string(values.size()) + " numbers given, " +
+                           std::to_string(plan.plan->program->numbers_taken()) + " taken");
+        check_planned(*plan.plan->program, inputs);
         std::vector<const Tensor*> destinations;
-        for (nb::handle x : into) destinations.push_back(&tensor_of(x, "run_plan"));
+        for (nb::handle x : held_into) destinations.push_back(&tensor_of(x, "run_plan"));
         std::vector<Tracked> results(plan.plan->program->outputs.size());
         if (destinations.size() > results.size())
           throw ValueError("run_plan: " + std::to_string(destinations.size()) + " arrays to write, " +
@@ -462,7 +511,11 @@ void bind_tape(nb::module_& m) {
           kept.push_back(slope);
         }
         std::vector<TapeNode*> wanted;
-        for (nb::handle leaf : leaves) wanted.push_back(nb::cast<PyLeaf&>(leaf).node.get());
+        std::vector<Ref<TapeNode>> held;
+        for (nb::handle leaf : leaves) {
+          held.push_back(nb::cast<PyLeaf&>(leaf).node);
+          wanted.push_back(held.back().get());
+        }
         OnFinal tell;
         if (!on_final.is_none())
           tell = [&](size_t leaf, const Tracked& gradient) {
@@ -476,6 +529,28 @@ void bind_tape(nb::module_& m) {
       },
       nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"),
       nb::arg("on_final") = nb::none());
+  // A region begins that is not recorded.
+  def(m, "begin_noting", [] {
+    static thread_local std::vector<Noted> regions;
+    noting = &regions;
+    regions.push_back({last_number, {}});
+  });
+  // It ends: whether it read a recorded array that is none of these.
+  def(m, "end_noting", [](nb::list given) {
+    Noted region = std::move(noting->back());
+    noting->pop_back();
+    std::vector<TapeNode*> known;
+    for (nb::handle x : given)
+      if (is_tensor(x)) known.push_back(tracked_of(x.ptr()).node.get());
+    const bool others = std::ranges::any_of(
+        region.nodes, [&](TapeNode* node) { return std::ranges::find(known, node) == known.end(); });
+    if (noting->empty())
+      noting = nullptr;
+    else
+      for (TapeNode* node : region.nodes)
+        if (node->number <= noting->back().before) noting->back().nodes.push_back(node);
+    return others;
+  });
   // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their
   // gradients.
   def(m, "record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
@@ -483,6 +558,7 @@ void bind_tape(nb::module_& m) {
     for (nb::handle y : outputs) tensor_of(y, "record_function");
     auto node = TapeNode::make();
     node->kind = TapeNode::Kind::function;
+    node->runs_python = true;
     node->number = ++last_number;
     node->function = backward.release().ptr();
     node->site = Site::here();
@@ -500,6 +576,7 @@ void bind_tape(nb::module_& m) {
       if (is_differentiable(tracked.tensor)) {
         tracked.node = node;
         tracked.index = index;
+        collect_through(y.ptr());
       }
       ++index;
     }

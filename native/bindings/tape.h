@@ -37,6 +37,7 @@ class TapeNode : public Counted<TapeNode> {
   std::vector<uint32_t> versions;  // of their chunks, for those that are read
   std::vector<Scalar> numbers;
   std::vector<Tensor> outputs;  // geometry only, for gradients that are zero
+  bool runs_python = false;     // it, or one that it came from, has a `function`
   std::vector<Device> devices;  // Kind::function: of the inputs, then of the outputs
   Site site;                    // the line of the call
 
@@ -44,6 +45,9 @@ class TapeNode : public Counted<TapeNode> {
   static Ref<TapeNode> make();
   ~TapeNode() { clear(); }
   void dispose() const noexcept;  // not recursive: histories are long
+  // Visits the Python functions of the nodes that only `from` keeps; for the garbage collector. Of
+  // nodes that something else keeps, too, the functions are kept from outside, as far as it can see.
+  static int visit_functions(const Ref<TapeNode>& from, visitproc visit, void* arg);
 
  private:
   void clear() noexcept;
@@ -61,11 +65,20 @@ extern thread_local int no_grads_before;  // of these, entered before the epoch 
 inline bool stopping() noexcept { return stop_epoch && no_grads > no_grads_before; }
 inline bool is_stopped(const Tracked& x) noexcept { return stop_epoch && x.stopped == stop_epoch; }
 
+// What a region that is not recorded reads of recorded arrays is noted: their nodes, for each region that
+// this thread is in, the innermost last.
+struct Noted {
+  uint64_t before;               // the number of the newest record as it began
+  std::vector<TapeNode*> nodes;  // alive as long as the arrays that the region was given
+};
+extern thread_local std::vector<Noted>* noting;  // null: in none
+
 // Whether what happens to this tensor must be recorded.
 inline bool is_recorded(PyObject* tensor) noexcept { return tracked_of(tensor).node && recording(); }
 // Whether only operators may do it: somebody wants to know.
 inline bool by_operators(PyObject* tensor) noexcept {
-  return layers_active() || is_recorded(tensor) || stopping() || is_stopped(tracked_of(tensor));
+  return layers_active() || is_recorded(tensor) || stopping() || is_stopped(tracked_of(tensor)) ||
+         (noting && tracked_of(tensor).node);
 }
 
 // Runs a plan, and records it if an input wants a gradient. `results`: one for each output of the program.

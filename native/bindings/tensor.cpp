@@ -14,7 +14,7 @@ PyTypeObject* tensor_type = nullptr;
 nb::object wrap(Tensor&& tensor) { return wrap(Tracked(std::move(tensor))); }
 
 nb::object new_tensor() {
-  auto* self = PyObject_New(PyTensor, tensor_type);
+  auto* self = PyObject_GC_New(PyTensor, tensor_type);  // tracked only by collect_through
   if (!self) throw nb::python_error();
   self->weakrefs = nullptr;
   new (&self->tracked) Tracked();
@@ -23,6 +23,12 @@ nb::object new_tensor() {
 
 void shown(nb::handle tensor) noexcept {
   if (Chunk* chunk = self_of(tensor.ptr()).chunk.get()) ++chunk->faces;
+  collect_through(tensor.ptr());
+}
+
+void collect_through(PyObject* tensor) noexcept {
+  const TapeNode* const node = tracked_of(tensor).node.get();
+  if (node && node->runs_python && !PyObject_GC_IsTracked(tensor)) PyObject_GC_Track(tensor);
 }
 
 nb::object wrap(Tracked&& tracked) {
@@ -216,12 +222,23 @@ nb::object to_tuple(Dims dims, int64_t factor = 1) {
 
 // Life.
 
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return TapeNode::visit_functions(tracked_of(self).node, visit, arg);
+}
+
+int clear(PyObject* self) {
+  tracked_of(self).node = {};
+  return 0;
+}
+
 void dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
   if (Chunk* chunk = self_of(self).chunk.get()) --chunk->faces;
   if (reinterpret_cast<PyTensor*>(self)->weakrefs) PyObject_ClearWeakRefs(self);
   PyTypeObject* type = Py_TYPE(self);
   tracked_of(self).~Tracked();
-  PyObject_Free(self);
+  PyObject_GC_Del(self);
   Py_DECREF(type);
 }
 
@@ -425,7 +442,11 @@ template <Slot slot>
 PyObject* unary(PyObject* a) {
   return call_slot(slot, a, nullptr);
 }
-PyObject* power(PyObject* a, PyObject* b, PyObject*) { return call_slot(Slot::pow, a, b); }
+PyObject* power(PyObject* a, PyObject* b, PyObject* modulus) {
+  if (modulus == Py_None) return call_slot(Slot::pow, a, b);
+  PyErr_SetString(PyExc_TypeError, "pow: tensors have no power modulo a third argument; use pow(x, y) % z");
+  return nullptr;
+}
 PyObject* power_in_place(PyObject* a, PyObject* b, PyObject*) { return call_slot_in_place(Slot::pow, a, b); }
 PyObject* compare(PyObject* a, PyObject* b, int operation) {
   static constexpr Slot slots_of[] = {Slot::less,      Slot::less_equal, Slot::equal,
@@ -483,6 +504,8 @@ PyType_Slot slots[] = {
                        "elements waits for them.\n"
                        "Views share memory, as in NumPy. At most 16 dimensions.")},
     {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
     {Py_tp_getset, attributes},
     {Py_tp_members, members},
     {Py_tp_methods, methods},
@@ -500,7 +523,7 @@ PyType_Slot slots[] = {
     {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
     {0, nullptr}};
 PyType_Spec spec = {"weft.Tensor", sizeof(PyTensor), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC, slots};
 
 // What Python's side builds methods and functions from.
 void bind_views(nb::module_& m) {

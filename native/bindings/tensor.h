@@ -42,6 +42,9 @@ inline Tracked& tracked_of(PyObject* self) noexcept { return reinterpret_cast<Py
 inline Tensor& self_of(PyObject* self) noexcept { return tracked_of(self).tensor; }
 nb::object new_tensor();  // empty, for results to be put in; then call
 void shown(nb::handle tensor) noexcept;
+// The garbage collector looks through tensors whose history leads to Python functions, and through no others,
+// which would cost each small operation time. To be called when a tensor may have become one of those.
+void collect_through(PyObject* tensor) noexcept;
 nb::object wrap(Tensor&& tensor);
 nb::object wrap(Tracked&& tracked);
 

@@ -399,7 +399,7 @@ nb::object adopt_dlpack(M* managed, bool read_only, Device device) {
   if (from.device.device_type != dlpack::kCpu && from.device.device_type != dlpack::kCudaHost)
     throw DeviceError("from_dlpack: the array lies on a device of DLPack's type " +
                       std::to_string(from.device.device_type) + ", not on the cpu");
-  if (from.ndim > kMaxDims)
+  if (from.ndim < 0 || from.ndim > kMaxDims)
     throw ShapeError("from_dlpack: at most " + std::to_string(kMaxDims) + " dimensions, got " +
                      std::to_string(from.ndim));
   Tensor x;
@@ -413,6 +413,9 @@ nb::object adopt_dlpack(M* managed, bool read_only, Device device) {
   else
     row_major(x.dims(), x.strides);
   if (x.size == 0) x.data = nullptr;
+  if (reinterpret_cast<uintptr_t>(x.data) % x.itemsize() != 0)
+    throw nb::builtin_exception(nb::exception_type::buffer_error,
+                                "from_dlpack: the memory is not aligned to its elements");
   Chunk::Foreign foreign{nullptr, 0, return_foreign<M>, managed, read_only};
   set_extent(foreign, x);
   x.chunk = Chunk::adopt(device, foreign);

@@ -2,9 +2,9 @@
 //
 // A Replays belongs to one traced function. Its key says all that a program depends on of the arguments: how
 // they are nested; dtype, sizes, strides, device of arrays and which of them share memory; values of
-// integers, flags, texts, slices; the identity of other objects, which programs keep alive. Floats are
-// inputs. What else has to hold is a guard. All of it is guarded by the GIL; running a program gives it up
-// where launching one does.
+// integers, flags, texts, slices, keys of dicts; the identity of others, which programs keep alive. Floats
+// are inputs. What else has to hold is a guard. All of it is guarded by the GIL; running a program gives it
+// up where launching one does.
 #include <bit>
 #include <unordered_map>
 #include <utility>
@@ -15,13 +15,16 @@
 namespace weft {
 namespace {
 
-// The arguments of a call, flat. References are borrowed from the caller.
+// The arguments of a call, flat. What lies in lists and dicts another thread may take out of them while the
+// call waits for the engine, so all of it is held.
 struct Arguments {
   std::vector<uint64_t> key;
   std::vector<PyObject*> leaves;
   std::vector<PyObject*> tensors;
   bool foreign =
       false;  // some are arrays or scalars of other libraries, which become Tensors and numbers first
+  std::vector<nb::object> held;        // the leaves
+  std::vector<nb::object> identities;  // objects that are no leaves and whose addresses are part of the key
 };
 
 enum class Tag : uint64_t {
@@ -43,7 +46,7 @@ uint64_t word(Tag tag, uint64_t rest = 0) noexcept { return static_cast<uint64_t
 
 class Reader {
  public:
-  Reader(Arguments& to, nb::dict texts) : to_(to), texts_(std::move(texts)) {}
+  explicit Reader(Arguments& to) : to_(to) {}
 
   void read(PyObject* object) {
     std::vector<uint64_t>& key = to_.key;
@@ -51,20 +54,31 @@ class Reader {
       add_tensor(object);
     } else if (PyTuple_CheckExact(object) ||
                (PyTuple_Check(object) && PyObject_HasAttrString(object, "_fields"))) {
+      const Deeper deeper;
       const Py_ssize_t count = PyTuple_Size(object);
-      if (!PyTuple_CheckExact(object))
-        add_identity(Tag::object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+      if (!PyTuple_CheckExact(object)) add_kept_identity(reinterpret_cast<PyObject*>(Py_TYPE(object)));
       key.push_back(word(Tag::tuple, static_cast<uint64_t>(count)));
       for (Py_ssize_t i = 0; i < count; ++i) read(PyTuple_GetItem(object, i));
     } else if (PyList_CheckExact(object)) {
+      const Deeper deeper;
       const Py_ssize_t count = PyList_Size(object);
       key.push_back(word(Tag::list, static_cast<uint64_t>(count)));
-      for (Py_ssize_t i = 0; i < count; ++i) read(PyList_GetItem(object, i));
+      for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* const item = PyList_GetItem(object, i);
+        if (!item) throw nb::python_error();  // it has become shorter
+        read(item);
+      }
     } else if (PyDict_CheckExact(object)) {
+      const Deeper deeper;
       key.push_back(word(Tag::dict, static_cast<uint64_t>(PyDict_Size(object))));
       PyObject *name, *value;
       for (Py_ssize_t i = 0; PyDict_Next(object, &i, &name, &value);) {
-        add_identity(Tag::text, canonical(name));
+        if (!add_plain(name)) {
+          if (PyFloat_CheckExact(name))
+            key.insert(key.end(), {word(Tag::real, 1), std::bit_cast<uint64_t>(PyFloat_AsDouble(name))});
+          else
+            add_kept_identity(name);
+        }
         read(value);
       }
     } else {
@@ -73,22 +87,71 @@ class Reader {
   }
 
  private:
-  void add_leaf(PyObject* object) {
-    to_.leaves.push_back(object);
-    if (PyFloat_CheckExact(object)) {
-      to_.key.push_back(word(Tag::real));
-    } else if (object == Py_None) {
+  // Raises RecursionError where structures are cyclic, or very deep.
+  struct Deeper {
+    Deeper() {
+      if (Py_EnterRecursiveCall(" while reading the arguments of a traced function"))
+        throw nb::python_error();
+    }
+    ~Deeper() { Py_LeaveRecursiveCall(); }
+    Deeper(const Deeper&) = delete;
+  };
+
+  // What is part of the key by its type and value; false: something else.
+  bool add_plain(PyObject* object) {
+    if (object == Py_None) {
       to_.key.push_back(word(Tag::none));
     } else if (PyBool_Check(object)) {
       to_.key.push_back(word(Tag::boolean, object == Py_True));
     } else if (PyLong_CheckExact(object)) {
       int overflow = 0;
       const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
-      if (overflow) return add_identity(Tag::text, canonical(object));
+      if (overflow) {
+        const nb::object digits = nb::steal(PyNumber_ToBase(object, 16));
+        if (!digits.is_valid()) throw nb::python_error();
+        add_text(Text::digits, digits.ptr());
+        return true;
+      }
       to_.key.push_back(word(Tag::integer));
       to_.key.push_back(static_cast<uint64_t>(value));
-    } else if (PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
-      add_identity(Tag::text, canonical(object));
+    } else if (PyUnicode_CheckExact(object)) {
+      add_text(Text::characters, object);
+    } else if (PyBytes_CheckExact(object)) {
+      add_words(Text::bytes, PyBytes_AsString(object), PyBytes_Size(object));
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  enum class Text : uint64_t { characters, bytes, digits };
+
+  void add_text(Text kind, PyObject* object) {
+    Py_ssize_t size = 0;
+    if (const char* text = PyUnicode_AsUTF8AndSize(object, &size)) return add_words(kind, text, size);
+    PyErr_Clear();  // halves of surrogates
+    const nb::object bytes = nb::steal(PyUnicode_AsEncodedString(object, "utf-8", "surrogatepass"));
+    if (!bytes.is_valid()) throw nb::python_error();
+    add_words(kind, PyBytes_AsString(bytes.ptr()), PyBytes_Size(bytes.ptr()));
+  }
+  void add_words(Text kind, const char* text, Py_ssize_t length) {
+    const auto size = static_cast<size_t>(length);
+    std::vector<uint64_t>& key = to_.key;
+    key.push_back(word(Tag::text, static_cast<uint64_t>(kind) | size << 2));
+    const size_t first = key.size();
+    key.resize(first + (size + 7) / 8);
+    std::copy_n(text, size, reinterpret_cast<char*>(key.data() + first));
+  }
+
+  void hold(PyObject* object) { to_.held.push_back(nb::borrow(object)); }
+
+  void add_leaf(PyObject* object) {
+    hold(object);
+    to_.leaves.push_back(object);
+    if (PyFloat_CheckExact(object)) {
+      to_.key.push_back(word(Tag::real));
+    } else if (add_plain(object)) {
+      return;
     } else if (PySlice_Check(object)) {
       add_slice(object);
     } else {
@@ -134,6 +197,7 @@ class Reader {
     if (first != to_.tensors.size()) key.push_back(distance);
     for (int d = 0; d < x.ndim; ++d) key.push_back(static_cast<uint64_t>(x.shape[d]));
     for (int d = 0; d < x.ndim; ++d) key.push_back(static_cast<uint64_t>(x.strides[d]));
+    hold(object);
     to_.tensors.push_back(object);
     to_.leaves.push_back(object);
   }
@@ -143,19 +207,12 @@ class Reader {
     to_.key.push_back(reinterpret_cast<uintptr_t>(object));
   }
 
-  // The one object that stands for all that are equal to this text or number.
-  PyObject* canonical(PyObject* object) {
-    PyObject* known = PyDict_GetItemWithError(texts_.ptr(), object);
-    if (!known) {
-      if (PyErr_Occurred()) throw nb::python_error();
-      if (PyDict_SetItem(texts_.ptr(), object, object)) throw nb::python_error();
-      known = object;
-    }
-    return known;
+  void add_kept_identity(PyObject* object) {
+    add_identity(Tag::object, object);
+    to_.identities.push_back(nb::borrow(object));
   }
 
   Arguments& to_;
-  nb::dict texts_;
 };
 
 // Part of an array: its elements from `offset` on, so many, so far apart.
@@ -264,11 +321,20 @@ struct Replay {
   uint64_t seen_changes = 0;  // what `changes` was when they were looked at last,
   bool unchanged = true;      // and what came of that
   std::vector<Contents> contents;  // of lists and dicts that belong to those things
-  nb::object guard;                // of the leaves, None: nothing else has to hold
+  // Whether tensors have a gradient, as they had: leaf, or object with its key in the table.
+  struct Owned {
+    Find find;
+    nb::object key;
+    bool had;
+  };
+  std::vector<Owned> gradients;
+  nb::object gradient_table;  // the dict of gradients, by id of their tensors
+  nb::object guard;           // of the leaves, None: nothing else has to hold
   std::vector<bool> stopped;  // results that have no history, whatever the array has that they are seen in
   nb::object build;           // of the list of results, None: the one result is all
   nb::object effect;          // of leaves and outputs, None: there are none
   nb::object elsewhere;       // set of serials of memory that arguments may not share
+  std::vector<nb::object> identities;  // of Arguments: their addresses stay theirs
 
   bool fits(const Arguments& a, nb::object& leaves) {
     if (PyAnySet_Check(elsewhere.ptr()) && PySet_Size(elsewhere.ptr()))
@@ -284,6 +350,10 @@ struct Replay {
       seen_changes = seen;
     }
     if (!unchanged) return false;
+    for (const Owned& owned : gradients) {
+      const nb::object key = owned.key.is_valid() ? owned.key : id_of(a.leaves[owned.find.number]);
+      if ((PyDict_Contains(gradient_table.ptr(), key.ptr()) == 1) != owned.had) return false;
+    }
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
   }
 
@@ -312,19 +382,50 @@ struct Replay {
     return plain && PyObject_RichCompareBool(now.ptr(), outside.value.ptr(), Py_EQ) == 1;
   }
 
+  static nb::object id_of(PyObject* object) { return nb::steal(PyLong_FromVoidPtr(object)); }
+
   // The objects that it keeps; some may be null.
   std::vector<PyObject*> references() const {
     std::vector<PyObject*> all{owner.ptr(), watched.ptr(), guard.ptr(),
                                build.ptr(), effect.ptr(),  elsewhere.ptr()};
     for (const std::vector<Find>* finds : {&arrays, &numbers, &results})
       for (const Find& find : *finds) all.push_back(find.object.ptr());
+    for (const Owned& owned : gradients) all.push_back(owned.find.object.ptr());
     for (const Outside& outside : surroundings)
       all.insert(all.end(), {outside.place.ptr(), outside.name.ptr(), outside.value.ptr()});
     for (const Contents& each : contents) {
       all.push_back(each.container.ptr());
       for (const nb::object& item : each.items) all.push_back(item.ptr());
     }
+    for (const nb::object& identity : identities) all.push_back(identity.ptr());
     return all;
+  }
+
+  // That what it finds is there, in calls like this one.
+  void check(const Arguments& a) const {
+    const auto refuse = [](bool wrong, const char* what) {
+      if (wrong) throw ValueError(std::string("Replays.add: the plan and its ") + what + " do not fit");
+    };
+    const auto check_places = [&](const std::vector<Find>& finds, const char* what) {
+      for (const Find& find : finds)
+        refuse((find.kind == Find::Kind::leaf && find.number >= a.leaves.size()) ||
+                   (find.kind == Find::Kind::output && find.number >= plan->program->outputs.size()),
+               what);
+    };
+    refuse(arrays.size() != plan->program->uses.size(), "arrays");
+    refuse(numbers.size() < plan->program->numbers_taken(), "numbers");
+    refuse(build.is_none() && results.empty(), "results");
+    check_places(arrays, "arrays");
+    check_places(numbers, "numbers");
+    check_places(results, "results");
+    for (const Find& find : arrays) {
+      PyObject* const object = find.kind == Find::Kind::leaf     ? a.leaves[find.number]
+                               : find.kind == Find::Kind::object ? find.object.ptr()
+                                                                 : nullptr;
+      refuse(find.kind == Find::Kind::output || (object && !is_tensor(object)), "arrays");
+    }
+    for (const Find& find : numbers)
+      refuse(find.kind == Find::Kind::output || find.kind == Find::Kind::object, "numbers");
   }
 
   static nb::object as_list(const Arguments& a, nb::object& leaves) {
@@ -458,13 +559,25 @@ class Replays {
         replay->surroundings.push_back({outside[0], outside[1], outside[2]});
       replay->watched = spec["watched"];
       replay->seen_changes = changes;
+      replay->gradient_table = spec["gradient_table"];
+      for (nb::handle owned : spec["gradients"]) {
+        Find find = as_find(owned[0]);
+        nb::object key = find.object.is_valid() ? Replay::id_of(find.object.ptr()) : nb::object();
+        replay->gradients.push_back({std::move(find), std::move(key), nb::cast<bool>(owned[1])});
+      }
       for (nb::handle container : spec["contents"]) replay->contents.emplace_back(container);
       replay->guard = spec["guard"];
       replay->build = spec["build"];
       replay->effect = spec["effect"];
       replay->elsewhere = spec["elsewhere"];
       replay->owner = std::move(owner);
+      replay->check(a);
+    } else if (++without_program_ >
+               kMostWithoutProgram) {  // kinds that never come again: they are learnt anew
+      drop_if([](const Replay& r) { return !r.owner.is_valid(); });
+      without_program_ = 1;
     }
+    replay->identities = std::move(a.identities);
     table_[a.key].push_back(replay);
   }
 
@@ -473,7 +586,6 @@ class Replays {
     Py_VISIT(Py_TYPE(self));
     if (!nb::inst_ready(self)) return 0;
     const Replays& replays = *nb::inst_ptr<Replays>(self);
-    Py_VISIT(replays.texts_.ptr());
     for (const auto& [key, several] : replays.table_)
       for (const std::shared_ptr<Replay>& replay : several)
         for (PyObject* object : replay->references()) Py_VISIT(object);
@@ -487,14 +599,25 @@ class Replays {
   }
 
   void drop(nb::handle owner) {
+    drop_if([&](const Replay& r) { return r.owner.is_valid() && r.owner.is(owner); });
+  }
+
+ private:
+  static constexpr size_t kMostWithoutProgram = 256;
+
+  // What goes is released at the end: that may run Python, which may come back here.
+  template <class F>
+  void drop_if(F&& goes) {
+    std::vector<std::shared_ptr<Replay>> gone;
     for (auto& [key, several] : table_)
       std::erase_if(several, [&](const std::shared_ptr<Replay>& r) {
-        return r->owner.is_valid() && r->owner.is(owner);
+        if (!goes(*r)) return false;
+        gone.push_back(r);
+        return true;
       });
     std::erase_if(table_, [](const auto& entry) { return entry.second.empty(); });
   }
 
- private:
   // As run; null: the function is to be called.
   nb::object replay(nb::handle args, nb::handle kwargs) {
     const PythonEntry entry;
@@ -518,12 +641,12 @@ class Replays {
   }
 
   void read(nb::handle args, nb::handle kwargs, Arguments& a) {
-    Reader reader(a, texts_);
+    Reader reader(a);
     reader.read(args.ptr());
     reader.read(kwargs.ptr());
   }
 
-  nb::dict texts_;
+  size_t without_program_ = 0;
   std::unordered_map<std::vector<uint64_t>, std::vector<std::shared_ptr<Replay>>, KeyHash> table_;
 };
 

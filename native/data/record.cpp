@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -117,40 +118,68 @@ Record RecordFile::scan(int64_t from, int64_t to, bool skip, std::vector<int64_t
 }
 
 int64_t read_index(const std::string& path, std::vector<int64_t>& keys, std::vector<int64_t>& offsets) {
-  int64_t size = 0;
-  const char* const data = map_file(path, size);
-  struct Unmap {
-    const char* data;
-    int64_t size;
-    ~Unmap() {
-      if (data) munmap(const_cast<char*>(data), static_cast<size_t>(size));
+  // In pieces, not mapped: the text takes more memory than the index.
+  struct File {
+    int number;
+    ~File() {
+      if (number >= 0) close(number);
     }
-  } unmap{data, size};
-  const char *here = data, *const end = data + size;
-  int64_t lines = 0;
-  for (const char* at = here; at < end; ++lines) {
-    const void* newline = std::memchr(at, '\n', static_cast<size_t>(end - at));
-    at = newline ? static_cast<const char*>(newline) + 1 : end;
-  }
-  offsets.reserve(static_cast<size_t>(lines));
-  const auto number = [&](int64_t& value) {
-    const char* const begin = here;
-    for (value = 0; here < end && *here >= '0' && *here <= '9' && here - begin < 18; ++here)
-      value = value * 10 + (*here - '0');
-    return here != begin;
+  } file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.number < 0) throw std::system_error(errno, std::generic_category(), path);
+  std::vector<char> piece(size_t{1} << 20);
+  const auto read_piece = [&](int64_t at) {
+    ssize_t got;
+    do got = pread(file.number, piece.data(), piece.size(), at);
+    while (got < 0 && errno == EINTR);
+    if (got < 0) throw std::system_error(errno, std::generic_category(), path);
+    return static_cast<int64_t>(got);
   };
-  for (int64_t line = 0; here < end; ++line) {
-    int64_t key, offset;
-    if (!number(key) || here >= end || *here++ != '\t' || !number(offset)) return line + 1;
-    if (here < end && *here == '\r') ++here;
-    if (here < end && *here++ != '\n') return line + 1;
+  int64_t lines = 0, size = 0;
+  for (int64_t got; (got = read_piece(size)) > 0; size += got)
+    lines += std::count(piece.data(), piece.data() + got, '\n');
+  offsets.reserve(static_cast<size_t>(lines) + 1);
+
+  // A line: digits, tab, digits, perhaps a carriage return, newline or the end of the file.
+  enum class State : uint8_t { key, offset, end } state = State::key;
+  int64_t key = 0, offset = 0, line = 0;
+  int digits = 0;
+  const auto store = [&] {
     if (keys.empty() && key != line) {
-      keys.reserve(static_cast<size_t>(lines));
+      keys.reserve(static_cast<size_t>(lines) + 1);
       for (int64_t k = 0; k < line; ++k) keys.push_back(k);
     }
     if (key != line || !keys.empty()) keys.push_back(key);
     offsets.push_back(offset);
+    ++line;
+    state = State::key;
+    key = offset = digits = 0;
+  };
+  for (int64_t at = 0; at < size;) {
+    const int64_t got = read_piece(at);
+    if (got == 0) break;
+    for (int64_t k = 0; k < got; ++k) {
+      const char c = piece[static_cast<size_t>(k)];
+      if (c >= '0' && c <= '9' && state != State::end && digits < 18) {
+        int64_t& number = state == State::key ? key : offset;
+        number = number * 10 + (c - '0');
+        ++digits;
+      } else if (c == '\t' && state == State::key && digits) {
+        state = State::offset;
+        digits = 0;
+      } else if (c == '\r' && state == State::offset && digits) {
+        state = State::end;
+      } else if (c == '\n' && state != State::key && digits) {
+        store();
+      } else {
+        return line + 1;
+      }
+    }
+    at += got;
   }
+  if (state != State::key && digits)
+    store();
+  else if (state != State::key || digits)
+    return line + 1;
   return 0;
 }
 

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "engine/error.h"
 #include "engine/team.h"
 #include "kernels/rows.h"
 #include "kernels/sort_words.h"
@@ -116,17 +118,31 @@ WEFT_LINES(float)
 WEFT_LINES(double)
 #undef WEFT_LINES
 
+namespace {
+
+// The sorts below keep an element's index in 32 bits.
+void check_count(int64_t count) {
+  if (count >= int64_t{1} << 32)
+    throw ValueError("sort: the order of at most 2^32 - 1 elements in a line can be found, got " +
+                     std::to_string(count));
+}
+
+}  // namespace
+
 void argsort_words(const uint8_t* words, int64_t count, int64_t* places) {
   argsort_counting(words, count, places);
 }
 void argsort_words(const uint16_t* words, int64_t count, int64_t* places) {
+  check_count(count);
   if (count >= kCountingWords) return argsort_counting(words, count, places);
   unpack(argsort_packed<uint16_t>(words, count, places, 0, 0), count);
 }
 void argsort_words(const uint32_t* words, int64_t count, int64_t* places) {
+  check_count(count);
   unpack(argsort_packed<uint32_t>(words, count, places, 0, 0), count);
 }
 void argsort_words(const uint64_t* words, int64_t count, int64_t* places) {
+  check_count(count);
   if (count == 0) return;
   const auto [least, most] = WEFT_AT_LEVEL(range_of)(words, count);
   const int shift = std::max(0, static_cast<int>(std::bit_width(most - least)) - 32);

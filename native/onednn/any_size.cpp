@@ -36,7 +36,9 @@ Geometry geometry_of(const View& x) {
   return {x.dtype, {x.shape, x.shape + x.ndim}, {x.strides, x.strides + x.ndim}};
 }
 
-bool is_empty(const View& x) { return std::any_of(x.shape, x.shape + x.ndim, [](int64_t n) { return n == 0; }); }
+bool is_empty(const View& x) {
+  return std::any_of(x.shape, x.shape + x.ndim, [](int64_t n) { return n == 0; });
+}
 
 // A sum of no products: zeros, or the bias, along `axis` of the result.
 class SumOfNothing final : public Kernel {
@@ -120,12 +122,22 @@ class AnySize final : public Kernel {
     try {
       made = fit(operands, false);
     } catch (const Unsupported&) {  // such as a product with leading sizes that neither operand has
-      made = fit(operands, true);
+      made = again(operands);
     }
     const std::lock_guard guard(mutex_);
     if (known_.size() >= kKept) known_.clear();
     known_.emplace(std::string(key), made);
     return made;
+  }
+
+  Found again(const View* operands) const {
+    try {
+      return fit(operands, true);
+    } catch (const Unsupported&) {
+      std::string shapes;
+      for (int k = 0; k < operands_; ++k) shapes += (k ? ", " : "") + describe(geometry_of(operands[k]));
+      throw ValueError("oneDNN has no kernel for operands and result of the geometries " + shapes);
+    }
   }
 
   // densely: copies also operands whose matrices or images are repeated.

@@ -234,7 +234,8 @@ class Foreach final : public Kernel {
     char* scratch = call.scratch + States::bytes(shapes.get(), count(form_.states));
     const int64_t length = sequences(call.operands)[0].shape[0];
     int64_t steps = length;
-    if (form_.counted) steps = std::min(length, *reinterpret_cast<const int64_t*>(call.operands[0].data));
+    if (form_.counted)
+      steps = std::clamp<int64_t>(*reinterpret_cast<const int64_t*>(call.operands[0].data), 0, length);
     const auto place = [&](int64_t t) { return form_.reverse ? steps - 1 - t : t; };
     for (size_t k = 0; k < count(form_.states); ++k)
       copy(steps ? states.in(k, 0, place(0)) : finals[k], first[k]);

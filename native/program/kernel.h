@@ -44,6 +44,8 @@ class Kernel : public Counted<Kernel> {
     static_cast<void>(operands);
     return 0;
   }
+  // How many operands a call has; -1: what was made says nothing of it, so nothing can be checked.
+  virtual int operand_count() const { return -1; }
   // How many copies into other layouts a run makes.
   virtual int reorders() const { return 0; }
   // Whether it opens parallel regions, or takes long, whatever the sizes.

@@ -72,6 +72,7 @@ class Loop final : public Kernel {
 
   void run(const Call& call) const override;
   std::unique_ptr<Bound> bind(const View* operands) const override;
+  int operand_count() const override { return form_.operands; }
   const Form& form() const noexcept { return form_; }
 
   // How often code was asked for that was not there, over all loops.

@@ -29,6 +29,9 @@ Tensor snapshot(const Tensor& x) {
 
 void Program::finish_parts() {
   wires_ = static_cast<size_t>(inputs_);
+  for (const Part& part : parts)
+    for (const int number : part.numbers)
+      numbers_taken_ = std::max(numbers_taken_, static_cast<size_t>(number) + 1);
   known_registers_.resize(static_cast<size_t>(registers) + 1);
   compute_registers({}, known_registers_.data());
   std::vector<int> written;

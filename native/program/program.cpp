@@ -82,7 +82,7 @@ Scalar checked(Scalar number, DType dtype) {
 }
 
 bool is_shared(const Tensor& x) noexcept {
-  return x.chunk && x.chunk->shares.load(std::memory_order_relaxed) != 0;
+  return x.chunk && x.chunk->shares.load(std::memory_order_seq_cst) != 0;
 }
 
 bool same_elements(const Tensor& a, const Tensor& b) noexcept {
@@ -171,7 +171,14 @@ Program::~Program() = default;
 
 void Program::finish() {
   inputs_ = static_cast<int>(uses.size());
-  if (!parts.empty()) return finish_parts();
+  if (!parts.empty()) {
+    validate_parts();
+    return finish_parts();
+  }
+  validate();
+  for (const Slot& slot : slots)
+    if (slot.from == Slot::From::number)
+      numbers_taken_ = std::max(numbers_taken_, static_cast<size_t>(slot.index) + 1);
   needs_registers_ =
       std::ranges::any_of(slots, [](const Slot& s) { return s.from == Slot::From::reg; }) ||
       !randoms.empty() || arena_bytes >= 0 ||

@@ -144,8 +144,11 @@ class Program final : public Counted<Program> {
 
   Program();
   ~Program();
-  // To be called when all fields are there.
+  // To be called when all fields are there. Raises ValueError where one refers to something that is not
+  // there, so that nothing need be checked when programs run.
   void finish();
+  // How many numbers a launch has to give.
+  size_t numbers_taken() const noexcept { return numbers_taken_; }
 
   // inputs: null where only numbers were given; numbers: those of the call. destinations: memory that outputs
   // are to be written to, null for fresh memory; may be empty. Fills `results`, one tensor for each output.
@@ -186,6 +189,8 @@ class Program final : public Counted<Program> {
                                std::span<const Tensor* const> destinations) const;
   bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs,
                  const int64_t* registers, bool apart) const;
+  void validate() const;
+  void validate_parts() const;
   void finish_parts();
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
@@ -200,6 +205,7 @@ class Program final : public Counted<Program> {
   static void keep(Op& op);
 
   int inputs_ = 0;
+  size_t numbers_taken_ = 0;
   bool needs_registers_ = true;           // false: shapes are the inputs'
   std::vector<int64_t> known_registers_;  // of an exact program
   std::vector<uint64_t> known_slots_;     // with zeros where they are not known

@@ -30,7 +30,11 @@ const Choice& choice() noexcept {
   static const Choice chosen = [] {
     const Isa processor = processor_isa();
     const Isa most = allowed().value_or(processor);
+#if defined(__x86_64__)
     const bool capped = allowed().has_value() && most <= processor;
+#else
+    const bool capped = false;  // the levels are those of x86-64
+#endif
     return Choice{std::min(processor, most), capped};
   }();
   return chosen;

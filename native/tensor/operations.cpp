@@ -57,7 +57,7 @@ void check_writable(const Tensor& to, const char* what) {
 
 void settle_shared(std::initializer_list<Chunk*> chunks) {
   for (Chunk* chunk : chunks) {
-    if (!chunk || chunk->shares.load(std::memory_order_relaxed) == 0) continue;
+    if (!chunk || chunk->shares.load(std::memory_order_seq_cst) == 0) continue;
     if (Engine::inside_function()) continue;  // the function that runs declares what it shares
     try {
       chunk->engine->wait_for_var(*chunk);

@@ -295,6 +295,8 @@ def reset_memory_peaks(device: object | None = None) -> None: ...
 
 def view_as(x: object, dtype: object) -> object: ...
 
+def fitted_number(arg0: object, arg1: object, /) -> object: ...
+
 def describe(arg: object, /) -> str: ...
 
 def is_contiguous(arg: object, /) -> bool: ...
@@ -400,7 +402,7 @@ def open_step_log() -> bool: ...
 
 def close_step_log() -> list: ...
 
-def run_kernel(kernel: Kernel, operands: Sequence[object], parameters: bytes = ...) -> None: ...
+def run_kernel(kernel: Kernel, operands: Sequence, parameters: bytes = ...) -> None: ...
 
 def open_recorder(engines: list, memory: bool = True, limit: int = 4000000) -> bool: ...
 
@@ -464,6 +466,10 @@ def is_tracked(arg: object, /) -> bool: ...
 def alias(x: object, keep_past: bool, is_result: bool = False) -> object: ...
 
 def backward(roots: list, slopes: list, leaves: list, create_graph: bool, on_final: object | None = None) -> list: ...
+
+def begin_noting() -> None: ...
+
+def end_noting(arg: list, /) -> bool: ...
 
 def record_function(arg0: list, arg1: list, arg2: object, /) -> None: ...
 
@@ -584,17 +590,17 @@ class OnednnKernel(Kernel):
     def layout(self, operand: int) -> Layout | None:
         """Of an operand given as 'any', or a workspace; else None."""
 
-def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> object:
+def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> OnednnKernel:
     """
     c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.
     """
 
-def onednn_product_of_any_size(dtype: object, *, transposed: bool = False, bias: bool = False) -> object:
+def onednn_product_of_any_size(dtype: object, *, transposed: bool = False, bias: bool = False) -> Kernel:
     """
-    A product for all sizes, or None. Operands: a, b (transposed: as [n, k]), [bias]; c.
+    A product for all sizes. Operands: a, b (transposed: as [n, k]), [bias]; c.
     """
 
-def onednn_reorder(src: object, dst: object, *, accumulate: bool = False) -> object:
+def onednn_reorder(src: object, dst: object, *, accumulate: bool = False) -> OnednnKernel:
     """dst = convert(src), or dst += that. Operands: src; dst."""
 
 def onednn_layout(x: object) -> Layout:
@@ -602,63 +608,63 @@ def onednn_layout(x: object) -> Layout:
     The layout of an array with strides; kernels that choose these tell an equal one.
     """
 
-def onednn_convolution(src: object, weights: object, dst: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> object:
+def onednn_convolution(src: object, weights: object, dst: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> OnednnKernel:
     """Operands: src, weights, [bias], [those of post-ops]; dst."""
 
-def onednn_convolution_backward_data(ddst: object, weights: object, dsrc: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, accumulate: bool = False) -> object:
+def onednn_convolution_backward_data(ddst: object, weights: object, dsrc: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, accumulate: bool = False) -> OnednnKernel:
     """Operands: ddst, weights; dsrc."""
 
-def onednn_convolution_backward_weights(src: object, ddst: object, dweights: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, dbias: object | None = None, accumulate: bool = False) -> object:
+def onednn_convolution_backward_weights(src: object, ddst: object, dweights: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, dbias: object | None = None, accumulate: bool = False) -> OnednnKernel:
     """Operands: src, ddst; dweights, [dbias]."""
 
-def onednn_convolution_of_any_size(dtype: object, *, of: str, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: bool = False) -> object:
+def onednn_convolution_of_any_size(dtype: object, *, of: str, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: bool = False) -> Kernel:
     """
-    For all sizes, or None. Operands of 'dst': src, weights, [bias]; dst. Of 'src': ddst, weights; dsrc.
+    For all sizes. Operands of 'dst': src, weights, [bias]; dst. Of 'src': ddst, weights; dsrc.
     Of 'weights': src, ddst; dweights.
     """
 
-def onednn_pooling(src: object, dst: object, *, kind: str, window: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], training: bool = False) -> object:
+def onednn_pooling(src: object, dst: object, *, kind: str, window: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], training: bool = False) -> OnednnKernel:
     """
     kind: max, average, average_with_padding. Operands: src; dst, [workspace of max if training].
     """
 
-def onednn_pooling_backward(src: object, dst: object, ddst: object, dsrc: object, *, kind: str, window: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int]) -> object:
+def onednn_pooling_backward(src: object, dst: object, ddst: object, dsrc: object, *, kind: str, window: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int]) -> OnednnKernel:
     """
     src, dst: as the forward kernel was given them. Operands: ddst, [workspace of max]; dsrc.
     """
 
-def onednn_batch_norm(src: object, dst: object, *, epsilon: float, training: bool, affine: bool = True, relu: bool = False) -> object:
+def onednn_batch_norm(src: object, dst: object, *, epsilon: float, training: bool, affine: bool = True, relu: bool = False) -> OnednnKernel:
     """
     Operands: src, [scale, shift], [mean, variance if not training]; dst, [mean, variance if training],
     [workspace if training and relu]. Statistics, scale and shift are float32.
     """
 
-def onednn_batch_norm_backward(src: object, ddst: object, dsrc: object, *, epsilon: float, training: bool = True, affine: bool = True, relu: bool = False) -> object:
+def onednn_batch_norm_backward(src: object, ddst: object, dsrc: object, *, epsilon: float, training: bool = True, affine: bool = True, relu: bool = False) -> OnednnKernel:
     """
     Operands: src, ddst, [scale], mean, variance, [workspace if relu]; dsrc, [dscale, dshift].
     """
 
-def onednn_layer_norm(src: object, dst: object, *, epsilon: float, training: bool = False, affine: bool = True, scale_dtype: object = 'float32') -> object:
+def onednn_layer_norm(src: object, dst: object, *, epsilon: float, training: bool = False, affine: bool = True, scale_dtype: object = 'float32') -> OnednnKernel:
     """
     Over the last dimension. Operands: src, [scale, shift]; dst, [mean, variance if training].
     """
 
-def onednn_layer_norm_backward(src: object, ddst: object, dsrc: object, *, epsilon: float, affine: bool = True, scale_dtype: object = 'float32') -> object:
+def onednn_layer_norm_backward(src: object, ddst: object, dsrc: object, *, epsilon: float, affine: bool = True, scale_dtype: object = 'float32') -> OnednnKernel:
     """Operands: src, ddst, [scale], mean, variance; dsrc, [dscale, dshift]."""
 
-def onednn_softmax(src: object, dst: object, *, axis: int, log: bool = False) -> object:
+def onednn_softmax(src: object, dst: object, *, axis: int, log: bool = False) -> OnednnKernel:
     """Operands: src; dst."""
 
-def onednn_softmax_backward(dst: object, ddst: object, dsrc: object, *, axis: int, log: bool = False) -> object:
+def onednn_softmax_backward(dst: object, ddst: object, dsrc: object, *, axis: int, log: bool = False) -> OnednnKernel:
     """Operands: dst, ddst; dsrc."""
 
-def onednn_lstm(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False, training: bool = False) -> object:
+def onednn_lstm(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False, training: bool = False) -> Kernel:
     """
     src[t,n,c], dst[t,n,d*h]. Operands: src, h0, c0, for each layer and direction w_ih, w_hh, b_ih, b_hh; dst,
     hn, cn, [workspace if training]. All are row-major and of one type, float32 or bfloat16.
     """
 
-def onednn_lstm_backward(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False) -> object:
+def onednn_lstm_backward(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False) -> Kernel:
     """
     Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and the
     gradient of each parameter.
@@ -768,9 +774,9 @@ def kernel_searchsorted(right: bool = False) -> Kernel:
 def kernel_unique() -> Kernel:
     """x[n] -> values[n], int64 first[n], inverse[n], counts[n], number."""
 
-def kernel_python(function: object, inputs: int, outputs: int) -> Kernel:
+def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False) -> Kernel:
     """
-    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs.
+    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes).
     """
 
 class RecordFile:

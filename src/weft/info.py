@@ -14,7 +14,7 @@ from importlib import metadata
 from weft import _core
 from weft.base import flags
 
-__all__ = ["describe", "main"]
+__all__ = ["describe", "lower_levels", "main"]
 
 _ISA_LEVELS = ("avx512_bf16", "avx512_vnni", "avx512f", "avx2", "sse4_2", "asimd")
 
@@ -67,6 +67,16 @@ def _by_type() -> dict[str, str]:
         lines[dtype] = f"oneDNN computes products {way} ({kernel.implementation}); loops compute in "
         lines[dtype] += "integers" if dtype == "int8" else "float32"
     return lines
+
+
+def lower_levels() -> tuple[str, ...]:
+    """The levels of $WEFT_ISA below the one used, the highest first.
+
+    >>> set(lower_levels()) <= {"avx2", "sse4"}
+    True
+    """
+    levels = ("avx512", "avx2", "sse4")
+    return levels[levels.index(_core.isa()[1]) + 1 :]
 
 
 def _version(package: str) -> str:

@@ -1,10 +1,12 @@
 """Start a script on several processes of this machine, or of those that MPI knows.
 
     python -m weft.launch -n 2 train.py ARGS                  MPI: kinds dist_sync, weft.distributed
+    python -m weft.launch -n 2 --kv dist_async train.py ARGS  Ray: dist_sync_ps, dist_async, dist_ssp
 
 With MPI this is `mpiexec -n 2 python train.py ARGS`, with the mpiexec of the environment's own MPI (package mpich or
-openmpi) where there is one, else the one on PATH; --hosts and everything behind --mpi go to it. Each process gets its
-share of the cores. The same script runs alone by `python train.py`.
+openmpi) where there is one, else the one on PATH; --hosts and what --mpi holds go to it. With Ray the processes are
+tasks of the cluster of RAY_ADDRESS, or of one that is started on this machine. Each process gets its share of the
+cores. The same script runs alone by `python train.py`. docs/distributed.md tells how machines join.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from pathlib import Path
 
 __all__ = ["main", "mpi_command"]
 
+RAY_KINDS = ("dist_sync_ps", "dist_async", "dist_ssp")
+
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     """The command line."""
@@ -30,6 +34,9 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         "--kv", default="dist_sync", metavar="KIND", help="kind of store, which tells how to start"
     )
     parser.add_argument("--hosts", help="MPI: names of machines, with commas; mpiexec starts processes there")
+    parser.add_argument(
+        "--restarts", type=int, default=0, help="Ray: how often a worker that died is started again"
+    )
     parser.add_argument("--mpi", default="", help="MPI: further arguments of mpiexec, in quotes")
     parser.add_argument(
         "--threads", type=int, help="threads of each process (default: its share of the cores)"
@@ -83,6 +90,10 @@ def main(given: Sequence[str] | None = None) -> int:
         return 2
     env = environment(options.n, options.threads, options.kv)
     script = [options.script, *options.args]
+    if options.kv in RAY_KINDS:
+        from weft.kvstore.workers import run_workers
+
+        return run_workers(options.n, script, env, options.restarts)
     try:
         command = mpi_command(options.n, options.hosts, options.mpi)
     except FileNotFoundError as error:

@@ -406,7 +406,9 @@ def test_pickles_hold_only_the_elements_of_a_view():
         assert len(pickle.dumps(x[:: BIG // 4], protocol)) < 1000
 
 
-@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, wf.Tensor.copy, wf.tensor], ids=str)
+@pytest.mark.parametrize(
+    "copier", [copy.copy, copy.deepcopy, wf.Tensor.copy, wf.tensor], ids=lambda f: f.__name__
+)
 def test_copies_have_memory_of_their_own(copier):
     x = wf.arange(6).reshape(2, 3).T
     y = copier(x)

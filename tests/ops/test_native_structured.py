@@ -53,7 +53,7 @@ def run(choice, node, inputs, last, need_hidden):
         layout = choice.layouts[k] if k < len(choice.layouts) else None
         outputs.append(None if k in choice.optional and not need_hidden else empty(value.type, layout, last))
     try:
-        kernel = choice.make(
+        kernel = choice.offer(
             [None if a is None else geometry(a) for a in inputs],
             [None if a is None else geometry(a) for a in outputs],
         )

@@ -258,3 +258,28 @@ def test_empty_arrays_in_lazy_blocks():
         z = wf.ones((2, 2))[:, :0].sum()
         w = wf.ones(2) * 3
     assert (y.shape, z.item(), w.numpy().tolist()) == ((3, 0), 0, [3, 3])
+
+
+# Lists and dicts.
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["eager_first", "lazy"])
+def test_lists_and_dicts_that_a_call_changes(lazy):
+    def function(xs, d, s):
+        xs.append(s * 2)
+        d["n"] = d.get("n", 0) + 1
+        d.pop("gone", None)
+        xs[0].append("x")
+        return d["x"] * s
+
+    traced = wf.trace(function, lazy=lazy)
+    inner = []
+    xs, d = [inner], {"x": wf.ones(()), "gone": 1}
+    with pytest.warns(wf.TraceWarning, match="a list or a dict among the arguments is changed"):
+        found = [traced(xs, d, s).item() for s in (0.5, 1.5, 2.5)]
+    assert found == [0.5, 1.5, 2.5]
+    assert (xs, d["n"], list(d)) == ([["x"] * 3, 1.0, 3.0, 5.0], 3, ["x", "n"])
+    assert xs[0] is inner
+    assert all(type(x) is float for x in xs[1:])
+    with pytest.raises(wf.GraphError, match="a list or a dict"):
+        wf.trace(function, strict=True)([[]], {"x": wf.ones(())}, 0.5)

@@ -295,3 +295,99 @@ def test_second_order_of_random_numbers():
         found.append(wf.grad(lambda x, h=h: wf.grad(h)(x, 0.5).sum())(x).numpy())
     np.testing.assert_allclose(found[1], found[0])
     np.testing.assert_allclose(found[2], found[0])
+
+
+# Regions that are computed again.
+
+
+def test_recompute_in_a_trace_draws_the_same_numbers():
+    block = lambda x: F.dropout(x, 0.5) * wf.random.uniform(shape=x.shape)  # noqa: E731
+    nested = lambda x: wf.recompute(block, wf.recompute(block, x) + 0) + wf.recompute(block, x)  # noqa: E731
+    w = wf.ones((64, 3))
+    gm = wf.GradManager().attach(w)
+    for f in (block, nested):
+
+        def step(f=f):
+            with gm:
+                y = wf.recompute(f, w)
+                gm.backward(y.sum())
+            slope, w.grad = w.grad, None
+            return y, slope
+
+        forward = wf.trace(lambda x, f=f: wf.recompute(f, x))
+        found = []
+        for g in (
+            step,
+            wf.trace(step, strict=True),
+            wf.trace(step, strict=True, lazy=True),
+            lambda t=forward: both(t, w),
+        ):
+            g()
+            g()
+            wf.random.seed(4)
+            for _ in range(2):
+                y, dx = (np.asarray(x) for x in g())
+                np.testing.assert_allclose(y, dx, rtol=1e-6)  # of ones
+                found.append(y)
+        for y in found[2::2]:
+            np.testing.assert_allclose(y, found[0], rtol=1e-6)
+        for y in found[3::2]:
+            np.testing.assert_allclose(y, found[1], rtol=1e-6)
+
+
+def test_recompute_in_a_trace_keeps_nothing():
+    """What the region makes is there once for the result, and once more when the gradient is computed."""
+    w = wf.ones((64, 64))
+
+    def chain(x):
+        for _ in range(3):
+            x = F.tanh(x @ w)
+        return x
+
+    @wf.trace(strict=True)
+    def step(x):
+        return wf.value_and_grad(lambda x: wf.recompute(chain, x).sum())(x)
+
+    x = wf.ones((64, 64)) * 0.5
+    np.testing.assert_allclose(step(x)[1].numpy(), wf.grad(lambda x: chain(x).sum())(x).numpy(), rtol=1e-6)
+    steps = step.programs[0].plan.recipe.steps
+    assert sum("matmul" in s.lower() for s in steps) == 3 + 3 + 3  # forward, once more, and gradients
+
+
+def test_recompute_of_what_the_function_refers_to():
+    from weft import module as M
+
+    net = M.Sequential(M.Linear(3, 4), M.Tanh(), M.Linear(4, 2))
+    x, scale = wf.ones((5, 3)), wf.tensor(2.0)
+    gm = wf.GradManager().attach([*net.parameters(), scale])
+
+    def slopes(f, traced=False):
+        def step():
+            with gm:
+                gm.backward(f().sum())
+            found = [p.grad for p in gm.attached_tensors()]
+            for p in gm.attached_tensors():
+                p.grad = None
+            return found
+
+        run = wf.trace(step) if traced else step
+        return [[None if g is None else g.numpy() for g in run()] for _ in range(2)][-1]
+
+    want = slopes(lambda: net(x) * scale)
+    for f in (
+        lambda: wf.recompute(net, x) * scale,
+        lambda: wf.recompute(net.forward, x) * scale,
+        lambda: wf.recompute(lambda x: net(x) * scale, x),
+    ):
+        for traced in (False, True):
+            for g, h in zip(slopes(f, traced), want, strict=True):
+                np.testing.assert_allclose(g, h, rtol=1e-5)
+
+    class Holder:
+        inside = scale
+
+    for hidden in (lambda x: x * Holder.inside, lambda x: x * Holder.inside[None]):
+        with pytest.raises(ValueError, match="refers to a tensor that wants a gradient"):
+            slopes(lambda f=hidden: wf.recompute(f, x))
+    with wf.no_grad():
+        wf.recompute(lambda x: x * Holder.inside, x)

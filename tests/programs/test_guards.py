@@ -319,3 +319,22 @@ print(len(set(free)), len(set(seeded)))
 def test_forked_children_differ_unless_their_parent_was_seeded():
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["3", "1"]
+
+
+def test_gradients_that_were_there_before_a_step_that_clears_them():
+    import weft.optimizer as optim
+
+    p = wf.zeros(1)
+    gm, opt = wf.GradManager().attach(p), optim.SGD([p], lr=1.0)
+
+    @wf.trace(strict=True)
+    def step(x):
+        with gm:
+            gm.backward((p * x).sum())
+        opt.step().clear_grad()
+
+    step(wf.ones(1)), step(wf.ones(1))
+    p.grad = wf.full(1, 10.0)
+    step(wf.ones(1)), step(wf.ones(1))
+    assert p.item() == -14
+    assert len(step.programs) == 2

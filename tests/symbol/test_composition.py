@@ -264,7 +264,7 @@ def test_substitution_under_a_gradient():
         ),
         (lambda x: F.linear(data=x, out_features=3), TypeError, "no argument data; there are: x, weight"),
         (lambda x: F.linear(weight=x, out_features=3), TypeError, "x must be given"),
-        (lambda x: np.ones(3) + x, TypeError, "add: expected a symbol or a number .*, got ndarray"),
+        (lambda x: np.ones(3) + x, TypeError, "add: expected a symbol or a number .*, got Tensor"),
         (lambda x: x * wf.ones(3), TypeError, "multiply: expected a symbol or a number .*, got Tensor"),
         (lambda x: np.asarray(x), TypeError, "elements of a symbol are not known"),
         (lambda x: x.shape, AttributeError, "no attribute 'shape'.*infer_shape and infer_type tell"),

@@ -412,3 +412,13 @@ def test_several_threads(in_threads):
             assert abs(first.forward()[0].item() - want) < 1e-4
 
     in_threads(work, range(8))
+
+
+def test_gradients_do_not_end_in_executors_in_silence():
+    x = wf.tensor([1.0, 2.0])
+    y = wf.functional.exp(sym.var("x")).sum()
+    executor = y.simple_bind(x=(2,))
+    for run in (lambda v: y.eval(x=v)[0], lambda v: executor.forward(x=v)[0]):
+        with pytest.raises(GraphError, match=r"x is being recorded.*x\.detach"):
+            wf.grad(lambda v, run=run: run(v) * 1.0)(x)
+        assert run(x).item() == wf.functional.exp(x).sum().item()

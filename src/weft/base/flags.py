@@ -136,6 +136,9 @@ FLAGS: dict[str, Flag] = {
             "local",
             "kind of key-value store that python -m weft.launch has started the job for",
         ),
+        Flag("WEFT_RANK", int, 0, "number of this worker, set by python -m weft.launch --kv", least=0),
+        Flag("WEFT_WORLD_SIZE", int, 1, "number of workers, set by python -m weft.launch --kv", least=1),
+        Flag("WEFT_JOB", str, None, "name of the job on a Ray cluster, set by python -m weft.launch --kv"),
         Flag("WEFT_DNNL_LIB", str, None, "path of the libdnnl.so.3 to load instead of the installed one"),
         Flag(
             "WEFT_CACHE_DIR",

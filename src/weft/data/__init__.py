@@ -10,14 +10,19 @@
 
 from weft.data import images as images
 from weft.data import recordio as recordio
+from weft.data import text as text
 from weft.data import transforms as transforms
 from weft.data.collator import Pad as Pad
 from weft.data.collator import collate as collate
 from weft.data.dataset import *  # noqa: F403
+from weft.data.files import *  # noqa: F403
+from weft.data.image_iterators import *  # noqa: F403
+from weft.data.iterators import *  # noqa: F403
 from weft.data.loader import DataLoader as DataLoader
 from weft.data.place import rng as rng
 from weft.data.place import worker_info as worker_info
 from weft.data.pool import WorkerError as WorkerError
+from weft.data.progress import progress as progress
 from weft.data.recordio import RecordDataset as RecordDataset
 from weft.data.recordio import RecordStream as RecordStream
 from weft.data.sampler import *  # noqa: F403

@@ -163,12 +163,13 @@ def pack_payload(value: Any) -> tuple[int, bool]:
     try:
         total = max([8 + len(packed), *(end for _, end in spans)])
         os.posix_fallocate(file, 0, total)
-        memory = np.frombuffer(mmap.mmap(file, total), np.uint8)
-        memory[:8] = np.frombuffer(np.int64(len(packed)).tobytes(), np.uint8)
-        memory[8 : 8 + len(packed)] = np.frombuffer(packed, np.uint8)
-        for (begin, end), each in zip(spans, raw, strict=True):
-            if end > begin:
-                memory[begin:end] = np.frombuffer(each, np.uint8)
+        # Written, not mapped: the memory of a large dataset would count twice here.
+        pieces = [(0, memoryview(np.int64(len(packed)).tobytes() + packed))]
+        pieces += [(begin, each) for (begin, _), each in zip(spans, raw, strict=True)]
+        for begin, each in pieces:
+            done = 0
+            while done < each.nbytes:
+                done += os.pwrite(file, each[done:], begin + done)
     except BaseException:
         os.close(file)
         raise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,17 @@ import numpy as np
 from weft.base.errors import ShapeError
 from weft.imperative.tensor import Tensor
 
-__all__ = ["ArrayDataset", "ConcatDataset", "Dataset", "StreamDataset", "Subset"]
+__all__ = [
+    "ArrayDataset",
+    "ConcatDataset",
+    "Dataset",
+    "MapDataset",
+    "MapStream",
+    "StreamDataset",
+    "Subset",
+    "ZipDataset",
+    "split",
+]
 
 
 class Dataset:
@@ -60,6 +71,31 @@ class StreamDataset:
     def iterate(self, epoch: int) -> Iterator[Any]:
         """The samples in this epoch's order, always the same for one epoch; by default that of __iter__."""
         return iter(self)
+
+
+class MapStream(StreamDataset):
+    """function(sample) for each sample of a stream; keep: leaves out those of which it is false.
+
+    >>> list(MapStream(range(4), lambda x: 10 * x, keep=bool))
+    [10, 20, 30]
+    """
+
+    def __init__(
+        self,
+        stream: Iterable[Any],
+        function: Callable[[Any], Any] | None = None,
+        keep: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self.stream, self.function, self.keep = stream, function, keep
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iterate(0)
+
+    def iterate(self, epoch: int) -> Iterator[Any]:
+        stream = self.stream
+        samples = stream.iterate(epoch) if isinstance(stream, StreamDataset) else iter(stream)
+        kept = samples if self.keep is None else filter(self.keep, samples)
+        return kept if self.function is None else map(self.function, kept)
 
 
 class ArrayDataset(Dataset):
@@ -128,16 +164,77 @@ class Subset(Dataset):
 
     def __init__(self, dataset: Dataset, numbers: Sequence[int]) -> None:
         self.dataset = dataset
-        self.numbers = [_in_range("Subset", k, len(dataset)) for k in numbers]
+        size = len(dataset)
+        chosen = np.asarray(numbers, np.int64).reshape(-1)
+        for k in chosen[(chosen < -size) | (chosen >= size)][:1]:
+            _in_range("Subset", int(k), size)
+        self.numbers = np.where(chosen < 0, chosen + size, chosen)
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, k: int) -> Any:
-        return self.dataset[self.numbers[k]]
+        return self.dataset[int(self.numbers[k])]
 
     def gather(self, numbers: Sequence[int]) -> Any:
-        return self.dataset.gather([self.numbers[k] for k in numbers])
+        if not isinstance(self.dataset, Dataset):
+            return NotImplemented
+        return self.dataset.gather(self.numbers[np.asarray(numbers, np.int64)].tolist())
+
+
+class ZipDataset(Dataset):
+    """Tuples of the samples of several datasets of the same size. Raises ValueError for different sizes, or none.
+
+    >>> ZipDataset(["a", "b"], [1, 2])[1]
+    ('b', 2)
+    """
+
+    def __init__(self, *datasets: Any) -> None:
+        self.datasets = datasets
+        if len({len(each) for each in datasets}) != 1:
+            raise ValueError(f"ZipDataset: datasets have sizes {[len(each) for each in datasets]}")
+
+    def __len__(self) -> int:
+        return len(self.datasets[0])
+
+    def __getitem__(self, k: int) -> Any:
+        return tuple(each[k] for each in self.datasets)
+
+
+class MapDataset(Dataset):
+    """function(sample) for each sample of a dataset.
+
+    >>> MapDataset([1, 2, 3], lambda x: 10 * x)[2]
+    30
+    """
+
+    def __init__(self, dataset: Any, function: Callable[[Any], Any]) -> None:
+        self.dataset, self.function = dataset, function
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, k: int) -> Any:
+        return self.function(self.dataset[k])
+
+
+def split(dataset: Any, sizes: Sequence[float], seed: int = 0) -> list[Subset]:
+    """Parts of a dataset in random order, disjoint: of these numbers of samples, or shares that sum to at most 1.
+
+    Raises ValueError for more samples than there are. The order follows from the seed alone.
+
+    >>> [len(part) for part in split(list(range(10)), [0.8, 0.2])]
+    [8, 2]
+    """
+    total = len(dataset)
+    if all(isinstance(size, float) for size in sizes):
+        ends = [round(total * share) for share in itertools.accumulate(sizes)]
+        sizes = np.diff([0, *ends]).tolist()
+    counts = [operator.index(size) for size in sizes]  # type: ignore[arg-type]
+    if sum(counts) > total or min(counts, default=0) < 0:
+        raise ValueError(f"split: sizes {counts} of {total} samples")
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(total)
+    return [Subset(dataset, part.tolist()) for part in np.split(order, np.cumsum(counts))[:-1]]
 
 
 def _in_range(owner: str, k: int, size: int) -> int:

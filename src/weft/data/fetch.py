@@ -93,7 +93,7 @@ class Fetch:
                 enter(task.seed, task.epoch, index)
         except Exception as error:
             self._samples = None
-            raise _named(error, index, task) from None
+            raise named(error, index, task) from None
         self._next = task.number + 1
         return [] if self.drop_last and len(samples) < self.batch_size else samples
 
@@ -102,6 +102,7 @@ class Fetch:
         if samples is None:
             assert task.indices is not None
             if self.whole:
+                enter(task.seed, task.epoch, task.number, BATCH)
                 batch = self.dataset.gather(task.indices)
                 if batch is not NotImplemented:
                     return batch
@@ -124,7 +125,7 @@ class Fetch:
                 sample = dataset[index]
                 samples.append(sample if transform is None else transform(sample))
             except Exception as error:
-                raise _named(error, index, task) from None
+                raise named(error, index, task) from None
         return samples
 
     def _transformed(self, task: Task, samples: list[Any], indices: range) -> list[Any]:
@@ -135,7 +136,7 @@ class Fetch:
             try:
                 done.append(self.transform(sample))
             except Exception as error:
-                raise _named(error, index, task) from None
+                raise named(error, index, task) from None
         return done
 
     def seed_process(self, task: Task) -> None:
@@ -154,7 +155,7 @@ def hash_of(index: Any) -> int:
     return zlib.crc32(text) << 32 | zlib.adler32(text)
 
 
-def _named(error: Exception, index: Any, task: Task) -> Exception:
+def named(error: Exception, index: Any, task: Task) -> Exception:
     if not hasattr(error, "sample_index"):
         error.add_note(f"while loading sample {index}, in batch {task.number} of epoch {task.epoch}")
         with contextlib.suppress(AttributeError):  # the note has it, too

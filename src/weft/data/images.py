@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,6 +72,32 @@ def decode(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | Non
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
         raise ValueError(f"decode: {len(content)} bytes that are no picture: {error}") from error
     return image.reshape(*image.shape[:2], CHANNELS[mode])
+
+
+class _Scratch(threading.local):
+    memory = np.empty(0, np.uint8)
+
+
+_scratch = _Scratch()
+
+
+def decode_here(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | None = None) -> np.ndarray:
+    """decode() into this thread's scratch memory where that can be: valid until the next call on this thread.
+
+    Fresh memory for each picture costs a page fault for every 4 KiB of it.
+    """
+    jpeg = _simplejpeg()
+    if jpeg is None or min_size is not None or content[:2] != b"\xff\xd8" or mode == "RGBA":
+        return decode(content, mode, min_size=min_size)
+    try:
+        h, w = jpeg.decode_jpeg_header(content)[:2]
+        size_bytes = h * w * CHANNELS[mode]
+        if len(_scratch.memory) < size_bytes:
+            _scratch.memory = np.empty(size_bytes, np.uint8)
+        image: np.ndarray = jpeg.decode_jpeg(content, "GRAY" if mode == "L" else mode, buffer=_scratch.memory)
+        return image
+    except ValueError:
+        return decode(content, mode)
 
 
 def encode(image: np.ndarray, extension: str = ".jpg", *, quality: int = 95) -> bytes:

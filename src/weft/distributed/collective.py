@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
 from weft import _core
 from weft.base.device import Device
-from weft.base.dtype import DType
+from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError
+from weft.distributed.errors import DistributedError
 from weft.distributed.queue import Job
 from weft.distributed.world import world
 from weft.engine import default_engine
@@ -30,7 +32,9 @@ from weft.imperative.python_op import Form, PythonOp
 from weft.imperative.scribe import users_line
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
+from weft.ops.kernels import Native
 from weft.ops.op import op
+from weft.ops.types import TensorType
 
 __all__ = ["Exchange", "Pending", "exchanged"]
 
@@ -38,6 +42,7 @@ __all__ = ["Exchange", "Pending", "exchanged"]
 class Exchange(Protocol):
     """What is exchanged: run(comm, inputs, outputs), on the queue's thread, on NumPy arrays, after ranks have agreed.
 
+    In programs, take(inputs, outputs), if there, copies what it needs and gives what runs then, without inputs.
     A class with `between` = True is an exchange of two ranks: run is a generator then, which yields while it waits.
     Those of one `channel` keep their order; failed(why) gives what tells the other rank that this one cannot take part.
     """
@@ -87,8 +92,11 @@ def exchanged(
     priority: int = 0,
 ) -> Pending:
     """Push an exchange. text: what every rank must say alike, the operation's name first; types: of the outputs."""
-    here = world()
-    assert here.queue is not None
+    if world().queue is None:
+        raise DistributedError(
+            f"{text.partition(' ')[0]}: the workers of parameter servers exchange nothing with each other; "
+            "start the job with MPI (python -m weft.launch -n N)"
+        )
     where = users_line()
     if in_graph(inputs):
         return _in_graph(text, what, inputs, types, where)
@@ -111,7 +119,7 @@ def _on_engine(
     def start(_: Any, on_complete: Any) -> None:
         arrays, results = [x.numpy() for x in given], [y.numpy() for y in made]
         started.append(True)
-        queue.submit(_job(text, where, what, arrays, results, on_complete), ticket)
+        queue.submit(_job(text, where, what, arrays, results, on_complete), ticket, here=True)
 
     def ended(error: Any) -> None:
         if not started:  # skipped, because something it reads has failed: the others must not wait
@@ -167,18 +175,27 @@ def _in_graph(text: str, what: Any, inputs: Sequence[Any], types: Sequence[Any],
     return Pending(outputs, None)
 
 
-class _Worker:
-    """Runs a function for a node."""
+def _array(operand: tuple[int, str, tuple[int, ...], tuple[int, ...]]) -> Any:
+    """A NumPy array on the memory of an operand."""
+    import numpy as np
 
-    def __init__(self, run: Callable[[Sequence[Tensor], Sequence[Tensor]], None]) -> None:
-        self.run = run
-
-    def forward(self, context: Any, x: Any, req: Any, y: Any, states: Any) -> None:
-        self.run(x, y)
+    address, name, shape, strides = operand
+    dtype = np.dtype(as_dtype(name).numpy)
+    words = np.dtype(f"u{dtype.itemsize}") if dtype.itemsize in (1, 2, 4, 8) else dtype
+    memory = SimpleNamespace(
+        __array_interface__={
+            "version": 3,
+            "data": (address, False),
+            "typestr": words.str,
+            "shape": shape,
+            "strides": strides,
+        }
+    )
+    return np.asarray(memory).view(dtype) if 0 not in shape else np.empty(shape, dtype)
 
 
 class _Step(PythonOp):
-    """Base of the two steps."""
+    """Base of the two steps. Their kernels see the program's memory, of which they keep nothing."""
 
     public: ClassVar[bool] = False
     spec: int
@@ -187,6 +204,19 @@ class _Step(PythonOp):
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         return ([None] * len(x),)  # collectives have gradients of their own, see functions.py
+
+    def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """What the step does, on NumPy arrays."""
+        raise NotImplementedError
+
+    def kernels(self, *x: TensorType | None) -> Iterator[Native]:
+        def function(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            self.on_memory([_array(each) for each in inputs], [_array(each) for each in outputs])
+
+        yield Native(
+            lambda inputs, outputs: _core.kernel_python(function, len(inputs), len(outputs), memory=True),
+            ordered=True,
+        )
 
 
 @op
@@ -204,23 +234,26 @@ class ExchangeStart(_Step):
     def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
         return ["int64"]
 
-    def make_worker(self, device: Device) -> Any:
+    def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         import numpy as np
 
         what, text, where = _specs[self.spec]
-
-        def run(x: Sequence[Tensor], y: Sequence[Tensor]) -> None:
-            queue = world().queue
-            assert queue is not None
-            arrays = [each.numpy() for each in x]
-            results = [np.empty(size, t.numpy) for size, t in zip(self.sizes, self.types, strict=True)]
-            number, running = next(_numbers), _Running(results)
-            _under_way[number] = running
-            y[0].numpy()[...] = number
-            job = _job(text, where, what, arrays, results, running.done)
-            queue.submit(job)
-
-        return _Worker(run)
+        *arrays, token = inputs
+        number, new_token = outputs
+        queue = world().queue
+        assert queue is not None
+        results = [np.empty(size, t.numpy) for size, t in zip(self.sizes, self.types, strict=True)]
+        running = _Running(results)
+        take = getattr(what, "take", None)  # one copy, to where the exchange is made
+        if take is not None:
+            what = take(arrays, results)
+            arrays = []
+        else:
+            arrays = [x.copy() for x in arrays]
+        number[0] = next(_numbers)
+        new_token[...] = token
+        _under_way[int(number[0])] = running
+        queue.submit(_job(text, where, what, arrays, results, running.done))
 
 
 @op
@@ -236,16 +269,13 @@ class ExchangeEnd(_Step):
     def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
         return self.types
 
-    def make_worker(self, device: Device) -> Any:
-        def run(x: Sequence[Tensor], y: Sequence[Tensor]) -> None:
-            running = _under_way.pop(int(x[0].numpy()[0]))
-            running.ended.wait()
-            if running.error is not None:
-                raise running.error
-            for to, found in zip(y, running.outputs, strict=True):
-                to.numpy()[...] = found
-
-        return _Worker(run)
+    def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        running = _under_way.pop(int(inputs[0][0]))
+        running.ended.wait()
+        if running.error is not None:
+            raise running.error
+        for y, found in zip(outputs, running.outputs, strict=True):
+            y[...] = found
 
 
 def fail(text: str, why: str) -> None:

@@ -19,7 +19,7 @@ from weft import functional as F
 from weft.base.errors import DTypeError
 from weft.distributed.collective import Pending, described, exchanged
 from weft.distributed.compression import Cast, Codec, make_codec
-from weft.distributed.transport import AllGather, AllToAll, _mpi_op, wide
+from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, wide
 from weft.distributed.world import world
 from weft.imperative.creation import zeros
 from weft.imperative.gradient import gradients_of, keep_gradient, no_grad
@@ -38,6 +38,10 @@ class Gathered:
         self.op = op
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self.take(inputs, outputs).run(comm, (), outputs)
+
+    def take(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Flat:
+        """Gather them where they are reduced: in the output, unless that is of another type than MPI adds."""
         (y,) = outputs
         direct = wide(y[:0]).dtype == y.dtype
         flat = y if direct else np.empty(y.shape, "float32")
@@ -45,13 +49,24 @@ class Gathered:
         for x in inputs:
             np.copyto(flat[offset : offset + x.size].reshape(x.shape), x, casting="unsafe")
             offset += x.size
+        return _Flat(self.op, flat)
+
+
+class _Flat:
+    """All-reduce in place, in memory that is the output's or is copied there."""
+
+    def __init__(self, op: str, flat: Any) -> None:
+        self.op, self.flat = op, flat
+
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         from mpi4py import MPI
 
-        comm.Allreduce(MPI.IN_PLACE, flat, _mpi_op(self.op))
+        (y,) = outputs
+        comm.Allreduce(MPI.IN_PLACE, self.flat, _mpi_op(self.op))
         if self.op == "mean":
-            flat *= flat.dtype.type(1 / comm.size)
-        if not direct:
-            y[...] = flat
+            self.flat *= self.flat.dtype.type(1 / comm.size)
+        if self.flat is not y:
+            y[...] = self.flat
 
 
 class Apart:
@@ -76,7 +91,10 @@ def reduce_together(
     """Begin the all-reduce of arrays of one type and device, as one exchange; the function gives the results."""
     kinds = ", ".join(map(described, xs))
     size = sum(x.size for x in xs)
-    types = [((size,), xs[0].dtype, xs[0].device)]
+    one = len(xs) == 1  # nothing is gathered
+    types = [(tuple(xs[0].shape) if one else (size,), xs[0].dtype, xs[0].device)]
+    if one:
+        return exchanged(f"{name} {op}: {kinds}", AllReduce(op), xs, types, priority).outputs
     pending = exchanged(f"{name} {op} of {len(xs)}: {kinds}", Gathered(op), xs, types, priority)
     return Apart(pending, [tuple(x.shape) for x in xs])
 

@@ -1,6 +1,7 @@
-"""The communication queue: one thread of this process calls MPI, in an order that is the same on all ranks.
+"""The communication queue: what this process exchanges by MPI, in an order that is the same on all ranks.
 
-Invariants. (1) Only the queue's thread calls MPI after init(), so MPI needs no more than one thread at a time.
+Invariants. (1) After init() one thread at a time calls MPI: the queue's, or a worker of the engine whose exchange
+is next while the queue is idle.
 (2) Collectives run in the order of their tickets. A ticket is taken when an operation is pushed to the engine, on the
 thread that pushes, so the order is the program's, whatever the engine's workers do. A ticket whose operation is
 skipped, because what it reads is poisoned, is run as a failure, which the other ranks see as one. Exchanges of two
@@ -52,6 +53,7 @@ class Job:
     ) -> None:
         self.text, self.where, self.work, self.done = text, where, work, done
         self.failure, self.between = failure, between
+        self.numbered = False  # it has a ticket
 
 
 class Queue:
@@ -67,9 +69,11 @@ class Queue:
         self._new_between: deque[Job] = deque()
         self._between: list[tuple[Job, Generator[None, None, None]]] = []
         self._since: float | None = None  # when the collective that runs now began
+        self._under_way = False  # the ranks have agreed, and MPI moves data
         self._current = ""
         self._reported = 0.0
         self._stopping = False
+        self._busy = False  # a collective runs, on whichever thread
         self.count = 0
         self.thread = threading.Thread(target=self._run, name="weft-communication", daemon=True)
         self.thread.start()
@@ -84,16 +88,27 @@ class Queue:
             self._tickets += 1
             return self._tickets - 1
 
-    def submit(self, job: Job, ticket: int | None = None) -> None:
-        """Run a job when its turn comes; without a ticket, when what was submitted before has run."""
+    def submit(self, job: Job, ticket: int | None = None, here: bool = False) -> None:
+        """Run a job when its turn comes; without a ticket, when what was submitted before has run.
+
+        here: if that is now, run it on this thread, which saves waking the queue's.
+        """
         with self._changed:
-            if job.between is not None:
+            now = here and ticket == self._next and not (self._busy or self._unnumbered or self._between)
+            if now:
+                self._next += 1
+                self._busy = True
+            elif job.between is not None:
                 self._new_between.append(job)
             elif ticket is None:
                 self._unnumbered.append(job)
             else:
+                job.numbered = True
                 self._jobs[ticket] = job
-            self._changed.notify_all()
+            if not now:
+                self._changed.notify_all()
+        if now:
+            self._do(job)
 
     def stop(self, timeout_s: float) -> bool:
         """Run what was submitted, then end the thread; False if that takes longer."""
@@ -106,27 +121,44 @@ class Queue:
     # What runs on the queue's thread.
 
     def _take(self) -> Job | None:
-        if self._unnumbered:
-            return self._unnumbered.popleft()
-        job = self._jobs.pop(self._next, None)
+        """The next collective, which is then under way."""
+        if self._busy:
+            return None
+        job = self._unnumbered.popleft() if self._unnumbered else self._jobs.pop(self._next, None)
         if job is not None:
-            self._next += 1
+            self._busy = True
+            self._next += job.numbered
         return job
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 job = self._take()
-                while job is None and not self._between and not self._new_between:
-                    if self._stopping:
+                # While a collective runs elsewhere, that thread lets exchanges of two ranks go on.
+                while job is None and (self._busy or not (self._between or self._new_between)):
+                    if self._stopping and not self._busy:
                         return
                     self._changed.wait()
                     job = self._take()
+                alone = job is None
+                self._busy = True
             if job is not None:
-                self._finish(job, self._collective(job))
-            self._poll()
-            if job is None and self._between:
-                time.sleep(50e-6)
+                self._do(job)
+            elif alone:
+                self._poll()
+                with self._changed:
+                    self._busy = False
+                if self._between:
+                    time.sleep(50e-6)
+
+    def _do(self, job: Job) -> None:
+        """Run a collective that is under way."""
+        error = self._collective(job)
+        self._poll()
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+        self._finish(job, error)
 
     def _finish(self, job: Job, error: BaseException | None) -> None:
         try:
@@ -159,11 +191,12 @@ class Queue:
         try:
             self._agree(job)
             if job.work is not None:
+                self._under_way = True
                 job.work(self.comm)
         except Exception as error:
             return error
         finally:
-            self._since = None
+            self._since, self._under_way = None, False
         return None
 
     def _agree(self, job: Job) -> None:
@@ -227,12 +260,22 @@ class Queue:
         return found
 
     def _watch_stalls(self) -> None:
-        """Name the ranks that keep this one waiting for long, on stderr."""
+        """Name the ranks that keep this one waiting for long, on stderr.
+
+        An agreement can be given up. What MPI is in the middle of cannot, so a rank that is stopped there for too long
+        ends this process, and with it the job.
+        """
         period: float = flags.get("WEFT_STALL_S")
+        limit: float = flags.get("WEFT_COLLECTIVE_TIMEOUT_S")
         while not self._stopping:
-            time.sleep(min(max(period / 4, 0.05), 1.0))
+            time.sleep(min(max(min(period, limit) / 4, 0.05), 1.0))
             since = self._since
             now = time.monotonic()
+            if since is not None and self._under_way and now - since > limit:
+                missing = "; ".join(self.missing()) or "no rank on this host is behind"
+                sys.stderr.write(f"weft: {self._current}: not all ranks came within {limit:g} s: {missing}\n")
+                sys.stderr.flush()
+                os._exit(1)
             if since is None or now - max(since, self._reported) < period:
                 continue
             self._reported = now

@@ -35,7 +35,10 @@ EXIT_S = 20.0
 
 
 class World:
-    """rank, size; of more than one rank also the queue, and the token that orders what is exchanged on the engine."""
+    """rank, size; over MPI also the queue, and the token that orders what is exchanged on the engine.
+
+    Workers of parameter servers have no queue: they exchange nothing with each other.
+    """
 
     def __init__(self, rank: int, size: int, queue: Queue | None = None) -> None:
         self.rank, self.size, self.queue = rank, size, queue
@@ -63,7 +66,10 @@ def init() -> World:
     if _world is None:
         with _lock:
             if _world is None:
-                _world = _joined() if any(name in os.environ for name in UNDER_MPI) else World(0, 1)
+                under_mpi = flags.get("WEFT_JOB") is None and any(name in os.environ for name in UNDER_MPI)
+                _world = (
+                    _joined() if under_mpi else World(flags.get("WEFT_RANK"), flags.get("WEFT_WORLD_SIZE"))
+                )
     return _world
 
 

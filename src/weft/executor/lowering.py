@@ -316,14 +316,14 @@ class Lowering:
             place = places[k]
             if place is None or not self.lasting.holds(place, self.steps):
                 continue
-            kernel = choice.make([*given[:k], (*_geometry(place)[:2], ANY), *given[k + 1 :]], outputs)
+            kernel = choice.offer([*given[:k], (*_geometry(place)[:2], ANY), *given[k + 1 :]], outputs)
             if kernel is None:
                 continue
             packed = self.pack(place, axes, kernel.layout(sum(p is not None for p in places[:k])))
             if packed is not None:
                 places[k] = packed
                 return kernel
-        return choice.make(given, outputs)
+        return choice.offer(given, outputs)
 
     def pack(self, place: Place, axes: tuple[int, ...], layout: Any) -> Place | None:
         """A weight, seen with its axes in this order, in a layout of oneDNN's; None if it cannot be had."""
@@ -336,8 +336,9 @@ class Lowering:
         key = (place.key, axes, layout)
         found = self.packs.get(key)
         if found is None:
-            kernel = _core.onednn_reorder(source, layout)
-            if kernel is None:
+            try:
+                kernel = _core.onednn_reorder(source, layout)
+            except NotImplementedError:
                 return None
             found = self.packs[key] = Buffer(TensorType((layout.bytes,), uint8, self.device), (1,)).whole()
             self.steps.append(

@@ -13,7 +13,7 @@ f32[2]@cpu:0
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
@@ -122,7 +122,7 @@ def _drawn(choice: Native, offset: int) -> Native:
     """The kernel, with two more inputs in the place of its reservation."""
 
     def make(inputs: Any, outputs: Any, **options: Any) -> Any:
-        kernel = choice.make(inputs[:-2], outputs, **options)
+        kernel = choice.offer(inputs[:-2], outputs, **options)
         if kernel is None:
             return None
         given, made = (sum(x is not None for x in each) for each in (inputs[:-2], outputs))
@@ -170,24 +170,26 @@ class Position(Inner):
         return np.zeros(2, "int64"), np.zeros((), "int64")
 
 
-def as_drawn(node: Node, position: Node | None = None) -> tuple[Node, Node]:
-    """A random node as a function of a Position, and that: a new one in its place, if none is given.
+def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Sequence[Value], Sequence[Value]]:
+    """What a random node gives, as a function of a Position, and that: of a new one in its place, if none is given.
 
     >>> from weft.ops.node import make_node
     >>> from weft.ops.random import RandomUniform
-    >>> drawn, position = as_drawn(make_node(RandomUniform(shape=(2,)), ()))
-    >>> drawn.inputs == position.outputs, drawn.outputs[0].type
+    >>> (y,), position = as_drawn(make_node(RandomUniform(shape=(2,)), ()))
+    >>> y.node.inputs == position, y.type
     (True, f32[2]@cpu:0)
     """
     op = node.op
     assert op is not None
+    if isinstance(op, Position):
+        found = node.outputs if position is None else position
+        return found, found
     if position is None:
         kind, dtype, count = op.draws(*(None if v is None else v.type for v in node.inputs))
-        position = make_node(
-            Position(kind=kind, dtype=dtype, count=count, device=node.device or cpu(0)), (), like=node
-        )
-    drawn = make_node(Drawn(of=op), [*node.inputs, *position.outputs], dict(node.runtime), like=node)
-    return drawn, position
+        made = Position(kind=kind, dtype=dtype, count=count, device=node.device or cpu(0))
+        position = make_node(made, (), like=node).outputs
+    drawn = make_node(Drawn(of=op), [*node.inputs, *position], dict(node.runtime), like=node)
+    return drawn.outputs, position
 
 
 class Mark(Inner):

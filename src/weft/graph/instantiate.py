@@ -12,12 +12,12 @@ f32[5]@cpu:0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.errors import GraphError
 from weft.graph.graph import Graph
-from weft.ops.node import Value, constant, make_node
+from weft.ops.node import Node, Value, constant, make_node
 from weft.ops.op import Op
 from weft.ops.sizes import Size
 
@@ -25,12 +25,17 @@ __all__ = ["instantiate"]
 
 
 def instantiate(
-    graph: Graph, inputs: Sequence[Value], where: str = "", axes: Sequence[int] = ()
+    graph: Graph,
+    inputs: Sequence[Value],
+    where: str = "",
+    axes: Sequence[int] = (),
+    drawn: Callable[[Node], Sequence[Value]] | None = None,
 ) -> list[Value | None]:
     """The outputs of `graph` computed from these inputs, by new nodes.
 
-    where: the user's line that they stand for, if not their own; axes: what dynamic sizes are, by number. Types are
-    inferred anew, so a graph for a pattern of sizes becomes one for the inputs' own.
+    where: the user's line that they stand for, if not their own; axes: what dynamic sizes are, by number; drawn: what
+    stands for the outputs of a random node. Types are inferred anew, so a graph for a pattern of sizes becomes one for
+    the inputs' own.
     """
     known: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
     sizes = _Sizes(inputs, axes)
@@ -44,7 +49,8 @@ def instantiate(
             {name: known[id(v)] for name, v in node.runtime.items()},
         )
         made.where = where or node.where
-        known.update((id(old), new) for old, new in zip(node.outputs, made.outputs, strict=True))
+        outputs = drawn(made) if drawn is not None and node.op.random else made.outputs
+        known.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
     return [None if v is None else known[id(v)] for v in graph.outputs]
 
 

@@ -18,6 +18,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any
 from weft.imperative.known_number import KnownNumber
 from weft.imperative.tensor import Tensor
+from weft.ops.sizes import NeedsSizes, Size
 
 __all__ = [
     "arange",
@@ -78,6 +79,8 @@ def asarray(
         where = obj.device if device is None else as_device(device)
         return _converted(obj, wanted, where, copy)
     where = as_device(device)
+    if isinstance(obj, Size):
+        raise NeedsSizes(f"an array of {obj}")
     is_array = type(obj) is not KnownNumber and hasattr(obj, "__array__")
     made = None if is_array else _core.from_nested(obj, wanted, where)
     if made is not None:

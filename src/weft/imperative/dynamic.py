@@ -27,7 +27,7 @@ from weft.graph.instantiate import instantiate
 from weft.graph.subgraph import Capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
 from weft.imperative.dependence import all_within
-from weft.imperative.gradient import gradients
+from weft.imperative.gradient import gradient_table, gradients
 from weft.imperative.scribe import CannotWrite, Scribe, is_users, users_line
 from weft.imperative.storages import Geometry
 from weft.imperative.surroundings import surroundings
@@ -298,6 +298,8 @@ class DynamicTraced:
             "surroundings": self.surroundings.places,
             "watched": self.watched,
             "contents": contents_of(self._states),
+            "gradients": [],
+            "gradient_table": gradient_table,
             "guard": self._had_as_now if self._had else None,
             "build": None if plain else self.structure.builder,
             "effect": effect_of(self._effects) if self._effects else None,

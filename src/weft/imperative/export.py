@@ -49,10 +49,12 @@ class Program:
         self.name, self.tensors = name, dict(tensors)
         self._replays = _core.Replays()
         self._kinds: list[str] = []
+        self._writes_nothing = True
 
     def add(self, example: tuple[tuple[Any, ...], dict[str, Any]], spec: dict[str, Any]) -> None:
         """One more kind of calls."""
         args, kwargs = example
+        self._writes_nothing &= not spec["writes"]
         self._replays.add(args, kwargs, self, spec)
         self._kinds.append(_described(args, kwargs))
 
@@ -60,6 +62,9 @@ class Program:
         done, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
         if result is ...:
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
+        if not done and self._writes_nothing:  # other strides make no difference then
+            dense = [x.contiguous() if isinstance(x, Tensor) else x for x in flatten((args, kwargs))[0]]
+            done, result = self._replays.run(*flatten((args, kwargs))[1].build(dense), self)
         if not done:
             kinds = "\n  ".join(self._kinds)
             raise TypeError(
@@ -106,8 +111,8 @@ def export(path: str | os.PathLike[str], name: str, programs: Sequence[Any]) -> 
 
 def _entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     spec = program.spec
-    for part in ("guard", "effect"):
-        if spec[part] is not None:
+    for is_there in (spec["guard"], spec["effect"], any(had for _, had in spec["gradients"])):
+        if is_there:
             raise GraphError(
                 f"export: {name} depends on Python objects: numbers that it looked at, or gradients"
             )
@@ -245,6 +250,9 @@ def _read(entry: Source, program: Program) -> None:
         "surroundings": [],
         "watched": None,
         "contents": [],
+        "gradients": [],
+        "gradient_table": None,
+        "writes": bool(graph.writes),
         "guard": None,
         "build": None if plain else structure.builder,
         "effect": None,

@@ -24,7 +24,7 @@ from typing import Any
 from weakref import ref
 
 from weft import _core
-from weft.base.errors import GraphError, ShapeError
+from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.graph.inner import stopped
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
@@ -36,6 +36,7 @@ Hook = Callable[[Tensor, Tensor], "Tensor | None"]
 
 # By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
 _gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
+gradient_table = _gradients  # as programs look it up
 _hooks: dict[int, tuple[ref[Tensor], Hook]] = {}  # of parameters, by id: what every manager calls
 
 
@@ -218,8 +219,8 @@ class GradManager:
         y: a tensor, or a list or tuple of them. dy: the gradient of what is to be minimised with respect to y, of y's
         shape; it is converted to y's dtype; by default 1 for every element.
         Raises RuntimeError outside of recording, TypeError if y or dy is anything else, ShapeError if dy does not have
-        y's shape, DeviceError if it is on another device, ValueError if a value that is needed was overwritten, or if
-        there are not as many dy as y.
+        y's shape, DeviceError if it is on another device, ValueError if nothing of y was recorded, if a value that
+        is needed was overwritten, or if there are not as many dy as y.
         """
         if self._leaves is None:
             raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
@@ -230,6 +231,12 @@ class GradManager:
         ys = _listed("y", y)
         dys = [None] * len(ys) if dy is None else _listed("dy", dy)
         leaves, capture = self._leaves, self._capture
+        if capture is None and not any(_core.is_tracked(y) for y in ys):
+            shown = ", ".join(map(_core.describe, ys)) or "None"
+            raise ValueError(
+                f"backward: nothing of y was recorded: y is {shown}\n"
+                "  hint: compute it inside of the with, from attached tensors, by weft's functions"
+            )
         nested = _recordings().active > 1
         run = _Run(self._watched, self._callbacks)
         # Gradients that are recorded in turn are what they are only once recording has ended.
@@ -249,7 +256,7 @@ class GradManager:
             dx = run.final.get(id(x))
             if dx is None:
                 continue
-            before = None if capture is None and id(x) not in _gradients else _get_grad(x)
+            before = gradients_of([x])[0]
             if before is not None:
                 known = before if capture is None else capture.lift(before)
                 dx = _core.below_layers(registry.function("add"), known, dx)
@@ -304,8 +311,6 @@ def _watcher() -> Callable[[Any], Any]:
 
 
 def _core_dtype_error(x: Tensor) -> Exception:
-    from weft.base.errors import DTypeError
-
     return DTypeError(f"attach: only floating-point tensors have gradients: x is {_core.describe(x)}")
 
 
@@ -341,7 +346,8 @@ def value_and_grad(
     """A function that gives f's value, one number, and its gradient with respect to the arguments argnums.
 
     has_aux: f gives (value, anything); so does the result, as ((value, anything), gradient).
-    Raises ShapeError if the value is not one element. Nests to any order.
+    Raises ShapeError if the value is not one element, TypeError or ValueError for argnums that name no positional
+    argument, no tensor, or one twice. Nests to any order.
 
     >>> import weft as wf
     >>> value, slope = value_and_grad(lambda x: x * x)(wf.tensor(3.))
@@ -349,10 +355,18 @@ def value_and_grad(
     (9.0, 6.0)
     """
 
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if len(set(numbers)) != len(numbers):
+        raise ValueError(f"grad: argnums names an argument twice: {argnums}")
+
     @functools.wraps(f)
     def compute(*args: Any, **kwargs: Any) -> Any:
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         inner = list(args)
+        if not all(-len(args) <= k < len(args) for k in numbers):
+            raise TypeError(f"grad: argnums {argnums} of {len(args)} positional arguments")
+        if len({k % len(args) for k in numbers}) < len(numbers):
+            raise ValueError(f"grad: argnums {argnums} names an argument twice")
         leaves = []
         for k in numbers:
             x = inner[k]
@@ -458,13 +472,12 @@ class Function:
         if _core.capture() is not None:
             return self._in_graph(args)
         inputs = [x for x in args if isinstance(x, Tensor)]
-        scribe = _core.get_scribe()
-        writes = scribe is not None and scribe.differentiable and not scribe.over and not _core.is_stopping()
-        mark = _core.last_serial() if writes else 0
+        scribe = None if _core.is_stopping() else _writer()
+        mark = 0 if scribe is None else _core.last_serial()
         with no_grad():
             result = self.forward(*args)
         outputs = [result] if isinstance(result, Tensor) else list(result)
-        if writes and not scribe.over:
+        if scribe is not None and not scribe.over:
             from weft.imperative.own_gradient import give_own_gradient
 
             outputs = give_own_gradient(scribe, self, inputs, outputs, mark)
@@ -494,54 +507,119 @@ def _restore(states: dict[str, Any]) -> None:
 def recompute(f: Callable[..., Any], *args: Any) -> Any:
     """f(*args), of which nothing inside is kept for the gradient: it is computed again when that is asked for.
 
-    Arguments that are tensors have gradients; random numbers come out the same the second time.
+    Arguments that are tensors have gradients, and so have tensors, and parameters of modules, that f is or refers to by
+    its own names; others that want one raise ValueError. Random numbers come out the same the second time.
 
     >>> import weft as wf
     >>> grad(lambda x: recompute(lambda t: t * t, x))(wf.tensor(3.)).item()
     6.0
     """
-    if _core.capture() is not None or any(hasattr(x, "__weft_control__") for x in args):
-        return f(
-            *args
-        )  # a body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says
-    devices = {str(x.device) for x in args if isinstance(x, Tensor)}
-    state = {device: _core.get_generator(device) for device in devices}
-    stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
+    scribe = _core.get_scribe()
+    if (
+        _core.capture() is not None
+        or any(hasattr(x, "__weft_control__") for x in args)
+        or (scribe is not None and scribe.differentiable and scribe.defers)
+    ):
+        # A body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says, and of what is
+        # put off there is nothing to be kept.
+        return f(*args)
+    return _Region(f, args)(*args, *_tracked_in(f, args))
 
-    class Again(Function):
-        def forward(self, *x: Any) -> Any:
-            return f(*x)
 
-        def backward(self, *dy: Any) -> Any:
-            now = {device: _core.get_generator(device) for device in devices}
-            _restore(state)
-            outer = _core.set_random_stream(copy.copy(stream))
-            watched = [
-                _core.alias(x, keep_past=True) if isinstance(x, Tensor) and x.dtype.kind == "float" else x
-                for x in args
-            ]
-            leaves = [_core.watch(x) for x, a in zip(watched, args, strict=True) if x is not a]
-            nested = _core.is_recording()
-            recordings = _recordings()
-            recordings.active += 1
-            if not nested:
-                _core.set_recording(True)
-            try:
-                y = f(*watched)
-                found = iter(_backward([y] if isinstance(y, Tensor) else list(y), list(dy), leaves, nested))
-            finally:
-                if not nested:
-                    _core.set_recording(False)
-                recordings.active -= 1
-                _core.set_random_stream(outer)
-                _restore(now)
-            return tuple(
-                next(found) if x is not a else None
-                for x, a in zip(watched, args, strict=True)
-                if isinstance(a, Tensor)
+def _tracked_in(f: Any, args: Sequence[Any]) -> list[Tensor]:
+    """The tensors besides the arguments that f refers to by its names and that want gradients."""
+    from weft.base.structure import flatten
+    from weft.imperative.surroundings import surroundings
+
+    names = surroundings(f).values if callable(f) else []
+    found: list[Any] = [f, getattr(f, "__self__", None), *flatten(names)[0]]
+    tensors: list[Any] = []
+    for x in found:
+        tensors += x.parameters() if hasattr(x, "named_parameters") else [x]
+    known = {id(x) for x in args}
+    once = {id(x): x for x in tensors if isinstance(x, Tensor) and id(x) not in known}
+    return [x for x in once.values() if _core.is_tracked(x)]
+
+
+class _Region(Function):
+    """f on the first of the inputs; the others are tensors that f finds by itself."""
+
+    def __init__(self, f: Callable[..., Any], args: Sequence[Any]) -> None:
+        self.f, self.args, self.count = f, args, len(args)
+        self.devices = {str(x.device) for x in args if isinstance(x, Tensor)}
+        self.state = {device: _core.get_generator(device) for device in self.devices}
+        self.stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
+        self.positions: list[Any] = []  # of draws in the graph that is being written down
+        self.scribe = _writer()
+        self.is_recorded = _core.is_recording()
+
+    def forward(self, *x: Any) -> Any:
+        self.others = x[self.count :]
+        if not self.is_recorded:
+            return self.f(*x[: self.count])
+        _core.begin_noting()
+        try:
+            with contextlib.nullcontext() if self.scribe is None else self.scribe.region(self.positions):
+                made = self.f(*x[: self.count])
+        finally:
+            others = _core.end_noting(list(x))
+        if others:
+            raise ValueError(
+                "recompute: the function refers to a tensor that wants a gradient and that is none of its arguments, "
+                "nor found by the names in it; pass it as an argument"
             )
+        return made
 
-    return Again()(*args)
+    def backward(self, *dy: Any) -> Any:
+        writer = _writer()
+        draws = writer is None or not writer.defers
+        now = {device: _core.get_generator(device) for device in self.devices} if draws else {}
+        if draws:
+            _restore(self.state)
+        outer = _core.set_random_stream(copy.copy(self.stream))
+        is_float = [isinstance(x, Tensor) and x.dtype.kind == "float" for x in self.args]
+        watched = [
+            self._again(x, writer) if wanted else x for x, wanted in zip(self.args, is_float, strict=True)
+        ]
+        leaves = [_core.watch(x) for x, wanted in zip(watched, is_float, strict=True) if wanted]
+        besides = [_core.watch(x) for x in self.others]
+        nested = _core.is_recording()
+        recordings = _recordings()
+        recordings.active += 1
+        if not nested:
+            _core.set_recording(True)
+        try:
+            with contextlib.nullcontext() if writer is None else writer.again(self.positions):
+                y = self.f(*watched)
+            ys = [y] if isinstance(y, Tensor) else list(y)
+            found = iter(_backward(ys, list(dy), [*leaves, *besides], nested))
+        finally:
+            if not nested:
+                _core.set_recording(False)
+            recordings.active -= 1
+            for x, leaf in zip(reversed(self.others), reversed(besides), strict=True):
+                _core.unwatch(x, leaf)
+            _core.set_random_stream(outer)
+            if draws:
+                _restore(now)
+        slopes = [next(found) if wanted else None for wanted in is_float]
+        given = [dx for dx, x in zip(slopes, self.args, strict=True) if isinstance(x, Tensor)]
+        return (*given, *found)
+
+    @staticmethod
+    def _again(x: Tensor, writer: Any) -> Tensor:
+        """What the region begins with the second time."""
+        if writer is None:
+            return _core.alias(x, keep_past=True)
+        fresh: Tensor = x.copy()
+        writer.begin_again(fresh)
+        return fresh
+
+
+def _writer() -> Any:
+    """Who writes down a program that may be differentiated on this thread, or None."""
+    scribe = _core.get_scribe()
+    return scribe if scribe is not None and scribe.differentiable and not scribe.over else None
 
 
 def _get_grad(self: Tensor) -> Tensor | None:

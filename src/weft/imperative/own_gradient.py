@@ -141,6 +141,9 @@ class _Backward(Scribe):
             self.stand_ins[id(value)] = input_value(value.type)
         return self.stand_ins[id(value)]
 
+    def here(self, value: Value) -> Value:
+        return self._stand_in(self.outer.here(value))
+
     def number(self, value: Any, origin: int) -> Value:
         return self._stand_in(self.outer.number(value, origin))
 

@@ -155,10 +155,11 @@ def plan_recording(recipe: Recipe) -> tuple[Any, list[tuple[int, int]]]:
         inputs = [None if v is None else new.get(id(v), v) for v in node.inputs]
         runtime = {name: new.get(id(v), v) for name, v in node.runtime.items()}
         made = Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node)
+        results: Sequence[Value] = made.outputs
         if node.op.random:
-            made, position = as_drawn(made)
-            positions += position.outputs
-        new.update((id(old), v) for old, v in zip(node.outputs, made.outputs, strict=True))
+            results, position = as_drawn(made)
+            positions += position
+        new.update((id(old), v) for old, v in zip(node.outputs, results, strict=True))
     outputs = [None if v is None else new.get(id(v), v) for v in graph.outputs]
     drawn = Graph(graph.inputs, [*outputs, *positions], graph.writes)
     return compile_graph(drawn, recipe.name, recipe.strides, recipe.visible), writes

@@ -15,13 +15,13 @@ from typing import Any
 from weft import _core
 from weft.executor.planner import is_dense
 from weft.graph.graph import Graph, reads_of
-from weft.graph.inner import Rewritten, stopped
+from weft.graph.inner import Again, Rewritten, as_drawn, stopped
 from weft.graph.instantiate import instantiate
 from weft.imperative.paths import located
 from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
-from weft.ops.node import Value, constant, input_value, make_node
+from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
 
 __all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "is_users", "looked_at", "users_line"]
@@ -97,6 +97,8 @@ class Scribe:
         self.read_recorded: dict[int, tuple[Any, bool]] = {}  # and whose requires_grad, with what it was
         self.captured: list[Any] = []  # NumPy arrays that the program may read at each call, as Tensors
         self._gradients: dict[int, tuple[Value, bool]] = {}  # whether values have one, by id
+        self._regions: list[list[Any]] = []
+        self._again: list[Iterator[Any]] = []
         self.over = False  # nothing more is written down
         self._failed = failed
         _core.empty(0)  # so that this thread has its serials
@@ -138,7 +140,7 @@ class Scribe:
 
     def gradient_read(self, x: Any) -> None:
         """Python has looked at the grad of a tensor."""
-        if not self._born(Geometry(*_core.geometry(x))):
+        if id(x) not in self.set_gradients and not self._born(Geometry(*_core.geometry(x))):
             self.read_gradients.setdefault(id(x), x)
 
     def recorded_read(self, x: Any, flag: bool) -> None:
@@ -227,8 +229,7 @@ class Scribe:
         if not self.over and (value := self.value(Geometry(*source))) is not None:
             made = make_node(RandomPermutation(), (value,))
             made.where = where or users_line()
-            self.random.append(made.outputs[0])
-            self.store(Geometry(*to), made.outputs[0])
+            self.store(Geometry(*to), self._drawn_once(made)[0])
         return self.defers
 
     def read(self, geometry: Any) -> None:
@@ -266,7 +267,8 @@ class Scribe:
             if found is None:
                 return
             inputs.append(found)
-        outputs = [v for v in instantiate(graph, inputs, located(where)) if v is not None]
+        again = self._drawn_once if self._regions or self._again else None
+        outputs = [v for v in instantiate(graph, inputs, located(where), drawn=again) if v is not None]
         for value, geometry in zip(outputs, results, strict=True):
             op = value.node.op
             if op is not None and op.random:
@@ -290,8 +292,52 @@ class Scribe:
             runtime,
         )
         made.where = where
-        self.random.append(made.outputs[0])
-        self.store(x, made.outputs[0])
+        self.store(x, self._drawn_once(made)[0])
+
+    # Regions that are computed again.
+
+    @contextlib.contextmanager
+    def region(self, positions: list[Any]) -> Iterator[None]:
+        """Inside, where the streams stood for each draw is added to positions."""
+        self._regions.append(positions)
+        try:
+            yield
+        finally:
+            self._regions.pop()
+
+    @contextlib.contextmanager
+    def again(self, positions: Sequence[Any]) -> Iterator[None]:
+        """Inside, draws are those of a region once more."""
+        self._again.append(iter([[self.here(v) for v in each] for each in positions]))
+        try:
+            yield
+        finally:
+            self._again.pop()
+
+    def here(self, value: Value) -> Value:
+        """What stands for a value of the program, where this is part of another writer's."""
+        return value
+
+    def begin_again(self, x: Any) -> None:
+        """An array, fresh, from which a region is computed again."""
+        storage = self.storages.find(Geometry(*_core.geometry(x)))
+        if storage is not None:
+            storage.value = make_node(Again(), [storage.value]).outputs[0]
+
+    def _drawn_once(self, node: Node) -> Sequence[Value]:
+        """What a random node gives."""
+        if not self._regions and not self._again:
+            self.random.append(node.outputs[0])
+            return node.outputs
+        position = next(self._again[-1], None) if self._again else None
+        if self._again and position is None:
+            raise CannotWrite("a function that is computed again draws more random numbers than before", "")
+        outputs, position = as_drawn(node, position)
+        if not self._again:
+            self.random.append(position[0])
+        for region in self._regions:
+            region.append(position)
+        return outputs
 
     # Content.
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import os
 import threading
 import types
@@ -28,7 +29,7 @@ from weft import _core
 from weft.base import events
 from weft.base.device import scoped_device
 from weft.base.errors import DTypeError, GraphError
-from weft.base.structure import flatten
+from weft.base.structure import Structure, flatten
 from weft.executor.budget import checked_budget
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import all_within
@@ -207,6 +208,7 @@ class Trace:
                         scribe.depends_on(thing)
                     scribe.captured = self._captured_arrays(outside)
                 result = self.function(*inner, **named)
+                changed_arguments = _changed_containers((inner, named), (args, kwargs), structure)
                 if scribe.whole:
                     try:
                         with scribe.unobserved():
@@ -215,6 +217,13 @@ class Trace:
                             )
                     except CannotWrite as problem:
                         self._give_up(problem)
+                if program is not None and changed_arguments:
+                    program = None
+                    self._give_up(
+                        CannotWrite(
+                            "a list or a dict among the arguments is changed by each call", users_line()
+                        )
+                    )
                 if program is not None:
                     program.example = (
                         [Described(x) if isinstance(x, Tensor) else x for x in leaves],
@@ -334,6 +343,47 @@ class Trace:
         _warn(f"{text}\n  {hint}", problem.where)
 
 
+def _changed_containers(inner: Any, given: Any, structure: Structure) -> bool:
+    """Whether a call changed lists or dicts that it was given; the caller's are then changed as well.
+
+    The function had others, in which floats are KnownNumbers.
+    """
+    if flatten(inner)[1] == structure and all(map(_is_same_leaf, flatten(inner)[0], flatten(given)[0])):
+        return False
+    for mine, theirs in zip(inner[0], given[0], strict=True):
+        _write_back(mine, theirs)
+    for name, theirs in given[1].items():
+        _write_back(inner[1][name], theirs)
+    return True
+
+
+def _is_same_leaf(mine: Any, theirs: Any) -> bool:
+    return mine is theirs or (type(mine) is KnownNumber and type(theirs) is float)
+
+
+def _write_back(mine: Any, theirs: Any) -> None:
+    if type(theirs) is list:
+        for a, b in zip(mine, theirs, strict=False):
+            _write_back(a, b)
+        theirs[:] = [_as_given(a, theirs[k] if k < len(theirs) else None) for k, a in enumerate(mine)]
+    elif type(theirs) is dict:
+        for key in set(mine) & set(theirs):
+            _write_back(mine[key], theirs[key])
+        made = {key: _as_given(a, theirs.get(key)) for key, a in mine.items()}
+        theirs.clear()
+        theirs.update(made)
+    elif isinstance(theirs, tuple):
+        for a, b in zip(mine, theirs, strict=False):
+            _write_back(a, b)
+
+
+def _as_given(mine: Any, theirs: Any) -> Any:
+    """The caller's container where the function has its counterpart, a number where it has a KnownNumber."""
+    if type(mine) in (list, dict) and type(theirs) is type(mine):
+        return theirs
+    return mine.value if type(mine) is KnownNumber else mine
+
+
 def _explain_floats(problem: Exception) -> None:
     """Say what such a number is, to a library whose C code refuses it."""
     if KnownNumber.__name__ in str(problem):
@@ -413,6 +463,11 @@ def trace(
     budget = checked_budget(memory_budget)
     if function is not None and not callable(function):
         raise TypeError(f"trace: takes a function, got {type(function).__name__}")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"trace: {getattr(function, '__name__', 'a function')} is asynchronous: a call of it computes nothing; "
+            "trace what it calls"
+        )
     if max_entries < 1:
         raise ValueError(f"trace: max_entries must be at least 1, got {max_entries}")
     if dynamic is not None and budget is not None:

@@ -17,7 +17,7 @@ from weft.executor.planner import is_dense
 from weft.graph.graph import Graph
 from weft.graph.inner import stopped
 from weft.imperative.dependence import objects_in
-from weft.imperative.gradient import gradients, keep_gradient
+from weft.imperative.gradient import gradient_table, gradients, keep_gradient
 from weft.imperative.known_number import KnownNumber, KnownNumbers, compute_of, is_same_number
 from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
 from weft.imperative.storages import Geometry, Overlap, Storage, in_memory_order
@@ -115,6 +115,8 @@ def write_up(
         "watched": watched_by(states),
         "contents": contents_of(states),
         "guard": inputs.guard(),
+        "gradients": inputs.owners_known(native=True),
+        "gradient_table": gradient_table,
         "build": None if plain else structure.builder,
         "effect": effect_of(effects) if effects else None,
         "elsewhere": inputs.elsewhere(sources) if written else set(),
@@ -255,7 +257,7 @@ class _Inputs:
     def guard(self) -> Guard | None:
         """That gradients are there as they were, and numbers that Python looked at are what they were."""
         numbers = [(self.compute(function), value) for function, value in self.floats.guards]
-        owned, recorded = list(self.owned.values()), self.recorded
+        owned, recorded = self.owners_known(native=False), self.recorded
         if not numbers and not owned and not recorded:
             return None
 
@@ -267,6 +269,10 @@ class _Inputs:
             )
 
         return holds
+
+    def owners_known(self, native: bool) -> list[tuple[Find, bool]]:
+        """Tensors whose gradient matters, and whether they had one: those that the native core finds, or the others."""
+        return [(find, had) for find, had in self.owned.values() if (find[0] in ("leaf", "object")) == native]
 
     def elsewhere(self, sources: Sequence[Source]) -> set[int]:
         """The memory that was not an argument's, by serial; arguments at later calls must not lie there."""

@@ -23,6 +23,9 @@ _BUILTIN = {
     "local": "weft.kvstore.local",
     "device": "weft.kvstore.local",
     "dist_sync": "weft.kvstore.synchronous",
+    "dist_sync_ps": "weft.kvstore.parameter_server",
+    "dist_async": "weft.kvstore.parameter_server",
+    "dist_ssp": "weft.kvstore.parameter_server",
 }
 
 
@@ -145,7 +148,7 @@ def kinds() -> list[str]:
 
 
 def create(kind: str = "local", **options: Any) -> KVStore:
-    """A store: "local", "device", "dist_sync", or a kind that was registered.
+    """A store: "local", "device", "dist_sync", "dist_sync_ps", "dist_async", "dist_ssp", or a kind that was registered.
 
     options: of the kind. Raises ValueError for an unknown kind, TypeError for an option it does not have, ImportError
     with what to install where a package is missing.

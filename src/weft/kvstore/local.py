@@ -101,8 +101,8 @@ class LocalStore(KVStore):
             self._residuals[key, number] = self._codec.new_residual(x)
         return self._residuals[key, number]
 
-    def _update(self, key: Key, pushed: Any) -> None:
-        """What becomes of a sum."""
+    def _update(self, key: Key, pushed: Any, fresh: bool = False) -> None:
+        """What becomes of a sum. fresh: the array is not known elsewhere."""
         stored = self._stored[key]
         if isinstance(pushed, Tensor):
             pushed = pushed.to_device(stored.device)
@@ -113,6 +113,8 @@ class LocalStore(KVStore):
         elif isinstance(pushed, RowSparse):
             stored[...] = 0
             stored[pushed.indices] = pushed.values
+        elif fresh and not in_graph([pushed]):
+            self._stored[key] = pushed
         else:
             stored[...] = pushed
 

@@ -116,7 +116,7 @@ class SynchronousStore(LocalStore):
             assert own is not None
             results = compressed_sum(xs, [self._residual(k, 0, x) for k, x in bucket], codec, text, priority)
         for k, x in zip(names, results(), strict=True):
-            self._update(k, x)
+            self._update(k, x, fresh=True)
 
 
 class _Together:

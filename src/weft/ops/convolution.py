@@ -401,12 +401,18 @@ class TransposedConvolution(Convolving):
         return x.like((x.shape[0], channels, *sizes), promote(*given.values()))
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        windows, more = self.windows(weight), self.output_padding
+        sizes = self.sizes(x, weight)
+        # Behind what a window of the convolution could begin at there are only zeros.
+        beyond = [max(n - step + 1, 0) for n, step in zip(more, windows.stride, strict=True)]  # type: ignore[arg-type]
         y = F.convolution_input_gradient(
             x,
             weight,
-            spatial_size=self.sizes(x, weight),
-            **gradient_attributes(self.windows(weight), self.groups),
+            spatial_size=tuple(n - rest for n, rest in zip(sizes, beyond, strict=True)),
+            **gradient_attributes(windows, self.groups),
         )
+        if any(beyond):
+            y = F.pad(y, pad=tuple(n for rest in reversed(beyond) for n in (0, rest)))
         return y if bias is None else y + F.reshape(bias, shape=(-1, *(1,) * self.spatial))
 
     @classmethod
@@ -416,6 +422,8 @@ class TransposedConvolution(Convolving):
         x = arrays((2, 2, *image))
         yield Sample(x, arrays((2, 3, *window)), arrays((3,)))
         yield Sample(x, arrays((2, 3, *window)), stride=2, padding=1, output_padding=1)
+        yield Sample(x, arrays((2, 3, *window)), dilation=3, output_padding=2)
+        yield Sample(x, arrays((2, 3, *window)), arrays((3,)), stride=2, dilation=3, output_padding=2)
         yield Sample(x, arrays((2, 1, *window)), arrays((2,)), groups=2, dilation=2, stride=2)
 
     @classmethod

@@ -59,7 +59,8 @@ class Loop(Record):
 
 
 class Native(Record):
-    """A kernel of the native core. make(inputs, outputs) gives a _core.Kernel, or None if it cannot take these.
+    """A kernel of the native core. make(inputs, outputs) gives a _core.Kernel; if it cannot take these, None, or raises
+    NotImplementedError, as the native core does.
 
     It is called with (dtype name, shape, strides in elements) for every operand, with None for an input that is missing
     and for an output that nobody reads, if it is one of `optional`; the kernel then does not have that operand.
@@ -92,6 +93,13 @@ class Native(Record):
     optional: tuple[int, ...] = ()
     ordered: bool = False
     packed: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    def offer(self, inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
+        """What make gives; None if there is no kernel for these operands."""
+        try:
+            return self.make(inputs, outputs, **options)
+        except NotImplementedError:
+            return None
 
 
 class Several(Record):

@@ -313,13 +313,20 @@ def product_of_sizes(dtype: str, transposed: bool = False, bias: bool = False) -
     )
 
 
+MOST_DIMENSIONS = 12
+
+
 def has_sizes(*types: TensorType | None) -> bool:
     """Whether the kernel has to serve many sizes: some are Sizes.
+
+    Nor is there one for more than 12 dimensions, the most that oneDNN has.
 
     >>> from weft.ops.sizes import extent
     >>> has_sizes(TensorType((2, extent(0, 1)), float32)), has_sizes(TensorType((2, 3), float32))
     (True, False)
     """
+    if any(t is not None and t.ndim > MOST_DIMENSIONS for t in types):
+        return False
     return any(isinstance(n, Size) for t in types if t is not None for n in t.shape)
 
 

@@ -115,6 +115,11 @@ class Value:
     def device(self) -> Device:
         return self.type.device
 
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return int(self.type.shape[0])  # raises NeedsSizes where it is a symbol
+
     @property
     def T(self) -> Any:
         return registry.function("permute_dims")(self, axes=tuple(reversed(range(self.ndim))))

@@ -82,7 +82,8 @@ class Pooling(Op):
             count = -((extent - n - 2 * low) // step) + 1
             if (count - 1) * step >= n + low:  # it would begin in the padding
                 count -= 1
-            high.append((count - 1) * step + extent - n - low)
+            reach = (count - 1) * step + extent
+            high.append(reach - n - low if reach > n + low else 0)
         return found._replace(high=tuple(high))
 
     def infer_one(self, x: TensorType) -> TensorType:

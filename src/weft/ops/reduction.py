@@ -251,7 +251,7 @@ class Max(Extreme):
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        return row.max(reducible(x))
+        return row.reduce("max", reducible(x), 0) if x.dtype == "bool" else row.max(reducible(x))
 
     def reference(self, x: Any) -> Any:
         return np.max(x, axis=self.axis, keepdims=self.keepdims)

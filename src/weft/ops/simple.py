@@ -50,6 +50,7 @@ class SimpleOp(Pointwise):
     function: ClassVar[Callable[..., Any]]
     rule: ClassVar[Callable[..., Any] | None] = None
     shape_rule: ClassVar[Callable[..., Sequence[int]] | None] = None
+    shape_attributes: ClassVar[tuple[str, ...]] = ()
     resources: ClassVar[tuple[str, ...]] = ()
     in_place: ClassVar[tuple[tuple[int, int], ...]] = ()
 
@@ -87,7 +88,8 @@ class SimpleOp(Pointwise):
         if self.shape_rule is None:
             return found.like(dtype=bool_) if made.dtype == "bool" else found
         named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None}
-        shape = tuple(self.shape_rule(*(None if t is None else t.shape for t in inputs)))
+        attributes = {name: getattr(self, name) for name in self.shape_attributes}
+        shape = tuple(self.shape_rule(*(None if t is None else t.shape for t in inputs), **attributes))
         whole = found.like(shape, bool_ if made.dtype == "bool" else None)
         if broadcast_shapes(self.name, {**named, "the shape given": whole}) != shape:
             raise self.fail(ShapeError, f"operands do not fit into the shape {shape}", **named)
@@ -269,7 +271,8 @@ def simple_op(
     the function is not defined on become float32. An attribute that is a number is given to the compiled kernel at each
     call, so that a new value costs nothing; bools, strings, and attributes annotated ``int`` are part of the kernel.
 
-    shape: from the inputs' shapes the one that they are repeated to, where it is not the usual one. resources:
+    shape: from the inputs' shapes the one that they are repeated to, where it is not the usual one; attributes that are
+    annotated int, bool or str are given to it by name, where it has parameters of these names. resources:
     "temp_space" is accepted, and never needed. inplace: (input, output) pairs that may share memory; the planner finds
     those by itself, so this is only checked. The gradient is derived, or given: see SimpleFunction.gradient.
     Made again in the same module (a cell of a notebook that runs again), it takes the earlier one's place.
@@ -319,6 +322,7 @@ def _make(
         "function": staticmethod(function),
         "scalar": scalar,
         "shape_rule": None if shape is None else staticmethod(shape),
+        "shape_attributes": () if shape is None else _attributes_of_shape(name, shape, inputs, annotations),
         "resources": tuple(resources),
         "in_place": pairs,
     }
@@ -370,6 +374,24 @@ def _parameters(
     if not inputs:
         raise TypeError(f"{name}: takes no elements; inputs come before *, as in f(x, *, scale=1.0)")
     return inputs, annotations, defaults
+
+
+def _attributes_of_shape(
+    name: str, shape: Callable[..., Sequence[int]], inputs: Sequence[Input], annotations: dict[str, str]
+) -> tuple[str, ...]:
+    """The attributes that a function of shapes takes, by name, behind the shapes."""
+    found = []
+    for p in list(inspect.signature(shape).parameters.values())[len(inputs) :]:
+        kind = annotations.get(p.name)
+        if kind is None and (p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)):
+            continue
+        if kind is None or kind.startswith("Runtime"):
+            why = "is given at run time; annotate it int" if kind else "is no attribute"
+            raise TypeError(
+                f"{name}: shape takes the shapes of the inputs, then attributes by name: {p.name} {why}"
+            )
+        found.append(p.name)
+    return tuple(found)
 
 
 def _example(cls: type[SimpleOp]) -> SimpleOp | None:

@@ -175,6 +175,14 @@ class Size:
 
     __int__ = __index__ = __float__ = __rmod__ = _refuse
 
+    def _is_no_integer(self, other: Any) -> Any:
+        """What this gives is a float, of which only the number of the size could be known."""
+        if hasattr(other, "__weft_apply__"):
+            return NotImplemented
+        raise NeedsSizes(f"{self} in arithmetic of floats; x / {self} and x * {self} are arrays")
+
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __divmod__ = __rdivmod__ = _is_no_integer
+
     def __repr__(self) -> str:
         if self.op == "dim":
             return f"n{self.args[0]}"

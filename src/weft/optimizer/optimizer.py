@@ -129,25 +129,33 @@ class Optimizer:
     def step(self: Self) -> Self:
         """Update every parameter that has a gradient; returns the optimizer.
 
-        Raises what the update raises, such as ShapeError for a gradient of another shape.
+        Raises ValueError if none has, and what the update raises, such as ShapeError for a gradient of another shape.
         """
         depends_on(self)
+        is_updated = False
         with no_grad():
             for group in self.param_groups:
                 for cohort in tuple(group.cohorts):
-                    self._step(group, cohort)
+                    is_updated |= self._step(group, cohort)
+        if not is_updated:
+            raise ValueError(
+                f"{self._name}: step: no parameter has a gradient\n"
+                "  hint: GradManager.backward comes before, of tensors that are attached"
+            )
         return self
 
-    def _step(self, group: ParameterGroup, cohort: Cohort) -> None:
+    def _step(self, group: ParameterGroup, cohort: Cohort) -> bool:
+        """Whether there was something to update."""
         found = gradients_of(cohort.parameters)
         gradients = [g for g in found if g is not None]
         if not gradients:
-            return
+            return False
         if len(gradients) < len(found):
             rest = cohort.take([g is None for g in found])
             group.cohorts.append(rest)
         cohort.step += 1
         self.update(group, cohort, gradients)
+        return True
 
     def __weft_state__(self) -> Any:
         """What programs depend on: that of the groups."""

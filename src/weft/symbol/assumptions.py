@@ -7,6 +7,7 @@ finds likely.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from weft.base.device import Device
@@ -134,15 +135,18 @@ def _likely_dtype(known: Inference, variable: SymbolNode) -> DType:
 def _takes(known: Inference, node: SymbolNode, variable: SymbolNode, dtype: DType, likely: bool) -> bool:
     """Whether an operator accepts a variable of this type, on shapes made up where they are not known."""
 
-    def dtype_of(entry: Entry) -> DType:
-        return dtype if entry[0] is variable else known.dtype_of(entry) or dtype
+    def dtype_of(entry: Entry, other: DType) -> DType:
+        return dtype if entry[0] is variable else known.dtype_of(entry) or other
 
     for shapes in known.made_up(node, likely):
-        try:
-            infer(node.resolved(True), known.types(node, shapes, dtype_of))
-        except UNFIT:
-            continue
-        return True
+        for other in (dtype, float32):  # of operands of which as little is known
+            try:
+                infer(
+                    node.resolved(True), known.types(node, shapes, functools.partial(dtype_of, other=other))
+                )
+            except UNFIT:
+                continue
+            return True
     return False
 
 

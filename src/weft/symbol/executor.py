@@ -30,9 +30,19 @@ from weft.symbol.inference import Inference
 from weft.symbol.placement import Placement
 from weft.symbol.plans import Forward, Plans, Signature
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "refuse_recorded"]
 
 Callback = Callable[[str, Tensor], object]
+
+
+def refuse_recorded(operation: str, arrays: Mapping[str, Any]) -> None:
+    """Raise GraphError for an array whose gradient would end in an executor."""
+    for name, x in arrays.items() if _core.is_recording() else ():
+        if isinstance(x, Tensor) and _core.is_tracked(x):
+            raise GraphError(
+                f"{operation}: {name} is being recorded, and gradients do not go through executors: "
+                f"use backward() of the executor, or give {name}.detach()"
+            )
 
 
 class Executor:
@@ -83,6 +93,7 @@ class Executor:
         is_train: for operators that were not told whether they are training; auxiliary states are updated, and backward
         may follow. Raises GraphError for names that are not there, ShapeError for other shapes.
         """
+        refuse_recorded("forward", {**self.arg_dict, **arrays})
         with self._lock, no_grad():
             for name, value in arrays.items():
                 _put("forward", "argument", self.arg_dict, name, value, "; reshape() makes another executor")

@@ -30,7 +30,7 @@ from weft.symbol.assumptions import inferred
 from weft.symbol.binding import bind_arrays, bind_shapes
 from weft.symbol.compose import Outputs, compose, single
 from weft.symbol.control import compose_control
-from weft.symbol.executor import Executor
+from weft.symbol.executor import Executor, refuse_recorded
 from weft.symbol.gradient import gradient
 from weft.symbol.inference import Inference
 from weft.symbol.names import attributes
@@ -404,6 +404,7 @@ class Symbol(Outputs):
         >>> (var("x") + 1).eval(x=[1.0])
         [tensor([2.], dtype=float32, device=cpu:0)]
         """
+        refuse_recorded("eval", arrays)
         return bind_arrays(self._unit(), device, arrays, None, "null", arrays, convert=True).forward()
 
     def _unit(self) -> Plans:

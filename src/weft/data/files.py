@@ -1,0 +1,451 @@
+"""Datasets of files: folders of pictures, tar shards, CSV, text, LibSVM, MNIST, CIFAR; and caches.
+
+What has __getitem__ and __len__ is a dataset as it is: lists, NumPy arrays, Hugging Face's `datasets` objects
+(`.with_format("numpy")`), memory-mapped arrays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import itertools
+import json
+import mmap
+import os
+import pickle
+import struct
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.data import images
+from weft.data._nursery import read_packed, span_of
+from weft.data.dataset import ArrayDataset, Dataset, StreamDataset
+from weft.data.recordio import paths_of
+
+__all__ = [
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "CSVDataset",
+    "CacheDataset",
+    "ImageFolder",
+    "LibSVMDataset",
+    "TarStream",
+    "TextLines",
+    "read_libsvm",
+]
+
+PathLike = str | os.PathLike[str]
+
+
+class ImageFolder(Dataset):
+    """Pictures in folders, one for each class: folder/class/.../picture.jpg. Samples are (u8[h, w, 3], class).
+
+    Classes are the names of the folders in alphabetical order, numbered from 0; `classes` has them, `paths` and
+    `labels` the samples. mode: see weft.data.images.decode. extensions: which files count.
+    Raises FileNotFoundError if there are none. A picture that cannot be read raises when it is fetched, with its path.
+    """
+
+    def __init__(
+        self, folder: PathLike, *, mode: str = "RGB", extensions: Sequence[str] = images.EXTENSIONS
+    ) -> None:
+        root = Path(folder)
+        self.mode = mode
+        self.classes = sorted(each.name for each in root.iterdir() if each.is_dir())
+        self.paths: list[str] = []
+        self.labels: list[int] = []
+        for label, name in enumerate(self.classes):
+            found = sorted(
+                str(path)
+                for path in (root / name).rglob("*")
+                if path.suffix.lower() in extensions and path.is_file()
+            )
+            self.paths += found
+            self.labels += [label] * len(found)
+        if not self.paths:
+            raise FileNotFoundError(f"ImageFolder: {root} has no pictures in folders")
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, k: int) -> tuple[np.ndarray, int]:
+        return images.read(self.paths[k], self.mode), self.labels[k]
+
+
+def decode_fields(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a tar sample by their extensions: pictures, numbers (.cls), text (.txt), JSON, arrays (.npy)."""
+    import io
+
+    decoded: dict[str, Any] = {}
+    for name, content in sample.items():
+        extension = "." + name.rsplit(".", 1)[-1].lower()
+        if not isinstance(content, bytes):
+            decoded[name] = content
+        elif extension in images.EXTENSIONS:
+            decoded[name] = images.decode(content)
+        elif extension in (".cls", ".cls2", ".index"):
+            decoded[name] = int(content)
+        elif extension in (".txt", ".text"):
+            decoded[name] = content.decode()
+        elif extension == ".json":
+            decoded[name] = json.loads(content)
+        elif extension == ".npy":
+            decoded[name] = np.load(io.BytesIO(content), allow_pickle=False)
+        else:
+            decoded[name] = content
+    return decoded
+
+
+class TarStream(StreamDataset):
+    """Samples of tar files in WebDataset's layout: files of one name before the first dot are fields of one sample.
+
+    shards: paths or patterns. A sample is a dictionary of the fields' bytes by what follows the first dot, with
+    "__key__", the name; decode: a function of it, by default decode_fields; None leaves the bytes.
+    shuffle_shards: the order of the shards is another one each epoch, from the seed. num_parts, part_index: every
+    num_parts-th shard only.
+    Raises ValueError for a shard that is cut off or damaged, with its path.
+    """
+
+    def __init__(
+        self,
+        shards: PathLike | Sequence[PathLike],
+        *,
+        decode: Callable[[dict[str, Any]], Any] | None = decode_fields,
+        shuffle_shards: bool = False,
+        seed: int = 0,
+        num_parts: int = 1,
+        part_index: int = 0,
+    ) -> None:
+        if not 0 <= part_index < num_parts:
+            raise ValueError(f"TarStream: part_index {part_index} is not one of num_parts={num_parts}")
+        self.shards = paths_of(shards)[part_index::num_parts]
+        self.decode, self.shuffle_shards, self.seed = decode, shuffle_shards, seed
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iterate(0)
+
+    def iterate(self, epoch: int) -> Iterator[Any]:
+        shards = self.shards
+        if self.shuffle_shards:
+            generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+            shards = [shards[k] for k in generator.permutation(len(shards))]
+        samples = itertools.chain.from_iterable(map(self._samples, shards))
+        return samples if self.decode is None else map(self.decode, samples)
+
+    def _samples(self, shard: str) -> Iterator[dict[str, Any]]:
+        sample: dict[str, Any] = {}
+        try:
+            with tarfile.open(shard, "r|*") as tar:
+                for member in tar:
+                    folder, _, base = member.name.rpartition("/")
+                    stem, dot, field = base.partition(".")
+                    if not member.isfile() or not dot:
+                        continue
+                    key = f"{folder}/{stem}" if folder else stem
+                    if sample and sample["__key__"] != key:
+                        yield sample
+                        sample = {}
+                    content = tar.extractfile(member)
+                    assert content is not None
+                    sample["__key__"] = key
+                    sample[field] = content.read()
+        except (tarfile.TarError, EOFError) as error:
+            raise ValueError(f"TarStream: {shard} is damaged: {error}") from error
+        if sample:
+            yield sample
+
+
+class CSVDataset(ArrayDataset):
+    """Rows of numbers of a CSV file: columns `labels` apart from the others.
+
+    Samples are f32[columns], or (f32[columns], label) where labels, a column's index or several, are given; one label
+    is a number of label_dtype. skip_rows: lines of titles.
+    Raises ValueError for what is no number, with the line.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        labels: int | Sequence[int] | None = None,
+        *,
+        delimiter: str = ",",
+        skip_rows: int = 0,
+        dtype: Any = np.float32,
+        label_dtype: Any = np.int64,
+    ) -> None:
+        table = np.loadtxt(path, np.float64, delimiter=delimiter, skiprows=skip_rows, ndmin=2)
+        if labels is None:
+            super().__init__(table.astype(dtype))
+            return
+        width = table.shape[1]
+        one = isinstance(labels, int)
+        chosen = [k % width for k in ([labels] if isinstance(labels, int) else labels)]
+        rest = [k for k in range(width) if k not in chosen]
+        found = table[:, chosen].astype(label_dtype)
+        super().__init__(table[:, rest].astype(dtype), found[:, 0] if one else found)
+
+
+class TextLines(Dataset):
+    """The lines of a text file, without their ends; found through an index of offsets, not held in memory.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.txt"
+    >>> _ = path.write_bytes(bytes([111, 110, 101, 10, 116, 119, 111, 10]))
+    >>> list(TextLines(path))
+    ['one', 'two']
+    """
+
+    def __init__(self, path: PathLike, encoding: str = "utf-8") -> None:
+        self.path, self.encoding = os.fspath(path), encoding
+        self._open()
+        ends, begin = [], 0
+        while begin < len(self._map):  # in pieces: as much memory as the index takes
+            piece = np.frombuffer(self._map[begin : begin + (1 << 24)], np.uint8)
+            ends.append(np.flatnonzero(piece == 10) + begin)
+            begin += len(piece)
+        found = np.concatenate(ends) if ends else np.empty(0, np.int64)
+        if len(self._map) and (not len(found) or found[-1] != len(self._map) - 1):
+            found = np.append(found, len(self._map))
+        self.ends = found
+
+    def _open(self) -> None:
+        with open(self.path, "rb") as file:
+            empty = os.fstat(file.fileno()).st_size == 0
+            self._map: Any = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_map"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, k: int) -> str:
+        end = int(self.ends[k])
+        k %= len(self.ends)
+        begin = int(self.ends[k - 1]) + 1 if k else 0
+        line: bytes = self._map[begin:end]
+        return line.removesuffix(b"\r").decode(self.encoding)
+
+
+def read_libsvm(path: PathLike, columns: int, *, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """(f32[n, columns], labels f32[n] or f32[n, k]) of lines "label[,label...] index:value ...".
+
+    first: the index of the first column, 0 or 1. Raises ValueError with the line for what is none, or an index beyond
+    the columns.
+    """
+    labels: list[list[float]] = []
+    rows: list[int] = []
+    places: list[int] = []
+    values: list[float] = []
+    with open(path) as file:
+        for number, line in enumerate(file, 1):
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            try:
+                has_label = ":" not in words[0]
+                labels.append([float(each) for each in words[0].split(",")] if has_label else [])
+                for word in words[has_label:]:
+                    place, value = word.split(":")
+                    rows.append(len(labels) - 1)
+                    places.append(int(place) - first)
+                    values.append(float(value))
+                    if not 0 <= places[-1] < columns:
+                        raise ValueError(f"index {place} is not one of {columns} columns")
+            except ValueError as error:
+                raise ValueError(f"{os.fspath(path)}:{number}: {error}") from None
+    x = np.zeros((len(labels), columns), np.float32)
+    x[rows, places] = values
+    if len({len(each) for each in labels}) > 1:
+        raise ValueError(f"{os.fspath(path)}: lines have different numbers of labels")
+    y = np.array(labels, np.float32).reshape(len(labels), -1)
+    return x, y[:, 0] if y.shape[1] == 1 else y
+
+
+class LibSVMDataset(ArrayDataset):
+    """Rows of a LibSVM file as dense arrays: (f32[columns], label); see read_libsvm."""
+
+    def __init__(self, path: PathLike, columns: int, *, first: int = 0) -> None:
+        super().__init__(*read_libsvm(path, columns, first=first))
+
+
+def read_idx(path: PathLike) -> np.ndarray:
+    """An array of a file in MNIST's format, compressed (.gz) or not. Raises ValueError for another file."""
+    content = Path(path).read_bytes()
+    if os.fspath(path).endswith(".gz"):
+        content = gzip.decompress(content)
+    kinds = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in kinds:
+        raise ValueError(f"{os.fspath(path)}: not a file of MNIST's format")
+    shape = struct.unpack_from(f">{content[3]}I", content, 4)
+    dtype = np.dtype(kinds[content[2]])
+    begin = 4 + 4 * content[3]
+    if len(content) != begin + int(np.prod(shape)) * dtype.itemsize:
+        raise ValueError(f"{os.fspath(path)}: {len(content)} bytes do not hold an array of shape {shape}")
+    array = np.frombuffer(content, dtype, offset=begin).reshape(shape)
+    return array.astype(dtype.newbyteorder("="))
+
+
+def _one_of(folder: PathLike, *names: str) -> Path:
+    for name in names:
+        for each in (Path(folder) / name, Path(folder) / f"{name}.gz"):
+            if each.exists():
+                return each
+    raise FileNotFoundError(f"{os.fspath(folder)} has none of {', '.join(names)}")
+
+
+class MNIST(ArrayDataset):
+    """MNIST, or what has its format, from files that are there: (u8[28, 28, 1], label). Nothing is downloaded."""
+
+    def __init__(self, folder: PathLike, train: bool = True) -> None:
+        name = "train" if train else "t10k"
+        pictures = read_idx(_one_of(folder, f"{name}-images-idx3-ubyte", f"{name}-images.idx3-ubyte"))
+        labels = read_idx(_one_of(folder, f"{name}-labels-idx1-ubyte", f"{name}-labels.idx1-ubyte"))
+        super().__init__(pictures[..., None], labels.astype(np.int64))
+
+
+class CIFAR10(ArrayDataset):
+    """CIFAR-10 from the files of its binary version (data_batch_1.bin, ...): (u8[32, 32, 3], label)."""
+
+    label_bytes = 1
+    parts: tuple[tuple[str, ...], tuple[str, ...]] = (
+        tuple(f"data_batch_{k}.bin" for k in range(1, 6)),
+        ("test_batch.bin",),
+    )
+
+    def __init__(self, folder: PathLike, train: bool = True) -> None:
+        size_bytes = self.label_bytes + 3072
+        tables = []
+        for name in self.parts[0 if train else 1]:
+            path = _one_of(folder, name)
+            content = path.read_bytes()
+            if not content or len(content) % size_bytes:
+                raise ValueError(f"{path}: {len(content)} bytes are not a multiple of {size_bytes}")
+            tables.append(np.frombuffer(content, np.uint8).reshape(-1, size_bytes))
+        table = np.concatenate(tables)
+        pictures = table[:, self.label_bytes :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        super().__init__(np.ascontiguousarray(pictures), table[:, self.label_bytes - 1].astype(np.int64))
+
+
+class CIFAR100(CIFAR10):
+    """CIFAR-100 from the files of its binary version (train.bin, test.bin): (u8[32, 32, 3], fine label)."""
+
+    label_bytes = 2
+    parts = (("train.bin",), ("test.bin",))
+
+
+# -- caches --
+
+MAGIC = b"weftcac1"
+
+
+class CacheDataset(Dataset):
+    """The samples of a dataset, each made once: in memory (of each process), or in one file.
+
+    path: the file, of all samples as they are after decoding, mapped into memory: all processes share it, and programs
+    later. It is written at once when it is not there, by one process, and takes the place of the name when it is whole.
+    What is random in the dataset is then the same for ever; put it into the loader's transform.
+    Raises ValueError for a file of another number of samples, or another kind. Arrays from a file are read-only.
+
+    >>> calls = []
+    >>> from weft.data import MapDataset
+    >>> cached = CacheDataset(MapDataset([1, 2], lambda x: calls.append(x) or 10 * x))
+    >>> cached[1], cached[1], calls
+    (20, 20, [2])
+    """
+
+    def __init__(self, dataset: Any, path: PathLike | None = None) -> None:
+        self.dataset, self.path = dataset, None if path is None else os.fspath(path)
+        self._samples: dict[int, Any] = {}
+        self.size = len(dataset)
+        if self.path is not None:
+            if not os.path.exists(self.path):
+                self._write()
+            self._open()
+
+    def _write(self) -> None:
+        assert self.path is not None
+        with open(f"{self.path}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.exists(self.path):  # another process was first
+                return
+            part = f"{self.path}.{os.getpid()}.part"
+            try:
+                with open(part, "wb") as file:
+                    file.write(MAGIC)
+                    places = [_append(file, self.dataset[k]) for k in range(self.size)]
+                    offset = file.tell()
+                    file.write(np.array(places, np.int64).tobytes())
+                    file.write(struct.pack("<QQ", offset, self.size))
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(part, self.path)
+            except BaseException:
+                if os.path.exists(part):
+                    os.unlink(part)
+                raise
+            finally:
+                if os.path.exists(lock.name):
+                    os.unlink(lock.name)
+
+    def _open(self) -> None:
+        assert self.path is not None
+        with open(self.path, "rb") as file:
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._memory = np.frombuffer(memory, np.uint8)
+        if memory[:8] != MAGIC:
+            raise ValueError(f"CacheDataset: {self.path} is not a cache")
+        offset, size = struct.unpack("<QQ", memory[-16:])
+        if size != self.size:
+            raise ValueError(f"CacheDataset: {self.path} has {size} samples, the dataset {self.size}")
+        self._places = self._memory[offset:-16].view(np.int64).reshape(size, 2)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_memory", "_places", "_samples")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._samples = {}
+        if self.path is not None:
+            self._open()
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, k: int) -> Any:
+        if not -self.size <= k < self.size:
+            raise IndexError(f"CacheDataset: index {k} is not one of {self.size} samples")
+        k %= self.size
+        if self.path is not None:
+            offset, size_bytes = self._places[k].tolist()
+            return read_packed(self._memory, offset, size_bytes)
+        if k not in self._samples:
+            self._samples[k] = self.dataset[k]
+        return self._samples[k]
+
+
+def _append(file: Any, sample: Any) -> tuple[int, int]:
+    """Write a sample; returns (offset, bytes) of its pickle."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = pickle.dumps(sample, protocol=5, buffer_callback=buffers.append)
+    spans = []
+    for each in buffers:
+        raw = each.raw()
+        begin, end = span_of(file.tell(), raw.nbytes)
+        file.write(b"\0" * (begin - file.tell()))
+        file.write(raw)
+        spans.append((begin, end))
+    packed = pickle.dumps((spans, body))
+    offset = file.tell()
+    file.write(packed)
+    pad = -file.tell() % 8  # the table of places at the end is of 8 bytes each
+    file.write(b"\0" * pad)
+    return offset, len(packed)

@@ -1,0 +1,424 @@
+"""Iterators in MXNet's style, for loops that are written for them: next() gives a DataBatch, reset() begins again.
+
+>>> import numpy as np
+>>> it = NDArrayIter(np.arange(5.0), np.arange(5), batch_size=2)
+>>> [(batch.data[0].numpy().tolist(), batch.pad) for batch in it]
+[([0.0, 1.0], 0), ([2.0, 3.0], 0), ([4.0, 0.0], 1)]
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft import random
+from weft.data.files import PathLike, read_idx, read_libsvm
+from weft.imperative.creation import asarray
+from weft.imperative.tensor import Tensor
+
+__all__ = [
+    "CSVIter",
+    "DataBatch",
+    "DataDesc",
+    "DataIter",
+    "LibSVMIter",
+    "MNISTIter",
+    "NDArrayIter",
+    "PrefetchingIter",
+    "ResizeIter",
+]
+
+
+class DataDesc(NamedTuple):
+    """What an iterator gives: name, shape with the batch first, dtype, meaning of the axes.
+
+    >>> DataDesc("data", (32, 3, 224, 224)).layout
+    'NCHW'
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any = np.float32
+    layout: str = "NCHW"
+
+    @staticmethod
+    def get_batch_axis(layout: str | None) -> int:
+        """The position of "N" in a layout; 0 for None."""
+        return 0 if layout is None else layout.find("N")
+
+
+class DataBatch:
+    """A batch: lists of tensors `data` and `label`; `pad`: how many samples at its end only fill it up.
+
+    index: the samples' indices, or None. bucket_key, provide_data, provide_label: of batches in buckets.
+    """
+
+    def __init__(
+        self,
+        data: list[Any],
+        label: list[Any] | None = None,
+        pad: int = 0,
+        index: Any = None,
+        bucket_key: Any = None,
+        provide_data: Any = None,
+        provide_label: Any = None,
+    ) -> None:
+        self.data, self.label, self.pad, self.index = data, label, pad, index
+        self.bucket_key, self.provide_data, self.provide_label = bucket_key, provide_data, provide_label
+
+    def __repr__(self) -> str:
+        shapes = [[tuple(x.shape) for x in part or ()] for part in (self.data, self.label)]
+        return f"DataBatch(data {shapes[0]}, label {shapes[1]}, pad {self.pad})"
+
+
+class DataIter:
+    """Base: a subclass writes reset() and next(), which raises StopIteration at the end of an epoch."""
+
+    def __init__(self, batch_size: int = 0) -> None:
+        self.batch_size = batch_size
+        self.current: DataBatch | None = None
+        self.provide_data: list[DataDesc] = []
+        self.provide_label: list[DataDesc] = []
+
+    def __iter__(self) -> Iterator[DataBatch]:
+        return self
+
+    def __next__(self) -> DataBatch:
+        return self.next()
+
+    def reset(self) -> None:
+        """Begin again."""
+
+    def next(self) -> DataBatch:
+        """The next batch. Raises StopIteration after the last one."""
+        if not self.iter_next():
+            raise StopIteration
+        assert self.current is not None
+        return self.current
+
+    def iter_next(self) -> bool:
+        """Go on to the next batch, `current`; False after the last one."""
+        raise NotImplementedError(f"{type(self).__name__}: has no next()")
+
+    def _current(self) -> DataBatch:
+        if self.current is None:
+            raise ValueError(f"{type(self).__name__}: there is no batch before next()")
+        return self.current
+
+    def getdata(self) -> list[Any]:
+        """The current batch's data."""
+        return self._current().data
+
+    def getlabel(self) -> list[Any] | None:
+        """The current batch's labels."""
+        return self._current().label
+
+    def getindex(self) -> Any:
+        """The current batch's indices."""
+        return self._current().index
+
+    def getpad(self) -> int:
+        """How many samples at the end of the current batch only fill it up."""
+        return self._current().pad
+
+
+def _named(arrays: Any, name: str) -> list[tuple[str, np.ndarray]]:
+    """Names and arrays of an array, a list of arrays, or a dictionary."""
+    if arrays is None:
+        return []
+    if isinstance(arrays, Mapping):
+        pairs = list(arrays.items())
+    elif isinstance(arrays, list | tuple) and not all(isinstance(each, int | float) for each in arrays):
+        pairs = [(name if len(arrays) == 1 else f"_{k}_{name}", each) for k, each in enumerate(arrays)]
+    else:
+        pairs = [(name, arrays)]
+    return [(key, each.numpy() if isinstance(each, Tensor) else np.asarray(each)) for key, each in pairs]
+
+
+class NDArrayIter(DataIter):
+    """Batches of arrays.
+
+    data, label: an array, a list of them, or a dictionary by names. last_batch_handle, for samples that do not fill a
+    batch: "pad" fills it up with the epoch's first samples (`pad` says how many), "discard" leaves it out, "roll_over"
+    keeps them for the next epoch's beginning. shuffle: another order after each reset(), from weft.random.
+    Raises ValueError for arrays of different lengths, or fewer samples than a batch has.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        label: Any = None,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        last_batch_handle: str = "pad",
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+    ) -> None:
+        super().__init__(batch_size)
+        if last_batch_handle not in ("pad", "discard", "roll_over"):
+            raise ValueError(
+                f"NDArrayIter: last_batch_handle must be 'pad', 'discard' or 'roll_over', got {last_batch_handle!r}"
+            )
+        self.data, self.label = _named(data, data_name), _named(label, label_name)
+        sizes = {len(array) for _, array in [*self.data, *self.label]}
+        if len(sizes) != 1:
+            raise ValueError(f"NDArrayIter: arrays have lengths {sorted(sizes)}")
+        self.num_data = sizes.pop()
+        if not 1 <= batch_size <= self.num_data:
+            raise ValueError(f"NDArrayIter: batch_size {batch_size} for {self.num_data} samples")
+        self.shuffle, self.last_batch_handle = shuffle, last_batch_handle
+        self.provide_data = self._descriptions(self.data)
+        self.provide_label = self._descriptions(self.label)
+        self._left = np.empty(0, np.int64)
+        self._order = np.empty(0, np.int64)
+        self._begin_epoch()
+
+    def _descriptions(self, named: list[tuple[str, np.ndarray]]) -> list[DataDesc]:
+        return [DataDesc(name, (self.batch_size, *x.shape[1:]), x.dtype) for name, x in named]
+
+    def _begin_epoch(self) -> None:
+        order = np.arange(self.num_data)
+        if self.shuffle:
+            order = np.random.Generator(np.random.PCG64(int(random.randint(0, 2**62)))).permutation(order)
+        self._order, self._left = np.concatenate([self._left, order]), self._left[:0]
+        self._cursor = 0
+
+    def reset(self) -> None:
+        self._begin_epoch()
+
+    def hard_reset(self) -> None:
+        """Begin again, without what was kept for the next epoch."""
+        self._left = self._left[:0]
+        self._begin_epoch()
+
+    def iter_next(self) -> bool:
+        begin, size = self._cursor, self.batch_size
+        indices = self._order[begin : begin + size]
+        self._cursor = begin + size
+        pad = size - len(indices)
+        if not len(indices):
+            return False
+        if pad:
+            if self.last_batch_handle == "discard":
+                return False
+            if self.last_batch_handle == "roll_over":
+                self._left = indices
+                return False
+            indices = np.concatenate([indices, self._order[:pad]])
+        data, label = ([asarray(x[indices]) for _, x in named] for named in (self.data, self.label))
+        self.current = DataBatch(data, label, pad, indices, None, self.provide_data, self.provide_label)
+        return True
+
+
+class CSVIter(NDArrayIter):
+    """Batches of the rows of a CSV file of numbers, each in data_shape.
+
+    label_csv: another file, whose rows are the labels, in label_shape; without it labels are 0. round_batch: the last
+    batch is filled up with the first samples; False: it is left out.
+    """
+
+    def __init__(
+        self,
+        data_csv: PathLike,
+        data_shape: Sequence[int],
+        label_csv: PathLike | None = None,
+        label_shape: Sequence[int] = (1,),
+        batch_size: int = 1,
+        round_batch: bool = True,
+        dtype: Any = np.float32,
+        data_name: str = "data",
+        label_name: str = "label",
+    ) -> None:
+        x = np.loadtxt(data_csv, dtype, delimiter=",", ndmin=2)
+        x = _shaped(x, data_shape, data_csv)
+        y: np.ndarray = np.zeros((len(x), *label_shape), np.float32)
+        if label_csv is not None:
+            y = _shaped(np.loadtxt(label_csv, np.float32, delimiter=",", ndmin=2), label_shape, label_csv)
+        y = y[:, 0] if tuple(label_shape) == (1,) else y
+        handle = "pad" if round_batch else "discard"
+        super().__init__({data_name: x}, {label_name: y}, batch_size, False, handle)
+
+
+def _shaped(table: np.ndarray, shape: Sequence[int], path: PathLike) -> np.ndarray:
+    if table.shape[1] != int(np.prod(shape)):
+        raise ValueError(f"{path}: rows of {table.shape[1]} numbers do not have the shape {tuple(shape)}")
+    return table.reshape(len(table), *shape)
+
+
+class LibSVMIter(NDArrayIter):
+    """Batches of the rows of a LibSVM file, as dense arrays (MXNet's are sparse); data_shape: (columns,).
+
+    Columns are numbered from 0, as in MXNet. label_libsvm: another file, whose rows are the labels, in label_shape.
+    """
+
+    def __init__(
+        self,
+        data_libsvm: PathLike,
+        data_shape: Sequence[int],
+        label_libsvm: PathLike | None = None,
+        label_shape: Sequence[int] = (1,),
+        batch_size: int = 1,
+        round_batch: bool = True,
+        num_parts: int = 1,
+        part_index: int = 0,
+        data_name: str = "data",
+        label_name: str = "label",
+    ) -> None:
+        x, y = read_libsvm(data_libsvm, int(np.prod(data_shape)))
+        if label_libsvm is not None:
+            y = read_libsvm(label_libsvm, int(np.prod(label_shape)))[0].reshape(-1, *label_shape)
+        part = slice(part_index, None, num_parts)
+        handle = "pad" if round_batch else "discard"
+        super().__init__({data_name: x[part]}, {label_name: y[part]}, batch_size, False, handle)
+
+
+class MNISTIter(NDArrayIter):
+    """Batches of MNIST's files: f32[n, 1, 28, 28] in 0..1 (flat: [n, 784]), labels f32[n]; the rest is left out."""
+
+    def __init__(
+        self,
+        image: PathLike,
+        label: PathLike,
+        batch_size: int = 128,
+        shuffle: bool = True,
+        flat: bool = False,
+        seed: int | None = None,
+        num_parts: int = 1,
+        part_index: int = 0,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+    ) -> None:
+        part = slice(part_index, None, num_parts)
+        x = read_idx(image)[part].astype(np.float32) / 256
+        y = read_idx(label)[part].astype(np.float32)
+        if shuffle and seed is not None:
+            order = np.random.Generator(np.random.PCG64(seed)).permutation(len(x))
+            x, y, shuffle = x[order], y[order], False
+        x = x.reshape(len(x), -1) if flat else x[:, None]
+        super().__init__({data_name: x}, {label_name: y}, batch_size, shuffle, "discard")
+
+
+class ResizeIter(DataIter):
+    """Another iterator with epochs of `size` batches: it begins again where it ends early.
+
+    reset_internal: reset() resets the other one, too.
+    """
+
+    def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
+        super().__init__(data_iter.batch_size)
+        self.data_iter, self.size, self.reset_internal = data_iter, size, reset_internal
+        self.provide_data, self.provide_label = data_iter.provide_data, data_iter.provide_label
+        self._done = 0
+
+    def reset(self) -> None:
+        self._done = 0
+        if self.reset_internal:
+            self.data_iter.reset()
+
+    def iter_next(self) -> bool:
+        if self._done == self.size:
+            return False
+        try:
+            self.current = self.data_iter.next()
+        except StopIteration:
+            self.data_iter.reset()
+            self.current = self.data_iter.next()
+        self._done += 1
+        return True
+
+
+class PrefetchingIter(DataIter):
+    """One or several iterators, each a batch ahead in a thread of its own; batches have the data and labels of all.
+
+    rename_data, rename_label: for each iterator a dictionary from its names to others. What an iterator raises is
+    raised by next(). close() ends the threads, as does dropping the iterator.
+    """
+
+    def __init__(
+        self,
+        iters: DataIter | Sequence[DataIter],
+        rename_data: Sequence[Mapping[str, str]] | None = None,
+        rename_label: Sequence[Mapping[str, str]] | None = None,
+    ) -> None:
+        self.iters = [iters] if isinstance(iters, DataIter) else list(iters)
+        super().__init__(self.iters[0].batch_size)
+        none: list[Mapping[str, str]] = [{}] * len(self.iters)
+        self.provide_data = self._renamed([each.provide_data for each in self.iters], rename_data or none)
+        self.provide_label = self._renamed([each.provide_label for each in self.iters], rename_label or none)
+        self._asked: list[queue.SimpleQueue[str | None]] = [queue.SimpleQueue() for _ in self.iters]
+        self._made: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in self.iters]
+        self._ended = self._closed = False
+        for k, each in enumerate(self.iters):
+            arguments = (each, self._asked[k], self._made[k])
+            threading.Thread(
+                target=_prefetch, args=arguments, daemon=True, name=f"weft-data-prefetch-{k}"
+            ).start()
+        self._ask("next")
+
+    @staticmethod
+    def _renamed(given: list[list[DataDesc]], names: Sequence[Mapping[str, str]]) -> list[DataDesc]:
+        return [
+            each._replace(name=table.get(each.name, each.name))
+            for descriptions, table in zip(given, names, strict=True)
+            for each in (DataDesc(*pair) for pair in descriptions)
+        ]
+
+    def _ask(self, what: str | None) -> None:
+        for each in self._asked:
+            each.put(what)
+
+    def reset(self) -> None:
+        if not self._ended:
+            for each in self._made:
+                each.get()
+        self._ended = False
+        self._ask("reset")
+        self._ask("next")
+
+    def iter_next(self) -> bool:
+        if self._ended:
+            return False
+        batches = [each.get() for each in self._made]
+        errors = [each for each in batches if isinstance(each, BaseException)]
+        if errors:
+            self._ended = True
+            if all(isinstance(each, StopIteration) for each in batches):
+                return False
+            other = next((each for each in errors if not isinstance(each, StopIteration)), None)
+            raise other or ValueError("PrefetchingIter: iterators have different numbers of batches")
+        self._ask("next")
+        first = batches[0]
+        self.current = DataBatch(
+            [x for batch in batches for x in batch.data],
+            [x for batch in batches for x in batch.label or ()],
+            first.pad,
+            first.index,
+            provide_data=self.provide_data,
+            provide_label=self.provide_label,
+        )
+        return True
+
+    def close(self) -> None:
+        """End the threads."""
+        if not self._closed:
+            self._closed = self._ended = True
+            self._ask(None)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_closed"):
+            self.close()
+
+
+def _prefetch(source: DataIter, asked: queue.SimpleQueue[str | None], made: queue.SimpleQueue[Any]) -> None:
+    while (what := asked.get()) is not None:
+        try:
+            if what == "reset":
+                source.reset()
+            else:
+                made.put(source.next())
+        except BaseException as error:
+            made.put(error)

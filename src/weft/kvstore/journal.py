@@ -1,0 +1,140 @@
+"""What a parameter server writes so that it can go on after it was killed: a snapshot, and a journal since then.
+
+A snapshot is a safetensors file, which replaces the one before at once. The journal has a record for each committed
+update, written before the update is acknowledged. After a restart the snapshot is loaded and the records behind it are
+applied in their order, which gives the same state bit for bit. Records are numbered: those that a snapshot has already
+are left out, so a server may die between writing a snapshot and beginning a new journal.
+
+A record is a header, JSON, and raw bytes; both have their length and a checksum in front, so a record that was cut off
+is known as such and ends the journal. Nothing in a file is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtype import as_dtype
+
+__all__ = ["Journal"]
+
+FRAME = struct.Struct("<IIQI")  # magic, bytes of the header, bytes of the data, checksum of both
+MAGIC = 0x77656674
+
+
+class Journal:
+    """Records of updates behind a snapshot, in a folder. sync: also make the disk write each record (os.fsync).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     journal = Journal(folder)
+    ...     journal.append({"key": "w"}, [np.ones(2, "float32")])
+    ...     journal.close()
+    ...     [(header["key"], arrays[0].tolist()) for header, arrays in Journal(folder).records(0)]
+    [('w', [1.0, 1.0])]
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], sync: bool = False) -> None:
+        self.folder, self.sync = Path(folder), sync
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.number = 0  # of the last record
+        self._file: Any = None
+
+    @property
+    def snapshot(self) -> Path:
+        """Where the snapshot is."""
+        return self.folder / "snapshot.safetensors"
+
+    def _path(self) -> Path:
+        return self.folder / "journal"
+
+    def append(self, header: Mapping[str, Any], arrays: Sequence[Any]) -> None:
+        """Write a record. Raises OSError if that fails; the journal then ends before it."""
+        if self._file is None:
+            self._file = open(self._path(), "ab", buffering=0)  # noqa: SIM115 - kept open
+        parts: list[Any] = [np.ascontiguousarray(a).reshape(-1).view("uint8") for a in arrays]
+        kinds = [[a.dtype.name, list(a.shape)] for a in arrays]
+        text = json.dumps({**header, "number": self.number + 1, "arrays": kinds}).encode()
+        check = zlib.crc32(text)
+        for part in parts:
+            check = zlib.crc32(part, check)
+        size = sum(part.nbytes for part in parts)
+        begin = self._file.tell()
+        try:
+            _write(self._file, [FRAME.pack(MAGIC, len(text), size, check), text, *parts])
+            if self.sync:
+                os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(begin)
+            raise
+        self.number += 1
+
+    def records(self, after: int) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+        """The records behind number `after`; one that is cut off ends them, and is cut away."""
+        self.number = after
+        if not self._path().exists():
+            return
+        good = 0
+        with open(self._path(), "rb") as file:
+            while (record := _read(file)) is not None:
+                good = file.tell()
+                header, arrays = record
+                if header["number"] > self.number:
+                    self.number = header["number"]
+                    yield header, arrays
+        if good < self._path().stat().st_size:
+            os.truncate(self._path(), good)
+
+    def begin_anew(self) -> None:
+        """All records are in a snapshot now."""
+        self.close()
+        temporary = self.folder / "journal.new"
+        temporary.write_bytes(b"")
+        os.replace(temporary, self._path())
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self._file.close()
+
+
+def _write(file: Any, parts: Sequence[Any]) -> None:
+    for part in parts:
+        view = memoryview(part)
+        while view.nbytes:
+            view = view[file.write(view) :]
+
+
+def _read(file: Any) -> tuple[dict[str, Any], list[Any]] | None:
+    frame = file.read(FRAME.size)
+    if len(frame) < FRAME.size:
+        return None
+    magic, header_bytes, data_bytes, check = FRAME.unpack(frame)
+    if magic != MAGIC:
+        return None
+    rest = os.fstat(file.fileno()).st_size - file.tell()
+    if header_bytes + data_bytes > rest:
+        return None
+    text, data = file.read(header_bytes), file.read(data_bytes)
+    if zlib.crc32(data, zlib.crc32(text)) != check:
+        return None
+    header = json.loads(text)
+    arrays, offset = [], 0
+    for name, shape in header["arrays"]:
+        dtype = as_dtype(name).numpy if name != "bool" else np.dtype("bool")
+        count = int(np.prod(shape, dtype="int64"))
+        arrays.append(np.frombuffer(data, dtype, count, offset).reshape(shape))
+        offset += count * np.dtype(dtype).itemsize
+    return header, arrays

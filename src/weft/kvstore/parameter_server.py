@@ -1,0 +1,509 @@
+"""Kinds "dist_sync_ps", "dist_async" and "dist_ssp": keys are on parameter servers, which are actors of Ray.
+
+Small arrays are whole on one server, large ones are divided among all. A push or pull is an asynchronous operation of
+the engine for each part: it begins when its arrays are ready, holds no worker while the server works, and comes after
+the pushes and pulls of its key that this worker asked for before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft import _core
+from weft.base import flags
+from weft.base.errors import DTypeError
+from weft.distributed.compression import Codec, make_codec
+from weft.distributed.world import world
+from weft.engine import default_engine
+from weft.imperative.creation import empty
+from weft.imperative.gradient import no_grad
+from weft.imperative.tensor import Tensor
+from weft.kvstore.base import Key, KVStore, check_like, listed, register, same_types, unknown
+from weft.kvstore.local import check_optimizer, unique_rows
+from weft.kvstore.ray_cluster import connect, job_name, server_actors
+from weft.kvstore.rows import RowSparse
+from weft.kvstore.server import MODES, reference_of
+
+__all__ = ["ParameterServerStore", "Piece", "divided"]
+
+BIG = 1_000_000  # elements; larger arrays are divided among all servers
+
+
+class Piece:
+    """Rows begin..end of an array, or elements of it flattened, on a server. whole: all of it, in its own shape."""
+
+    def __init__(self, server: int, begin: int, end: int, by_rows: bool, whole: bool) -> None:
+        self.server, self.begin, self.end, self.by_rows, self.whole = server, begin, end, by_rows, whole
+
+    def of(self, array: Any) -> Any:
+        """The part of a NumPy array; a view if the array lies densely."""
+        if self.whole:
+            return array
+        return array[self.begin : self.end] if self.by_rows else array.reshape(-1)[self.begin : self.end]
+
+    def __repr__(self) -> str:
+        return f"Piece({self.server}, {self.begin}:{self.end})"
+
+
+def divided(key: Key, shape: Sequence[int], servers: int, big: int = BIG) -> list[Piece]:
+    """Where an array is: by its key if it has fewer than `big` elements, else a part on each server.
+
+    >>> divided("w", (4,), 3), divided("w", (4, 2), 3, big=8)
+    ([Piece(0, 0:4)], [Piece(0, 0:1), Piece(1, 1:3), Piece(2, 3:4)])
+    """
+    size = int(np.prod(shape, dtype="int64"))
+    if servers == 1 or size < big:
+        number = key * 9973 if isinstance(key, int) else zlib.crc32(key.encode())
+        return [Piece(number % servers, 0, shape[0] if shape else 1, True, True)]
+    by_rows = len(shape) > 1 and shape[0] >= servers
+    n = shape[0] if by_rows else size
+    ends = [round(n / servers * k) for k in range(servers + 1)]
+    return [Piece(k, ends[k], ends[k + 1], by_rows, False) for k in range(servers) if ends[k] < ends[k + 1]]
+
+
+class _Known:
+    """What this worker knows of a key."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, pieces: list[Piece]) -> None:
+        self.shape, self.dtype, self.pieces = shape, dtype, pieces
+        self.turn = default_engine().new_variable()  # keeps pushes and pulls of the key in order
+        self.pushes = 0
+        self.base: dict[int, int] = {}  # version on each server when this worker came
+        self.residual: list[Tensor | None] = []
+
+
+@register(*MODES)
+class ParameterServerStore(KVStore):
+    """Kinds of the module. See KVStore.
+
+    dist_sync_ps: a push is the sum of all workers', applied once all have pushed; a pull waits for this worker's own
+    pushes to be applied. dist_async: each push is applied when it comes. dist_ssp: as dist_async, but a pull waits
+    while another worker is more than `staleness` pushes of the key behind. The last two need an optimizer.
+    servers: how many. snapshots: a folder for what servers survive by, which all machines of servers must see; None:
+    one below the folder for temporary files. every: updates between snapshots. sync: survive a power failure, too,
+    which makes each update wait for the disk. big: arrays of so many elements are divided among all servers. The first
+    worker's options count.
+    """
+
+    takes_kind: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        kind: str = "dist_async",
+        *,
+        servers: int = 1,
+        staleness: int = 3,
+        snapshots: str | os.PathLike[str] | None = None,
+        every: int = 200,
+        sync: bool = False,
+        big: int = BIG,
+    ) -> None:
+        for name, value, least in (("servers", servers, 1), ("staleness", staleness, 0), ("every", every, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{kind}: {name} must be an integer of at least {least}, got {value!r}")
+        self.type = kind  # type: ignore[misc]
+        self._world = world()
+        self._ray = connect()
+        self._big = big
+        job = job_name()
+        folder = os.fspath(snapshots) if snapshots is not None else os.path.join(tempfile.gettempdir(), job)
+        arguments = (kind, self._world.size, every, staleness, sync)
+        self._servers = server_actors(job, servers, arguments, folder)
+        self._worker = f"{self._world.rank}-{uuid.uuid4().hex[:12]}"
+        self._number = 0
+        self._lock = threading.Lock()
+        self._keys: dict[Key, _Known] = {}
+        self._codec: Codec | None = None
+        self._first: dict[Key, Any] = {}
+        self._optimizer: Any = None
+        self._calls: dict[int, tuple[str, int, float]] = {}  # that are under way
+        name = f"{socket.gethostname()}, pid {os.getpid()}"
+        self._barriers = self._all("join", self._world.rank, name)[0]["passed"]
+        _open.append(self)
+        if len(_open) == 1:
+            atexit.register(close_all)
+        threading.Thread(target=self._watch, name="weft-servers", daemon=True).start()
+
+    @property
+    def rank(self) -> int:
+        return self._world.rank
+
+    @property
+    def num_workers(self) -> int:
+        return self._world.size
+
+    # Talking to servers.
+
+    def _all(self, method: str, *args: Any) -> list[Any]:
+        return self._ray.get([getattr(server, method).remote(*args) for server in self._servers])
+
+    def _call(
+        self, text: str, server: int, method: str, args: Sequence[Any], then: Callable[[Any], None], done: Any
+    ) -> None:
+        """Call a server; then(answer) runs when it has answered, done(error) at the end."""
+        key = id(done)
+        self._calls[key] = (text, server, time.monotonic())
+
+        def answered(future: Any) -> None:
+            self._calls.pop(key, None)
+            try:
+                then(future.result())
+            except Exception as error:
+                done(_cause(error))
+            else:
+                done()
+
+        try:
+            reference = getattr(self._servers[server], method).remote(*args)
+            reference.future().add_done_callback(answered)
+        except Exception as error:
+            self._calls.pop(key, None)
+            done(error)
+
+    def _watch(self) -> None:
+        """Name servers that do not answer for long, on stderr."""
+        period: float = flags.get("WEFT_STALL_S")
+        told: dict[int, float] = {}
+        while True:
+            time.sleep(min(max(period / 4, 0.05), 1.0))
+            now = time.monotonic()
+            for key, (text, server, begin) in list(self._calls.items()):
+                if now - max(begin, told.get(key, 0.0)) > period:
+                    told[key] = now
+                    sys.stderr.write(
+                        f"weft: rank {self.rank} has waited {now - begin:.0f} s in {text} for server {server}\n"
+                    )
+                    sys.stderr.flush()
+
+    # Keys.
+
+    def init(self, key: Key | Sequence[Key], value: Any) -> None:
+        pairs = listed("init", key, value)
+        same_types("init", list(self._keys), [k for k, _ in pairs])
+        for k, values in pairs:
+            if k in self._keys:
+                raise ValueError(f"init: the key {k!r} is initialised already")
+            if not values or any(not isinstance(v, Tensor) for v in values):
+                raise TypeError(f"init: the key {k!r} begins with a Tensor")
+        waiting = []
+        for k, (first, *_) in pairs:
+            shape = tuple(first.shape)
+            known = _Known(shape, first.dtype, divided(k, shape, len(self._servers), self._big))
+            array = first.numpy()
+            for piece in known.pieces:
+                part = np.ascontiguousarray(piece.of(array)) if self.rank == 0 else None
+                waiting.append((known, piece, self._servers[piece.server].init.remote(k, part, self.rank)))
+            self._keys[k] = known
+            self._first[k] = first
+        for known, piece, reference in waiting:
+            known.base[piece.server] = self._ray.get(reference)
+
+    def _known(self, name: str, key: Any, value: Any) -> list[tuple[Key, _Known, list[Any]]]:
+        found = []
+        for k, values in listed(name, key, value):
+            if k not in self._keys:
+                raise unknown(name, k, self._keys)
+            for v in values:
+                check_like(name, k, v, self._keys[k])
+            found.append((k, self._keys[k], values))
+        return found
+
+    def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
+        with no_grad():
+            for k, known, values in self._known("push", key, value):
+                known.pushes += 1
+                if isinstance(values[0], RowSparse):
+                    self._push_rows(k, known, RowSparse.summed(values), priority)
+                    continue
+                total = values[0]
+                for v in values[1:]:
+                    total = total + v.to_device(total.device)
+                if self._codec is not None:
+                    self._push_compressed(k, known, total, priority)
+                else:
+                    self._send(
+                        k,
+                        known,
+                        [(piece, [total], piece.of, {"kind": "dense"}) for piece in known.pieces],
+                        priority,
+                    )
+
+    def _push_rows(self, key: Key, known: _Known, x: RowSparse, priority: int) -> None:
+        sends: list[Any] = []
+        for piece in known.pieces:
+            if not piece.whole and not piece.by_rows:
+                raise ValueError(f"push: the key {key!r} is divided by elements and takes no rows")
+            low, high = np.searchsorted(x.rows, [piece.begin, piece.end])
+            rows = x.rows[low:high] - piece.begin
+            values = x.values[int(low) : int(high)]
+            sends.append((piece, [values], None, {"kind": "rows", "rows": rows}))
+        self._send(key, known, sends, priority)
+
+    def _push_compressed(self, key: Key, known: _Known, x: Tensor, priority: int) -> None:
+        codec = self._codec
+        assert codec is not None
+        if x.dtype.name != "float32":
+            raise DTypeError(f"push: only float32 values are compressed, the key {key!r} has type {x.dtype}")
+        flat = x.reshape(-1)
+        row = x.size // max(x.shape[0], 1) if x.shape else 1
+        parts = []
+        for piece in known.pieces:
+            scale = row if piece.by_rows else 1
+            parts.append(flat if piece.whole else flat[piece.begin * scale : piece.end * scale])
+        if not known.residual:
+            known.residual = [codec.new_residual(part) for part in parts]
+        sends = []
+        for piece, part, residual in zip(known.pieces, parts, known.residual, strict=True):
+            sends.append((piece, codec.encode(part, residual), None, {"kind": "compressed"}))
+        self._send(key, known, sends, priority)
+
+    def _send(self, key: Key, known: _Known, sends: Sequence[Any], priority: int) -> None:
+        """Push one operation that sends all pieces, and ends when the servers have committed them."""
+        with self._lock:
+            self._number += 1
+            number = self._number
+        inputs = [_core.alias(x, keep_past=False) for _, xs, *_ in sends for x in xs]
+
+        def start(_: Any, on_complete: Any) -> None:
+            left = _Countdown(len(sends), on_complete)
+            arrays = iter([x.numpy() for x in inputs])
+            for piece, xs, take, form in sends:
+                parts = [next(arrays) for _ in xs]
+                if take is not None:
+                    parts = [take(part) for part in parts]
+                parts = [np.ascontiguousarray(part) for part in parts]
+                if form["kind"] == "rows":
+                    parts = [form["rows"], *parts]
+                arguments = (key, self._worker, number, self.rank, parts, {"kind": form["kind"]})
+                self._call(f"push {key!r}", piece.server, "push", arguments, lambda _: None, left)
+
+        default_engine().push_async(start, None, inputs, (), [known.turn], priority, f"push {key!r}")
+
+    def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0) -> Any:
+        wanted = self._known("pull", key, out)
+        made = []
+        for k, known, outs in wanted:
+            targets = outs or [empty(known.shape, dtype=known.dtype)]
+            if any(isinstance(y, RowSparse) for y in targets):
+                raise TypeError("pull: out is a Tensor; row_sparse_pull gives rows")
+            self._receive(k, known, targets, priority)
+            made.append(targets[0])
+        if out is not None:
+            return out
+        return made if isinstance(key, list | tuple) else made[0]
+
+    def _receive(self, key: Key, known: _Known, targets: list[Tensor], priority: int) -> None:
+        pushes = known.pushes
+
+        def start(_: Any, on_complete: Any) -> None:
+            left = _Countdown(len(known.pieces), on_complete)
+            arrays = [y.numpy() for y in targets]
+            for piece in known.pieces:
+
+                def write(answer: Any, piece: Piece = piece) -> None:
+                    for y in arrays:
+                        if piece.whole or piece.by_rows or y.flags.c_contiguous:
+                            piece.of(y)[...] = answer
+                        else:
+                            y[np.unravel_index(np.arange(piece.begin, piece.end), y.shape)] = answer
+
+                version = known.base.get(piece.server, 0) + pushes
+                arguments = (key, self.rank, version)
+                self._call(f"pull {key!r}", piece.server, "pull", arguments, write, left)
+
+        default_engine().push_async(start, None, (), (), [*targets, known.turn], priority, f"pull {key!r}")
+
+    def row_sparse_pull(
+        self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, row_ids: Any = None
+    ) -> Any:
+        several = isinstance(key, list | tuple)
+        keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
+        outs, ids = (out or [None] * len(keys), row_ids) if several else ([out], [row_ids])
+        if ids is None or len(ids) != len(keys) or any(each is None for each in ids):
+            raise ValueError("row_sparse_pull: each key needs its row_ids")
+        found = [self._pull_rows(k, y, each, priority) for k, y, each in zip(keys, outs, ids, strict=True)]
+        return found if several else found[0]
+
+    def _pull_rows(self, key: Key, out: Tensor | None, row_ids: Any, priority: int) -> Any:
+        if key not in self._keys:
+            raise unknown("row_sparse_pull", key, self._keys)
+        known = self._keys[key]
+        rows = unique_rows(row_ids, known.shape)
+        values = empty((rows.size, *known.shape[1:]), dtype=known.dtype)
+        pushes = known.pushes
+
+        def start(_: Any, on_complete: Any) -> None:
+            left = _Countdown(len(known.pieces), on_complete)
+            target = values.numpy()
+            for piece in known.pieces:
+                low, high = np.searchsorted(rows, [piece.begin, piece.end])
+
+                def write(answer: Any, low: int = int(low), high: int = int(high)) -> None:
+                    target[low:high] = answer
+
+                version = known.base.get(piece.server, 0) + pushes
+                arguments = (key, self.rank, version, rows[low:high] - piece.begin)
+                self._call(f"row_sparse_pull {key!r}", piece.server, "pull", arguments, write, left)
+
+        default_engine().push_async(
+            start, None, (), (), [values, known.turn], priority, f"row_sparse_pull {key!r}"
+        )
+        if out is None:
+            return RowSparse(rows, values, known.shape)
+        check_like("row_sparse_pull", key, out, known)
+        with no_grad():
+            out[RowSparse(rows, values, known.shape).indices] = values
+        return out
+
+    # Updating.
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        check_optimizer(optimizer)
+        groups = optimizer.param_groups
+        keys = [
+            [k, dict(group)]
+            for k, first in self._first.items()
+            for group in groups
+            if any(p is first for p in group.params)
+        ]
+        value = {
+            "kind": "optimizer",
+            "name": reference_of(type(optimizer)),
+            "options": dict(groups[0]),
+            "keys": keys,
+        }
+        self._configure("updater", value)
+        self._optimizer = type(optimizer)
+
+    def set_updater(self, updater: Callable[[Key, Any, Tensor], Any]) -> None:
+        if not callable(updater):
+            raise TypeError(f"set_updater: takes a function, got {type(updater).__name__}")
+        self._configure("updater", {"kind": "updater", "name": reference_of(updater)})
+
+    def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
+        self._codec = make_codec(parameters)
+        for known in self._keys.values():
+            known.residual = []
+        self._configure("compression", self._codec.parameters)
+
+    def _configure(self, what: str, value: Any) -> None:
+        """Rank 0 tells the servers; all wait until they know."""
+        self._finish()
+        if self.rank == 0:
+            self._all("configure", what, value)
+        self.barrier()
+
+    def _finish(self) -> None:
+        for known in self._keys.values():
+            default_engine().wait_for_var(known.turn)
+
+    def barrier(self) -> None:
+        self._finish()
+        self._barriers += 1
+        self._ray.get(self._servers[0].barrier.remote(self._barriers, self.rank))
+
+    def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
+        from weft import checkpoint
+
+        self._finish()
+        states = self._all("optimizer_state")
+        checkpoint.save(path, optimizer=_States(states, len(self._servers)))
+
+    def load_optimizer_states(self, path: str | os.PathLike[str]) -> None:
+        from weft import checkpoint
+
+        self._finish()
+        states = _States([], len(self._servers))
+        checkpoint.load(path, random_state=False, optimizer=states)
+        self._ray.get(
+            [
+                s.load_optimizer_state.remote(state)
+                for s, state in zip(self._servers, states.states, strict=True)
+            ]
+        )
+
+    def server_states(self) -> list[dict[str, Any]]:
+        """What each server says of itself: committed updates by key, workers, process id."""
+        return self._all("state")
+
+    def close(self) -> None:
+        """Finish, and let no one wait for this worker any more; done at the end of the program."""
+        servers, self._servers = self._servers, []
+        if not servers or not self._ray.is_initialized():
+            return
+        try:
+            default_engine().wait_for_all(timeout_s=flags.get("WEFT_EXIT_TIMEOUT_S"))
+        except Exception as error:
+            sys.stderr.write(f"weft: rank {self.rank}: {error}\n")
+        self._ray.get([server.leave.remote(self.rank) for server in servers])
+
+    def is_capable(self, what: str) -> bool:
+        return what in ("optimizer", "row_sparse", "compression")
+
+
+_open: list[ParameterServerStore] = []
+
+
+def close_all() -> None:
+    """Close all stores of this process."""
+    while _open:
+        _open.pop().close()
+
+
+class _Countdown:
+    """Completes an operation when so many parts have; with the first error there was."""
+
+    def __init__(self, count: int, on_complete: Any) -> None:
+        self.left, self.on_complete = count, on_complete
+        self.error: BaseException | None = None
+        self.lock = threading.Lock()
+
+    def __call__(self, error: BaseException | None = None) -> None:
+        with self.lock:
+            self.left -= 1
+            self.error = self.error or error
+            ends = self.left == 0
+        if ends:
+            self.on_complete(self.error)
+
+
+class _States:
+    """The optimizer states of all servers, for a file."""
+
+    def __init__(self, states: list[Any], servers: int) -> None:
+        self.states, self.servers = states, servers
+
+    def state_dict(self) -> dict[str, Any]:
+        from weft.kvstore.server import _tensors
+
+        return {"servers": _tensors(self.states)}
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError if the file is of another number of servers."""
+        if len(state["servers"]) != self.servers:
+            raise ValueError(
+                f"load_optimizer_states: of {len(state['servers'])} servers, here {self.servers}"
+            )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        from weft.kvstore.server import _plain
+
+        self.states = _plain(state["servers"])
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What a server raised, without Ray's own frames."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BaseException) else error

@@ -1,0 +1,66 @@
+"""Ray, as far as parameter servers need it: joining or starting a cluster, and actors for servers."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+from typing import Any
+
+from weft.base import flags
+
+__all__ = ["connect", "job_name", "server_actors", "the_ray"]
+
+_own_job: list[str] = []
+
+
+def the_ray() -> Any:
+    """The module ray. Raises ImportError that says what to install."""
+    os.environ.setdefault(
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+    )  # says nothing about missing accelerators
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError("parameter servers run on Ray: pip install weft[dist]") from error
+    return ray
+
+
+def job_name() -> str:
+    """The name that servers of this job have in the cluster: WEFT_JOB, or one of this process alone."""
+    given: str | None = flags.get("WEFT_JOB")
+    if given:
+        return given
+    if not _own_job:
+        _own_job.append(f"weft-{os.getpid()}-{secrets.token_hex(4)}")
+    return _own_job[0]
+
+
+def connect() -> Any:
+    """Join the cluster of RAY_ADDRESS, or start one of this machine, on loopback, that ends with this process."""
+    ray = the_ray()
+    if not ray.is_initialized():
+        options: dict[str, Any] = {"namespace": "weft", "include_dashboard": False, "log_to_driver": True}
+        if not os.environ.get("RAY_ADDRESS"):
+            # Without limits of its own: a server or worker mostly waits, and one machine may have few cores.
+            options |= {"_node_ip_address": "127.0.0.1", "num_cpus": max(os.cpu_count() or 1, 16)}
+        ray.init(**options)
+        atexit.register(ray.shutdown)
+    return ray
+
+
+def server_actors(job: str, count: int, arguments: tuple[Any, ...], folder: str | None) -> list[Any]:
+    """Handles of the job's servers, which the first worker that asks makes. They are restarted as often as they die."""
+    ray = connect()
+    from weft.kvstore.server import Server
+
+    make = ray.remote(num_cpus=0.1, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)(Server)
+    found = []
+    for k in range(count):
+        mode, workers, every, staleness, sync = arguments
+        own = None if folder is None else os.path.join(folder, f"server-{k}")
+        named = make.options(
+            name=f"{job}-server-{k}", namespace="weft", get_if_exists=True, lifetime="detached"
+        )
+        found.append(named.remote(mode, workers, own, every, staleness, sync))
+    return found

@@ -1,0 +1,479 @@
+"""A parameter server: a part of the keys, the optimizer that updates them, and what makes it survive being killed.
+
+It knows nothing of Ray; its methods are coroutines of one event loop, so only one of them runs at a time between two
+awaits. parameter_server.py makes actors of it.
+
+Invariants. (1) An update is committed when its record is in the journal; a push is acknowledged after that, so what was
+acknowledged survives. (2) A push has a sequence number of its worker; records carry the numbers of what they contain,
+so after a restart a push that is sent again is known, and applied once. (3) Who is there, and which barriers are over,
+is in the journal, too. (4) Synchronous kinds acknowledge a push when its round is committed; a round that a killed
+server had not committed is sent again as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import checkpoint
+from weft.base import flags
+from weft.distributed.compression import make_codec
+from weft.imperative.creation import asarray, tensor
+from weft.imperative.gradient import no_grad
+from weft.imperative.tensor import Tensor
+from weft.kvstore.journal import Journal
+from weft.kvstore.local import LocalStore, StoreOptimizer
+from weft.kvstore.rows import RowSparse
+from weft.optimizer.optimizer import Optimizer
+
+__all__ = ["MODES", "Server", "reference_of"]
+
+MODES = ("dist_sync_ps", "dist_async", "dist_ssp")
+Key = int | str
+
+
+class _Applied:
+    """Which pushes of a worker were applied: all up to `low`, and those in `above`."""
+
+    def __init__(self, low: int = 0, above: Sequence[int] = ()) -> None:
+        self.low, self.above = low, set(above)
+
+    def __contains__(self, number: int) -> bool:
+        return number <= self.low or number in self.above
+
+    def add(self, number: int) -> None:
+        self.above.add(number)
+        while self.low + 1 in self.above:
+            self.low += 1
+            self.above.discard(self.low)
+
+
+class Server:
+    """See the module. mode: one of MODES; staleness: how far "dist_ssp" lets workers run ahead of the slowest.
+
+    folder: for snapshot and journal; None: nothing survives. every: updates between snapshots.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        workers: int,
+        folder: str | None = None,
+        every: int = 200,
+        staleness: int = 0,
+        sync: bool = False,
+    ) -> None:
+        self.mode, self.workers, self.every, self.staleness = mode, workers, every, staleness
+        self.store = LocalStore("local")
+        self.versions: dict[Key, int] = {}  # committed updates of each key
+        self.applied: dict[str, _Applied] = {}  # by worker
+        self.clocks: dict[Key, dict[int, int]] = {}  # pushes of each rank, of each key
+        self.active: dict[int, str] = {}  # rank -> who it is
+        self.rounds: dict[
+            Key, dict[int, tuple[str, int, Any]]
+        ] = {}  # what ranks have pushed in an open round
+        self.barriers: dict[int, set[int]] = {}
+        self.passed = 0  # the last barrier that all have passed
+        self.updater: dict[str, Any] | None = None
+        self.compression: dict[str, Any] | None = None
+        self.codec: Any = None
+        self.since = 0  # updates since the snapshot
+        self.began = time.time()
+        self.failures: dict[tuple[str, int], str] = {}
+        self._changed: asyncio.Condition | None = None
+        self.journal = None if folder is None else Journal(folder, sync)
+        if self.journal is not None:
+            self._restore(self.journal)
+
+    # Who is there.
+
+    async def join(self, rank: int, name: str) -> dict[str, Any]:
+        """A worker comes, or comes again; gives the versions of all keys, and the number of the last barrier."""
+        self._do_member([rank, name])
+        self._record({"do": "member", "value": [rank, name]}, [])
+        await self._notify()
+        return {"versions": dict(self.versions), "passed": self.passed}
+
+    async def leave(self, rank: int) -> None:
+        """A worker is through or dead: the others no longer wait for it."""
+        self._do_member([rank, None])
+        self._record({"do": "member", "value": [rank, None]}, [])
+        for key in list(self.rounds):
+            self._close_round(key)
+        await self._notify()
+
+    async def barrier(self, number: int, rank: int) -> None:
+        """Returns when all active workers have called it with this number."""
+        here = self.barriers.setdefault(number, set())
+        here.add(rank)
+        await self._notify()
+        await self._wait(
+            lambda: number <= self.passed or set(self.active) <= here,
+            lambda: (f"barrier {number}", set(self.active) - here),
+        )
+        if number > self.passed:
+            self.passed = number
+            self._record({"do": "passed", "value": number}, [])
+        self.barriers.pop(number, None)
+
+    def _do_member(self, value: Any) -> None:
+        rank, name = value
+        for of in self.rounds.values():
+            of.pop(rank, None)
+        if name is None:
+            self.active.pop(rank, None)
+        else:
+            self.active[rank] = name
+        for clocks in self.clocks.values():
+            clocks.pop(rank, None)
+            if name is not None:
+                clocks[rank] = max(clocks.values(), default=0)
+
+    def _do_passed(self, value: int) -> None:
+        self.passed = max(self.passed, value)
+
+    # Keys.
+
+    async def init(self, key: Key, value: Any, rank: int) -> int:
+        """Rank 0's value is taken; the others wait for it. Gives the version."""
+        if rank == 0:
+            if key not in self.versions:
+                self._do_init(key, value)
+                self._record({"do": "init", "key": key}, [value])
+            elif tuple(self.store._stored[key].shape) != value.shape:
+                raise ValueError(f"init: the key {key!r} is initialised already, with another shape")
+            await self._notify()
+        else:
+            await self._wait(lambda: key in self.versions, lambda: (f"init of {key!r}", {0}))
+        return self.versions[key]
+
+    async def configure(self, what: str, value: Any) -> None:
+        """The updater or the compression, as plain data."""
+        getattr(self, f"_do_{what}")(value)
+        self._record({"do": what, "value": value}, [])
+
+    async def push(
+        self, key: Key, worker: str, number: int, rank: int, parts: Any, form: Mapping[str, Any]
+    ) -> int:
+        """Apply what a worker pushes, once however often it is sent; gives the version of the key afterwards."""
+        if key not in self.versions:
+            raise KeyError(f"push: no key {key!r} was initialised on the server")
+        if number in self.applied.setdefault(worker, _Applied()):
+            return self.versions[key]
+        pushed = self._decoded(key, parts, form)
+        if self.mode != "dist_sync_ps":
+            self._commit(key, [(worker, number, rank)], pushed)
+            await self._notify()
+            return self.versions[key]
+        self.rounds.setdefault(key, {})[rank] = (worker, number, pushed)
+        self._close_round(key)
+        await self._notify()
+        await self._wait(
+            lambda: number in self.applied[worker] or (worker, number) in self.failures,
+            lambda: (f"push of {key!r}", set(self.active) - set(self.rounds.get(key, ()))),
+        )
+        if (worker, number) in self.failures:
+            raise ValueError(self.failures[worker, number])
+        return self.versions[key]
+
+    async def pull(self, key: Key, rank: int, version: int = 0, rows: Any = None) -> Any:
+        """What is stored; waits for a version (synchronous), or for the slowest workers (stale synchronous)."""
+        if key not in self.versions:
+            raise KeyError(f"pull: no key {key!r} was initialised on the server")
+        if self.mode == "dist_sync_ps":
+            await self._wait(
+                lambda: self.versions[key] >= version,
+                lambda: (f"pull of {key!r}", set(self.active) - set(self.rounds.get(key, ()))),
+            )
+        elif self.mode == "dist_ssp":
+            await self._wait(
+                lambda: not self._behind(key, rank), lambda: (f"pull of {key!r}", self._behind(key, rank))
+            )
+        stored = self.store._stored[key].numpy()
+        return stored.copy() if rows is None else stored[rows]
+
+    def _behind(self, key: Key, rank: int) -> set[int]:
+        """The workers that are more than `staleness` pushes behind this one."""
+        clocks = self.clocks.get(key, {})
+        own = clocks.get(rank, 0)
+        return {r for r in self.active if clocks.get(r, 0) < own - self.staleness}
+
+    async def state(self) -> dict[str, Any]:
+        """For tests and people: versions, who is there, how much is in the journal."""
+        return {
+            "versions": dict(self.versions),
+            "active": dict(self.active),
+            "records": self.journal.number if self.journal else 0,
+            "pid": os.getpid(),
+            "began": self.began,
+        }
+
+    async def optimizer_state(self) -> Any:
+        """The optimizer's state as NumPy arrays."""
+        if self.store._optimizer is None:
+            raise ValueError("save_optimizer_states: the store has no optimizer; call set_optimizer first")
+        return _plain(self.store._optimizer.state_dict())
+
+    async def load_optimizer_state(self, state: Any) -> None:
+        """Go on from such a state."""
+        if self.store._optimizer is None:
+            raise ValueError("load_optimizer_states: the store has no optimizer; call set_optimizer first")
+        self.store._optimizer.load_state_dict(_tensors(state))
+        self._snapshot()
+
+    # Updates.
+
+    def _decoded(self, key: Key, parts: Any, form: Mapping[str, Any]) -> Any:
+        """What a worker has sent, as it is given to the updater. Raises ValueError if it does not fit."""
+        stored = self.store._stored[key]
+        kind = form["kind"]
+        if kind == "rows":
+            return RowSparse(parts[0], asarray(parts[1].copy()), stored.shape)
+        if kind == "compressed":
+            if self.codec is None:
+                raise ValueError("push: the value is compressed, and the server was not told how")
+            with no_grad():
+                x = self.codec.decode([asarray(part.copy()) for part in parts], stored.size)
+                return x.reshape(stored.shape)
+        (value,) = parts
+        if value.shape != tuple(stored.shape) or value.dtype.name != stored.dtype.name:
+            raise ValueError(
+                f"push: the key {key!r} is {stored.dtype}{list(stored.shape)} on the server, "
+                f"the value {value.dtype.name}{list(value.shape)}"
+            )
+        return value
+
+    def _close_round(self, key: Key) -> None:
+        """Commit a round if all active workers have pushed."""
+        given = self.rounds.get(key)
+        if not given or not set(self.active) <= set(given):
+            return
+        del self.rounds[key]
+        ordered = [given[rank] for rank in sorted(given)]
+        values = [value for *_, value in ordered]
+        by = [(worker, number, rank) for rank in sorted(given) for worker, number, _ in [given[rank]]]
+        try:
+            if len({isinstance(v, RowSparse) for v in values}) > 1:
+                raise ValueError(f"push: ranks push rows and whole arrays of the key {key!r}")
+            with no_grad():
+                self._commit(key, by, _sum(values))
+        except Exception as error:
+            for worker, number, _ in by:
+                self.failures[worker, number] = str(error)
+
+    def _commit(self, key: Key, by: Sequence[tuple[str, int, int]], pushed: Any) -> None:
+        if self.mode != "dist_sync_ps" and self.updater is None:
+            raise ValueError(f"push: {self.mode} needs an optimizer on the servers; call set_optimizer first")
+        header = {"do": "push", "key": key, "by": [list(each) for each in by]}
+        # Applied first: an update that fails is in no journal. Nothing else runs before the record is written.
+        self._do_push(key, by, pushed)
+        if isinstance(pushed, RowSparse):
+            self._record({**header, "shape": list(pushed.shape)}, [pushed.rows, pushed.values.numpy()])
+        else:
+            self._record(header, [pushed.numpy() if isinstance(pushed, Tensor) else pushed])
+        self.since += 1
+        if self.journal is not None and self.since >= self.every:
+            self._snapshot()
+
+    def _do_push(self, key: Key, by: Sequence[Sequence[Any]], pushed: Any) -> None:
+        with no_grad():
+            x = asarray(pushed.copy()) if isinstance(pushed, np.ndarray) else pushed
+            self.store._update(key, x)
+            self.store._stored[key].wait()
+        self.versions[key] += 1
+        for worker, number, rank in by:
+            self.applied.setdefault(worker, _Applied()).add(number)
+            clocks = self.clocks.setdefault(key, {})
+            clocks[rank] = clocks.get(rank, 0) + 1
+
+    def _do_init(self, key: Key, value: Any) -> None:
+        self.store.init(key, asarray(np.array(value)))
+        self.versions[key] = 0
+
+    def _do_updater(self, value: Any) -> None:
+        self.updater = value
+        found = _import(value["name"])
+        if value["kind"] == "updater":
+            self.store.set_updater(found)
+        else:
+            self.store.set_optimizer(found([tensor([0.0])], **value["options"]))
+            optimizer = self.store._optimizer
+            assert optimizer is not None
+            for key, options in value["keys"]:
+                if key in self.store._stored:
+                    group = optimizer.of(key, self.store._stored[key]).param_groups[0]
+                    group.update(options)
+
+    def _do_compression(self, value: Any) -> None:
+        self.compression, self.codec = value, make_codec(value)
+
+    # What survives.
+
+    def _record(self, header: Mapping[str, Any], arrays: Sequence[Any]) -> None:
+        if self.journal is not None:
+            self.journal.append(header, arrays)
+
+    def _snapshot(self) -> None:
+        journal = self.journal
+        if journal is None:
+            return
+        values = {
+            "number": journal.number,
+            "mode": self.mode,
+            "versions": [[key, version] for key, version in self.versions.items()],
+            "applied": [[w, a.low, sorted(a.above)] for w, a in self.applied.items()],
+            "active": [[rank, name] for rank, name in self.active.items()],
+            "passed": self.passed,
+            "clocks": [[key, [[r, n] for r, n in of.items()]] for key, of in self.clocks.items()],
+            "updater": self.updater,
+            "compression": self.compression,
+        }
+        temporary = journal.folder / f"snapshot.{os.getpid()}.new"
+        checkpoint.save(temporary, values, store=_State(self.store))
+        os.replace(temporary, journal.snapshot)
+        journal.begin_anew()
+        self.since = 0
+
+    def _restore(self, journal: Journal) -> None:
+        after = 0
+        if journal.snapshot.exists():
+            state = _State(self.store)
+            values = checkpoint.load(journal.snapshot, random_state=False, store=state)
+            after = values["number"]
+            self.versions = dict(values["versions"])
+            self.applied = {w: _Applied(low, above) for w, low, above in values["applied"]}
+            self.active = {rank: name for rank, name in values["active"]}  # noqa: C416
+            self.passed = values["passed"]
+            self.clocks = {key: dict(of) for key, of in values["clocks"]}
+            if values["compression"] is not None:
+                self._do_compression(values["compression"])
+            if values["updater"] is not None:
+                self._do_updater(values["updater"])
+            state.load_optimizer()
+        for header, arrays in journal.records(after):
+            self._replay(header, arrays)
+
+    def _replay(self, header: Mapping[str, Any], arrays: list[Any]) -> None:
+        match header["do"]:
+            case "init":
+                self._do_init(header["key"], arrays[0])
+            case "push" if "shape" in header:
+                rows = RowSparse(arrays[0], asarray(arrays[1].copy()), header["shape"])
+                self._do_push(header["key"], header["by"], rows)
+            case "push":
+                self._do_push(header["key"], header["by"], arrays[0])
+            case what:
+                getattr(self, f"_do_{what}")(header["value"])
+        self.since += 1
+
+    # Waiting.
+
+    def _condition(self) -> asyncio.Condition:
+        if self._changed is None:
+            self._changed = asyncio.Condition()
+        return self._changed
+
+    async def _notify(self) -> None:
+        async with self._condition():
+            self._condition().notify_all()
+
+    async def _wait(self, ready: Callable[[], bool], what: Callable[[], tuple[str, set[int]]]) -> None:
+        """Until ready; workers that keep others waiting for long are named on stderr."""
+        period: float = flags.get("WEFT_STALL_S")
+        begin = time.monotonic()
+        async with self._condition():
+            while not ready():
+                try:
+                    await asyncio.wait_for(self._condition().wait(), period)
+                except TimeoutError:
+                    if ready():
+                        return
+                    text, missing = what()
+                    names = "; ".join(
+                        f"rank {r} ({self.active.get(r, 'not there yet')})" for r in sorted(missing)
+                    )
+                    waited = time.monotonic() - begin
+                    sys.stderr.write(
+                        f"weft: the server has waited {waited:.0f} s in {text} for {names or 'nobody'}\n"
+                    )
+                    sys.stderr.flush()
+
+
+class _State:
+    """What a LocalStore holds, for checkpoints."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self.store = store
+        self.optimizer: Any = None
+
+    def state_dict(self) -> dict[str, Any]:
+        optimizer: StoreOptimizer | None = self.store._optimizer
+        return {
+            "keys": list(self.store._stored),
+            "values": list(self.store._stored.values()),
+            "optimizer": None if optimizer is None else optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: Any) -> None:
+        for key, value in zip(state["keys"], state["values"], strict=True):
+            self.store.init(key, value)
+        self.optimizer = state["optimizer"]
+
+    def load_optimizer(self) -> None:
+        """After the updater is known."""
+        if self.optimizer is not None and self.store._optimizer is not None:
+            self.store._optimizer.load_state_dict(self.optimizer)
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    """In the order of ranks."""
+    if isinstance(values[0], RowSparse):
+        return RowSparse.summed(values)
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.numpy().copy()
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _tensors(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return asarray(value.copy())
+    if isinstance(value, Mapping):
+        return {key: _tensors(each) for key, each in value.items()}
+    return [_tensors(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _import(name: str) -> Any:
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def reference_of(thing: Any) -> str:
+    """ "module:name" of a class or function that a server can import. Raises ValueError if it cannot."""
+    module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
+    if not module or module == "__main__" or "<" in name:
+        raise ValueError(
+            f"set_updater: servers import what they call, so that they can go on after a restart: "
+            f"{name or thing!r} must be at the top of a module, not of the script"
+        )
+    if isinstance(thing, type) and not issubclass(thing, Optimizer):
+        raise TypeError(f"set_optimizer: {name} is no optimizer")
+    return f"{module}:{name}"

@@ -1,0 +1,108 @@
+"""Start a script as workers of parameter servers, as tasks of Ray: `python -m weft.launch -n 2 --kv dist_async`."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.kvstore.ray_cluster import connect
+
+__all__ = ["run_workers"]
+
+LOGS_S = 1.0  # Ray brings what workers print to this process by looking at their files twice a second
+
+
+def _run_script(script: Sequence[str]) -> int:
+    """In a process of Ray: the script as the main program. Returns the status that it ends with."""
+    sys.argv = list(script)
+    sys.path.insert(0, str(Path(script[0]).resolve().parent))
+    try:
+        runpy.run_path(script[0], run_name="__main__")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        from weft.kvstore.parameter_server import close_all
+
+        close_all()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
+def run_workers(n: int, script: Sequence[str], env: Mapping[str, str], restarts: int = 0) -> int:
+    """Run the script on n workers; returns 0 if all of them ended well.
+
+    A worker that dies, as Ray says, is started again up to `restarts` times; else the others go on without it, and the
+    job still ends with 0 if at least one worker has come to its end. A worker that raises ends the job.
+    """
+    ray = connect()
+    job = f"weft-{os.getpid()}-{secrets.token_hex(4)}"
+    passed = {
+        name: value
+        for name, value in env.items()
+        if name.startswith(("WEFT_", "OMP_")) or name in ("PYTHONPATH", "PATH")
+    }
+    path = os.path.abspath(script[0])
+    task = ray.remote(max_retries=0, num_cpus=0.5, max_calls=1)(_run_script)
+
+    def start(rank: int) -> Any:
+        own = {**passed, "WEFT_RANK": str(rank), "WEFT_WORLD_SIZE": str(n), "WEFT_JOB": job}
+        return task.options(name=f"{job}-worker-{rank}", runtime_env={"env_vars": own}).remote(
+            [path, *script[1:]]
+        )
+
+    running = {start(rank): rank for rank in range(n)}
+    left = dict.fromkeys(range(n), restarts)
+    ended, status = 0, 0
+    try:
+        while running:
+            (reference, *_), _ = ray.wait(list(running), num_returns=1)
+            rank = running.pop(reference)
+            try:
+                code = ray.get(reference)
+            except ray.exceptions.RayTaskError as error:
+                sys.stderr.write(f"weft.launch: rank {rank} raised:\n{error}\n")
+                return 1
+            except ray.exceptions.RayError as error:
+                sys.stderr.write(f"weft.launch: rank {rank} died: {str(error).splitlines()[0]}\n")
+                _leave(ray, job, rank)
+                if left[rank]:
+                    left[rank] -= 1
+                    running[start(rank)] = rank
+                continue
+            if code:
+                sys.stderr.write(f"weft.launch: rank {rank} ended with status {code}\n")
+                return code
+            ended += 1
+        status = 0 if ended else 1
+    finally:
+        _end_servers(ray, job)
+        time.sleep(LOGS_S)
+    return status
+
+
+def _servers(ray: Any, job: str) -> list[Any]:
+    names = [
+        each["name"]
+        for each in ray.util.list_named_actors(all_namespaces=True)
+        if each["namespace"] == "weft"
+    ]
+    return [ray.get_actor(name, "weft") for name in names if name.startswith(f"{job}-server-")]
+
+
+def _leave(ray: Any, job: str, rank: int) -> None:
+    ray.get([server.leave.remote(rank) for server in _servers(ray, job)])
+
+
+def _end_servers(ray: Any, job: str) -> None:
+    for server in _servers(ray, job):
+        ray.kill(server, no_restart=True)
+    shutil.rmtree(os.path.join(tempfile.gettempdir(), job), ignore_errors=True)

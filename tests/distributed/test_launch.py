@@ -1,0 +1,71 @@
+"""The command line of weft.launch, and what a process sees that is started alone."""
+
+import os
+import sys
+
+import pytest
+
+import weft as wf
+from weft import launch
+
+
+def test_alone_there_is_one_rank_and_collectives_are_the_identity():
+    assert (wf.distributed.rank(), wf.distributed.world_size(), wf.distributed.is_first()) == (0, 1, True)
+    x = wf.tensor([[1.0, 2.0]])
+    for f in (
+        wf.distributed.all_reduce,
+        wf.distributed.all_gather,
+        wf.distributed.reduce_scatter,
+        wf.distributed.broadcast,
+        wf.distributed.all_to_all,
+    ):
+        y = f(x)
+        assert y is not x
+        assert y.numpy().tolist() == [[1, 2]]
+        assert wf.grad(lambda t, f=f: (f(t) * 3).sum())(x).numpy().tolist() == [[3, 3]]
+    wf.distributed.barrier()
+    with pytest.raises(ValueError, match=r"send: to must be a rank of 0\.\.0 other than its own, 0, got 0"):
+        wf.distributed.send(x, to=0)
+
+
+def test_workers_of_servers_do_not_exchange_with_each_other(monkeypatch):
+    from weft.distributed import world
+
+    monkeypatch.setattr(world, "_world", world.World(1, 2))
+    with pytest.raises(wf.distributed.DistributedError, match="start the job with MPI"):
+        wf.distributed.all_reduce(wf.ones(2))
+
+
+def test_the_command_of_mpi(monkeypatch, tmp_path):
+    for said, more in (("HYDRA build", ["-hosts", "a,b"]), ("mpirun (Open MPI) 5", ["--oversubscribe"])):
+        command = tmp_path / "mpiexec"
+        command.write_text(f"#!/bin/sh\necho '{said}'\n")
+        command.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+        found = launch.mpi_command(3, "a,b", "-x y")
+        assert found[:3] == [str(command), "-n", "3"]
+        assert found[-2:] == ["-x", "y"]
+        assert [word for word in found if word in more] == more
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(FileNotFoundError, match=r"pip install weft\[dist\]"):
+        launch.mpi_command(2)
+
+
+def test_each_process_gets_its_share_of_the_cores(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("WEFT_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    found = launch.environment(3, None, "dist_sync")
+    assert (found["WEFT_NUM_THREADS"], found["OMP_NUM_THREADS"]) == ("2", "3")
+    assert launch.environment(16, None, "dist_sync")["WEFT_NUM_THREADS"] == "1"
+    assert launch.environment(3, 5, "dist_sync")["OMP_NUM_THREADS"] == "5"
+    assert found["WEFT_KV"] == "dist_sync"
+
+
+def test_wrong_command_lines(capsys):
+    assert launch.main(["nowhere.py"]) == 2
+    assert "no script 'nowhere.py'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        launch.main(["-n", "0", "train.py"])
+    assert "-n must be at least 1, got 0" in capsys.readouterr().err

@@ -1,0 +1,258 @@
+"""Parameter servers on Ray, with workers and servers that are killed or stopped. Long: they run with --full."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+import weft.module as M
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+
+PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Job:
+    """A running `python -m weft.launch --kv`."""
+
+    def __init__(self, folder, kind, n, program, *args, restarts=0, **env):
+        self.folder = folder
+        command = [
+            sys.executable,
+            "-m",
+            "weft.launch",
+            "-n",
+            str(n),
+            "--kv",
+            kind,
+            "--restarts",
+            str(restarts),
+        ]
+        self.output = open(folder / "output", "w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [*command, str(PROGRAMS / program), kind, str(folder), *map(str, args)],
+            cwd=ROOT,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ
+            | {"WEFT_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
+            | env,
+        )
+
+    def text(self):
+        self.output.flush()
+        return (self.folder / "output").read_text()
+
+    def until(self, ready, timeout_s=120):
+        """What ready() gives as soon as it is true; it fails if the job ends before."""
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            if found := ready():
+                return found
+            assert self.process.poll() is None, self.text()
+            time.sleep(0.02)
+        raise AssertionError(self.text())
+
+    def number(self, name):
+        path = self.folder / name
+        text = path.read_text() if path.exists() else ""
+        return int(text) if text else 0
+
+    def servers(self):
+        """Process ids of the servers, by what Ray calls them."""
+        found = []
+        for path in Path("/proc").iterdir():
+            try:
+                if path.name.isdigit() and b"ray::Server" in (path / "cmdline").read_bytes():
+                    group = os.getsid(int(path.name))
+                    if group == self.process.pid or self.is_below(int(path.name)):
+                        found.append(int(path.name))
+            except (OSError, ProcessLookupError):
+                continue
+        return found
+
+    def is_below(self, pid):
+        """Whether this job's process started it, or one that it started did."""
+        while pid > 1:
+            if pid == self.process.pid:
+                return True
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return False
+
+    def end(self, timeout_s=240):
+        status = self.process.wait(timeout_s)
+        assert status == 0, self.text()
+        with np.load(self.folder / "result.npz") as found:
+            return [found[name] for name in found.files]
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.output.close()
+
+
+@pytest.fixture
+def start(tmp_path):
+    jobs = []
+
+    def begin(*args, **kwargs):
+        folder = tmp_path / str(len(jobs))
+        folder.mkdir()
+        jobs.append(Job(folder, *args, **kwargs))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        job.stop()
+
+
+def model(n, steps, compress=None):
+    """What synchronous training comes to: sums of the ranks' gradients, momentum 0.5."""
+    rng = np.random.default_rng(0)
+    x, y = (
+        rng.standard_normal((4 * n, 5)).astype("float32"),
+        rng.standard_normal((4 * n, 3)).astype("float32"),
+    )
+    wf.random.seed(0)
+    net = M.Sequential(M.Linear(5, 8), M.Tanh(), M.Linear(8, 3))
+    params = list(net.parameters())
+    gm = wf.GradManager().attach(params)
+    w = [p.numpy().copy() for p in params]
+    momentum = [np.zeros_like(a) for a in w]
+    residuals = [[np.zeros(a.size, "float32") for a in w] for _ in range(n)]
+    for _ in range(steps):
+        sums = [np.zeros_like(a) for a in w]
+        for k in range(n):
+            for p, a in zip(params, w, strict=True):
+                p[...] = a
+                p.grad = None
+            with gm:
+                gm.backward(F.mse_loss(net(wf.tensor(x[4 * k : 4 * k + 4])), wf.tensor(y[4 * k : 4 * k + 4])))
+            for i, p in enumerate(params):
+                g = p.grad.numpy()
+                if compress:
+                    g = compress(g, residuals[k][i])
+                sums[i] = sums[i] + g
+        for i, s in enumerate(sums):
+            momentum[i] = np.float32(0.5) * momentum[i] + s
+            w[i] = w[i] - np.float32(0.1) * momentum[i]
+    return w
+
+
+def two_bits(g, residual):
+    residual += g.reshape(-1)
+    t = np.float32(0.02)
+    sent = np.where(residual >= t, t, np.where(residual <= -t, -t, np.float32(0)))
+    residual -= sent
+    return sent.reshape(g.shape)
+
+
+def check(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("traced", [False, True])
+def test_synchronous_training_is_training_with_the_whole_batch(start, n, compressed, traced):
+    compression = {"type": "2bit", "threshold": 0.02} if compressed else None
+    extra = [json.dumps(compression), "traced"] if traced else [json.dumps(compression)]
+    job = start("dist_sync_ps", n, "server_training.py", 6, *extra)
+    check(job.end(), model(n, 6, two_bits if compressed else None))
+
+
+@pytest.mark.parametrize("kind", ["dist_async", "dist_ssp"])
+def test_all_pushes_are_committed_once(start, kind):
+    job = start(kind, 2, "server_training.py", 10)
+    job.end()
+    for versions in json.loads((job.folder / "states").read_text()):
+        assert set(versions.values()) == {20}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_servers_that_are_killed_lose_nothing(start, seed):
+    chance = random.Random(seed)
+    job = start("dist_sync_ps", 2, "server_training.py", 30)
+    job.until(lambda: job.number("step-0") >= 1)
+    for _ in range(3):
+        target = chance.choice(job.until(job.servers))
+        time.sleep(chance.random() * 0.3)
+        with_steps = job.number("step-0")
+        try:
+            os.kill(target, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        if with_steps < 30:
+            job.until(lambda: job.number("step-0") > with_steps or job.number("step-0") == 30)  # noqa: B023
+    check(job.end(), model(2, 30))
+    for versions in json.loads((job.folder / "states").read_text()):
+        assert set(versions.values()) == {30}
+
+
+@pytest.mark.parametrize("kind", ["dist_sync_ps", "dist_async", "dist_ssp"])
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_go_on_when_one_is_killed(start, kind, seed):
+    chance = random.Random(seed)
+    job = start(kind, 3, "server_training.py", 25)
+    target = chance.randrange(3)
+    after = chance.randrange(20)
+    job.until(lambda: job.number(f"step-{target}") > after)
+    time.sleep(chance.random() * 0.05)
+    os.kill(job.number(f"pid-{target}"), signal.SIGKILL)
+    job.end()
+    assert f"rank {target} died" in job.text()
+    for rank in {0, 1, 2} - {target}:
+        assert job.number(f"step-{rank}") == 25
+
+
+def test_a_worker_that_died_is_started_again(start):
+    job = start("dist_async", 2, "server_training.py", 15, restarts=1)
+    job.until(lambda: job.number("step-1") > 3)
+    os.kill(job.number("pid-1"), signal.SIGKILL)
+    job.end()
+    assert "rank 1 died" in job.text()
+    assert job.number("step-1") == 15
+
+
+def test_a_stopped_worker_is_named(start):
+    job = start("dist_sync_ps", 2, "server_training.py", 2000, WEFT_STALL_S="1")
+    job.until(lambda: job.number("step-1") > 1)
+    target = job.number("pid-1")
+    os.kill(target, signal.SIGSTOP)
+    try:
+        job.until(lambda: f"pid {target}" in job.text() and "rank 1" in job.text())
+        before = job.number("step-0")
+    finally:
+        os.kill(target, signal.SIGCONT)
+    job.until(lambda: job.number("step-0") > before + 1)
+
+
+def test_a_stopped_server_is_named(start):
+    job = start("dist_async", 1, "server_training.py", 2000, WEFT_STALL_S="1")
+    job.until(lambda: job.number("step-0") > 1)
+    for target in (servers := job.until(job.servers)):
+        os.kill(target, signal.SIGSTOP)
+    try:
+        job.until(lambda: "for server" in job.text())
+    finally:
+        for target in servers:
+            os.kill(target, signal.SIGCONT)
+    before = job.number("step-0")
+    job.until(lambda: job.number("step-0") > before)

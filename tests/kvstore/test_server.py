@@ -1,0 +1,338 @@
+"""Parameter servers without Ray: rounds, clocks, sequence numbers, and what survives."""
+
+import asyncio
+import contextlib
+import os
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.optimizer as optim
+from weft.kvstore.journal import Journal
+from weft.kvstore.parameter_server import divided
+from weft.kvstore.server import Server, reference_of
+
+DENSE = {"kind": "dense"}
+SGD = {"kind": "optimizer", "name": "weft.optimizer.methods:SGD", "options": {"lr": 1.0}, "keys": []}
+ADAM = {"kind": "optimizer", "name": "weft.optimizer.methods:Adam", "options": {"lr": 0.1}, "keys": []}
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+async def started(mode, workers=2, updater=SGD, **options):
+    server = Server(mode, workers, **options)
+    for rank in range(workers):
+        await server.join(rank, f"test {rank}")
+    if "w" not in server.versions:
+        await server.init("w", np.zeros(3, "float32"), 0)
+        if updater:
+            await server.configure("updater", updater)
+    return server
+
+
+def push(server, rank, number, value, key="w", who=None):
+    parts = [np.full(3, value, "float32")]
+    return server.push(key, who or f"worker {rank}", number, rank, parts, DENSE)
+
+
+async def blocked(coroutine):
+    """The task of a coroutine, which has been let go on as far as it can and is not done."""
+    task = asyncio.ensure_future(coroutine)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not task.done()
+    return task
+
+
+def test_a_synchronous_round_is_one_update_of_the_sum():
+    async def main():
+        server = await started("dist_sync_ps")
+        first = await blocked(push(server, 1, 1, 2.0))
+        waiting = await blocked(server.pull("w", 1, version=1))
+        assert await push(server, 0, 1, 1.0) == 1
+        assert await first == 1
+        assert (await waiting).tolist() == [-3, -3, -3]
+
+    run(main())
+
+
+def test_a_round_ends_without_a_worker_that_leaves_and_waits_for_one_that_comes():
+    async def main():
+        server = await started("dist_sync_ps")
+        first = await blocked(push(server, 0, 1, 1.0))
+        await server.leave(1)
+        assert await first == 1
+        await server.join(1, "again")
+        second = await blocked(push(server, 0, 2, 1.0))
+        await push(server, 1, 1, 5.0, who="worker 1 again")
+        await second
+        assert (await server.pull("w", 0)).tolist() == [-7, -7, -7]
+
+    run(main())
+
+
+def test_asynchronous_pushes_are_applied_when_they_come():
+    async def main():
+        server = await started("dist_async")
+        await push(server, 0, 1, 1.0)
+        assert (await server.pull("w", 1)).tolist() == [-1, -1, -1]
+        with pytest.raises(KeyError, match="no key 'v'"):
+            await push(server, 0, 2, 1.0, key="v")
+        with pytest.raises(ValueError, match=r"is float32\[3\] on the server, the value float32\[4\]"):
+            await server.push("w", "a", 1, 0, [np.zeros(4, "float32")], DENSE)
+        with pytest.raises(ValueError, match=r"the value float64\[3\]"):
+            await server.push("w", "a", 1, 0, [np.zeros(3)], DENSE)
+        assert await push(server, 0, 2, 1.0) == 2
+
+    run(main())
+
+
+def test_asynchronous_kinds_need_an_optimizer():
+    async def main():
+        server = await started("dist_async", updater=None)
+        with pytest.raises(ValueError, match="call set_optimizer first"):
+            await push(server, 0, 1, 1.0)
+
+    run(main())
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_pull_waits_for_workers_that_are_too_far_behind(staleness):
+    async def main():
+        server = await started("dist_ssp", staleness=staleness)
+        for k in range(staleness):
+            await push(server, 0, k + 1, 1.0)
+            await server.pull("w", 0)
+        await push(server, 0, staleness + 1, 1.0)
+        waiting = await blocked(server.pull("w", 0))
+        await server.pull("w", 1)  # the slow one never waits
+        await push(server, 1, 1, 10.0)
+        assert (await waiting).tolist() == [-(staleness + 11)] * 3
+        ahead = [push(server, 0, staleness + 2 + k, 0.0) for k in range(staleness + 1)]
+        for each in ahead:
+            await each
+        waiting = await blocked(server.pull("w", 0))
+        await server.leave(1)
+        await waiting
+
+    run(main())
+
+
+def test_a_push_that_is_sent_again_is_applied_once():
+    async def main():
+        server = await started("dist_async")
+        for number in (1, 3, 2, 3, 1, 2, 4, 4):  # also out of order, as after a restart
+            await push(server, 0, number, 1.0)
+        assert server.versions["w"] == 4
+        assert (await server.pull("w", 0)).tolist() == [-4, -4, -4]
+        await push(server, 0, 1, 1.0, who="another life of worker 0")
+        assert server.versions["w"] == 5
+
+    run(main())
+
+
+def test_a_barrier_waits_for_all_that_are_there():
+    async def main():
+        server = await started("dist_async", workers=3)
+        one, two = await blocked(server.barrier(1, 0)), await blocked(server.barrier(1, 1))
+        await server.leave(2)
+        await asyncio.gather(one, two)
+        await server.barrier(1, 2)  # one that comes late to what is over
+
+    run(main())
+
+
+def test_workers_that_keep_others_waiting_are_named(monkeypatch, capfd):
+    monkeypatch.setenv("WEFT_STALL_S", "0.1")
+
+    async def main():
+        server = await started("dist_sync_ps")
+        waiting = asyncio.ensure_future(push(server, 0, 1, 1.0))
+        while "rank 1 (test 1)" not in capfd.readouterr().err:
+            await asyncio.sleep(0.02)
+        await push(server, 1, 1, 1.0)
+        await waiting
+
+    run(main())
+
+
+@pytest.mark.parametrize("updater", [SGD, ADAM])
+@pytest.mark.parametrize("every", [1, 3, 100])
+def test_a_server_goes_on_bit_for_bit_after_it_was_killed_anywhere(tmp_path, updater, every):
+    """The journal is cut at every length that a killed server could leave."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((7, 3)).astype("float32")
+
+    async def apply(server, numbers):
+        for k in numbers:
+            await server.push("w", "a", k + 1, 0, [values[k]], DENSE)
+        return await server.pull("w", 0)
+
+    async def main():
+        whole = await apply(await started("dist_async", updater=updater), range(7))
+        for killed_after in range(8):
+            folder = str(tmp_path / f"{killed_after}")
+            server = await started("dist_async", updater=updater, folder=folder, every=every)
+            await apply(server, range(killed_after))
+            again = await started("dist_async", folder=folder, every=every)
+            assert again.versions["w"] == killed_after
+            # the worker sends again what it has no answer to, and what it has
+            found = await apply(again, [*range(max(killed_after - 2, 0), 7)])
+            np.testing.assert_array_equal(found, whole)
+            assert again.versions["w"] == 7
+
+    run(main())
+
+
+def test_a_record_that_was_cut_off_is_no_record(tmp_path):
+    journal = Journal(tmp_path)
+    for k in range(3):
+        journal.append({"k": k}, [np.arange(k, dtype="int64"), np.full((2, 2), k, "float32")])
+    journal.close()
+    path = tmp_path / "journal"
+    data = path.read_bytes()
+    ends = []
+    for size in range(len(data), -1, -1):
+        path.write_bytes(data[:size])
+        found = [header["k"] for header, _ in Journal(tmp_path).records(0)]
+        ends.append(len(found))
+        assert found == list(range(len(found)))
+        assert len(path.read_bytes()) <= size
+    assert sorted(set(ends)) == [0, 1, 2, 3]
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))  # a bit that fell over
+    journal = Journal(tmp_path)
+    assert [header["k"] for header, _ in journal.records(0)] == [0, 1]
+    journal.append({"k": 9}, [])
+    assert [header["k"] for header, _ in Journal(tmp_path).records(0)] == [0, 1, 9]
+    assert [header["k"] for header, _ in Journal(tmp_path).records(2)] == [9]
+
+
+def test_a_journal_behind_its_snapshot_is_not_applied_twice(tmp_path):
+    """A server that is killed between writing a snapshot and beginning a new journal."""
+
+    async def main():
+        server = await started("dist_async", folder=str(tmp_path))
+        for k in range(3):
+            await push(server, 0, k + 1, 1.0)
+        journal = (tmp_path / "journal").read_bytes()
+        server._snapshot()
+        (tmp_path / "journal").write_bytes(journal)
+        again = Server("dist_async", 2, str(tmp_path))
+        assert again.versions == {"w": 3}
+        assert (await again.pull("w", 0)).tolist() == [-3, -3, -3]
+
+    run(main())
+
+
+def test_commits_are_a_serial_replay_of_the_journal(tmp_path):
+    async def main():
+        server = await started("dist_async", workers=3, updater=ADAM, folder=str(tmp_path), every=10**6)
+        rng = np.random.default_rng(1)
+        counts = [0, 0, 0]
+        for _ in range(20):
+            rank = int(rng.integers(3))
+            counts[rank] += 1
+            await push(server, rank, counts[rank], float(rng.standard_normal()))
+        return await server.pull("w", 0)
+
+    found = run(main())
+    w = wf.zeros(3)
+    opt = optim.Adam([w], lr=0.1)
+    for header, arrays in Journal(tmp_path).records(0):
+        if header["do"] == "push":
+            w.grad = wf.tensor(arrays[0].copy())
+            opt.step()
+    np.testing.assert_array_equal(found, w.numpy())
+
+
+@pytest.mark.parametrize("every", [1, 100])
+def test_a_restarted_server_knows_who_is_there(tmp_path, every):
+    async def main():
+        server = await started("dist_sync_ps", workers=3, folder=str(tmp_path), every=every)
+        await asyncio.gather(*(push(server, rank, 1, 1.0) for rank in range(3)))
+        await asyncio.gather(*(server.barrier(1, rank) for rank in range(3)))
+        await server.leave(2)
+        again = Server("dist_sync_ps", 3, str(tmp_path), every)
+        assert again.active == {0: "test 0", 1: "test 1"}
+        await again.barrier(1, 0)  # the answer was lost
+        first = await blocked(push(again, 0, 2, 1.0))
+        await push(again, 1, 2, 5.0)
+        await first
+        assert (await again.pull("w", 0)).tolist() == [-9, -9, -9]
+        assert again.clocks["w"] == {0: 2, 1: 2}
+
+    run(main())
+
+
+def test_rows_and_compression_survive_too(tmp_path):
+    async def main():
+        server = Server("dist_async", 1, str(tmp_path), every=2)
+        await server.join(0, "test")
+        await server.init(5, np.ones((4, 2), "float32"), 0)
+        await server.configure("updater", SGD)
+        await server.configure("compression", {"type": "2bit", "threshold": 0.5})
+        packed = np.zeros(4, "uint8")
+        packed[0] = 0b11000010  # +0.5, 0, 0, -0.5
+        for k in range(3):
+            await server.push(
+                5, "a", 2 * k + 1, 0, [np.array([1, 3]), np.ones((2, 2), "float32")], {"kind": "rows"}
+            )
+            await server.push(5, "a", 2 * k + 2, 0, [packed], {"kind": "compressed"})
+        return await server.pull(5, 0), await server.pull(5, 0, rows=np.array([3]))
+
+    whole, rows = run(main())
+    assert whole.tolist() == [[-0.5, 1], [-2, -0.5], [1, 1], [-2, -2]]
+    assert rows.tolist() == [[-2, -2]]
+    again = Server("dist_async", 1, str(tmp_path))
+    np.testing.assert_array_equal(run(again.pull(5, 0)), whole)
+    assert again.codec.threshold == 0.5
+
+
+def test_an_update_that_cannot_be_written_is_not_acknowledged(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("no space left on device")
+
+    async def main():
+        server = await started("dist_async", folder=str(tmp_path))
+        await push(server, 0, 1, 1.0)
+        with monkeypatch.context() as patch:
+            patch.setattr("weft.kvstore.journal._write", full)
+            with pytest.raises(OSError, match="no space left"):
+                await push(server, 0, 2, 1.0)
+        again = Server("dist_async", 2, str(tmp_path))
+        assert again.versions["w"] == 1
+
+    run(main())
+
+
+def test_snapshots_are_replaced_at_once(tmp_path):
+    async def main():
+        server = await started("dist_async", folder=str(tmp_path), every=1)
+        for k in range(3):
+            await push(server, 0, k + 1, 1.0)
+        return sorted(os.listdir(tmp_path))
+
+    assert run(main()) == ["journal", "snapshot.safetensors"]
+
+
+def test_servers_call_only_what_they_can_import():
+    assert reference_of(optim.SGD) == "weft.optimizer.methods:SGD"
+    with pytest.raises(ValueError, match="top of a module"):
+        reference_of(lambda key, pushed, stored: None)
+    with contextlib.suppress(ValueError):
+        assert reference_of(contextlib.suppress.__init__)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 7])
+@pytest.mark.parametrize("shape", [(), (5,), (10, 4), (3, 30), (40,), (7, 0)])
+def test_the_parts_of_an_array_are_all_of_it(servers, shape):
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    pieces = divided("key", shape, servers, big=20)
+    found = [piece.of(array).reshape(-1) for piece in pieces]
+    np.testing.assert_array_equal(np.concatenate(found), array.reshape(-1))
+    assert len(pieces) == (servers if array.size >= 20 else 1)
+    assert all(0 <= piece.server < servers for piece in pieces)
+    assert divided("key", shape, servers, big=20)[0].server == pieces[0].server  # the same in each process
