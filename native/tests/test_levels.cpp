@@ -12,6 +12,7 @@
 #include "kernels/level.h"
 #include "kernels/lstm_cell.h"
 #include "kernels/sort_words.h"
+#include "tensor/convert.h"
 #include "tests/check.h"
 #include "tests/support.h"
 
