@@ -1,6 +1,7 @@
 """A slow step of training, made fast: the example of docs/performance.md.
 
     ./dev python examples/slow_step.py [--turns N] [--timeline FILE]
+    ./dev python examples/slow_step.py --profile FILE [--version NAME]
 
 A classifier of sequences of varied length. Each version changes one thing of the version before; the table shows what a
 step counts and takes, at its quickest, the versions in turn.
@@ -16,6 +17,7 @@ import weft as wf
 import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
+from weft.tools import profile
 from weft.tools.counters import Counting
 from weft.tools.timeline import Timeline
 
@@ -99,7 +101,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="a slow step of training, made fast")
     parser.add_argument("--turns", type=int, default=20, help="epochs of each version (20)")
     parser.add_argument("--timeline", metavar="FILE", help="write there when the traced version ran what")
+    parser.add_argument("--profile", metavar="FILE", help="only write the profiler's page of one epoch there")
+    parser.add_argument("--version", choices=VERSIONS, default="as written", help="of what (as written)")
     arguments = parser.parse_args()
+
+    if arguments.profile:
+        epoch = version(**VERSIONS[arguments.version])
+        epoch(), epoch()
+        with profile() as recorded:
+            epoch()
+        recorded.save(arguments.profile)
+        print(recorded)
+        return
 
     epochs = {name: version(**options) for name, options in VERSIONS.items()}
     firsts, times = {}, {name: [] for name in epochs}

@@ -6,6 +6,7 @@
 
 #include "program/control.h"
 #include "program/loop.h"
+#include "program/nan_watch.h"
 #include "program/step_log.h"
 #include "storage/runtime.h"
 
@@ -152,7 +153,8 @@ Ref<const Program> make_program(const Description& spec) {
   for (nb::handle item : spec["steps"])
     p.steps.push_back({nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]),
                        nb::cast<int>(item[2]), nb::cast<std::string>(item[3]), nb::cast<std::string>(item[4]),
-                       nb::cast<std::vector<std::pair<int, int>>>(item[5])});
+                       nb::cast<std::vector<std::pair<int, int>>>(item[5]),
+                       nb::cast<std::vector<int>>(item[6])});
   for (nb::handle item : spec["preparing"])
     p.preparing.push_back({nb::cast<std::vector<int>>(item[0]), nb::cast<std::vector<int>>(item[1])});
   for (nb::handle item : spec["spans"])
@@ -326,6 +328,9 @@ void bind_program(nb::module_& m) {
     counters["loop_misses"] = Loop::misses.load();
     return counters;
   });
+  // Steps whose results hold NaN (1), or infinite elements, too (2), fail from now on; 0: none. Gives what it
+  // was.
+  m.def("watch_nan", [](int what) { return NanWatch::set(what); });
   // From now on it is written down when steps run. False: it is already.
   def(m, "open_step_log", [] { return StepLog::open(); });
   // What was written down: (program, number, operators, line, device, thread, bytes, start_ns, end_ns) of

@@ -139,6 +139,18 @@ class Recorder final : public PoolWatch {
     return as_python(data, steps);
   }
 
+  // What has been written down of operations, memory and waits; the record goes on.
+  nb::object peek() {
+    Data data;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!is_open_) return nb::none();
+      data = data_;
+      for (const Place& place : data.places) Py_INCREF(place.code);
+    }
+    return as_python(data, {});
+  }
+
   void allocated(const Pool& pool, const void* memory, size_t bytes) noexcept override {
     MemoryEvent event{};
     event.bytes = bytes;
@@ -385,6 +397,7 @@ void bind_recorder(nb::module_& m) {
       nb::arg("engines"), nb::arg("memory") = true, nb::arg("limit") = size_t{4'000'000});
   // What was written down, as weft.tools.recording reads it; None: it is not open.
   def(m, "close_recorder", [] { return Recorder::get().close(); });
+  def(m, "peek_recorder", [] { return Recorder::get().peek(); });
   // What this thread is at, for the events to come; returns what it was at.
   def(m, "set_recording_context", [](uint32_t context) { return std::exchange(context_here, context); });
 }

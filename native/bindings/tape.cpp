@@ -352,7 +352,10 @@ void check_planned(const Program& program, const std::vector<const Tracked*>& in
         (x.dtype == planned.dtype && std::ranges::equal(x.dims(), planned.shape)))
       continue;
     std::string shape;
-    for (const int64_t size : planned.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
+    for (const int64_t size : planned.shape) {
+      if (!shape.empty()) shape += ',';
+      shape += std::to_string(size);
+    }
     throw ShapeError("run_plan: " + program.name + ": input " + std::to_string(k) + " is planned as " +
                      short_name(planned.dtype) + "[" + shape + "]: it is " + describe(x));
   }

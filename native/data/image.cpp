@@ -66,8 +66,13 @@ struct Taps {
       }
       first[k] = static_cast<int32_t>(low);
       count[k] = static_cast<int32_t>(n);
-      if (sum == 0) {
-        exact[0] = sum = 1;
+      // Beyond the edges negative weights can leave hardly anything to divide by: then the nearest pixel
+      // alone. With 0.45 and more of it, absolute weights sum to 1.6 at most, and sums of bytes stay below
+      // 2^31.
+      if (sum == 0 || (filter == Resample::cubic && sum < 0.45 * stretch)) {
+        std::fill(exact.begin(), exact.end(), 0.0);
+        const auto nearest = static_cast<int64_t>(std::floor(center));
+        exact[static_cast<size_t>(std::clamp<int64_t>(nearest - low, 0, n - 1))] = sum = 1;
       }
       // Rounded so that they sum to exactly one: a picture of one colour stays that colour.
       int32_t rest = 1 << kBits, largest = 0;

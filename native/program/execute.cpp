@@ -7,6 +7,7 @@
 #include "program/arena_check.h"
 #include "program/kept.h"
 #include "program/loop.h"
+#include "program/nan_watch.h"
 #include "program/run.h"
 #include "program/step_log.h"
 #include "storage/runtime.h"
@@ -144,6 +145,7 @@ void Program::run_alone(const Run& run) const {
   StepLog::run(
       *this, 0, [&](size_t k) { return operands.get()[k]; },
       [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get()}); });
+  NanWatch::look(steps[0], [&](size_t k) { return operands.get()[k]; });
 }
 
 // Steps of known geometry: only addresses are put in.
@@ -188,6 +190,11 @@ void Program::run_bound(const Run& run) const {
         }
         step.kernel->run({views.data(), slots, arena + p.arena_size});
       }
+      NanWatch::look(step, [&](size_t k) {
+        View x = p.views[static_cast<size_t>(step.operands[k])];
+        x.data = data[static_cast<size_t>(step.operands[k])];
+        return x;
+      });
       if (checked)
         if (const int64_t at = checked->after(static_cast<int>(t)); at >= 0)
           throw std::logic_error("wrote byte " + std::to_string(at) + " of the arena, which is not its own");
@@ -280,6 +287,7 @@ void Program::run_anywhere(const Run& run) const {
       StepLog::run(
           *this, t, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; },
           [&] { step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size}); });
+      NanWatch::look(step, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
     } catch (...) {
       fail(step);
     }

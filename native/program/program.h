@@ -77,6 +77,7 @@ class Program final : public Counted<Program> {
     int first_slot = 0;
     std::string name, where;  // the operators whose work it is; the user's line, "" if it is not known
     std::vector<std::pair<int, int>> in_place{};  // values it reads and writes that may be the same memory
+    std::vector<int> written{};                   // which of the operands it writes
   };
   // The values that one of the first steps reads and writes. These are run when an input that they depend on
   // was written since they ran last (kept.h).

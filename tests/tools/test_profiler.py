@@ -19,6 +19,7 @@ from weft.engine import Engine
 from weft.tools import flops
 from weft.tools.__main__ import tools
 from weft.tools.allocations import allocations_of, by_line, in_use, peak
+from weft.tools.profiling import Profile
 from weft.tools.timeline_events import steps_of
 
 
@@ -319,3 +320,41 @@ def test_every_product_has_a_rule():
         op = registry.get(name)
         if op.family in flops.PRODUCTS and name not in ("einsum", "tensordot"):  # which are made of others
             assert name in flops.counted(), f"{name}: add a rule to weft/tools/flops.py"
+
+
+def test_several_processes_on_one_timeline(tmp_path):
+    program = "import weft as wf\nx = wf.ones((16, 16))\nfor _ in range(3):\n    y = x @ x\n"
+    for k in range(2):
+        done = run(tmp_path, program, f"--raw=r{k}.raw", f"--worker=rank {k}", f"--out=p{k}.html")
+        assert done.returncode == 0, done.stderr
+    joined = Profile.load(tmp_path / "r1.raw", tmp_path / "r0.raw")
+    assert list(dict.fromkeys(lane.worker for lane in joined.events.lanes)) == ["rank 0", "rank 1"]
+    assert joined.table()[0]["operator"] in ("matmul", "fill")
+    assert next(row["calls"] for row in joined.table() if row["operator"] == "matmul") == 6
+    starts = {
+        lane.worker: joined.events.start[lane.first] for lane in joined.events.lanes if lane.kind == "kernel"
+    }
+    assert starts["rank 0"] < starts["rank 1"] < joined.seconds
+    command = [sys.executable, "-m", "weft.tools.profiler", "--no-open", "--join", "--out=all.html"]
+    done = subprocess.run(
+        [*command, "r0.raw", "r1.raw"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "rank 1" in (tmp_path / "all.html").read_text()
+    done = subprocess.run([*command, "p0.html"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert "holds no recording" in done.stderr
+
+
+def test_a_recording_comes_back_as_it_was(tmp_path):
+    x = wf.ones((8, 8))
+    with wf.tools.profile() as p:
+        Net()(wf.ones((2, 16)))
+        x @ x
+        p.step()
+    p.dump(tmp_path / "r.raw")
+    again = Profile.load(tmp_path / "r.raw")
+    for by in ("operator", "module", "line", "shapes"):
+        assert again.table(by) == p.table(by)
+    assert [tuple(w) for w in again.warnings()] == [tuple(w) for w in p.warnings()]
+    assert again.steps() == p.steps()

@@ -65,7 +65,9 @@ class _Description:
             kernel = step.code.native() if isinstance(step, Fused) else step.kernel
             shared = () if isinstance(step, Fused) else step.in_place
             pairs = [(self.number(x), self.number(y)) for x, y in shared]
-            made.append((kernel, numbers, first, origin.name, origin.where, pairs))
+            keys = {place.key for place in step.writes}
+            written = [k for k, place in enumerate(step.operands) if place.key in keys]
+            made.append((kernel, numbers, first, origin.name, origin.where, pairs, written))
         given = [v for v in enumerate(lowering.graph.outputs) if v[1] is not None]
         leaving = []
         for (j, _), place in zip(given, outputs, strict=True):

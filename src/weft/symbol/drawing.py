@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from weft.ops.op import Op
 from weft.ops.shapes import shown
 from weft.symbol.node import Entry, Operand, SymbolNode, ordered
 
-__all__ = ["listing", "to_dot", "to_svg"]
+__all__ = ["listing", "summary", "to_dot", "to_svg"]
 
 
 def listing(entries: Sequence[Entry]) -> str:
@@ -102,6 +103,45 @@ def _folded(texts: Sequence[str], width: int = 36) -> list[str]:
         else:
             lines.append(text)
     return lines
+
+
+def summary(entries: Sequence[Entry], shape_of: Callable[[Entry], Any]) -> str:
+    """A table of operators: output, learnable parameters, what is read; the parameters in all below it."""
+    picture = _Picture(entries, shape_of)
+    heads = ["name", "operator", "output", "parameters", "reads"]
+    rows, total = [heads], 0
+    counted: set[int] = set()
+    unknown = False
+    for node in ordered(entries):
+        if node.op is None:
+            continue
+        own = []
+        for spec, source in zip(node.op.inputs, node.inputs, strict=False):
+            if spec.name in node.op.learnable and isinstance(source, tuple) and source[0].op is None:
+                own.append(source[0])
+        sizes = [shape_of((each, 0)) for each in own]
+        is_open = any(s is None or None in s for s in sizes)
+        count = 0 if is_open else sum(math.prod(s) for s in sizes)
+        fresh = [(each, s) for each, s in zip(own, sizes, strict=True) if id(each) not in counted]
+        counted.update(id(each) for each, _ in fresh)
+        unknown |= is_open
+        total += 0 if is_open else sum(math.prod(s) for _, s in fresh)
+        reads = [source.name for source, _ in node.entries if id(source) not in {id(each) for each in own}]
+        outputs = " ".join(picture.size((node, k)) for k in range(node.count))
+        rows.append([node.name, node.op.name, outputs, "?" if is_open else f"{count:,}", ", ".join(reads)])
+    wide = [max(len(row[k]) for row in rows) for k in range(len(heads))]
+    lines = [
+        "  ".join(
+            f"{c:>{w}}" if k == 3 else f"{c:{w}}" for k, (c, w) in enumerate(zip(row, wide, strict=True))
+        )
+        for row in rows
+    ]
+    lines.insert(1, "-" * len(lines[0]))
+    lines += [
+        "-" * len(lines[0]),
+        f"{total:,} parameters" + (", and those of unknown shape" if unknown else ""),
+    ]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def to_svg(entries: Sequence[Entry], shape_of: Callable[[Entry], Any] | None = None) -> str:

@@ -438,6 +438,31 @@ class Symbol(Outputs):
         known = inferred(self.entries, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
         return drawing.to_svg(self.entries, known.shape_of if shapes else None)
 
+    def plot(self, path: Any = None, **shapes: Partial) -> str:
+        """A drawing as SVG, also written to a file if a path is given; shapes: as for infer_shape_partial.
+
+        >>> var("x").sum(name="total").plot(x=(2, 3)).startswith("<svg")
+        True
+        """
+        made = self.to_svg(**shapes)
+        if path is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(made)
+        return made
+
+    def print_summary(self, **shapes: Partial) -> None:
+        """Print a table: for each operator its output's shape, its learnable parameters, and what it reads.
+
+        shapes: of arguments, as for infer_shape_partial; what is not known is shown as ?.
+
+        >>> import weft.functional as F
+        >>> F.linear(var("x"), out_features=3, name="fc").print_summary(x=(2, 4))
+        name  operator  output  parameters  reads
+        ...
+        """
+        known = inferred(self.entries, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
+        print(drawing.summary(self.entries, known.shape_of))
+
     def draw(self, path: Any, **shapes: Partial) -> None:
         """Write a drawing to a file: SVG, or Graphviz's language if its name ends in .dot or .gv."""
         made = self.to_dot() if str(path).endswith((".dot", ".gv")) else self.to_svg(**shapes)

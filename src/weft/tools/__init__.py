@@ -15,12 +15,23 @@ import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from weft.tools.anomaly import detect_anomaly as detect_anomaly
+    from weft.tools.event_file import EventWriter as EventWriter
+    from weft.tools.graph import draw as draw
+    from weft.tools.memory import memory_summary as memory_summary
+    from weft.tools.monitor import CSVLogger as CSVLogger
+    from weft.tools.monitor import Monitor as Monitor
     from weft.tools.profiling import Profile as Profile
     from weft.tools.profiling import profile as profile
     from weft.tools.recording import mark_step as mark_step
     from weft.tools.statistics import summary as summary
 
 _MODULE_OF = {
+    "weft.tools.anomaly": ("detect_anomaly",),
+    "weft.tools.event_file": ("EventWriter",),
+    "weft.tools.monitor": ("CSVLogger", "Monitor"),
+    "weft.tools.graph": ("draw",),
+    "weft.tools.memory": ("memory_summary",),
     "weft.tools.profiling": ("Profile", "profile"),
     "weft.tools.recording": ("mark_step",),
     "weft.tools.statistics": ("summary",),

@@ -2,9 +2,11 @@
 
     python -m weft.tools.profiler [--out report.html] [--no-open] [--chrome t.json] [--csv t.csv] script.py arguments
     python -m weft.tools.profiler [...] -m module arguments
+    python -m weft.tools.profiler --join [--out report.html] a.raw b.raw
 
 The report is one HTML file, which needs no network. It is written also where the program fails, is interrupted, or
-calls sys.exit; the command then ends with the program's status.
+calls sys.exit; the command then ends with the program's status. --join shows several processes of one machine on one
+timeline, from the files that each wrote with --raw.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import traceback
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from weft.tools.profiling import Profile, profile
 
@@ -34,6 +37,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--no-open", action="store_true", help="only print where the report is")
     made.add_argument("--chrome", type=Path, metavar="FILE", help="also write trace events for Perfetto")
     made.add_argument("--csv", type=Path, metavar="FILE", help="also write the table of operators")
+    made.add_argument("--raw", type=Path, metavar="FILE", help="also write the recording, for --join")
+    made.add_argument(
+        "--worker", default="", metavar="NAME", help="a name for this process in joined reports"
+    )
+    made.add_argument(
+        "--join", action="store_true", help="run nothing: PROGRAM and arguments are files of --raw"
+    )
     made.add_argument("--no-memory", action="store_true", help="do not record allocations")
     made.add_argument("--limit", type=int, default=4_000_000, metavar="N", help="most events (4000000)")
     made.add_argument("-m", dest="module", action="store_true", help="the program is a module")
@@ -45,18 +55,29 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: the program's own."""
     given = parser().parse_args(arguments)
+    if given.join:
+        try:
+            joined = Profile.load(given.program, *given.arguments)
+        except (ValueError, OSError) as problem:
+            parser().error(str(problem))
+        write(joined, given.out or Path("profile.html"), given.chrome, given.csv)
+        if not given.no_open:
+            webbrowser.open((given.out or Path("profile.html")).resolve().as_uri())
+        return 0
     if not given.module and not Path(given.program).is_file():
         parser().error(f"there is no file {given.program}")
     p = profile(memory=not given.no_memory, limit=given.limit)
     status = run(p, given.program, given.arguments, given.module)
     write(p, given.out or Path("profile.html"), given.chrome, given.csv)
+    if given.raw is not None:
+        p.dump(given.raw, given.worker)
     if not given.no_open:
         webbrowser.open((given.out or Path("profile.html")).resolve().as_uri())
     return status
 
 
-def run(p: profile, program: str, arguments: Sequence[str], module: bool = False) -> int:
-    """Run a script or a module as __main__ and record it; returns its exit status."""
+def run(p: Any, program: str, arguments: Sequence[str], module: bool = False) -> int:
+    """Run a script or a module as __main__ inside of ``with p``; returns its exit status."""
     before = sys.argv[:], sys.path[:]
     sys.argv = [program, *arguments]
     sys.path[0] = os.getcwd() if module else str(Path(program).resolve().parent)

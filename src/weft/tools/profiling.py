@@ -28,7 +28,7 @@ from weft.tools.advice import Advice, advice_on
 from weft.tools.allocations import allocations_of, peak
 from weft.tools.page import profile_page
 from weft.tools.peaks import machine_peaks
-from weft.tools.recording import LIMIT, Recorder, Recording
+from weft.tools.recording import LIMIT, Recorder, Recording, read_recording, write_recording
 from weft.tools.timeline_events import BY, Events, events_of, steps_of
 
 __all__ = ["Profile", "profile"]
@@ -54,7 +54,10 @@ class Profile:
     @property
     def seconds(self) -> float:
         """How long it lasted."""
-        return max((r.seconds for r in self.recordings), default=0.0)
+        begin = min((r.facts.get("begin_ns", 0) for r in self.recordings), default=0)
+        return max(
+            (r.seconds + (r.facts.get("begin_ns", 0) - begin) * 1e-9 for r in self.recordings), default=0.0
+        )
 
     @property
     def events(self) -> Events:
@@ -192,6 +195,32 @@ class Profile:
         Times of kernels are compared with what the machine can do, which is measured now, in some 0.2 s.
         """
         Path(path).write_text(profile_page(self))
+
+    def dump(self, path: str | os.PathLike[str], worker: str = "") -> None:
+        """Write the recording to a file, to be shown with those of other processes: see load.
+
+        worker: a name for this process in the timeline. Raises RuntimeError before the recording has ended.
+        """
+        recording = self.recording
+        if worker:
+            recording.facts["worker"] = worker
+        write_recording(recording, path)
+
+    @staticmethod
+    def load(*paths: str | os.PathLike[str]) -> Profile:
+        """What processes of one machine wrote with dump, as one Profile, on their common clock.
+
+        Tables add up the work of all; steps and memory are those of the first. Raises ValueError for other files.
+        """
+        if not paths:
+            raise ValueError("load: takes the files that dump wrote")
+        recordings = [read_recording(path) for path in paths]
+        first = min(recordings, key=lambda r: r.facts.get("begin_ns", 0))
+        found = Profile([first, *(r for r in recordings if r is not first)])
+        for k, r in enumerate(recordings):
+            if len(recordings) > 1:
+                r.facts.setdefault("worker", f"worker {k}")
+        return found
 
     def __str__(self) -> str:
         """The table of operators, memory and warnings."""

@@ -17,11 +17,13 @@ more.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 import time
 import traceback
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +40,16 @@ from weft.module.module import Module
 from weft.ops.epilogue import Epilogue
 from weft.tools import flops
 
-__all__ = ["Moment", "Note", "Recorder", "Recording", "Step", "mark_step"]
+__all__ = [
+    "Moment",
+    "Note",
+    "Recorder",
+    "Recording",
+    "Step",
+    "mark_step",
+    "read_recording",
+    "write_recording",
+]
 
 # As native/bindings/recorder.cpp has them.
 OPERATION = np.dtype(
@@ -162,6 +173,55 @@ class Recording:
         self.dropped = 0
 
 
+# Arrays and lists of a Recording that a file holds; what else there is stays with the process.
+ARRAYS = ("operations", "memory", "waits", "steps", "step_work")
+TEXTS = ("names", "sites", "contexts", "shapes", "marks", "facts", "seconds", "held_bytes", "dropped")
+MAGIC = "weft recording 1"
+
+
+def write_recording(recording: Recording, path: str | os.PathLike[str]) -> None:
+    """Write a recording to a file, for read_recording in another process."""
+    r = recording
+    document = {
+        "format": MAGIC,
+        **{name: getattr(r, name) for name in TEXTS},
+        "work": list(r.work),
+        "moments": list(r.moments),
+        "notes": list(r.notes),
+        "threads": list(r.threads.items()),
+        "programs": [(serial, p.name, list(p.steps), p.reorders) for serial, p in r.programs.items()],
+    }
+    arrays = {name: getattr(r, name) for name in ARRAYS}
+    with open(path, "wb") as file:
+        np.savez_compressed(file, document=np.array(json.dumps(document)), **arrays)
+
+
+def read_recording(path: str | os.PathLike[str]) -> Recording:
+    """The recording in a file. Raises ValueError for a file that holds none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            document = json.loads(str(file["document"]))
+            arrays = {name: file[name] for name in ARRAYS}
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as problem:
+        raise ValueError(f"{os.fspath(path)!s}: holds no recording: {problem}") from None
+    if document.get("format") != MAGIC:
+        raise ValueError(f"{os.fspath(path)!s}: holds no recording of this version")
+    r = Recording()
+    for name in TEXTS:
+        setattr(r, name, document[name])
+    for name, array in arrays.items():
+        setattr(r, name, array)
+    r.work = [Work(*row) for row in document["work"]]
+    r.moments = [Moment(*row) for row in document["moments"]]
+    r.notes = [Note(*row) for row in document["notes"]]
+    r.threads = {int(number): name for number, name in document["threads"]}
+    r.programs = {
+        serial: ProgramFacts(name, tuple(steps), reorders, None)
+        for serial, name, steps, reorders in document["programs"]
+    }
+    return r
+
+
 class Work(NamedTuple):
     """A kernel on operands of some shapes: the operators whose work it is, and how many operations each run takes."""
 
@@ -259,6 +319,26 @@ class Recorder:
         if failure is not None and error is None:
             raise failure
 
+    def snapshot(self) -> Recording:
+        """What was recorded of operations, memory and waits until now; the record goes on.
+
+        Raises RuntimeError if nothing is recorded now.
+        """
+        raw = _core.peek_recorder() if _active is self else None
+        if raw is None:
+            raise RuntimeError("Recorder: nothing is recorded now")
+        found = Recording((time.perf_counter_ns() - self._begin) * 1e-9)
+        found.contexts, found.marks = list(self.recording.contexts), self._marked()
+        self._read_native(found, raw)
+        return found
+
+    def now_s(self) -> float:
+        """Seconds since the beginning."""
+        return (time.perf_counter_ns() - self._begin) * 1e-9
+
+    def _marked(self) -> list[float]:
+        return [(t - self._begin) * 1e-9 for _, t in self._marks]
+
     def mark(self, name: str = "") -> None:
         """A step ends now."""
         self._marks.append((name, time.perf_counter_ns()))
@@ -334,32 +414,30 @@ class Recorder:
 
     # What it becomes.
 
-    def _collect(self, raw: Any) -> None:
-        found, begin = self.recording, self._begin
-        found.operations = np.frombuffer(raw["operations"], OPERATION).copy()
-        found.memory = np.frombuffer(raw["memory"], MEMORY).copy()
-        found.waits = np.frombuffer(raw["waits"], WAIT).copy()
-        found.steps = np.frombuffer(raw["steps"], STEP).copy()
-        for array, fields in (
-            (found.operations, ("pushed", "started", "ended")),
-            (found.memory, ("time",)),
-            (found.waits, ("start", "end")),
-            (found.steps, ("start", "end")),
+    def _read_native(self, found: Recording, raw: Any) -> None:
+        for name, kind, fields in (
+            ("operations", OPERATION, ("pushed", "started", "ended")),
+            ("memory", MEMORY, ("time",)),
+            ("waits", WAIT, ("start", "end")),
+            ("steps", STEP, ("start", "end")),
         ):
+            array = np.frombuffer(raw[name], kind).copy()
             for field in fields:
-                array[field] = np.where(array[field] == 0, -1, array[field] - begin)
-        # A program may be run by threads that Python does not know.
-        found.names = ["", *raw["names"]]
-        found.sites = ["", *raw["sites"]]
-        found.shapes = ["", *raw["shapes"]]
+                array[field] = np.where(array[field] == 0, -1, array[field] - self._begin)
+            setattr(found, name, array)
+        found.names, found.sites, found.shapes = (["", *raw[k]] for k in ("names", "sites", "shapes"))
         found.held_bytes, found.dropped = raw["held_bytes"], raw["dropped"]
+
+    def _collect(self, raw: Any) -> None:
+        found = self.recording
+        self._read_native(found, raw)
         found.moments = sorted(self._moments, key=lambda m: (m.start_s, -m.end_s))
         found.notes = list(self._notes)
-        found.marks = [(t - begin) * 1e-9 for _, t in self._marks]
+        found.marks = self._marked()
         found.steps = found.steps[np.lexsort((-found.steps["end"], found.steps["start"]))]
         self._name_threads()
         self._find_work(raw)
-        found.facts = {**_facts(self._engines), "begin_ns": begin}
+        found.facts = {**_facts(self._engines), "begin_ns": self._begin}
         self._kept.clear()
 
     def _name_threads(self) -> None:
@@ -431,11 +509,12 @@ def kinds_of(columns: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _named(name: str, work: Any) -> str:
-    """The name of a kernel that does the steps after an operator as well: of all of them."""
-    if work is None or len(work.nodes) != 1 or work.nodes[0].op.name != Epilogue.name:
+    """The name of a kernel, with what comes after an operator in its kernel written out."""
+    found = [node.op for node in work.nodes if node.op.name == Epilogue.name] if work is not None else []
+    if not found:
         return name
-    op = work.nodes[0].op
-    return ", ".join([op.of.name, *(step.name for step, _, _ in op.steps)])
+    steps = ", ".join([found[0].of.name, *(step.name for step, _, _ in found[0].steps)])
+    return name.replace(Epilogue.name, steps, 1)
 
 
 class _Span:

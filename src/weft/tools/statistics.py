@@ -13,6 +13,7 @@ import csv
 import io
 import os
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,7 +174,7 @@ class _Counter(Transformation):
         if inputs and outputs and all(x is None or isinstance(x, Tensor) for x in args):
             count = flops.of_operator(op, inputs, outputs)
         else:  # some operand is a number
-            count = flops.Count(0, max((y.size for y in made if isinstance(y, Tensor)), default=0))
+            count = flops.Count(0, max((int(prod(t.shape)) for t in outputs), default=0))
         for module in set(self.stack):
             self.counts[module] = self.counts.get(module, flops.Count()) + count
         return result

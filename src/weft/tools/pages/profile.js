@@ -47,7 +47,7 @@ function fillTable(table, heads, rows, go) {
 
 $("warnings").innerHTML = D.warnings.length ? D.warnings.map((w, k) => `<div class="card ${w.kind === "error" ? "error" : ""}" data-kind="${escape(w.kind)}">
   <h3>${escape(w.kind)}</h3>${w.text.includes("\n") ? `<pre>${escape(w.text)}</pre>` : `<p>${escape(w.text)}</p>`}
-  <p class="do">${escape(w.advice)}</p><p><code>${escape(w.where)}</code>
+  <p class="do">${escape(w.advice)}</p><p><code title="${escape(w.where)}">${escape(shortLine(w.where))}</code>
   <a href="#" data-at="${w.start_s}">show at ${time(w.start_s)}</a></p></div>`).join("") : "<p>No rule has anything to say.</p>";
 $("warnings").querySelectorAll("a").forEach(a => a.onclick = e => {
   e.preventDefault(); show("timeline"); const at = +a.dataset.at, wide = D.seconds / 20; view = [at - wide, at + wide]; clampView(); draw();
@@ -215,12 +215,12 @@ function tell(i) {
   const d = D.details[E.detail[i]], s = E.seconds[i], lane = D.lanes[E.lane[i]], facts = [];
   facts.push(["kind", lane.kind], ["thread", (lane.worker ? lane.worker + " " : "") + lane.thread], ["at", time(E.start[i])], ["took", time(s)]);
   if (E.own[i] < s * .999) facts.push(["without what ran inside", time(E.own[i])]);
-  if (d.where) facts.push(["line", d.where]); if (d.module) facts.push(["module", d.module]); if (d.program) facts.push(["program", d.program]);
+  if (d.where) facts.push(["line", shortLine(d.where), d.where]); if (d.module) facts.push(["module", d.module]); if (d.program) facts.push(["program", d.program]);
   if (d.shapes) facts.push(["operands", d.shapes]);
   if (d.flops) facts.push(["FLOP", d.flops.toLocaleString("en")], ["GFLOP/s", (d.flops / E.own[i] * 1e-9).toFixed(1)]);
   if (d.bytes) facts.push(["bytes", size(d.bytes)], ["GB/s", (d.bytes / E.own[i] * 1e-9).toFixed(1)]);
   if (lane.kind === "operation" && E.parent[i] >= 0) facts.push(["waited since its push", time(E.start[i] - E.start[E.parent[i]])]);
-  $("info").innerHTML = `<b>${escape(d.name)}</b><dl>` + facts.map(([k, v]) => `<div><dt>${k}</dt><dd class="mono">${escape(v)}</dd></div>`).join("") + "</dl>";
+  $("info").innerHTML = `<b>${escape(d.name)}</b><dl>` + facts.map(([k, v, whole]) => `<div title="${escape(whole || "")}"><dt>${k}</dt><dd class="mono">${escape(v)}</dd></div>`).join("") + "</dl>";
 }
 function select(i) { selected = i; tell(i); draw(); }
 function zoom(by, where) { const [a, b] = view, c = where === undefined ? (a + b) / 2 : where; view = [c - (c - a) * by, c + (b - c) * by]; clampView(); draw(); }
@@ -290,7 +290,7 @@ function tally(by, a, b) {
   }
   return found;
 }
-const COLUMNS = [["key", "", r => r.key || "(not known)"], ["calls", "calls", r => r.calls.toLocaleString("en")], ["seconds", "time", r => time(r.seconds)], ["share", "share", r => ({html: `<i style="width:${(100 * r.share).toFixed(1)}%"></i><span>${percent(r.share)}</span>`, as: "share"})],
+const COLUMNS = [["key", "", r => $("by").value === "where" && r.key ? {html: escape(shortLine(r.key)), title: r.key} : r.key || "(not known)"], ["calls", "calls", r => r.calls.toLocaleString("en")], ["seconds", "time", r => time(r.seconds)], ["share", "share", r => ({html: `<i style="width:${(100 * r.share).toFixed(1)}%"></i><span>${percent(r.share)}</span>`, as: "share"})],
   ["mean", "mean", r => time(r.seconds / r.calls)], ["flop_s", "GFLOP/s", r => r.flops ? (r.flop_s * 1e-9).toFixed(2) : ""], ["byte_s", "GB/s", r => r.bytes ? (r.byte_s * 1e-9).toFixed(2) : ""], ["peak", "of peak", r => r.flops || r.bytes ? percent(r.peak) : ""]];
 let sortBy = "seconds", sortUp = false;
 $("by").innerHTML = Object.entries(D.by).map(([name, field]) => `<option value="${field}">${name}</option>`).join("");
@@ -351,7 +351,7 @@ function drawMemory() {
 $("curve").onclick = e => { const left = 70, wide = $("curve").clientWidth; memoryAt = Math.min(Math.max((e.offsetX - left) / (wide - left - 14), 0), 1) * D.seconds; drawMemory(); };
 $("memoryfacts").textContent = `Most in use: ${size(D.memory.peak)} at ${time(D.memory.peak_s)}. Click into the curve to see what is held then.`;
 fillTable($("sites"), [{name: "line"}, {name: "allocations"}, {name: "bytes in all"}, {name: "still there at the end"}],
-  D.memory.lines.map(([where, count, total, held]) => [where || "(no line)", count, size(total), held ? size(held) : ""]));
+  D.memory.lines.map(([where, count, total, held]) => [where ? {html: escape(shortLine(where)), title: where} : "(no line)", count, size(total), held ? size(held) : ""]));
 fillTable($("arenas"), [{name: "program"}, {name: "steps"}, {name: "arena"}, {name: "most alive at once"}, {name: "every result by itself"}, {name: "kept between runs"}, {name: "largest inside", left: 1}],
   D.programs.map(p => [p.name, p.steps, size(p.arena), size(p.live), size(p.naive), size(p.kept), p.largest]));
 

@@ -1,0 +1,36 @@
+// nan_watch.h: steps whose results hold NaN fail, while somebody looks for where it comes from.
+#pragma once
+
+#include <atomic>
+#include <span>
+#include <stdexcept>
+
+#include "program/program.h"
+
+namespace weft {
+
+struct FloatingPointError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class NanWatch {
+ public:
+  static bool is_on() noexcept { return on_.load(std::memory_order_relaxed); }
+  // infinite: infinite results fail as well. Returns what was set before, as 0 off, 1 NaN, 2 infinite, too.
+  static int set(int what) noexcept;
+  // After a step: throws if what it has written holds what is looked for. operand(k): a View with its data.
+  template <class Operand>
+  static void look(const Program::Step& step, const Operand& operand) {
+    if (!is_on()) [[likely]]
+      return;
+    std::vector<View> views;
+    for (size_t k = 0; k < step.operands.size(); ++k) views.push_back(operand(k));
+    look_at(step, views);
+  }
+
+ private:
+  static void look_at(const Program::Step& step, const std::vector<View>& operands);
+  static inline std::atomic<int> on_{0};  // relaxed: a switch, nothing is published by it
+};
+
+}  // namespace weft

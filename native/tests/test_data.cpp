@@ -1,0 +1,194 @@
+// RecordIO files of any bytes, and pictures of any size: nothing outside of a file or picture is read or
+// written, which the address sanitizer says; records that are whole are found between those that are not.
+#include <unistd.h>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "data/image.h"
+#include "data/record.h"
+#include "data/sample_random.h"
+#include "tests/check.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+
+// A file that is removed at the end.
+struct Temporary {
+  std::string path = "weft-test-" + std::to_string(getpid()) + ".rec";
+
+  explicit Temporary(const std::string& content) {
+    std::ofstream(path, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
+  }
+  ~Temporary() { std::remove(path.c_str()); }
+};
+
+std::string word(uint32_t value) {
+  std::string text(4, '\0');
+  std::memcpy(text.data(), &value, 4);
+  return text;
+}
+
+std::string part(uint32_t flag, const std::string& content) {
+  return word(kRecordMagic) + word(flag << 29 | static_cast<uint32_t>(content.size())) + content +
+         std::string((4 - content.size() % 4) % 4, '\0');
+}
+
+std::string content_of(const RecordFile& file, const Record& record) {
+  std::string content(static_cast<size_t>(record.size), '\0');
+  file.copy(record, content.data());
+  return content;
+}
+
+using Pixels = std::vector<uint8_t>;
+
+Picture picture(Pixels& pixels, int64_t h, int64_t w, int64_t c) {
+  pixels.assign(static_cast<size_t>(h * w * c), 0);
+  return {pixels.data(), h, w, c, w * c};
+}
+
+}  // namespace
+
+TEST(records_of_parts) {
+  const std::string magic = word(kRecordMagic);
+  const Temporary file(part(0, "abc") + part(1, "abcd") + part(2, "") + part(3, "x") + part(0, ""));
+  const RecordFile records(file.path);
+  const Record first = records.at(0), second = records.at(first.next), third = records.at(second.next);
+  CHECK(!first.problem && !second.problem && !third.problem);
+  CHECK_EQ(content_of(records, first), "abc");
+  CHECK_EQ(content_of(records, second), "abcd" + magic + magic + "x");
+  CHECK_EQ(third.size, 0);
+  CHECK_EQ(third.next, records.size());
+  CHECK_EQ(records.find(1), first.next);
+  CHECK_EQ(records.find(first.next + 1), second.next);
+  CHECK(records.at(4).problem != nullptr);
+  CHECK(records.at(records.size()).problem != nullptr);
+  CHECK(records.at(-8).problem != nullptr);
+  CHECK_THROWS(RecordFile("no/such/file"), std::system_error);
+}
+
+TEST(records_in_any_bytes) {
+  std::mt19937_64 rng(seed());
+  for (int round = 0; round < 200; ++round) {
+    std::string bytes;
+    for (int k = 0; k < 20; ++k) {
+      switch (rng() % 4) {
+        case 0:
+          bytes += word(kRecordMagic);
+          break;
+        case 1:
+          bytes += word(static_cast<uint32_t>(rng()));
+          break;
+        case 2:
+          bytes += word(static_cast<uint32_t>((rng() % 4) << 29 | rng() % 40));
+          break;
+        default:
+          bytes += part(static_cast<uint32_t>(rng() % 4), std::string(rng() % 9, 'x'));
+      }
+    }
+    bytes.resize(bytes.size() - rng() % 4);
+    const Temporary file(bytes);
+    const RecordFile records(file.path);
+    std::vector<int64_t> begins;
+    int64_t skipped = 0;
+    const Record end = records.scan(0, records.size(), true, begins, skipped);
+    CHECK(end.problem == nullptr);
+    for (const int64_t begin : begins) {
+      const Record record = records.at(begin);
+      CHECK(record.problem == nullptr);
+      CHECK_EQ(content_of(records, record).size(), static_cast<size_t>(record.size));
+    }
+  }
+}
+
+TEST(index_of_any_text) {
+  std::mt19937_64 rng(seed());
+  const char letters[] = "0123456789\t\t\n\n\r x";
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    for (uint64_t k = rng() % 60; k > 0; --k) text += letters[rng() % (sizeof letters - 1)];
+    const Temporary file(text);
+    std::vector<int64_t> keys, offsets;
+    const int64_t bad = read_index(file.path, keys, offsets);
+    CHECK(bad >= 0);
+    CHECK(keys.empty() || keys.size() == offsets.size());
+  }
+  const Temporary file("0\t0\n2\t16\r\n1\t24");
+  std::vector<int64_t> keys, offsets;
+  CHECK_EQ(read_index(file.path, keys, offsets), 0);
+  CHECK_EQ(keys, (std::vector<int64_t>{0, 2, 1}));
+  CHECK_EQ(offsets, (std::vector<int64_t>{0, 16, 24}));
+}
+
+TEST(pictures_of_any_size) {
+  std::mt19937_64 rng(seed());
+  const auto below = [&](int64_t limit) {
+    return static_cast<int64_t>(rng() % static_cast<uint64_t>(limit));
+  };
+  for (int round = 0; round < 150; ++round) {
+    const int64_t channels = 1 + below(4), h = 1 + below(40), w = 1 + below(40);
+    Pixels from_pixels, to_pixels;
+    const Picture from = picture(from_pixels, h, w, channels);
+    for (uint8_t& each : from_pixels) each = static_cast<uint8_t>(rng());
+    const Picture to = picture(to_pixels, 1 + below(40), 1 + below(40), channels);
+    const auto filter = static_cast<Resample>(below(4));
+    // Parts may reach beyond the picture: its edges are what is there.
+    const double y = static_cast<double>(below(h + 20)) - 10, x = static_cast<double>(below(w + 20)) - 10;
+    resize(from, y, x, 0.5 + static_cast<double>(below(60)), 0.5 + static_cast<double>(below(60)), to, filter,
+           round % 2 == 0);
+    double m[6];
+    for (double& each : m) each = static_cast<double>(below(2001) - 1000) / 100;
+    m[2] = round % 7 == 0 ? 1e300 : round % 7 == 1 ? std::nan("") : m[2];
+    const uint8_t fill[4] = {1, 2, 3, 4};
+    warp(from, m, to, filter, fill);
+    const int64_t part_h = 1 + below(h), part_w = 1 + below(w);
+    const Picture part = picture(to_pixels, part_h, part_w, channels);
+    const int64_t top = below(h - part_h + 1), left = below(w - part_w + 1);
+    crop(from, top, left, round % 2 == 0, part);
+    std::vector<float> floats(static_cast<size_t>(part_h * part_w * channels));
+    const float mean[4] = {1, 2, 3, 4}, factor[4] = {1, 1, 1, 1};
+    normalize(from, top, left, part_h, part_w, round % 2 == 0, mean, factor, round % 3 != 0, floats.data());
+    const int64_t i = below(part_h), j = below(part_w), c = below(channels);
+    const float value = floats[static_cast<size_t>(round % 3 != 0 ? (c * part_h + i) * part_w + j
+                                                                  : (i * part_w + j) * channels + c)];
+    CHECK_EQ(value + mean[c], static_cast<float>(part.data[(i * part_w + j) * channels + c]));
+    const Picture same = picture(to_pixels, h, w, channels);
+    sharpen(from, 0.5f, same);
+    std::vector<uint8_t> table(static_cast<size_t>(256 * channels), 7);
+    look_up(from, table.data(), same);
+    CHECK_EQ(int{same.data[0]}, 7);
+    std::vector<int64_t> counts(static_cast<size_t>(256 * channels));
+    count_values(from, counts.data());
+    int64_t total = 0;
+    for (const int64_t each : counts) total += each;
+    CHECK_EQ(total, h * w * channels);
+  }
+}
+
+TEST(random_numbers_of_samples) {
+  SampleRandom a(1, 2, 3, 0), b(1, 2, 3, 0), c(1, 2, 4, 0), d(1, 2, 3, 1);
+  int same = 0;
+  double sum = 0, squares = 0;
+  for (int k = 0; k < 4000; ++k) {
+    const uint32_t word = a.bits();
+    CHECK_EQ(word, b.bits());
+    same += (word == c.bits()) + (word == d.bits());
+    const double z = a.normal();
+    b.normal();
+    sum += z;
+    squares += z * z;
+    const int64_t drawn = a.below(10);
+    CHECK(drawn >= 0 && drawn < 10 && drawn == b.below(10));
+    const double u = a.uniform();
+    CHECK(u >= 0 && u < 1 && u == b.uniform());
+  }
+  CHECK(same <= 1);
+  CHECK(sum / 4000 > -0.06 && sum / 4000 < 0.06);
+  CHECK(squares / 4000 > 0.92 && squares / 4000 < 1.08);
+}
