@@ -5,9 +5,9 @@
 A kernel that takes longer than its decomposition, in the geometric mean of its rows, is not offered at that level:
 --write puts the ratios into src/weft/ops/offers.py, where operators look them up. NAME: only rows of such kernels.
 
-Each side of each level is a process of its own with one thread. Sides take turns; what counts is the least processor time
-of one call in all turns. PyTorch is capped by ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA, and MKL, which it calls, by
-MKL_ENABLE_INSTRUCTIONS (which MKL does not heed on every processor); NumPy by NPY_DISABLE_CPU_FEATURES.
+Each side of each level is a process of its own with one thread. Sides take turns; what counts is the least processor
+time of one call in all turns. PyTorch is capped by ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA, and MKL, which it
+calls, by MKL_ENABLE_INSTRUCTIONS (which MKL does not heed on every processor); NumPy by NPY_DISABLE_CPU_FEATURES.
 """
 
 import argparse
@@ -59,23 +59,14 @@ class Case(NamedTuple):
 
 def cases() -> Iterator[Case]:
     forward = ("ScaledDotProductAttention",)
+    both = (*forward, "ScaledDotProductAttentionGradient")
+    shapes = [(1, 8, 1024, 64, True), (2, 8, 512, 64, False), (8, 3, 197, 64, False), (8, 4, 64, 64, False)]
     for dtype in ("float32", "bfloat16"):
-        for *shape, causal in [
-            (1, 8, 1024, 64, True),
-            (2, 8, 512, 64, False),
-            (8, 3, 197, 64, False),
-            (8, 4, 64, 64, False),
-        ]:
+        for *shape, causal in shapes:
             text = f"{'x'.join(map(str, shape))}{' causal' * causal} {dtype}"
-            yield Case("attention", f"attention {text}", "torch", 1.05, (*shape, causal, dtype), forward)
-            yield Case(
-                "attention_backward",
-                f"attention, gradient {text}",
-                "torch",
-                1.05,
-                (*shape, causal, dtype),
-                (*forward, forward[0] + "Gradient"),
-            )
+            what = (*shape, causal, dtype)
+            yield Case("attention", f"attention {text}", "torch", 1.05, what, forward)
+            yield Case("attention_backward", f"attention, gradient {text}", "torch", 1.05, what, both)
     for shape in [(35, 20, 256, 256), (10, 64, 128, 128), (64, 1, 256, 256)]:
         text = "x".join(map(str, shape))
         yield Case("lstm", f"lstm {text}", "torch", 1.0, shape, ("Lstm",))
@@ -322,7 +313,7 @@ def show(level: str, results: dict[int, dict[str, float]]) -> list[dict[str, obj
         if peer:
             holds = ours / peer <= case.bar
             text += f"{peer:9.3f}{ours / peer:7.2f}  {case.bar:4.2f} {'yes' if holds else 'NO'}"
-        print(text)
+        print(text, flush=True)
         lines.append({"level": level, "name": case.name, "kernel": case.kernel, **times})
     return lines
 
@@ -336,10 +327,11 @@ def write_offers(ratios: dict[str, dict[str, float]], machine: object) -> None:
     merged = known["RATIOS"]
     for kernel, by_level in ratios.items():
         merged.setdefault(kernel, {}).update(by_level)
-    body = "".join(
-        f"    {json.dumps(kernel)}: {{{', '.join(f'{json.dumps(n)}: {r:.2f}' for n, r in sorted(of.items(), reverse=True))}}},\n"
-        for kernel, of in sorted(merged.items())
-    )
+    lines = []
+    for kernel, of in sorted(merged.items()):
+        numbers = ", ".join(f'"{level}": {of[level]:.2f}' for level in CAPS if level in of)
+        lines.append(f'    "{kernel}": {{{numbers}}},\n')
+    body = "".join(lines)
     OFFERS.write_text(f"{text[:begin]}RATIOS: dict[str, dict[str, float]] = {{\n{body}}}\n{text[end:]}")
     print(f"written: {OFFERS.relative_to(environments.ROOT)} ({machine})")
 
@@ -367,12 +359,9 @@ def main() -> None:
     if unknown := set(arguments.names) - set(kernels):
         parser.error(f"no kernel {', '.join(sorted(unknown))}; there are {', '.join(kernels)}")
     wanted = [k for k, case in enumerate(all_cases) if not arguments.names or case.kernel in arguments.names]
-    if arguments.quick:
-        wanted = [
-            next(k for k in wanted if all_cases[k].kernel == kernel)
-            for kernel in kernels
-            if kernel in (arguments.names or kernels)
-        ]
+    if arguments.quick:  # one row of each
+        first = {all_cases[k].kernel: k for k in reversed(wanted)}
+        wanted = sorted(first.values())
     if arguments.peers:
         environments.make("torch")
     facts = introduce()
