@@ -22,6 +22,8 @@ void bind_layers(nb::module_& m) {
   def(
       m, "set_layers",
       [](nb::object layers) {
+        if (!layers.is_none() && !(PyTuple_Check(layers.ptr()) && PyTuple_Size(layers.ptr()) == 2))
+          throw nb::type_error("set_layers: expected None or a tuple (emit, the layers below)");
         PyObject* before = layers_here.first;
         layers_here.first = layers.is_none() ? nullptr : layers.release().ptr();
         Py_XDECREF(before);

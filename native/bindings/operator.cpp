@@ -191,6 +191,20 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
   if (!cls.attr("prefix").is_none()) prefix_ = attribute_named(intern(cls.attr("prefix")));
 }
 
+OperatorFunction::~OperatorFunction() {
+  for (const std::deque<Variant>* variants : {&variants_, &variants_retired_})
+    for (const Variant& variant : *variants) {
+      for (PyObject* value : variant.given) Py_XDECREF(value);
+      Py_XDECREF(variant.made);
+    }
+  for (const Input& input : inputs_) Py_DECREF(input.name);
+  for (const Attribute& attribute : attributes_) {
+    Py_DECREF(attribute.name);
+    Py_XDECREF(attribute.standard);
+  }
+  Py_DECREF(cls_);
+}
+
 // The attributes of these operators are a shape or axes, and reshape's copy.
 OperatorFunction::Direct OperatorFunction::direct_for(const std::string& name) {
   if (name == "reshape")

@@ -15,13 +15,15 @@ namespace weft {
 class OperatorFunction {
  public:
   explicit OperatorFunction(nb::handle cls);
+  ~OperatorFunction();
+  OperatorFunction(const OperatorFunction&) = delete;
 
   // A call as METH_FASTCALL | METH_KEYWORDS has it. `destination`: the tensor that an in-place operator
   // writes.
   nb::object call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
                   PyObject* destination = nullptr);
 
-  // Of the function, or the name, of an operator.
+  // Of the function of an operator, which owns it; of the name of one of the package's, for ever.
   static OperatorFunction& of(nb::handle function);
   static OperatorFunction& named(const char* name);
 

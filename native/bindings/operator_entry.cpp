@@ -20,6 +20,17 @@ OperatorFunction& OperatorFunction::named(const char* name) {
 
 namespace {
 
+// With what its object of Python's points to.
+struct EntryFunction : OperatorFunction {
+  using OperatorFunction::OperatorFunction;
+  std::string documentation;
+  PyMethodDef definition{};
+};
+
+void drop_function(PyObject* capsule) {
+  delete static_cast<EntryFunction*>(static_cast<OperatorFunction*>(PyCapsule_GetPointer(capsule, nullptr)));
+}
+
 PyObject* call_function(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   return guarded_object([&] {
     return static_cast<OperatorFunction*>(PyCapsule_GetPointer(self, nullptr))->call(arguments, count, names);
@@ -28,14 +39,25 @@ PyObject* call_function(PyObject* self, PyObject* const* arguments, Py_ssize_t c
 
 // Methods of tensors: a method has no room for its function, so each of these has its own entry.
 constexpr size_t kMethods = 512;
-OperatorFunction* method_functions[kMethods];  // null until the first call
+struct MethodFunction {
+  PyObject* object = nullptr;  // Python's, owned; null until the first call
+  OperatorFunction* function = nullptr;
+};
+MethodFunction method_functions[kMethods];
 std::array<std::string, 2> method_texts[kMethods];
 size_t methods_made = 0;
 
 PyObject* call_method_at(size_t k, PyObject* self, PyObject* const* arguments, Py_ssize_t count,
                          PyObject* names) {
   return guarded_object([&] {
-    if (!method_functions[k]) method_functions[k] = &OperatorFunction::named(method_texts[k][0].c_str());
+    if (!method_functions[k].object) {
+      static constinit Imported find("weft.ops.registry", "function");
+      nb::object found = find(method_texts[k][0]);
+      OperatorFunction& function = OperatorFunction::of(found);
+      if (!method_functions[k].object) method_functions[k] = {found.release().ptr(), &function};
+    }
+    const auto [object, function] = method_functions[k];
+    const nb::object held = nb::borrow(object);  // another may take its place meanwhile
     constexpr size_t kFew = 8;
     PyObject* few[kFew];
     std::vector<PyObject*> many;
@@ -47,7 +69,7 @@ PyObject* call_method_at(size_t k, PyObject* self, PyObject* const* arguments, P
     }
     with_self[0] = self;
     std::copy_n(arguments, all, with_self + 1);
-    return method_functions[k]->call(with_self, count + 1, names);
+    return function->call(with_self, count + 1, names);
   });
 }
 
@@ -108,15 +130,18 @@ PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept {
 void bind_operator(nb::module_& m) {
   // The function of an operator's class. Its name, documentation and signature are the class's.
   def(m, "operator_function", [](nb::handle cls) {
-    auto* function = new OperatorFunction(cls);  // functions live as long as the process
-    auto* definition = new PyMethodDef{};
-    auto* texts =
-        new std::array<std::string, 2>{function->name(), nb::cast<std::string>(cls.attr("documentation")())};
-    definition->ml_name = (*texts)[0].c_str();
-    definition->ml_doc = (*texts)[1].c_str();
+    auto function = std::make_unique<EntryFunction>(cls);
+    function->documentation = nb::cast<std::string>(cls.attr("documentation")());
+    PyMethodDef* const definition = &function->definition;
+    definition->ml_name = function->name().c_str();
+    definition->ml_doc = function->documentation.c_str();
     definition->ml_meth = as_function(call_function);
     definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
-    nb::object self = nb::steal(PyCapsule_New(function, nullptr, nullptr));
+    // Of a capsule's pointer the base class is what is read back.
+    nb::object self =
+        nb::steal(PyCapsule_New(static_cast<OperatorFunction*>(function.get()), nullptr, drop_function));
+    if (!self.is_valid()) throw nb::python_error();
+    function.release();
     nb::str module("weft.functional");
     nb::object made = nb::steal(PyCFunction_NewEx(definition, self.ptr(), module.ptr()));
     if (!made.is_valid()) throw nb::python_error();
@@ -128,7 +153,7 @@ void bind_operator(nb::module_& m) {
     static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
     for (size_t k = 0; k < methods_made; ++k) {
       if (method_texts[k][0] != name) continue;
-      method_functions[k] = nullptr;
+      Py_XDECREF(std::exchange(method_functions[k], {}).object);
       return;
     }
     if (methods_made == kMethods) throw ValueError("add_method: too many methods");

@@ -176,7 +176,25 @@ void bind_scribe(nb::module_& m) {
     const Tensor& x = tensor_of(object, "window");
     const Shape sizes = as_shape(shape, "window");
     int64_t steps[kMaxDims] = {};
-    for (int d = 0; d < sizes.ndim; ++d) steps[d] = nb::cast<int64_t>(strides[d]);
+    if (static_cast<size_t>(sizes.ndim) != nb::len(strides))
+      throw ValueError("window: " + std::to_string(sizes.ndim) + " sizes and " +
+                       std::to_string(nb::len(strides)) + " strides");
+    checked_size(sizes, x.itemsize());
+    // The elements lie in the memory of x, however far apart; counted from its beginning.
+    __int128 first =
+        (x.data - x.chunk->data) / static_cast<int64_t>(x.itemsize()) + static_cast<__int128>(offset);
+    __int128 last = first;
+    bool empty = false;
+    for (int d = 0; d < sizes.ndim; ++d) {
+      steps[d] = nb::cast<int64_t>(strides[d]);
+      empty |= sizes.sizes[d] == 0;
+      const __int128 reach = static_cast<__int128>(sizes.sizes[d] - 1) * steps[d];
+      (reach < 0 ? first : last) += reach;
+    }
+    if (empty) first = last = 0;
+    if (first < 0 ||
+        (last + !empty) * static_cast<__int128>(x.itemsize()) > static_cast<__int128>(x.chunk->bytes))
+      throw ValueError("window: it does not lie in the memory of x: x is " + describe(x));
     return wrap(x.as_strided(x.data + offset * static_cast<int64_t>(x.itemsize()), sizes,
                              {steps, static_cast<size_t>(sizes.ndim)}));
   });

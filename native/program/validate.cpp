@@ -33,6 +33,9 @@ void Program::validate() const {
   const auto r = static_cast<size_t>(registers);
   const auto check_register = [&](int index) { ensure.in(index, 0, r, "register"); };
   const auto check_value = [&](int index) { ensure.in(index, 0, all, "value"); };
+  const auto is_zero = [&](int reg) {
+    return std::ranges::find(constants, std::pair{reg, int64_t{0}}) != constants.end();
+  };
   for (const Use use : uses) ensure(use <= Use::data, "a use of an input is none of the four");
   for (const auto& [reg, number] : constants) check_register(reg);
   for (const Load& load : loads) {
@@ -58,7 +61,7 @@ void Program::validate() const {
         break;
       case Value::Kind::temporary:
         check_register(v.offset);
-        ensure(arena_bytes >= 0, "a temporary value has no arena");
+        ensure(arena_bytes >= 0 || std::ranges::any_of(v.sizes, is_zero), "a temporary value has no arena");
         ensure(v.strides.size() == v.sizes.size(), "a value has sizes and strides of different number");
         break;
       case Value::Kind::kept:

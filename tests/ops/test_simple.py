@@ -1,5 +1,8 @@
 """simple_op: operators from functions of elements."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -305,3 +308,26 @@ def test_errors_of_names_and_options():
         wf.simple_op(resources=["random"])(named(lambda x: x))
     with pytest.raises(ValueError, match=r"inplace has \(input, 0\) pairs"):
         wf.simple_op(inplace=[(1, 0)])(named(lambda x: x))
+
+
+def test_made_again_the_earlier_one_is_released():
+    def make():
+        @wf.simple_op
+        def made_again(x):
+            return x * 2 + wf.exp(x)
+
+        return made_again
+
+    x, classes = wf.ones(4), []
+    for _ in range(3):
+        f = make()
+        f(x).wait()
+        x.made_again().wait()
+        wf.grad(lambda x, f=f: f(x).sum())(x).wait()
+        classes.append(weakref.ref(get("made_again")))
+        del f
+    for _ in range(2):  # what the collector finds is let go of by the next call
+        wf.waitall()
+        (x + 1).wait()
+        gc.collect()
+    assert [alive() is None for alive in classes] == [True, True, False]

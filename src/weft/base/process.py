@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["at_end", "guard"]
 
-at_end: Callable[[], None] | None = None
-"""Called when the process ends; set by what has to be ended."""
-
+_ends: list[Callable[[], None]] = []
 _guarded: list[Any] = []
 _held: list[Any] = []  # of these, while the process forks
 _TRIES = 10_000  # of a millisecond; a thread that forks inside of a guarded section can never have its lock
+
+
+def at_end(function: Callable[[], None]) -> None:
+    """Call this when the process ends, after what was registered with atexit since ``import weft``."""
+    _ends.append(function)
 
 
 def guard(lock: Any) -> Any:
@@ -45,8 +48,8 @@ def guard(lock: Any) -> Any:
 
 
 def _end() -> None:
-    if at_end is not None:
-        at_end()
+    for function in reversed(_ends):
+        function()
 
 
 def _importing() -> list[str]:

@@ -194,4 +194,4 @@ def _shut_down_at_exit() -> None:
 
 
 os.register_at_fork(before=_settle_before_fork, after_in_child=_renew_locks_after_fork)
-process.at_end = _shut_down_at_exit
+process.at_end(_shut_down_at_exit)

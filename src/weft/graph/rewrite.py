@@ -21,7 +21,6 @@ graph(x0: f32[2]@cpu:0)
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from weft.graph.graph import Graph, reads_of
 from weft.ops.kernels import Loop, Native, Parts, Several
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
+from weft.ops.registry import cached
 from weft.ops.types import TensorType
 
 __all__ = ["Rewriting", "first_choice", "rewrite"]
@@ -205,7 +205,7 @@ def first_choice(node: Node) -> Any:
     )
 
 
-@functools.lru_cache(maxsize=8192)
+@cached(maxsize=8192)
 def _first(op: Op, types: tuple[TensorType | None, ...]) -> Any:
     return next(iter(op.kernels(*types)), None)
 

@@ -7,7 +7,6 @@ True
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 
 from weft.base.dtype import DType, as_dtype, bool_, float32
@@ -18,6 +17,7 @@ from weft.ops import functions as F
 from weft.ops.kernels import Loop, pointwise_loop
 from weft.ops.node import apply, bind, constant
 from weft.ops.op import Op, op
+from weft.ops.registry import cached
 from weft.ops.shapes import Contradiction, Partial, broadcast
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, promote
@@ -265,7 +265,7 @@ def pointwise_gradients(of: Any, inputs: Sequence[Any], y: Any, dy: Any) -> tupl
     return tuple(gradients)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(maxsize=4096)
 def _slope(gradient: PointwiseGradient) -> tuple[tuple[Scalar, ...], Scalar]:
     """Leaves for all operands, and the derivative in them; by the operator's result where that saves an operand."""
     from weft.expr.derivative import derive  # not before the first gradient

@@ -8,6 +8,7 @@ True
 
 from __future__ import annotations
 
+import functools
 import importlib
 import threading
 from collections.abc import Callable
@@ -15,11 +16,12 @@ from collections.abc import Callable
 from weft.base import process
 from weft.base.typing import Any
 
-__all__ = ["find", "function", "get", "is_builtin", "listen", "names", "public_names", "register"]
+__all__ = ["cached", "find", "function", "get", "is_builtin", "listen", "names", "public_names", "register"]
 
 _classes: dict[str, type[Any]] = {}
 _functions: dict[str, Any] = {}
 _listeners: list[Callable[[type[Any]], None]] = []
+_caches: list[Callable[[], None]] = []
 _lock = process.guard(threading.RLock())
 
 
@@ -93,10 +95,29 @@ def register(cls: type[Any]) -> None:
         owner = _index().get(cls.name) or getattr(_classes.get(cls.name), "__module__", cls.__module__)
         if owner != cls.__module__:
             raise TypeError(f"operator {cls.name!r}: {owner} has one of that name")
+        again = cls.name in _classes
         _classes[cls.name] = cls
         _functions.pop(cls.name, None)
+    if again:
+        for clear in _caches:
+            clear()
     for listener in _listeners:
         listener(cls)
+
+
+def cached(maxsize: int) -> Callable[[Callable[..., Any]], Any]:
+    """functools.lru_cache for functions of operators; emptied when one is made again, so that the earlier one ends.
+
+    >>> cached(8)(len)(())
+    0
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        kept = functools.lru_cache(maxsize)(function)
+        _caches.append(kept.cache_clear)
+        return kept
+
+    return decorate
 
 
 def listen(listener: Callable[[type[Any]], None]) -> None:
