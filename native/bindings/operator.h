@@ -83,8 +83,9 @@ class OperatorFunction {
   static Direct direct_for(const std::string& name);
 
   Direct direct_ = nullptr;
-  bool plain_ = false;                    // only tensors, all of them needed
-  std::vector<size_t> fitted_inputs_, fitted_attributes_;  // whose numbers have to fit the type of the first input
+  bool plain_ = false;  // only tensors, all of them needed
+  std::vector<size_t> fitted_inputs_,
+      fitted_attributes_;                 // whose numbers have to fit the type of the first input
   std::deque<Variant> variants_;          // a reference to one holds while others are added
   std::deque<Variant> variants_retired_;  // those of before the last time that they were cleared
   uint64_t variants_cleared_ = 0;         // how often

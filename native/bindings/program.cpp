@@ -340,7 +340,7 @@ void bind_program(nb::module_& m) {
   });
   // Steps whose results hold NaN (1), or infinite elements, too (2), fail from now on; 0: none. Gives what it
   // was.
-  m.def("watch_nan", [](int what) { return NanWatch::set(what); });
+  def(m, "watch_nan", [](int what) { return NanWatch::set(what); });
   // From now on it is written down when steps run. False: it is already.
   def(m, "open_step_log", [] { return StepLog::open(); });
   // What was written down: (program, number, operators, line, device, thread, bytes, start_ns, end_ns) of
