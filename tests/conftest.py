@@ -1,6 +1,8 @@
 """Options and the list of known gaps, for all tests."""
 
+import contextlib
 import gc
+import sys
 import threading
 import zlib
 from pathlib import Path
@@ -77,6 +79,16 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xfail(reason=gaps[item.nodeid], strict=True))
         if item.get_closest_marker("full") and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="long: runs with ./dev test --full"))
+
+
+@pytest.fixture(autouse=True)
+def _no_errors_of_others():
+    """What a test leaves failed and unread is not raised in the next one that waits."""
+    yield
+    tensors = sys.modules.get("weft.imperative.tensor")
+    if tensors is not None:
+        with contextlib.suppress(Exception):
+            tensors.waitall()
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ nb::object bytes_of(const RecordFile& file, const Record& record) {
 }
 
 void bind_records(nb::module_& m) {
-  nb::class_<RecordFile>(m, "RecordFile")
+  Class<RecordFile>(m, "RecordFile")
       .def("__init__",
            [](RecordFile* self, const std::string& path) {
              try {
@@ -264,7 +264,7 @@ void bind_pictures(nb::module_& m) {
 void bind_data(nb::module_& m) {
   bind_records(m);
   bind_pictures(m);
-  nb::class_<SampleRandom>(m, "SampleRandom")
+  Class<SampleRandom>(m, "SampleRandom")
       .def(nb::init<uint64_t, uint32_t, uint64_t, uint32_t>(), nb::arg("seed"), nb::arg("epoch"),
            nb::arg("index"), nb::arg("kind"))
       .def(

@@ -81,19 +81,18 @@ class Names {
 
 class Recorder final : public PoolWatch {
  public:
+  Recorder() {
+    pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
+                   [] {  // the child's work is not written down
+                     Pool::watch.store(nullptr, std::memory_order_release);
+                     get().is_open_ = false;
+                     get().mutex_.unlock();
+                   });
+  }
   static Recorder& get() {
-    static auto* const made = [] {
-      pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
-                     [] {  // the child's work is not written down
-                       Pool::watch.store(nullptr, std::memory_order_release);
-                       get().is_open_ = false;
-                       get().mutex_.unlock();
-                     });
-      return new Recorder;
-    }();
+    static auto* const made = new Recorder;  // for the whole process
     return *made;
   }
-
   // False if it is open.
   bool open(const std::vector<std::shared_ptr<Engine>>& engines, bool memory, size_t limit) {
     {

@@ -650,14 +650,15 @@ class Replays {
   std::unordered_map<std::vector<uint64_t>, std::vector<std::shared_ptr<Replay>>, KeyHash> table_;
 };
 
+PyType_Slot replays_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Replays::traverse)},
+                               {Py_tp_clear, reinterpret_cast<void*>(&Replays::clear)},
+                               {0, nullptr}};
+
 }  // namespace
 
 void bind_traced(nb::module_& m) {
-  static PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Replays::traverse)},
-                                {Py_tp_clear, reinterpret_cast<void*>(&Replays::clear)},
-                                {0, nullptr}};
   Class<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.",
-                 nb::type_slots(slots))
+                 nb::type_slots(replays_slots))
       .def(nb::init<>())
       .def_rw("closed", &Replays::closed)
       .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function").none() = nb::none())

@@ -234,9 +234,9 @@ def test_a_loop_writes_only_its_own_items_whatever_its_count_says(count, want):
 # Plans are validated when they are finished.
 
 PLAN = {
-    "name": "test", "registers": 1, "device": "cpu:0", "arena_bytes": -1, "wide": False, "constants": [(0, 3)],
+    "name": "test", "serial": 0, "registers": 1, "device": "cpu:0", "arena_bytes": -1, "wide": False, "constants": [(0, 3)],
     "loads": [], "computes": [], "uses": [3], "values": [("output", "float32", -1, -1, -1, [0], [])],
-    "outputs": [(1, -1, False)], "slots": [], "steps": [], "preparing": [], "spans": [], "exact": False,
+    "outputs": [(1, -1, False, False)], "slots": [], "steps": [], "preparing": [], "spans": [], "exact": False,
     "check": False, "inputs": [], "randoms": [], "is_copy": False, "strides": [],
 }  # fmt: skip
 
@@ -256,8 +256,8 @@ PLAN = {
         {"values": [("view", "float32", 5, 0, -1, [0], [0])]},
         {"values": [("temporary", "float32", -1, 0, -1, [0], [0])]},
         {"values": [("output", "float32", -1, -1, -1, [0] * 17, [])]},
-        {"outputs": [(2, -1, False)]},
-        {"outputs": [(1, 3, False)]},
+        {"outputs": [(2, -1, False, False)]},
+        {"outputs": [(1, 3, False, False)]},
         {"slots": [("reg", "float32", 3)]},
         {"slots": [("number", "float32", -1)]},
         {"randoms": [("bits", "uint32", 0, 0)]},
@@ -274,11 +274,11 @@ def test_a_plan_that_refers_to_what_is_not_there_is_refused(change):
 
 def test_a_step_needs_the_operands_of_its_kernel():
     loop = _core.make_loop(operands=2, inputs=1, row_axes=0, asked=0, ordered=False, compile=print)
-    steps = [(loop, [0, 1], 0, "", "", [])]
+    steps = [(loop, [0, 1], 0, "", "", [], [])]
     _core.make_plan({**PLAN, "steps": steps}, 1, False, "recipe")
     for operands in ([0], [0, 1, 1], [0, 2], [-1, 1]):
         with pytest.raises(ValueError, match="make_plan: test: "):
-            _core.make_plan({**PLAN, "steps": [(loop, operands, 0, "", "", [])]}, 1, False, "recipe")
+            _core.make_plan({**PLAN, "steps": [(loop, operands, 0, "", "", [], [])]}, 1, False, "recipe")
     with pytest.raises(ValueError, match="2 operands, got 1"):
         _core.run_kernel(loop, [wf.ones(2)])
     for wrong in ({"operands": -5, "inputs": 0}, {"operands": 2, "inputs": 2}, {"operands": 99, "inputs": 1}):

@@ -361,7 +361,9 @@ def test_nothing_is_recorded():
     x = wf.tensor([1.0])
     gm = wf.GradManager().attach([x])
     with gm:
-        y = (sym.var("x") * 2).bind(args=[x]).forward()[0]
+        with pytest.raises(GraphError, match=r"x is being recorded.*x\.detach"):
+            (sym.var("x") * 2).bind(args=[x]).forward()
+        y = (sym.var("x") * 2).bind(args=[x.detach()]).forward()[0]
         assert not _core.is_tracked(y)
 
 

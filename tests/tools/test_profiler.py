@@ -94,7 +94,7 @@ def test_fused_kernels_name_all_their_steps():
 
 def test_planning_tracing_and_compiling_are_seen():
     def f(x):
-        return wf.exp(x) * 3.25 - wf.tanh(x)
+        return wf.exp(x) * wf.sin(x) - wf.tanh(x) / (wf.cos(x) + wf.abs(x))  # a kernel that no other test has
 
     with wf.tools.profile() as p:
         wf.trace(f)(wf.ones((5, 7))).wait()

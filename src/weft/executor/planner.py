@@ -123,7 +123,7 @@ def committed(graph: Graph) -> frozenset[int]:
     found = []
     for j in graph.writes:
         value = graph.outputs[j]
-        while value is not None and value.node.op is not None and value.node.op.name == "detached":
+        while value is not None and value.node.op is not None and value.node.op.is_mark:
             value = value.node.inputs[0]
         if value is None or value.node.op is None:
             continue

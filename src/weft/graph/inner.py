@@ -195,6 +195,8 @@ def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Seque
 class Mark(Inner):
     """Base of what only gradients ask for: a value is what it was. The pass `marks` leaves the values alone."""
 
+    is_mark: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> TensorType:
         return x.like()
 

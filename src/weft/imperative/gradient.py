@@ -231,32 +231,36 @@ class GradManager:
         ys = _listed("y", y)
         dys = [None] * len(ys) if dy is None else _listed("dy", dy)
         leaves, capture = self._leaves, self._capture
-        if capture is None and not any(_core.is_tracked(y) for y in ys):
+        if capture is None and self._watched and not any(map(_core.is_tracked, ys)):
             shown = ", ".join(map(_core.describe, ys)) or "None"
             raise ValueError(
                 f"backward: nothing of y was recorded: y is {shown}\n"
                 "  hint: compute it inside of the with, from attached tensors, by weft's functions"
             )
         nested = _recordings().active > 1
-        run = _Run(self._watched, self._callbacks)
+        watched = self._watched
+        hooks = {key: of_x for key, of_x in self._callbacks.items() if of_x}
+        run = _Run(watched, hooks) if hooks else None
         # Gradients that are recorded in turn are what they are only once recording has ended.
-        early = run.gradient if run.hooks and capture is None and not nested else None
-        wanted = [leaves[id(x)] for x in self._watched]
+        early = run.gradient if run is not None and capture is None and not nested else None
+        wanted = [leaves[id(x)] for x in watched]
         try:
             try:
                 found = _backward(ys, dys, wanted, create_graph=nested, on_final=early)
             finally:
                 self.release()
-            for k, dx in enumerate(found):
-                if dx is not None:
-                    run.gradient(k, dx)
+            if run is not None:
+                for k, dx in enumerate(found):
+                    if dx is not None:
+                        run.gradient(k, dx)
         finally:
-            run.finish()
-        for x in self._watched:
-            dx = run.final.get(id(x))
+            if run is not None:
+                run.finish()
+        if run is not None:
+            found = [run.final.get(id(x)) for x in watched]
+        for x, dx, before in zip(watched, found, gradients_of(watched), strict=True):
             if dx is None:
                 continue
-            before = gradients_of([x])[0]
             if before is not None:
                 known = before if capture is None else capture.lift(before)
                 dx = _core.below_layers(registry.function("add"), known, dx)
@@ -267,8 +271,7 @@ class _Run:
     """What callbacks make of the gradients of one backward. final: the gradients, by the id of their tensor."""
 
     def __init__(self, watched: Sequence[Tensor], hooks: dict[int, list[Hook]]) -> None:
-        self.watched = watched
-        self.hooks = {key: of_x for key, of_x in hooks.items() if of_x}
+        self.watched, self.hooks = watched, hooks
         self.final: dict[int, Tensor | None] = {}
 
     def gradient(self, k: int, dx: Tensor) -> None:

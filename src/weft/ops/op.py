@@ -221,6 +221,7 @@ class Op:
     called training is left open by symbols that are not told; executors know.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
     random: it draws random numbers, as draws says. stops_gradient: no gradient goes to its inputs.
+    is_mark: only gradients ask for it; its value is its first input.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
     fitted: inputs and Runtime attributes whose numbers are written to the first input: they are cut to integers where
     it has integers, and OverflowError is raised for those that its type cannot hold.
@@ -245,6 +246,7 @@ class Op:
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
     stops_gradient: ClassVar[bool] = False
+    is_mark: ClassVar[bool] = False
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}
     method: ClassVar[bool] = True
     public: ClassVar[bool] = True

@@ -210,7 +210,7 @@ class CountUpdate(Op):
     @classmethod
     def errors(cls) -> Iterator[Any]:
         step = arrays((), values=3, dtype="int64")
-        yield ShapeError, "step must be a 0-d tensor", Sample(arrays((2,), values=3, dtype="int64"), step)
+        yield ShapeError, "step must be a 0-d tensor", Sample(arrays((2,), dtype="int64"), step)
         yield DTypeError, "takes a number of steps and a float", Sample(step, step)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -161,11 +162,13 @@ class Optimizer:
     @staticmethod
     def _count(cohort: Cohort, gradients: list[Tensor]) -> None:
         """One more update, unless the gradients turn out to have failed: then the update is left out as well."""
-        least = min((g for g in gradients if g.size), key=lambda g: g.size, default=None)
-        if least is None or least.device is not cohort.step.device:
+        sizes = [g.size or sys.maxsize for g in gradients]
+        least = min(sizes)
+        witness = gradients[sizes.index(least)]
+        if least == sys.maxsize or witness.device is not cohort.step.device:
             cohort.step += 1
             return
-        registry.function("count_update")(cohort.step, least)
+        registry.function("count_update")(cohort.step, witness)
 
     def __weft_state__(self) -> Any:
         """What programs depend on: that of the groups."""
