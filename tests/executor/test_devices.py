@@ -9,6 +9,7 @@ import weft as wf
 import weft.functional as F
 import weft.symbol as sym
 from weft import _core
+from weft.base import flags
 from weft.base.dtype import float32
 from weft.base.errors import DeviceError
 from weft.executor.planner import make_plan
@@ -69,6 +70,7 @@ def chain(x, times=4):
     return x
 
 
+@pytest.mark.skipif(flags.get("WEFT_ENGINE") == "naive", reason="the naive engine has no workers")
 def test_independent_chains_run_at_the_same_time(meeting):
     @wf.trace(strict=True)
     def two_chains(x, y):

@@ -11,6 +11,7 @@ import pytest
 import weft as wf
 import weft.ops.functions as F
 from weft import _core, storage
+from weft.base import flags
 from weft.base.dtype import float32, int64
 from weft.base.errors import EngineErrorGroup
 from weft.engine import default_engine
@@ -164,6 +165,7 @@ def test_check_mode_poisons_what_is_given_away(monkeypatch):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
+@pytest.mark.skipif(flags.get("WEFT_ENGINE") == "naive", reason="the naive engine has no workers")
 def test_who_runs_a_brief_loop():
     """The pushing thread while the device is idle, its workers otherwise; nobody can tell by the results."""
     x = wf.ones((256, 256))

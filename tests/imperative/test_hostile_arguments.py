@@ -234,8 +234,9 @@ def test_a_loop_writes_only_its_own_items_whatever_its_count_says(count, want):
 # Plans are validated when they are finished.
 
 PLAN = {
-    "name": "test", "serial": 0, "registers": 1, "device": "cpu:0", "arena_bytes": -1, "wide": False, "constants": [(0, 3)],
-    "loads": [], "computes": [], "uses": [3], "values": [("output", "float32", -1, -1, -1, [0], [])],
+    "name": "test", "serial": 0, "registers": 1, "device": "cpu:0", "arena_bytes": -1, "wide": False,
+    "constants": [(0, 3)], "loads": [], "computes": [], "uses": [3],
+    "values": [("output", "float32", -1, -1, -1, [0], [])],
     "outputs": [(1, -1, False, False)], "slots": [], "steps": [], "preparing": [], "spans": [], "exact": False,
     "check": False, "inputs": [], "randoms": [], "is_copy": False, "strides": [],
 }  # fmt: skip
