@@ -92,7 +92,9 @@ def test_fused_kernels_name_all_their_steps():
     assert p.recording.work[0].flops == 2 * 8 * 16 * 32 + 8 * 32
 
 
-def test_planning_tracing_and_compiling_are_seen():
+def test_planning_tracing_and_compiling_are_seen(monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))  # nothing is found on disk
+
     def f(x):
         return wf.exp(x) * wf.sin(x) - wf.tanh(x) / (wf.cos(x) + wf.abs(x))  # a kernel that no other test has
 
