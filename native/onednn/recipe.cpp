@@ -118,7 +118,6 @@ View view_of(const Geometry& x, char* data) {
 
 }  // namespace
 
-// The exchange hands a frame to one thread alone (acquire: with what its last user wrote), and back.
 void Steps::copy(const Call& call, const Step& step) {
   char* places[2];
   for (size_t k = 0; k < 2; ++k) {
@@ -131,6 +130,7 @@ void Steps::copy(const Call& call, const Step& step) {
                             std::memory_order_relaxed);
 }
 
+// The exchange hands a frame to one thread alone (acquire: with what its last user wrote), and back.
 void Steps::run(const Call& call) const {
   std::unique_ptr<Frame> frame(spare_.exchange(nullptr, std::memory_order_acq_rel));
   if (!frame) frame = make_frame();
