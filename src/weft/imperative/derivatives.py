@@ -404,9 +404,10 @@ def _blocks(function: CapturedFunction, xs: Sequence[Any], mode: str | None) -> 
         found_of = gradients([seed], xs, [slope]) if reverse else tangents_of(ys, [seed], [slope])
         made = _dense(found_of, xs if reverse else ys)
         # Only the seed differs from example to example, so what it meets is computed once.
-        batch = Batch(seed.size)
-        graph = Graph([slope], made)
-        parts = batch.run(graph, [_basis(seed.type)], [True])
+        batch, graph = Batch(seed.size), Graph([slope], made)
+        is_one = seed.size == 1
+        basis = F.filled_like(seed, value=1.0) if is_one else _basis(seed.type)
+        parts = batch.run(graph, [basis], [not is_one])
         for j, (value, is_batched) in enumerate(parts):
             rows = batch.spread(value, is_batched)
             if reverse:

@@ -143,6 +143,7 @@ def fresh(v: Value) -> Value:
 
 
 def type_of(x: Any) -> TensorType:
+    """The type of an array or of a Value."""
     return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
 
 
@@ -255,8 +256,10 @@ def transformed(
 
 
 def is_array(x: Any) -> bool:
+    """Whether x is an array, or a Value."""
     return isinstance(x, Array)
 
 
 def count_leaves(structure: Structure) -> int:
+    """How many leaves a structure has."""
     return 1 if structure.kind is None else sum(map(count_leaves, structure.parts))

@@ -2,3 +2,4 @@
 
 from weft.transform import control as control  # they register rules
 from weft.transform import rules as rules
+from weft.transform import shapes as shapes

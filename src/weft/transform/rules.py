@@ -54,6 +54,10 @@ def matmul(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
         return [F.matmul(b, F.matrix_transpose(a) if rank_a == 2 else a)]
     if rank_a == rank_b == 1:
         return [F.vecdot(a, b)]
+    if flags == [False, True] and rank_a == 2 and b.shape[-1] == 1:  # one column each
+        rows = F.reshape(b, shape=(math.prod(b.shape[:-2]), b.shape[-2]))
+        y = F.matmul(rows, F.matrix_transpose(a))
+        return [F.reshape(y, shape=(*b.shape[:-2], a.shape[0], 1))]
     a = F.expand_dims(a, axis=-2) if rank_a == 1 else a
     b = F.expand_dims(b, axis=-1) if rank_b == 1 else b
     rank = max(rank_a, rank_b, 2)
