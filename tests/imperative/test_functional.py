@@ -1,6 +1,9 @@
 """vmap, vjp, jvp, linearize, jacobian, hessian: what they give, and that they nest in any order."""
 
+import functools
+import gc
 import itertools
+import weakref
 
 import numpy as np
 import pytest
@@ -467,3 +470,105 @@ def test_refusals(x):
         wf.vmap(lambda a: a.numpy())(x)
     with pytest.raises(ValueError, match="max_iterations"):
         wf.vjp(lambda a: wf.while_loop(lambda s: s.sum() < 9, lambda s: s + 1, a), x[0])
+
+
+def test_what_a_function_keeps_alive_ends_with_it(x):
+    def once(use):
+        big = wf.ones(1000)
+        use(lambda a: (a * big[:3]).sum())
+        return weakref.ref(big)
+
+    for use in (
+        lambda f: wf.vjp(f, x[0])[1](1.0),
+        lambda f: wf.jvp(f, (x[0],), (x[0],)),
+        lambda f: wf.vmap(f)(x),
+        lambda f: wf.hessian(f)(x[0]),
+    ):
+        found = once(use)
+        gc.collect()
+        assert found() is None
+
+
+def test_derivatives_are_planned_once(x):
+    calls = []
+
+    def f(a):
+        calls.append(a)
+        return cubes(a)
+
+    planned = []
+    for k in range(3):
+        near(wf.vjp(f, x[k])[1](wf.tensor(1.0))[0], 3 * x[k].numpy() ** 2)
+        wf.jvp(f, (x[k],), (x[k],))
+        planned.append(_core.operator_counters()["planner_calls"])
+    assert planned[0] == planned[1] == planned[2]
+    assert len(calls) == 2
+
+
+def test_a_wrapper_is_another_function(x):
+    f = lambda a: a * 2  # noqa: E731
+    assert wf.jvp(f, (x,), (x,))[0].shape == (4, 3)
+
+    @functools.wraps(f)
+    def g(a):
+        return f(a).sum()
+
+    assert wf.jvp(g, (x,), (x,))[0].shape == ()
+    assert wf.jvp(f, (x,), (x,))[0].shape == (4, 3)
+
+
+def test_programs_with_examples_are_files(x, tmp_path):
+    g = wf.trace(
+        wf.vmap(
+            wf.grad(lambda a: (F.softmax(a) * F.layer_norm(a, 3) * F.sort(a) * wf.cumulative_sum(a)).sum())
+        )
+    )
+    want = g(x)
+    near(g(x), want)
+    g.export(tmp_path / "program")
+    near(wf.load_program(tmp_path / "program")(x), want, 0)
+
+
+def test_mixed_precision_and_layers_see_the_function(x):
+    seen = []
+
+    class Log(wf.Transformation):
+        def emit(self, op, args):
+            seen.append(op.name)
+            return op(*args)
+
+    with Log():
+        wf.vmap(lambda a: F.relu(a) + 1)(x)
+    assert seen == ["relu", "add"]
+    product = wf.vmap(lambda a, w: a @ w, in_axes=(0, None))
+    w = wf.ones((3, 2))
+    with wf.amp.autocast():
+        assert product(x, w).dtype == wf.bfloat16
+    assert product(x, w).dtype == wf.float32
+
+
+def test_vmap_and_loops_inside_of_each_other_and_of_traces(x):
+    within = wf.trace(
+        lambda x: wf.foreach(lambda r, t: (wf.vmap(lambda e: e * t)(r), t + 1), x, wf.tensor(1.0))[0]
+    )
+    around = wf.trace(
+        lambda x: wf.vmap(lambda r: wf.foreach(lambda s, t: (s * t, t + s), r, wf.tensor(1.0))[1])(x)
+    )
+    for _ in range(2):
+        near(within(x), x.numpy() * np.arange(1, 5)[:, None])
+        near(around(x), 1 + x.numpy().sum(1))
+
+
+def test_methods(x):
+    class Layer:
+        def __init__(self):
+            self.w = wf.tensor([1.0, 2.0, 3.0])
+
+        def __call__(self, a):
+            return (a * self.w).sum()
+
+    layer = Layer()
+    near(wf.vmap(layer)(x), x.numpy() @ [1, 2, 3])
+    layer.w = wf.ones(3)
+    near(wf.vmap(layer)(x), x.numpy().sum(1))
+    near(wf.jacobian(layer)(x[0]), np.ones(3))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 from weft import _core
@@ -215,6 +215,9 @@ class Transformed:
         leaves, structure = flatten(given)
         return structure.build([x.copy() if _is_shared(x, self._shared) else x for x in leaves])
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
     @property
     def programs(self) -> list[Any]:
         """The programs made so far, the newest last."""
@@ -228,31 +231,28 @@ def _is_shared(x: Any, memory: set[int]) -> bool:
     return isinstance(x, _core.Tensor) and _core.geometry(x)[0] in memory
 
 
-# One Transformed for each function that vjp, jvp and linearize are called with, so that the second call of the same
-# function finds its program.
-_kept: dict[tuple[str, int, bool], tuple[Any, Transformed]] = {}
-MOST_KEPT = 256
+KEPT = "__weft_transformed__"  # in a function's own dictionary, so that its programs end with it
 
 
 def transformed(
     name: str, function: Callable[..., Any], make: Callable[[], Callable[..., Any]], has_aux: bool
 ) -> Transformed:
-    """The Transformed of a function, the same one as long as the function is there."""
+    """The Transformed of a function; of a Python function the same one as long as that lives.
+
+    make: what gives the function that computes it. Raises TypeError for what cannot be called.
+    """
     if not callable(function):
         raise TypeError(f"{name}: takes a function, got {type(function).__name__}")
-    key = (name, id(function), has_aux)
-    known = _kept.get(key)
-    if known is not None and known[0]() is function:
-        return known[1]
-    made = Transformed(name, function, make())
-    try:
-        reference = weakref.ref(function, lambda _, kept=_kept: kept.pop(key, None))  # type: ignore[misc]
-    except TypeError:
-        return made
-    while len(_kept) >= MOST_KEPT:
-        _kept.pop(next(iter(_kept)), None)
-    _kept[key] = (reference, made)
-    return made
+    if not isinstance(function, FunctionType):
+        return Transformed(name, function, make())
+    kept = function.__dict__.setdefault(KEPT, {})
+    known = kept.get((name, has_aux))
+    if known is None or known.function is not function:  # a wrapper has the dictionary of what it wraps
+        known = Transformed(name, function, make())
+        if kept and next(iter(kept.values())).function is not function:
+            kept = function.__dict__[KEPT] = {}
+        kept[name, has_aux] = known
+    return known
 
 
 def is_array(x: Any) -> bool:
