@@ -14,6 +14,7 @@ from weft.graph.gradient import gradients
 from weft.graph.graph import Graph, interpret
 from weft.ops.node import input_value
 from weft.ops.op import differentiable
+from weft.ops.registry import get
 from weft.transform.batching import Batch, batch
 from weft.transform.forward import tangents
 
@@ -88,6 +89,30 @@ def assert_near_to(y, want, what):
     y, want = (np.asarray(a, np.float64) for a in (y, want))
     assert y.shape == want.shape, what
     np.testing.assert_allclose(y, want, 1e-4, 1e-5, err_msg=what)
+
+
+@pytest.mark.parametrize("name", ["sort", "take_along_axis", "topk"])
+def test_one_by_one(name, monkeypatch):
+    """What has no rule is a loop over the examples, with the same gradients."""
+    from weft.transform import batching
+
+    monkeypatch.delitem(batching._RULES, name)
+    if name == "take_along_axis":  # whose gradient has one
+        monkeypatch.delitem(batching._RULES, "put_along_axis", raising=False)
+    cls = get(name)
+    for case, wanted in derivable(cls):
+        inputs, ys = case.graph.inputs, [y for y in visible(case) if y.dtype.kind == "float"]
+        dys = [input_value(y.type) for y in ys]
+        graph = Graph([*inputs, *dys], [*ys, *gradients(ys, [inputs[k] for k in wanted], dys)])
+        wide = batches(case)
+        rng = np.random.default_rng(1)
+        wide += [rng.normal(size=(EXAMPLES, *y.shape)) for y in ys]
+        many, _ = batch(graph, (True,) * len(wide), EXAMPLES)
+        assert any(node.op.name == "foreach_loop" for node in many.nodes if node.op)
+        loop = [interpret(graph, [a[k] for a in wide]) for k in range(EXAMPLES)]
+        for got in (run(many, wide), interpret(many, wide)):
+            for j, y in enumerate(got):
+                assert_near_to(y, np.stack([each[j] for each in loop]), repr(case))
 
 
 def derivable(cls):

@@ -89,11 +89,11 @@ def foreach(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
 
 
 def _counted_differently(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
-    """The loop of one example as a loop over all slices, in which those beyond the count change nothing."""
+    """The loop of one example for as many slices as the longest takes; those beyond its own count change nothing."""
     op: Any = node.op
 
     def one(*x: Any) -> Any:
-        count, (sequences, states, rest) = x[0], op.parts(x)
+        longest, count, (sequences, states, rest) = x[0], x[1], op.parts(x[1:])
         length = sequences[0].shape[0]
         steps = make_node(registry.get("stepped")(shape=(length,), dtype=int64), ()).outputs[0]
         graph = op.body.graph
@@ -108,11 +108,12 @@ def _counted_differently(batch: Batch, node: Node, inputs: Inputs, flags: Flags)
         body = Graph(
             [*graph.inputs[: len(sequences)], place, *graph.inputs[len(sequences) :], limit], [*made, *saved]
         )
-        loop = changed(op, body=Subgraph(body), sequences=len(sequences) + 1, counted=False)
-        found = make_node(loop, [*sequences, steps, *states, *rest, count]).outputs
+        loop = changed(op, body=Subgraph(body), sequences=len(sequences) + 1)
+        found = make_node(loop, [longest, *sequences, steps, *states, *rest, count]).outputs
         return found[: len(node.outputs)]
 
-    return batch.through(one, inputs, flags)
+    longest = F.max(inputs[0]) if batch.size else inputs[0].sum()
+    return batch.through(one, [longest, *inputs], [False, *flags])
 
 
 @rule("while_loop")
