@@ -394,6 +394,11 @@ void bind_tape(nb::module_& m) {
   // Whether what is written down now has no gradient, because of a no_grad inside.
   def(m, "is_stopping", [] { return stopping(); });
   def(m, "is_recording", [] { return recording(); });
+  // How often the memory of x was written, for those who keep it for later.
+  def(m, "write_count", [](nb::handle x) {
+    const Tensor& tensor = tensor_of(x, "write_count");
+    return tensor.chunk ? tensor.chunk->writes.load(std::memory_order_relaxed) : 0u;
+  });
   // Makes x a leaf; what it was before is the leaf's past.
   def(m, "watch", [](nb::handle x) {
     Tensor& tensor = tensor_of(x, "attach");

@@ -148,7 +148,7 @@ def test_what_would_be_frozen_is_refused(function):
 def test_what_values_do_not_have(function):
     with pytest.raises(TypeError) as caught:
         wf.trace(function, dynamic={0: 0})(wf.ones((4, 3)))
-    assert "written down on symbols, for its dynamic axes" in caught.value.__notes__[0]
+    assert "written down on symbols, with dynamic axes" in caught.value.__notes__[0]
 
 
 def test_arithmetic_with_sizes():

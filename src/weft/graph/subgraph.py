@@ -152,6 +152,15 @@ class Capture:
                 self.write(target, stopped(node.outputs[output]))
         return [stopped(v) for v in node.outputs] if _core.is_stopping() else node.outputs
 
+    def inlined(self, node: Node) -> Sequence[Value]:
+        """As made, for a node of another function's graph, whose writes that function has seen."""
+        assert node.op is not None
+        if node.op.random:
+            node = self._draw(node)
+        if not _core.is_recording():
+            self._constant[id(node)] = node
+        return [stopped(v) for v in node.outputs] if _core.is_stopping() else node.outputs
+
     def write(self, target: Any, content: Value) -> None:
         """Make content that of an array of the surroundings, or of a Value that stands for one."""
         past = self.lift(target)

@@ -127,7 +127,7 @@ class Trace:
             return result
         if result is ...:
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
-        if _core.get_scribe() is not None:  # part of something greater
+        if _core.get_scribe() is not None or _core.capture() is not None:  # part of something greater
             return self.function(*args, **kwargs)
         if result:
             return self._in_segments(args, kwargs)
@@ -256,7 +256,7 @@ class Trace:
         signature = Signature(leaves, structure, dynamic.of(args, kwargs), trace_keys())
         entry = next((each for each in self._programs if each.holds(signature)), None)
         if entry is None:
-            entry = DynamicTraced(self.function, self.name, leaves, structure, signature)
+            entry = DynamicTraced(self.function, self.name, leaves, structure, signature, dynamic.reason)
         plan = entry.plan_for(leaves, signature.sizes)
         self._replays().add(args, kwargs, plan, plan.spec)
         for old in entry.surplus():

@@ -174,6 +174,11 @@ class Value:
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("the elements of a value in a graph are not known before it is computed")
 
+    def __float__(self) -> float:
+        raise TypeError("the number in a value of a graph is not known before it is computed")
+
+    __int__ = __complex__ = __float__
+
     def __bool__(self) -> bool:
         raise TypeError(
             "the truth of a value in a graph is not known before it is computed; use where or cond"
