@@ -150,9 +150,13 @@ def _on_engine(
 
 
 def _job(text: str, where: str, what: Any, arrays: Any, results: Any, done: Any) -> Job:
+    size = max(sum(x.nbytes for x in arrays), sum(y.nbytes for y in results))
     if getattr(what, "between", False):
-        return Job(text, where, None, done, between=lambda comm: what.run(comm, arrays, results))
-    return Job(text, where, None if what is None else lambda comm: what.run(comm, arrays, results), done)
+        return Job(
+            text, where, None, done, between=lambda comm: what.run(comm, arrays, results), size_bytes=size
+        )
+    work = None if what is None else lambda comm: what.run(comm, arrays, results)
+    return Job(text, where, work, done, size_bytes=size)
 
 
 # In graphs.

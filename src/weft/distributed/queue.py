@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import flags
+from weft.base import events, flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
 
 __all__ = ["Job", "Queue"]
@@ -39,7 +39,7 @@ class Job:
     """One exchange. text: what it is, equal on all ranks; where: the user's line; work(comm): what follows agreement.
 
     done(error): called on the queue's thread at the end. between: None for a collective, else a function that gives
-    a generator, which yields while it waits: an exchange of two ranks.
+    a generator, which yields while it waits: an exchange of two ranks. size_bytes: of this rank's arrays.
     """
 
     def __init__(
@@ -50,10 +50,14 @@ class Job:
         done: Callable[[BaseException | None], None],
         failure: str = "",
         between: Callable[[Any], Generator[None, None, None]] | None = None,
+        size_bytes: int = 0,
     ) -> None:
         self.text, self.where, self.work, self.done = text, where, work, done
-        self.failure, self.between = failure, between
+        self.failure, self.between, self.size_bytes = failure, between, size_bytes
+        self.asked_ns = time.perf_counter_ns()
+        self.began_ns = self.agreed_ns = 0  # when this rank was ready for it, when all were
         self.numbered = False  # it has a ticket
+        self.number = 0  # of a collective, the same on all ranks
 
 
 class Queue:
@@ -161,6 +165,8 @@ class Queue:
         self._finish(job, error)
 
     def _finish(self, job: Job, error: BaseException | None) -> None:
+        times = (job.asked_ns, job.began_ns, job.agreed_ns, time.perf_counter_ns())
+        events.exchanged(job.text, job.where, job.size_bytes, times, job.number)
         try:
             job.done(error)
         except Exception as problem:
@@ -171,6 +177,7 @@ class Queue:
         while self._new_between:
             job = self._new_between.popleft()
             assert job.between is not None
+            job.began_ns = job.agreed_ns = time.perf_counter_ns()
             self._between.append((job, job.between(self.comm)))
         going = []
         for job, steps in self._between:
@@ -188,8 +195,11 @@ class Queue:
         self._current, self._since = f"{job.text} at {job.where}" if job.where else job.text, time.monotonic()
         if self._counters is not None:
             self._counters[self.comm.rank, 0] = self.count
+        job.began_ns = job.agreed_ns = time.perf_counter_ns()
+        job.number = self.count
         try:
             self._agree(job)
+            job.agreed_ns = time.perf_counter_ns()
             if job.work is not None:
                 self._under_way = True
                 job.work(self.comm)

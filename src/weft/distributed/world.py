@@ -27,10 +27,11 @@ from weft.distributed.queue import Job, Queue
 from weft.engine import default_engine
 from weft.imperative.creation import zeros
 
-__all__ = ["World", "init", "is_first", "rank", "seed", "world", "world_size"]
+__all__ = ["World", "init", "is_first", "known_rank", "rank", "seed", "world", "world_size"]
 
 # One of these is set by each of the usual process managers: hydra, Open MPI, PMIx (Slurm, PRRTE).
 UNDER_MPI = ("PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")
+RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 EXIT_S = 20.0
 
 
@@ -76,6 +77,17 @@ def init() -> World:
 def world() -> World:
     """The world of this process."""
     return _world or init()
+
+
+def known_rank() -> int:
+    """The number of this process in its job, without joining it.
+
+    >>> known_rank()
+    0
+    """
+    if _world is not None or flags.get("WEFT_JOB") is not None:
+        return flags.get("WEFT_RANK") if _world is None else _world.rank
+    return next((int(os.environ[name]) for name in RANKS if name in os.environ), 0)
 
 
 def rank() -> int:

@@ -22,13 +22,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft import _core
-from weft.base import flags
+from weft.base import events, flags
 from weft.base.errors import DTypeError
 from weft.distributed.compression import Codec, make_codec
 from weft.distributed.world import world
 from weft.engine import default_engine
 from weft.imperative.creation import empty
 from weft.imperative.gradient import no_grad
+from weft.imperative.scribe import users_line
 from weft.imperative.tensor import Tensor
 from weft.kvstore.base import Key, KVStore, check_like, listed, register, same_types, unknown
 from weft.kvstore.local import check_optimizer, unique_rows
@@ -128,7 +129,7 @@ class ParameterServerStore(KVStore):
         self._codec: Codec | None = None
         self._first: dict[Key, Any] = {}
         self._optimizer: Any = None
-        self._calls: dict[int, tuple[str, int, float]] = {}  # that are under way
+        self._calls: dict[object, tuple[str, int, float]] = {}  # that are under way
         name = f"{socket.gethostname()}, pid {os.getpid()}"
         self._barriers = self._all("join", self._world.rank, name)[0]["passed"]
         _open.append(self)
@@ -150,19 +151,29 @@ class ParameterServerStore(KVStore):
         return self._ray.get([getattr(server, method).remote(*args) for server in self._servers])
 
     def _call(
-        self, text: str, server: int, method: str, args: Sequence[Any], then: Callable[[Any], None], done: Any
+        self,
+        of: _Asked,
+        server: int,
+        method: str,
+        args: Sequence[Any],
+        then: Callable[[Any], None],
+        done: Any,
     ) -> None:
         """Call a server; then(answer) runs when it has answered, done(error) at the end."""
-        key = id(done)
-        self._calls[key] = (text, server, time.monotonic())
+        key, began = object(), time.perf_counter_ns()
+        self._calls[key] = (of.text, server, time.monotonic())
 
         def answered(future: Any) -> None:
             self._calls.pop(key, None)
             try:
-                then(future.result())
+                answer = future.result()
+                then(answer)
             except Exception as error:
                 done(_cause(error))
             else:
+                size = sum(x.nbytes for x in args[4]) if method == "push" else answer.nbytes
+                times = (of.asked_ns, began, began, time.perf_counter_ns())
+                events.exchanged(f"{of.text}: server {server}", of.where, size, times)
                 done()
 
         try:
@@ -175,7 +186,7 @@ class ParameterServerStore(KVStore):
     def _watch(self) -> None:
         """Name servers that do not answer for long, on stderr."""
         period: float = flags.get("WEFT_STALL_S")
-        told: dict[int, float] = {}
+        told: dict[object, float] = {}
         while True:
             time.sleep(min(max(period / 4, 0.05), 1.0))
             now = time.monotonic()
@@ -275,6 +286,7 @@ class ParameterServerStore(KVStore):
             self._number += 1
             number = self._number
         inputs = [_core.alias(x, keep_past=False) for _, xs, *_ in sends for x in xs]
+        asked = _Asked(f"push {key!r}")
 
         def start(_: Any, on_complete: Any) -> None:
             left = _Countdown(len(sends), on_complete)
@@ -287,7 +299,7 @@ class ParameterServerStore(KVStore):
                 if form["kind"] == "rows":
                     parts = [form["rows"], *parts]
                 arguments = (key, self._worker, number, self.rank, parts, {"kind": form["kind"]})
-                self._call(f"push {key!r}", piece.server, "push", arguments, lambda _: None, left)
+                self._call(asked, piece.server, "push", arguments, lambda _: None, left)
 
         default_engine().push_async(start, None, inputs, (), [known.turn], priority, f"push {key!r}")
 
@@ -305,7 +317,7 @@ class ParameterServerStore(KVStore):
         return made if isinstance(key, list | tuple) else made[0]
 
     def _receive(self, key: Key, known: _Known, targets: list[Tensor], priority: int) -> None:
-        pushes = known.pushes
+        pushes, asked = known.pushes, _Asked(f"pull {key!r}")
 
         def start(_: Any, on_complete: Any) -> None:
             left = _Countdown(len(known.pieces), on_complete)
@@ -321,7 +333,7 @@ class ParameterServerStore(KVStore):
 
                 version = known.base.get(piece.server, 0) + pushes
                 arguments = (key, self.rank, version)
-                self._call(f"pull {key!r}", piece.server, "pull", arguments, write, left)
+                self._call(asked, piece.server, "pull", arguments, write, left)
 
         default_engine().push_async(start, None, (), (), [*targets, known.turn], priority, f"pull {key!r}")
 
@@ -342,7 +354,7 @@ class ParameterServerStore(KVStore):
         known = self._keys[key]
         rows = unique_rows(row_ids, known.shape)
         values = empty((rows.size, *known.shape[1:]), dtype=known.dtype)
-        pushes = known.pushes
+        pushes, asked = known.pushes, _Asked(f"row_sparse_pull {key!r}")
 
         def start(_: Any, on_complete: Any) -> None:
             left = _Countdown(len(known.pieces), on_complete)
@@ -355,7 +367,7 @@ class ParameterServerStore(KVStore):
 
                 version = known.base.get(piece.server, 0) + pushes
                 arguments = (key, self.rank, version, rows[low:high] - piece.begin)
-                self._call(f"row_sparse_pull {key!r}", piece.server, "pull", arguments, write, left)
+                self._call(asked, piece.server, "pull", arguments, write, left)
 
         default_engine().push_async(
             start, None, (), (), [values, known.turn], priority, f"row_sparse_pull {key!r}"
@@ -460,6 +472,13 @@ def close_all() -> None:
     """Close all stores of this process."""
     while _open:
         _open.pop().close()
+
+
+class _Asked:
+    """A push or pull: what it is, the user's line, when it was asked for."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.where, self.asked_ns = text, users_line(), time.perf_counter_ns()
 
 
 class _Countdown:
