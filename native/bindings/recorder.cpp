@@ -63,7 +63,6 @@ uint32_t this_thread() noexcept {
   return thread;
 }
 
-
 // Texts by number, from 1 on; 0 is none.
 class Names {
  public:
@@ -184,7 +183,7 @@ class Recorder final : public PoolWatch {
   struct Data {
     std::vector<OperationEvent> operations;
     std::unordered_map<uint64_t, size_t> pending;  // by the engine's number and the operation's id
-    std::vector<MemoryEvent> memory, held;  // held: what was there before
+    std::vector<MemoryEvent> memory, held;         // held: what was there before
     std::vector<WaitEvent> waits;
     Names names, shapes;
     std::unordered_map<Place, uint32_t, PlaceHash> sites;

@@ -780,6 +780,8 @@ def kernel_searchsorted(right: bool = False) -> Kernel:
 def kernel_unique() -> Kernel:
     """x[n] -> values[n], int64 first[n], inverse[n], counts[n], number."""
 
+def on_abandoned(arg: object, /) -> None: ...
+
 def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False) -> Kernel:
     """
     inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes).

@@ -267,7 +267,7 @@ def _step_where(condition: Any, optimizer: Any) -> None:
         written = [
             x for c in cohorts for x in (*c.parameters, *(y for of in c.state.values() for y in of), c.step)
         ]
-        before = [x.copy() for x in written]
+        before = [x * 1 for x in written]  # no copy: in a program the product is what x was
         optimizer.step()
         for x, old in zip(written, before, strict=True):
             x[...] = where(condition.to_device(x.device), x, old)

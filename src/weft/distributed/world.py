@@ -24,6 +24,7 @@ from weft import random
 from weft.base import flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
 from weft.distributed.queue import Job, Queue
+from weft.distributed.transport import Waiting
 from weft.engine import default_engine
 from weft.imperative.creation import zeros
 
@@ -130,7 +131,9 @@ def _joined() -> World:
     comm = MPI.COMM_WORLD.Dup()
     if comm.size == 1:
         return World(0, 1)
-    queue = Queue(comm, _counters(MPI, comm), _hosts(comm))
+    counters = _counters(MPI, comm)
+    Waiting.crowded = 2 * int((counters[:, 1] > 0).sum()) > len(os.sched_getaffinity(0))
+    queue = Queue(comm, counters, _hosts(comm))
     joined = World(comm.rank, comm.size, queue)
     _end_all_on_errors(MPI)
     atexit.register(_leave, joined)

@@ -66,7 +66,7 @@ def _path_here() -> str:
 def number_of(path: str) -> int:
     """The number of a path, for _core.set_recording_context.
 
-    >>> number_of(""), known_paths()[number_of("Net.first")]
+    >>> number_of(""), path_with(number_of("Net.first"))
     (0, 'Net.first')
     """
     number = _numbers.setdefault(path, len(_numbers))
