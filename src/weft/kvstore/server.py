@@ -284,7 +284,9 @@ class Server:
 
     def _do_push(self, key: Key, by: Sequence[Sequence[Any]], pushed: Any) -> None:
         with no_grad():
-            x = asarray(pushed.copy()) if isinstance(pushed, np.ndarray) else pushed
+            x = pushed
+            if isinstance(pushed, np.ndarray):  # optimizers only read it; others may keep it
+                x = asarray(pushed if self.store._optimizer is not None else pushed.copy())
             self.store._update(key, x)
             self.store._stored[key].wait()
         self.versions[key] += 1
