@@ -24,6 +24,9 @@ from pathlib import Path
 
 __all__ = ["main", "mpi_command"]
 
+# mpiexec ends all ranks at once when one was killed. Behind this shell it learns of that some seconds later, so that
+# the other ranks of the host, which look at each other's processes, can say which one has died.
+GUARD = ("sh", "-c", '"$@"; status=$?; [ $status -le 128 ] || sleep 5; exit $status', "weft")
 RAY_KINDS = ("dist_sync_ps", "dist_async", "dist_ssp")
 
 
@@ -121,7 +124,7 @@ def start(options: argparse.Namespace, script: Sequence[str]) -> int:
     except FileNotFoundError as error:
         sys.stderr.write(f"weft.launch: {error}\n")
         return 2
-    return subprocess.run([*command, sys.executable, *script], env=env).returncode
+    return subprocess.run([*command, *GUARD, sys.executable, *script], env=env).returncode
 
 
 def write_profile(page: Path, folder: Path, n: int) -> int:

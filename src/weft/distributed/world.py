@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from weft import random
 from weft.base import flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
-from weft.distributed.queue import Job, Queue
+from weft.distributed.queue import GRACE_S, Job, Queue
 from weft.distributed.transport import Waiting
 from weft.engine import default_engine
 from weft.imperative.creation import zeros
@@ -135,7 +136,7 @@ def _joined() -> World:
     Waiting.crowded = 2 * int((counters[:, 1] > 0).sum()) > len(os.sched_getaffinity(0))
     queue = Queue(comm, counters, _hosts(comm))
     joined = World(comm.rank, comm.size, queue)
-    _end_all_on_errors(MPI)
+    _end_all_on_errors(MPI, queue)
     atexit.register(_leave, joined)
     return joined
 
@@ -168,7 +169,7 @@ def _counters(MPI: Any, comm: Any) -> Any:
 _windows: list[Any] = []
 
 
-def _end_all_on_errors(MPI: Any) -> None:
+def _end_all_on_errors(MPI: Any, queue: Queue) -> None:
     """An exception that ends this rank ends the job, as the others would wait for it."""
     before = sys.excepthook
 
@@ -176,6 +177,8 @@ def _end_all_on_errors(MPI: Any) -> None:
         before(kind, error, trace)
         sys.stderr.write(f"weft: rank {MPI.COMM_WORLD.rank} ends the job because of this error\n")
         sys.stderr.flush()
+        if queue.dead:
+            time.sleep(GRACE_S)  # the other ranks find out by themselves
         sys.stdout.flush()
         MPI.COMM_WORLD.Abort(1)
 
@@ -190,8 +193,10 @@ def _leave(joined: World) -> None:
         default_engine().wait_for_all(timeout_s=flags.get("WEFT_EXIT_TIMEOUT_S"))
     while (error := _say_goodbye(queue)) is not None:
         sys.stderr.write(f"weft: rank {joined.rank} has come to its end before others: {error}\n")
-        if isinstance(error, CollectiveTimeout):
+        if isinstance(error, CollectiveTimeout) or queue.dead:
             from mpi4py import MPI
+
+            time.sleep(GRACE_S if queue.dead else 0)
 
             sys.stderr.flush()
             sys.stdout.flush()

@@ -131,7 +131,8 @@ class ParameterServerStore(KVStore):
         self._optimizer: Any = None
         self._calls: dict[object, tuple[str, int, float]] = {}  # that are under way
         name = f"{socket.gethostname()}, pid {os.getpid()}"
-        self._barriers = self._all("join", self._world.rank, name)[0]["passed"]
+        self._job = job
+        self._all("join", self._world.rank, name)
         _open.append(self)
         if len(_open) == 1:
             atexit.register(close_all)
@@ -423,8 +424,8 @@ class ParameterServerStore(KVStore):
 
     def barrier(self) -> None:
         self._finish()
-        self._barriers += 1
-        self._ray.get(self._servers[0].barrier.remote(self._barriers, self.rank))
+        _barriers[self._job] = _barriers.get(self._job, 0) + 1
+        self._ray.get(self._servers[0].barrier.remote(_barriers[self._job], self.rank))
 
     def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
         from weft import checkpoint
@@ -466,6 +467,9 @@ class ParameterServerStore(KVStore):
 
 
 _open: list[ParameterServerStore] = []
+# How many barriers this process has come to, by job: stores of a job share its servers. A worker that is started again
+# begins with none, as its script does, and those that all had passed let it through.
+_barriers: dict[str, int] = {}
 
 
 def close_all() -> None:

@@ -95,7 +95,10 @@ class Server:
     # Who is there.
 
     async def join(self, rank: int, name: str) -> dict[str, Any]:
-        """A worker comes, or comes again; gives the versions of all keys, and the number of the last barrier."""
+        """A worker comes, or comes again; gives the versions of all keys, and the number of the last barrier.
+
+        One that comes again has a new name, and passes the barriers that were passed.
+        """
         self._do_member([rank, name])
         self._record({"do": "member", "value": [rank, name]}, [])
         await self._notify()
