@@ -777,6 +777,11 @@ def kernel_check_labels(function: str) -> Kernel:
 def kernel_searchsorted(right: bool = False) -> Kernel:
     """sorted[.., n], values[.., m] -> int64[.., m]."""
 
+def kernel_two_bits(threshold: float) -> Kernel:
+    """
+    x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].
+    """
+
 def kernel_unique() -> Kernel:
     """x[n] -> values[n], int64 first[n], inverse[n], counts[n], number."""
 

@@ -248,7 +248,7 @@ def test_no_push_is_lost_or_applied_twice_however_many_die(start, kind, seed):
             target = job.number(f"pid-{chance.randrange(3)}")
             dead += 1
         else:
-            target = chance.choice(job.until(lambda: job.servers() or is_over() and [0]))
+            target = chance.choice(job.until(lambda: job.servers() or (is_over() and [0])))
         time.sleep(chance.random() * 0.2)
         if target == 0 or is_over():
             break

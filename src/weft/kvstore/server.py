@@ -76,6 +76,7 @@ class Server:
         self.applied: dict[str, _Applied] = {}  # by worker
         self.clocks: dict[Key, dict[int, int]] = {}  # pushes of each rank, of each key
         self.active: dict[int, str] = {}  # rank -> who it is
+        self.seen: set[int] = set()  # ranks that have come, or died before they could
         self.rounds: dict[
             Key, dict[int, tuple[str, int, Any]]
         ] = {}  # what ranks have pushed in an open round
@@ -118,16 +119,21 @@ class Server:
         here.add(rank)
         await self._notify()
         await self._wait(
-            lambda: number <= self.passed or set(self.active) <= here,
-            lambda: (f"barrier {number}", set(self.active) - here),
+            lambda: number <= self.passed or self._expected() <= here,
+            lambda: (f"barrier {number}", self._expected() - here),
         )
         if number > self.passed:
             self.passed = number
             self._record({"do": "passed", "value": number}, [])
         self.barriers.pop(number, None)
 
+    def _expected(self) -> set[int]:
+        """The ranks that rounds and barriers wait for: those that are there, and those that are still to come."""
+        return set(self.active) | set(range(self.workers)) - self.seen
+
     def _do_member(self, value: Any) -> None:
         rank, name = value
+        self.seen.add(rank)
         for of in self.rounds.values():
             of.pop(rank, None)
         if name is None:
@@ -180,7 +186,7 @@ class Server:
         await self._notify()
         await self._wait(
             lambda: number in self.applied[worker] or (worker, number) in self.failures,
-            lambda: (f"push of {key!r}", set(self.active) - set(self.rounds.get(key, ()))),
+            lambda: (f"push of {key!r}", self._expected() - set(self.rounds.get(key, ()))),
         )
         if (worker, number) in self.failures:
             raise ValueError(self.failures[worker, number])
@@ -193,7 +199,7 @@ class Server:
         if self.mode == "dist_sync_ps":
             await self._wait(
                 lambda: self.versions[key] >= version,
-                lambda: (f"pull of {key!r}", set(self.active) - set(self.rounds.get(key, ()))),
+                lambda: (f"pull of {key!r}", self._expected() - set(self.rounds.get(key, ()))),
             )
         elif self.mode == "dist_ssp":
             await self._wait(
@@ -206,7 +212,7 @@ class Server:
         """The workers that are more than `staleness` pushes behind this one."""
         clocks = self.clocks.get(key, {})
         own = clocks.get(rank, 0)
-        return {r for r in self.active if clocks.get(r, 0) < own - self.staleness}
+        return {r for r in self._expected() if clocks.get(r, 0) < own - self.staleness}
 
     async def state(self) -> dict[str, Any]:
         """For tests and people: versions, who is there, how much is in the journal."""
@@ -256,7 +262,7 @@ class Server:
     def _close_round(self, key: Key) -> None:
         """Commit a round if all active workers have pushed."""
         given = self.rounds.get(key)
-        if not given or not set(self.active) <= set(given):
+        if not given or not self._expected() <= set(given):
             return
         del self.rounds[key]
         ordered = [given[rank] for rank in sorted(given)]
@@ -335,6 +341,7 @@ class Server:
             "versions": [[key, version] for key, version in self.versions.items()],
             "applied": [[w, a.low, sorted(a.above)] for w, a in self.applied.items()],
             "active": [[rank, name] for rank, name in self.active.items()],
+            "seen": sorted(self.seen),
             "passed": self.passed,
             "clocks": [[key, [[r, n] for r, n in of.items()]] for key, of in self.clocks.items()],
             "updater": self.updater,
@@ -355,6 +362,7 @@ class Server:
             self.versions = dict(values["versions"])
             self.applied = {w: _Applied(low, above) for w, low, above in values["applied"]}
             self.active = {rank: name for rank, name in values["active"]}  # noqa: C416
+            self.seen = set(values["seen"])
             self.passed = values["passed"]
             self.clocks = {key: dict(of) for key, of in values["clocks"]}
             if values["compression"] is not None:
