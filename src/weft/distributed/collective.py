@@ -54,18 +54,23 @@ class Exchange(Protocol):
 _specs: dict[int, tuple[Any, str, str]] = {}  # of exchanges in graphs: what, its text, the user's line
 _numbers = itertools.count(1)
 _under_way: dict[int, _Running] = {}
+# What a call that is being recorded has given to an exchange, until that is over: it runs operator by operator, so that
+# only Python keeps the memory, and an error may lose it.
+_kept: dict[int, list[Any]] = {}
 
 
 class _Running:
     """An exchange that a program has begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: int) -> None:
+        self.spec = spec
         self.ended = threading.Event()
         self.error: BaseException | None = None
 
     def done(self, error: BaseException | None) -> None:
         self.error = error
         self.ended.set()
+        _kept.pop(self.spec, None)
 
 
 class Pending:
@@ -167,8 +172,10 @@ def _in_graph(text: str, what: Any, inputs: Sequence[Any], types: Sequence[Any],
     _specs[spec] = (what, text, where)
     sizes, dtypes = tuple(tuple(shape) for shape, *_ in types), tuple(dtype for _, dtype, _ in types)
     attributes = {"count": len(inputs), "spec": spec, "sizes": sizes, "types": dtypes}
+    kept = _kept[spec] = [*inputs]
     made = registry.function("exchange_start")(*inputs, world().token, **attributes)
     begun = list(made) if isinstance(made, tuple | list) else [made]
+    kept.extend(begun)
     found: list[Any] = []
 
     def outputs() -> list[Any]:
@@ -253,7 +260,7 @@ class ExchangeStart(_Step):
         number, *results, new_token = outputs
         queue = world().queue
         assert queue is not None
-        running = _Running()
+        running = _Running(self.spec)
         number[0] = next(_numbers)
         new_token[...] = token
         _under_way[int(number[0])] = running
