@@ -72,6 +72,31 @@ def test_rounds_and_barriers_wait_for_workers_that_are_still_to_come(tmp_path):
     run(main())
 
 
+def test_nobody_waits_for_a_worker_that_waits_in_a_barrier(tmp_path):
+    """Two workers with unequal numbers of pushes: the one that is through pushes no more."""
+
+    async def main():
+        server = await started("dist_ssp", folder=str(tmp_path), staleness=1)
+        for number in (1, 2):
+            await push(server, 1, number, 1.0)
+        waiting = await blocked(server.pull("w", 1))
+        await server.rest(0, True)
+        assert (await waiting).tolist() == [-2, -2, -2]
+        again = Server("dist_ssp", 2, str(tmp_path), staleness=1)  # it is killed meanwhile
+        await push(again, 1, 3, 1.0)
+        await again.pull("w", 1)
+        await again.rest(0, False)
+        assert again.clocks["w"] == {0: 3, 1: 3}  # both have come to the same point
+        await push(again, 1, 4, 1.0)
+        await again.pull("w", 1)
+        await push(again, 1, 5, 1.0)
+        waiting = await blocked(again.pull("w", 1))
+        await push(again, 0, 1, 1.0)
+        await waiting
+
+    run(main())
+
+
 def test_a_synchronous_round_is_one_update_of_the_sum():
     async def main():
         server = await started("dist_sync_ps")

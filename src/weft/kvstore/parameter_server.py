@@ -425,7 +425,11 @@ class ParameterServerStore(KVStore):
     def barrier(self) -> None:
         self._finish()
         _barriers[self._job] = _barriers.get(self._job, 0) + 1
+        if self.type == "dist_ssp":
+            self._all("rest", self.rank, True)
         self._ray.get(self._servers[0].barrier.remote(_barriers[self._job], self.rank))
+        if self.type == "dist_ssp":
+            self._all("rest", self.rank, False)
 
     def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
         from weft import checkpoint

@@ -77,6 +77,7 @@ class Server:
         self.clocks: dict[Key, dict[int, int]] = {}  # pushes of each rank, of each key
         self.active: dict[int, str] = {}  # rank -> who it is
         self.seen: set[int] = set()  # ranks that have come, or died before they could
+        self.idle: set[int] = set()  # ranks that wait in a barrier
         self.rounds: dict[
             Key, dict[int, tuple[str, int, Any]]
         ] = {}  # what ranks have pushed in an open round
@@ -113,6 +114,12 @@ class Server:
             self._close_round(key)
         await self._notify()
 
+    async def rest(self, rank: int, waits: bool) -> None:
+        """A worker comes to a barrier, or goes on behind it: meanwhile nobody who runs ahead of it is kept waiting."""
+        self._do_rest([rank, waits])
+        self._record({"do": "rest", "value": [rank, waits]}, [])
+        await self._notify()
+
     async def barrier(self, number: int, rank: int) -> None:
         """Returns when all active workers have called it with this number."""
         here = self.barriers.setdefault(number, set())
@@ -134,6 +141,7 @@ class Server:
     def _do_member(self, value: Any) -> None:
         rank, name = value
         self.seen.add(rank)
+        self.idle.discard(rank)
         for of in self.rounds.values():
             of.pop(rank, None)
         if name is None:
@@ -144,6 +152,15 @@ class Server:
             clocks.pop(rank, None)
             if name is not None:
                 clocks[rank] = max(clocks.values(), default=0)
+
+    def _do_rest(self, value: Any) -> None:
+        rank, waits = value
+        if waits:
+            self.idle.add(rank)
+            return
+        self.idle.discard(rank)
+        for clocks in self.clocks.values():  # all have come to the same point
+            clocks[rank] = max(clocks.values(), default=0)
 
     def _do_passed(self, value: int) -> None:
         self.passed = max(self.passed, value)
@@ -212,7 +229,7 @@ class Server:
         """The workers that are more than `staleness` pushes behind this one."""
         clocks = self.clocks.get(key, {})
         own = clocks.get(rank, 0)
-        return {r for r in self._expected() if clocks.get(r, 0) < own - self.staleness}
+        return {r for r in self._expected() - self.idle if clocks.get(r, 0) < own - self.staleness}
 
     async def state(self) -> dict[str, Any]:
         """For tests and people: versions, who is there, how much is in the journal."""
@@ -342,6 +359,7 @@ class Server:
             "applied": [[w, a.low, sorted(a.above)] for w, a in self.applied.items()],
             "active": [[rank, name] for rank, name in self.active.items()],
             "seen": sorted(self.seen),
+            "idle": sorted(self.idle),
             "passed": self.passed,
             "clocks": [[key, [[r, n] for r, n in of.items()]] for key, of in self.clocks.items()],
             "updater": self.updater,
@@ -362,7 +380,7 @@ class Server:
             self.versions = dict(values["versions"])
             self.applied = {w: _Applied(low, above) for w, low, above in values["applied"]}
             self.active = {rank: name for rank, name in values["active"]}  # noqa: C416
-            self.seen = set(values["seen"])
+            self.seen, self.idle = set(values["seen"]), set(values["idle"])
             self.passed = values["passed"]
             self.clocks = {key: dict(of) for key, of in values["clocks"]}
             if values["compression"] is not None:
