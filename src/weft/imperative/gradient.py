@@ -202,6 +202,10 @@ class GradManager:
             unwatch(x, leaves[id(x)])
         self._capture = None
 
+    def __repr__(self) -> str:
+        state = ", recording" if self._leaves is not None else ""
+        return f"GradManager({len(self._watched)} tensors attached{state})"
+
     def __enter__(self) -> GradManager:
         self.record()
         return self
@@ -223,7 +227,10 @@ class GradManager:
         is needed was overwritten, or if there are not as many dy as y.
         """
         if self._leaves is None:
-            raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
+            raise RuntimeError(
+                "backward: this GradManager does not record: it is called once, inside of its with statement; "
+                "for several results give a list of them"
+            )
         if self._capture is not _core.capture():
             raise GraphError(
                 "backward: what is written down as a graph cannot end a recording that began outside"

@@ -12,6 +12,7 @@ import weakref
 from typing import Any
 
 from weft import _core
+from weft.base import flags
 
 __all__ = [
     "Line",
@@ -22,6 +23,7 @@ __all__ = [
     "number_of",
     "path_of",
     "path_with",
+    "report",
 ]
 
 module_calls: set[types.CodeType] = (
@@ -54,13 +56,44 @@ def located(where: str) -> str:
 
 def _path_here() -> str:
     """The path of the module that the calling thread is in, from its frames; "" outside of all."""
+    modules = _running(sys._getframe(2))
+    return path_of(modules) if modules else ""
+
+
+def _running(frame: types.FrameType | None) -> list[Any]:
+    """The modules whose calls these frames are in, the outermost first."""
     modules = []
-    frame: types.FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code in module_calls:
             modules.append(frame.f_locals["self"])
         frame = frame.f_back
-    return path_of(modules[::-1]) if modules else ""
+    return modules[::-1]
+
+
+_OWN = __file__.removesuffix("imperative/paths.py")
+
+
+def report(problem: BaseException) -> None:
+    """Called where an exception leaves a module's call: the innermost adds a note with the module's path.
+
+    The package's own frames leave the traceback, unless WEFT_DEBUG is set.
+    """
+    if not hasattr(problem, "weft_module"):
+        modules = _running(sys._getframe(1))
+        path, options = path_of(modules), modules[-1].extra_repr()
+        problem.weft_module = path  # type: ignore[attr-defined]
+        problem.add_note(f"in {path}: {type(modules[-1]).__name__}({options})")
+    if not flags.get("WEFT_DEBUG"):
+        entries = []
+        entry = problem.__traceback__
+        while entry is not None:
+            if not entry.tb_frame.f_code.co_filename.startswith(_OWN):
+                entries.append(entry)
+            entry = entry.tb_next
+        shown: types.TracebackType | None = None
+        for entry in reversed(entries):
+            shown = types.TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        problem.__traceback__ = shown
 
 
 def number_of(path: str) -> int:

@@ -264,6 +264,18 @@ def opened(path: str | os.PathLike[str], where: str) -> Iterator[int]:
         os.close(fd)
 
 
+_SIGNATURES = {
+    b"PK": "an archive, as torch.save and numpy.savez write",
+    b"\x80": "a pickle",
+    b"\x93NUMPY": "an array of NumPy",
+}
+
+
+def _beginning(first: bytes) -> str:
+    kind = next((kind for signature, kind in _SIGNATURES.items() if first.startswith(signature)), "")
+    return f"it begins with {first!r}" + (f", {kind}" if kind else "")
+
+
 def read_header(fd: int, where: str) -> tuple[bytes, int, int]:
     """(header text, where the data begins, size of the data), the last two in bytes.
 
@@ -274,7 +286,10 @@ def read_header(fd: int, where: str) -> tuple[bytes, int, int]:
         raise FileFormatError(f"{where}: {file_bytes} bytes are too few for a header")
     length = int.from_bytes(read_at(fd, 0, 8, where), "little")
     if length > MAX_HEADER_BYTES:
-        raise FileFormatError(f"{where}: a header of {length} bytes, more than {MAX_HEADER_BYTES}")
+        fact = f"a header of {length} bytes is more than {MAX_HEADER_BYTES}"
+        raise FileFormatError(
+            f"{where}: is not a safetensors file: {_beginning(bytes(read_at(fd, 0, 8, where)))}; {fact}"
+        )
     if length > file_bytes - 8:
         raise FileFormatError(f"{where}: a header of {length} bytes in a file of {file_bytes}")
     return bytes(read_at(fd, 8, length, where)), 8 + length, file_bytes - 8 - length

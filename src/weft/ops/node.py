@@ -73,7 +73,9 @@ class Node:
                 found = found or device
             elif device is not found:
                 listed = ", ".join(repr(v.type) for v in self.inputs if v is not None)
-                raise DeviceError(f"{self.op.name}: operands on different devices: {listed}")
+                raise DeviceError(
+                    f"{self.op.name}: operands on different devices: {listed}; x.to_device(device) copies"
+                )
         return self.op.home() or found
 
     def bound(self) -> Op:

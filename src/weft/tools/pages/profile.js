@@ -156,7 +156,7 @@ function draw() {
     pen.restore(); pen.globalAlpha = 1;
     const group = (lane.worker ? lane.worker + " " : "") + lane.thread;
     pen.fillStyle = css("--soft"); pen.textAlign = "right"; pen.font = "10px system-ui, 'DejaVu Sans', sans-serif";
-    if (lane.depth === 0 && lane.kind !== "push") pen.fillText(lane.kind === "step" ? "" : lane.kind, GUTTER - 6, top + high / 2 + .5);
+    if (lane.depth === 0 && !["push", lane.thread].includes(lane.kind)) pen.fillText(lane.kind === "step" ? "" : lane.kind, GUTTER - 6, top + high / 2 + .5);
     pen.textAlign = "left";
     if (group !== before) { pen.fillStyle = css("--ink"); pen.font = "600 11px system-ui, 'DejaVu Sans', sans-serif"; pen.fillText(group.slice(0, 15), 8, top + high / 2 + .5); }
     pen.font = "11px system-ui, 'DejaVu Sans', sans-serif"; before = group;
