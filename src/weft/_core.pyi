@@ -414,6 +414,8 @@ def peek_recorder() -> object: ...
 
 def set_recording_context(arg: int, /) -> int: ...
 
+def recording_context() -> int: ...
+
 def operator_function(arg: object, /) -> object: ...
 
 def add_method(arg: str, /) -> None: ...
@@ -777,8 +779,15 @@ def kernel_check_labels(function: str) -> Kernel:
 def kernel_searchsorted(right: bool = False) -> Kernel:
     """sorted[.., n], values[.., m] -> int64[.., m]."""
 
+def kernel_two_bits(threshold: float) -> Kernel:
+    """
+    x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].
+    """
+
 def kernel_unique() -> Kernel:
     """x[n] -> values[n], int64 first[n], inverse[n], counts[n], number."""
+
+def on_abandoned(arg: object, /) -> None: ...
 
 def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False) -> Kernel:
     """

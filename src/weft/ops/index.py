@@ -257,6 +257,7 @@ ELSEWHERE: dict[str, str] = {
     "python_gradient": "weft.imperative.python_op",
     "rewritten": "weft.graph.inner",
     "stop_gradient": "weft.graph.inner",
+    "two_bit_encode": "weft.distributed.compression",
     "watched": "weft.graph.inner",
     "while_loop": "weft.executor.control",
 }
