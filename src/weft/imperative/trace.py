@@ -36,7 +36,7 @@ from weft.imperative.dependence import all_within
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, Signature
 from weft.imperative.export import Described, export
 from weft.imperative.foreign import without_foreign
-from weft.imperative.gradient import gradients
+from weft.imperative.gradient import gradients, is_recorded
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import Lazily, LazyTrace
 from weft.imperative.scribe import CannotWrite, Scribe, users_line
@@ -195,7 +195,7 @@ class Trace:
         numbers = iter(floats.numbers)
         inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
         before, outside = gradients(), surroundings(self.function, args, kwargs)
-        scribe: Scribe = LazyTrace(self._give_up) if self.lazy else Scribe(self._give_up)
+        scribe: Scribe = LazyTrace(self._give_up, is_recorded()) if self.lazy else Scribe(self._give_up)
         program = None
         try:
             with scribe:
@@ -421,7 +421,7 @@ def trace(
     function: Callable[..., Any] | None = None,
     *,
     strict: bool = False,
-    lazy: bool = False,
+    lazy: bool = True,
     dynamic: Any = None,
     memory_budget: int | float | None = None,
     max_entries: int = 8,
