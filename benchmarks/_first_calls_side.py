@@ -122,13 +122,6 @@ def network(name):
     return net, x, optimizer.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
 
-class Spans:
-    """Time between begin and end of what is noted, by kind: of the thread that reports it."""
-
-    def __init__(self):
-        self.total, self.open = {}, []
-
-
 def main():
     name = sys.argv[1]
     net, images, update = network(name)

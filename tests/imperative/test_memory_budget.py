@@ -1,5 +1,8 @@
 """Memory of training steps: what is computed again, budgets, first calls that keep nothing, temporary space."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,9 @@ import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
 from weft import _core, amp, storage
+from weft.base import flags
 from weft.base.errors import GraphError
+from weft.engine import default_engine
 from weft.imperative.trace import TraceWarning
 
 
@@ -333,3 +338,29 @@ def test_an_executor_whose_budget_cannot_be_met():
 def test_bad_budgets_of_executors():
     with pytest.raises(ValueError, match="memory_budget"):
         executor(-1)
+
+
+# Running ahead.
+
+
+@pytest.mark.skipif(flags.get("WEFT_ENGINE") == "naive", reason="nothing is in flight")
+def test_results_in_flight_are_bounded():
+    """A thread that pushes while nothing can run is held back, long before its results take a gigabyte."""
+    x, gate = wf.ones((1 << 20,)), threading.Event()
+    x.wait()
+    engine = default_engine()
+    before, stalls = storage.stats()["in_use_bytes"], engine.stats()["stalls"]
+    engine.push(lambda rc: gate.wait(60), mutate_vars=[x], queue="io")
+    results = []
+    pushing = threading.Thread(target=lambda: results.extend(x + k for k in range(100)))
+    pushing.start()
+    try:
+        while engine.stats()["stalls"] == stalls and pushing.is_alive():
+            time.sleep(0.001)
+        held = storage.stats()["in_use_bytes"] - before
+    finally:
+        gate.set()
+        pushing.join()
+    assert engine.stats()["stalls"] > stalls
+    assert held <= 72 << 20
+    assert [y[0].item() for y in results] == [1.0 + k for k in range(100)]
