@@ -70,7 +70,7 @@ def peak(python, way, network):
     return json.loads(out.splitlines()[-1])
 
 
-def deep(layers, width=16, batch=8, size=16, steps=3):
+def deep(layers, width=16, batch=8, size=32, steps=8):
     def run(budget):
         words = [layers, width, batch, size, json.dumps(budget), steps]
         out = subprocess.run(

@@ -15,7 +15,6 @@ carries a hash of itself, and is built anew if that does not fit. Files appear w
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import stat
@@ -250,6 +249,8 @@ def _optimised(text: str, machine: Any, instructions: Collection[str], context: 
 
 def _emitted(module: Any, machine: Any) -> bytes:
     """The module as an object file."""
+    import ctypes
+
     from llvmlite.binding import ffi
 
     with ffi.OutputString() as problem:

@@ -400,6 +400,7 @@ def _within(made: Value, known: Collection[int]) -> list[Value]:
 
 
 def size_bytes_of(value: Value) -> int:
+    """The memory of a value; numbers have none."""
     return 0 if value.type.weak else int(value.type.size) * value.dtype.itemsize
 
 
@@ -408,4 +409,5 @@ def is_loop(node: Node) -> bool:
 
 
 def is_view(node: Node) -> bool:
+    """Whether the output of a node is a view of its first input."""
     return isinstance(first_choice(node), View)
