@@ -36,7 +36,7 @@ from weft.imperative.dependence import all_within
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, Signature
 from weft.imperative.export import Described, export
 from weft.imperative.foreign import without_foreign
-from weft.imperative.gradient import gradients
+from weft.imperative.gradient import gradients, is_recorded
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import Lazily, LazyTrace
 from weft.imperative.scribe import CannotWrite, Scribe, users_line
@@ -195,7 +195,7 @@ class Trace:
         numbers = iter(floats.numbers)
         inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
         before, outside = gradients(), surroundings(self.function, args, kwargs)
-        scribe: Scribe = LazyTrace(self._give_up) if self.lazy else Scribe(self._give_up)
+        scribe: Scribe = LazyTrace(self._give_up, is_recorded()) if self.lazy else Scribe(self._give_up)
         program = None
         try:
             with scribe:
@@ -421,7 +421,7 @@ def trace(
     function: Callable[..., Any] | None = None,
     *,
     strict: bool = False,
-    lazy: bool = False,
+    lazy: bool = True,
     dynamic: Any = None,
     memory_budget: int | float | None = None,
     max_entries: int = 8,
@@ -436,7 +436,8 @@ def trace(
 
     strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:);
     else such a function runs as Python at each call, in programs from one such line to the next (breaks), and a
-    TraceWarning says so. lazy: the first call, too, computes nothing before it is written down (see lazy).
+    TraceWarning says so. lazy: the first call, too, is written down before anything is computed, and then runs the
+    program: it takes the program's memory, and compiles nothing else. False: it computes each operation as it comes.
     max_entries: programs kept, the oldest are dropped.
 
     dynamic: {argument: axes}, arguments by name or place: sizes of these axes may differ from call to call. The
@@ -447,8 +448,10 @@ def trace(
 
     memory_budget: what the temporary space of a program may take: bytes as an int, or as a float the share of what it
     takes without one. Results that are cheap to compute again (pointwise operators, normalizations) are then not kept
-    for gradients, those first that save the most; values stay the same bits. GraphError, with the numbers, if that is
-    not enough. Implies lazy, since a first call as Python would keep everything; not for dynamic axes so far.
+    for gradients, those first that save the most; if that is not enough, whole segments of the program run twice, so
+    that a chain of n layers needs memory for about the square root of n of them, and a step at most about 4/3 of its
+    time. What is drawn is drawn again. GraphError, with the numbers, if that is not enough, either. Implies lazy, since
+    a first call as Python would keep everything; not for dynamic axes yet.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])

@@ -42,7 +42,9 @@ class Node:
     Raises DeviceError for inputs on different devices.
     """
 
-    __slots__ = ("device", "inputs", "name", "op", "outputs", "place", "runtime", "value", "where")
+    __slots__ = ("choice", "device", "inputs", "name", "op", "outputs", "place", "runtime", "value", "where")
+
+    choice: Any  # what weft.graph.rewrite.first_choice has found, once it was asked for
 
     def __init__(
         self,

@@ -125,7 +125,7 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
     """The graph after all passes but those named in skip or in the switch WEFT_SKIP_PASSES ("all": none is done).
 
     With WEFT_CHECK=1 it is verified before and after each pass. With WEFT_DEBUG=1 passes print what they changed to
-    stderr, before and after, with 2 every single rewrite, too.
+    stderr, before and after, and rewrites that could not be taken, with 2 every single rewrite, too.
     Raises ValueError for a name that no pass has; GraphError if a check fails.
 
     >>> from weft.base.dtype import float32
@@ -153,7 +153,12 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
         if each.name in off:
             continue
         before = graph
-        graph = rewrite(before, each.rule, _shown(each.name) if level > 1 else None)
+        graph = rewrite(
+            before,
+            each.rule,
+            _shown(each.name) if level > 1 else None,
+            _shown(f"{each.name}: dropped") if level else None,
+        )
         if level and graph is not before:
             print(f"{each.name}: before\n{before}\n{each.name}: after\n{graph}", file=sys.stderr)
         if check and graph is not before:
