@@ -494,6 +494,9 @@ class Function:
         if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
             outputs = [_core.alias(y, keep_past=False, is_result=True) for y in outputs]
             _core.record_function(inputs, outputs, self.backward)
+        elif not _core.is_recording() or _core.is_stopping():
+            # An argument that forward gives back would bring its history along.
+            outputs = [_core.alias(y, keep_past=False) if any(y is x for x in inputs) else y for y in outputs]
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
 
     def _in_graph(self, args: Sequence[Any]) -> Any:
@@ -675,10 +678,16 @@ def _detach(self: Tensor) -> Tensor:
     return _core.alias(self, keep_past=False)
 
 
+def _detach_value(self: Value) -> Value:
+    """The same, of a value of a graph; that of a graph outside is found, as by every operator."""
+    capture = _core.capture()
+    return stopped(self if capture is None else capture.lift(self))
+
+
 for _name, _value in {
     "grad": property(_get_grad, _set_grad, doc=_get_grad.__doc__),
     "requires_grad": property(_requires_grad),
     "detach": _detach,
 }.items():
     setattr(Tensor, _name, _value)
-setattr(Value, "detach", stopped)  # noqa: B010 - declared there it would import upwards
+setattr(Value, "detach", _detach_value)  # noqa: B010 - declared there it would import upwards
