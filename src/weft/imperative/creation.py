@@ -18,6 +18,8 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any
 from weft.imperative.known_number import KnownNumber
 from weft.imperative.tensor import Tensor
+from weft.ops.creation import Full
+from weft.ops.node import apply
 from weft.ops.sizes import NeedsSizes, Size
 
 __all__ = [
@@ -44,6 +46,14 @@ empty = _core.empty
 zeros = _core.zeros
 ones = _core.ones
 full = _core.full
+
+
+def of_sizes(shape: Any, value: Any, dtype: DTypeLike, device: DeviceLike) -> Any:
+    """What zeros, ones, full and empty give for a shape of dynamic sizes: a value of the graph that is written."""
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    number = value.settle() if hasattr(value, "settle") else value
+    wanted = as_dtype(float if dtype is None else dtype)
+    return apply(Full, (), {"shape": sizes, "value": number, "dtype": wanted, "device": as_device(device)})
 
 
 def tensor(data: Any, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
