@@ -18,8 +18,6 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any
 from weft.imperative.known_number import KnownNumber
 from weft.imperative.tensor import Tensor
-from weft.ops.creation import Full
-from weft.ops.node import apply
 from weft.ops.sizes import NeedsSizes, Size
 
 __all__ = [
@@ -50,6 +48,9 @@ full = _core.full
 
 def of_sizes(shape: Any, value: Any, dtype: DTypeLike, device: DeviceLike) -> Any:
     """What zeros, ones, full and empty give for a shape of dynamic sizes: a value of the graph that is written."""
+    from weft.ops.creation import Full  # seldom needed, and not cheap
+    from weft.ops.node import apply
+
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     number = value.settle() if hasattr(value, "settle") else value
     wanted = as_dtype(float if dtype is None else dtype)

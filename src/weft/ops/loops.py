@@ -8,7 +8,7 @@ What runs the step is an operator of another layer (weft.executor.control), whic
 >>> x, h = input_value(TensorType((7, 2), float32)), input_value(TensorType((2,), float32))
 >>> (last,), (sums,) = scan(lambda x, h: ([h + x], [h + x]), [x], [h], [])
 >>> last.type, sums.type
-(f32[2]@cpu:0, f32[7, 2]@cpu:0)
+(f32[2]@cpu:0, f32[7,2]@cpu:0)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from weft.base.typing import Any
 from weft.ops import registry
 
-__all__ = ["Step", "scan", "scan_gradient"]
+__all__ = ["scan", "scan_gradient"]
 
 # (slices, states, rest) -> (new states, items)
 Step = Callable[..., tuple[Sequence[Any], Sequence[Any]]]
