@@ -280,7 +280,7 @@ def test_nothing_to_index():
 @pytest.mark.parametrize("name", ["int64", "int32", "uint16"])
 @pytest.mark.parametrize("step", [1, 2, -1])
 def test_many_points_of_one_index_array(name, step):
-    """More than are converted at a time, of arrays that lie in any way: no list of offsets is made where there is one."""
+    """More than are converted at a time, of arrays that lie in any way: offsets of one index array are in no list."""
     n, count = 3001, 5000
     at = np.repeat(indices((count,), n, name), abs(step))[::step]
     for x in (random((n,), "float32"), random((2 * n,), "float32")[::2], random((n,), "float32")[::-1]):
