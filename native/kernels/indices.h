@@ -93,10 +93,10 @@ struct Indexed {
   // Of `count` points from `begin` on, at most kIndexChunk; buffer: room for as many.
   const int64_t* offsets(int64_t begin, int64_t count, int64_t* buffer) const;
   // The indices from point `begin` on as they are, of `size` steps of `step` bytes; null: offsets are needed.
-  const int64_t* plain(int64_t begin, int64_t& size, int64_t& step) const {
+  const char* plain(int64_t begin, int64_t& size, int64_t& step) const {
     if (found_ || index_type_ != DType::int64) return nullptr;
     size = size_, step = step_;
-    return reinterpret_cast<const int64_t*>(indices_) + begin;
+    return indices_ + begin * static_cast<int64_t>(sizeof(int64_t));
   }
   // The least, and the one after the greatest that an offset can be.
   std::pair<int64_t, int64_t> bounds() const;
