@@ -9,6 +9,7 @@ gradient goes through these the other way round; inside of a run, what the gradi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -58,6 +59,7 @@ class Control(Op):
                 raise self.fail(ShapeError, f"{theirs} was expected", x=mine)
 
 
+@cached(maxsize=512)
 def has_effects(*bodies: Subgraph) -> bool:
     """Whether one of their kernels has (Native.ordered), as those that call Python functions may have."""
     choices = (first_choice(node) for body in bodies for node in body.graph.nodes)
@@ -231,17 +233,35 @@ def body_of(
     step: Step, sequences: Sequence[Value], states: Sequence[Value], rest: Sequence[Value]
 ) -> Subgraph:
     """A step of a scan as the body of a loop."""
-    types = [
-        *(v.type.like(v.shape[1:]) for v in sequences),
-        *(v.type for v in states),
-        *(v.type for v in rest),
-    ]
+    slices = [v.type.like(v.shape[1:]) for v in sequences]
+    types = (*slices, *(v.type for v in states), *(v.type for v in rest))
+    is_dynamic = any(isinstance(n, Size) for t in types for n in t.shape)  # such types are no keys
+    return _body_of(step, types) if is_dynamic else _known_body_of(step, types)
 
+
+@cached(maxsize=256)
+def _known_body_of(step: Step, types: tuple[TensorType, ...]) -> Subgraph:
+    return _body_of(step, types)
+
+
+def _body_of(step: Step, types: tuple[TensorType, ...]) -> Subgraph:
     def function(*values: Value) -> list[Value]:
         new, items = step(*values)
         return [*new, *items]
 
-    return Subgraph(graph_of(function, types))
+    with written_apart():
+        return Subgraph(graph_of(function, types))
+
+
+@contextlib.contextmanager
+def written_apart() -> Iterator[None]:
+    """What is written here is kept for others, so it must not show where a function is being written down meanwhile."""
+    before = _core.capture()
+    _core.set_capture(None)
+    try:
+        yield
+    finally:
+        _core.set_capture(before)
 
 
 def backward_loop(
@@ -341,6 +361,13 @@ class BackwardStep(NamedTuple):
 
 @cached(maxsize=512)
 def backward_step(
+    body: Subgraph, sequences: int, states: int, items_given: tuple[bool, ...], saved_given: tuple[bool, ...]
+) -> BackwardStep:
+    with written_apart():
+        return _backward_step(body, sequences, states, items_given, saved_given)
+
+
+def _backward_step(
     body: Subgraph, sequences: int, states: int, items_given: tuple[bool, ...], saved_given: tuple[bool, ...]
 ) -> BackwardStep:
     """What a run of a loop's body becomes in the loop's gradient.

@@ -21,7 +21,7 @@ from weft.ops import registry
 __all__ = ["scan", "scan_gradient"]
 
 # (slices, states, rest) -> (new states, items)
-Step = Callable[..., tuple[Sequence[Any], Sequence[Any]]]
+Step = Callable[..., Any]
 
 
 def scan(
@@ -29,7 +29,8 @@ def scan(
 ) -> tuple[list[Any], list[Any]]:
     """step(*slices, *states, *rest) for every slice along the first axis of the sequences: last states, stacked items.
 
-    All are Values; states keep their types. reverse: from the last slice to the first.
+    All are Values; states keep their types. reverse: from the last slice to the first. Steps that are equal are written
+    down once for types that are.
     """
     found: tuple[list[Any], list[Any]] = registry.get("foreach_loop").scan(
         step, sequences, states, rest, reverse

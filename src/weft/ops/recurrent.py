@@ -159,12 +159,6 @@ class Recurrent(Op):
         """Those of one layer and direction, counted over all."""
         return parameters[4 * k : 4 * k + 4]
 
-    def step(self, inputs: Any, *given: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-        """One step on Values, given the states, w_hh and b_hh: the next states; the output and the states before."""
-        *states, w_hh, b_hh = given
-        new = self.cell(_Values, inputs, F.linear(states[0], w_hh, b_hh), *states)
-        return new, [new[0], *states]
-
     def run(
         self, x: Any, states: Sequence[Any], parameters: Sequence[Any]
     ) -> tuple[list[Any], list[Any], list[_Direction]]:
@@ -179,7 +173,7 @@ class Recurrent(Op):
                 w_ih, w_hh, b_ih, b_hh = own = self.own_parameters(parameters, k)
                 first = [_one(s, k) for s in states]
                 inputs = F.linear(x, w_ih, b_ih)
-                end, (y, *before) = scan(self.step, [inputs], first, [w_hh, b_hh], direction > 0)
+                end, (y, *before) = scan(_Step(self), [inputs], first, [w_hh, b_hh], direction > 0)
                 made.append(y)
                 last.append(end)
                 directions.append(_Direction(x, own, first, before))
@@ -228,7 +222,7 @@ class Recurrent(Op):
         """One direction back: the gradients of its first states, of its parameters, and of its inputs."""
         w_ih, w_hh, b_ih, b_hh = own.parameters
         dinputs, *dfirst, dw_hh, db_hh = scan_gradient(
-            self.step,
+            _Step(self),
             [F.linear(own.x, w_ih, b_ih)],
             own.before,
             own.first,
@@ -273,6 +267,25 @@ class Recurrent(Op):
         return getattr(torch, kind)(
             x, state, given[states:], True, layers, 0.0, False, self.bidirectional, False
         )
+
+
+class _Step:
+    """One step of a layer; those of equal layers are equal."""
+
+    def __init__(self, layer: Recurrent) -> None:
+        self.layer = layer
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Step) and self.layer == other.layer
+
+    def __hash__(self) -> int:
+        return hash(self.layer)
+
+    def __call__(self, inputs: Any, *given: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        """On Values, given the states, w_hh and b_hh: the next states; the output and the states before."""
+        *states, w_hh, b_hh = given
+        new = self.layer.cell(_Values, inputs, F.linear(states[0], w_hh, b_hh), *states)
+        return new, [new[0], *states]
 
 
 @op
