@@ -120,7 +120,6 @@ W = wf.ones(3)
         lambda x: x * (x.shape[0] in {4, 5}),
         lambda x: (x, x.shape[0] * 0.5),
         lambda x: [-row for row in x],
-        lambda x: wf.cond(x.sum() > 3, lambda t: t * 2, lambda t: t * 1, x),
         writes,
         keeps,
         hands_out,

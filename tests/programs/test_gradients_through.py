@@ -513,3 +513,20 @@ def test_recompute_of_a_traced_call_for_a_gradient_that_is_asked_for_outside():
         plain = wf.grad(f)(x)
         wf.random.seed(3)
         np.testing.assert_allclose(wf.grad(traced)(x).numpy(), plain.numpy(), rtol=1e-6)
+
+
+def test_gradients_of_gradients_multiply_by_no_zeros():
+    """A gradient that nothing asks for is none, rather than an array of zeros that goes through products."""
+    w1, w2 = wf.ones((6, 3)), wf.ones((1, 6))
+    gm = wf.GradManager().attach([w1, w2])
+
+    @wf.trace
+    def step(x):
+        with gm:
+            slope = wf.grad(lambda x: F.linear(F.tanh(F.linear(x, w1)), w2).sum())(x)
+            gm.backward((slope * slope).sum())
+        return w1.grad, w2.grad
+
+    step(wf.ones((4, 3)))
+    made = [node.op for node in step.programs[0].graph.nodes if node.op is not None]
+    assert not [op for op in made if op.name in ("full", "filled_like") and not op.value], made

@@ -63,7 +63,7 @@ class DynamicAxes:
         self._signature = inspect.signature(function)
         self._name = getattr(function, "__name__", type(function).__name__)
         names = list(self._signature.parameters)
-        self._axes: dict[str, tuple[int, ...]] = {}
+        self.axes: dict[str, tuple[int, ...]] = {}
         for argument, axes in dict(dynamic).items():
             is_place = isinstance(argument, int) and -len(names) <= argument < len(names)
             name = names[argument] if is_place else argument
@@ -74,13 +74,13 @@ class DynamicAxes:
             found = (axes,) if isinstance(axes, int) else tuple(axes)
             if not all(isinstance(axis, int) for axis in found):
                 raise TypeError(f"trace: dynamic: axes of {name!r} must be integers, got {axes!r}")
-            self._axes[name] = found
+            self.axes[name] = found
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[int, ...]]:
         """The dynamic axes of a call's tensors, by id. Raises TypeError or ShapeError where there is no such axis."""
         given = self._signature.bind(*args, **kwargs).arguments
         found: dict[int, tuple[int, ...]] = {}
-        for name, axes in self._axes.items():
+        for name, axes in self.axes.items():
             for x in flatten(given.get(name))[0]:
                 if x is None:
                     continue
