@@ -50,7 +50,7 @@ void put_geometry(const Tensor& x, Tensor& y) {
   std::copy_n(x.strides, x.ndim, y.strides);
 }
 
-bool is_differentiable(const Tensor& x) noexcept { return is_float(x.dtype); }
+bool is_differentiable(const Tensor& x) noexcept { return is_differentiable(x.dtype); }
 
 // Remembers a call. Its outputs are in `results`.
 void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,

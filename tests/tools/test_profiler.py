@@ -100,7 +100,9 @@ def test_planning_tracing_and_compiling_are_seen(monkeypatch, tmp_path):
         return wf.exp(x) * wf.sin(x) - wf.tanh(x) / (wf.cos(x) + wf.abs(x))
 
     with wf.tools.profile() as p:
-        f(wf.ones((5, 7))).wait()  # operator by operator, with code that the process may have from another test
+        f(
+            wf.ones((5, 7))
+        ).wait()  # operator by operator, with code that the process may have from another test
         f(wf.ones((5, 7))).wait()  # one loop that no other test has
     kinds = {m.kind for m in p.recording.moments}
     assert {"trace", "optimize", "plan", "compile"} <= kinds

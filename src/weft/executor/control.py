@@ -72,7 +72,7 @@ def program(name: str, subgraph: Subgraph, strides: Sequence[Any]) -> Any:
 
 def is_float(value: Value) -> bool:
     """Whether a value has a gradient."""
-    return value.dtype.kind == "float"
+    return value.dtype.is_differentiable
 
 
 def zeros(like: Value) -> Value:
@@ -354,7 +354,7 @@ class CondBranch(Control):
             self.check_inputs(graph, x)
         return tuple(self.then.types)
 
-    def kernels(self, predicate: TensorType | None, *x: TensorType | None) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, predicate: TensorType | None, *x: TensorType | None) -> Iterator[Native]:
         def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
             strides = [s for _, _, s in inputs[1:]]
             return _core.kernel_cond(

@@ -163,7 +163,7 @@ class Position(Inner):
     def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         return self.kind, self.dtype, self.count
 
-    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_position(), exact=False, numbers=RESERVATION)
 
     def reference(self) -> Any:
@@ -224,18 +224,18 @@ class Rewritten(Mark):
     Eager arrays keep their history then: past is what the array held before.
     """
 
-    def infer(self, x: TensorType, past: TensorType) -> TensorType:  # type: ignore[override]
+    def infer(self, x: TensorType, past: TensorType) -> TensorType:
         if x.shape != past.shape or x.dtype is not past.dtype:
             raise self.fail(ShapeError, "another type than before", x=x, past=past)
         return x.like()
 
-    def decompose(self, x: Any, past: Any) -> Any:  # type: ignore[override]
+    def decompose(self, x: Any, past: Any) -> Any:
         return x
 
     def vjp(self, dy: Any) -> Any:
         return None, dy
 
-    def reference(self, x: Any, past: Any) -> Any:  # type: ignore[override]
+    def reference(self, x: Any, past: Any) -> Any:
         return x
 
 
@@ -264,6 +264,6 @@ def stopped(value: Value) -> Value:
     StopGradient()
     """
     op = value.node.op
-    if value.dtype.kind != "float" or value.is_constant or (op is not None and op.stops_gradient):
+    if not value.dtype.is_differentiable or value.is_constant or (op is not None and op.stops_gradient):
         return value
     return make_node(StopGradient(), [value]).outputs[0]

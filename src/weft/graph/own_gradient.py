@@ -40,7 +40,7 @@ class OwnGradient(Mark):
     count: int
     wanted: tuple[bool, ...]
 
-    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:  # type: ignore[override]
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
         needed = len(x) - len(self.wanted)
         if len(self.backward.graph.inputs) != needed or len(self.backward.types) != sum(self.wanted):
             raise TypeError(f"{self.name}: {len(x)} inputs do not fit the function {self.backward!r}")
@@ -69,7 +69,7 @@ class NoOwnGradient(Mark):
     why: str
     count: int
 
-    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:  # type: ignore[override]
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
         return tuple(t.like() for t in x[: self.count])
 
     def decompose(self, *x: Any) -> Any:
@@ -112,14 +112,14 @@ def fitted(name: str, found: Sequence[Any], xs: Sequence[Value]) -> list[Value |
     """
     listed: list[Value | None] = []
     for k, (dx, x) in enumerate(zip(found, xs, strict=True)):
-        if dx is None or x.dtype.kind != "float":
+        if dx is None or not x.dtype.is_differentiable:
             listed.append(None)
             continue
         if not hasattr(dx, "shape") or not hasattr(dx, "dtype"):
             raise TypeError(
                 f"{name}: backward: gradient {k} must be a Tensor or None, got {type(dx).__name__}"
             )
-        if dx.dtype is not x.dtype and dx.dtype.kind == "float":
+        if dx.dtype is not x.dtype and dx.dtype.is_differentiable:
             dx = F.cast(dx, dtype=x.dtype)
         if tuple(dx.shape) != tuple(x.shape) or dx.dtype is not x.dtype:
             error = DTypeError if tuple(dx.shape) == tuple(x.shape) else ShapeError

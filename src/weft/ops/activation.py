@@ -62,7 +62,7 @@ class Relu(Activation):
 
     def vjp(self, y: Any, dy: Any) -> Any:
         """By the result, which is below or at 0 where x is, and is there anyway: so nobody has to keep x."""
-        return F.where(F.less_equal(y, 0), 0, dy) if dy.dtype.kind == "float" else None
+        return F.where(F.less_equal(y, 0), 0, dy) if dy.dtype.is_differentiable else None
 
     def reference(self, x: Any) -> Any:
         return np.where(x <= 0, 0, x)

@@ -214,7 +214,7 @@ class Remainder(Division):
         return e.where(b == 0, e.constant(0, a.dtype), moved)
 
     def vjp(self, a: Any, b: Any, dy: Any) -> Any:
-        if dy.dtype.kind != "float":
+        if not dy.dtype.is_differentiable:
             return None, None
         return unbroadcast(dy, a), -unbroadcast(dy * F.floor_divide(a, b), b)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from weft import _core
-from weft.base.dtype import float32
+from weft.base.dtype import bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import Native
@@ -51,7 +51,7 @@ class Attention(Op):
         scores = F.matmul(q, F.matrix_transpose(k)) * self.factor(q)
         lowest = float("-inf")
         if mask is not None:
-            scores = F.where(mask, scores, lowest) if mask.dtype.kind == "bool" else scores + mask
+            scores = F.where(mask, scores, lowest) if mask.dtype is bool_ else scores + mask
         if self.is_causal:
             scores = F.causal_mask(scores)
         top = F.max(scores, axis=-1, keepdims=True)
@@ -74,7 +74,7 @@ class CausalMask(Op):
     def infer(self, scores: TensorType) -> TensorType:
         return scores.like()
 
-    def kernels(self, scores: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, scores: TensorType) -> Iterator[Any]:
         from weft.expr import scalar as e
         from weft.ops.kernels import pointwise_loop
 
@@ -118,7 +118,7 @@ class ScaledDotProductAttention(Attention):
     def infer(self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None) -> Any:
         given = {"q": q, "k": k, "v": v}
         self.require_floats(**given)
-        if mask is not None and mask.dtype.kind not in ("bool", "float"):
+        if mask is not None and mask.dtype is not bool_ and not mask.dtype.is_floating:
             raise self.fail(DTypeError, "the mask must be boolean or of floats", mask=mask)
         if min(t.ndim for t in given.values()) < 2:
             raise self.fail(ShapeError, "needs at least 2 dimensions", **given)
@@ -134,7 +134,7 @@ class ScaledDotProductAttention(Attention):
         y = q.like((*lead, q.shape[-2], v.shape[-1]), common)
         return y, y.like(y.shape[:-1], common if common.name == "float64" else float32)
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None
     ) -> Iterator[Native]:
         # The kernel takes queries by tiles: of a single one, as in decoding, nearly all of its work would be wasted.
@@ -161,7 +161,7 @@ class ScaledDotProductAttention(Attention):
         lead = (*(1,) * (4 - y.ndim), *y.shape[:-2])
         operands = [_as_shape(x, (*lead, *x.shape[-2:])) for x in (q, k, v)]
         if mask is not None:
-            mask = mask if mask.dtype.kind == "bool" else F.cast(mask, dtype=q.dtype)
+            mask = mask if mask.dtype is bool_ else F.cast(mask, dtype=q.dtype)
             mask = _as_shape(mask, (*lead, q.shape[-2], k.shape[-2]))
         node = make_node(self, [*operands, mask])
         extra = tuple(range(4 - y.ndim))
@@ -174,7 +174,7 @@ class ScaledDotProductAttention(Attention):
             dy, q, k, v, y, logs, mask, is_causal=self.is_causal, scale=self.scale
         )
         dmask = None
-        if mask is not None and mask.dtype.kind == "float":  # not computed unless somebody wants it
+        if mask is not None and mask.dtype.is_differentiable:  # not computed unless somebody wants it
             weights, _ = self.weights(q, k, mask)
             slopes = F.matmul(dy, F.matrix_transpose(v))
             full = weights * (slopes - F.sum(slopes * weights, axis=-1, keepdims=True))

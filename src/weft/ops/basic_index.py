@@ -85,14 +85,14 @@ class BasicPut(Op):
             raise self.fail(ShapeError, f"value does not fit the shape {shape}", x=x, value=value)
         return x.like()
 
-    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:
         items: Any = self.items
         whole = (0, lambda shape, strides: (shape, strides, 0))
         yield Parts((whole, (1, lambda shape, strides: see_items(items, shape, strides))))
 
     def vjp(self, x: Any, value: Any, dy: Any) -> Any:
         dx = F.basic_put(dy, 0, items=self.items)
-        if value.dtype.kind != "float" or value.type.weak:  # takes no gradient
+        if not value.dtype.is_differentiable or value.type.weak:  # takes no gradient
             return dx, None
         return dx, F.cast(unbroadcast(F.basic_index(dy, items=self.items), value), dtype=value.dtype)
 

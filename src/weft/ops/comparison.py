@@ -453,7 +453,7 @@ class Isclose(Pointwise):
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         common = super().compute_dtype(*inputs)
-        return common if common.kind == "float" else float64
+        return common if common.is_floating else float64
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         near = abs(a - b) <= abs(b) * self.rtol + self.atol

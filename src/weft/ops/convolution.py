@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
-from weft.base.dtype import DType
+from weft.base.dtype import DType, bool_
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import CHANNELS_LAST, Native
@@ -117,7 +117,7 @@ class Convolution(Convolving):
         given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
         rank = self.spatial + 2
         common = promote(*given.values())
-        if common.kind == "bool":
+        if common is bool_:
             raise self.fail(DTypeError, "takes numbers", **given)
         if x.ndim != rank or weight.ndim != rank:
             raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **given)
@@ -139,9 +139,7 @@ class Convolution(Convolving):
             )
         return x.like((x.shape[0], weight.shape[0], *count), common)
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, weight: TensorType, bias: TensorType | None = None
-    ) -> Iterator[Native]:
+    def kernels(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> Iterator[Native]:
         if not native_float(x, weight, bias):
             return
         keywords = self.native_windows(self.windows(weight), self.groups)
@@ -178,13 +176,13 @@ class Convolution(Convolving):
     def vjp(self, x: Any, weight: Any, bias: Any, dy: Any) -> Any:
         keywords = gradient_attributes(self.windows(weight), self.groups)
         dx = dw = db = None
-        if x.dtype.kind == "float":
+        if x.dtype.is_differentiable:
             dx = F.convolution_input_gradient(dy, weight, spatial_size=x.shape[2:], **keywords)
             dx = F.cast(dx, dtype=x.dtype)
-        if weight.dtype.kind == "float":
+        if weight.dtype.is_differentiable:
             dw = F.convolution_weight_gradient(x, dy, kernel_size=weight.shape[2:], **keywords)
             dw = F.cast(dw, dtype=weight.dtype)
-        if bias is not None and bias.dtype.kind == "float":
+        if bias is not None and bias.dtype.is_differentiable:
             db = F.cast(F.sum(dy, axis=(0, *range(2, dy.ndim))), dtype=bias.dtype)
         return dx, dw, db
 
@@ -377,7 +375,7 @@ class TransposedConvolution(Convolving):
     def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
         given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
         rank = self.spatial + 2
-        if promote(*given.values()).kind == "bool":
+        if promote(*given.values()) is bool_:
             raise self.fail(DTypeError, "takes numbers", **given)
         if x.ndim != rank or weight.ndim != rank:
             raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **given)

@@ -73,7 +73,7 @@ class ConvolutionInputGradient(ConvolutionGradient):
         channels = weight.shape[1] * self.groups
         return dy.like((dy.shape[0], channels, *self.spatial_size), promote(dy, weight))
 
-    def kernels(self, dy: TensorType, weight: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, dy: TensorType, weight: TensorType) -> Iterator[Native]:
         if not native_float(dy, weight):
             return
         keywords = self.native_windows(self.windows_of_size(weight.shape[2:]), self.groups)
@@ -187,7 +187,7 @@ class ConvolutionWeightGradient(ConvolutionGradient):
             raise self.fail(ShapeError, f"dy needs the sizes {count} after the second", x=x, dy=dy)
         return x.like((dy.shape[1], x.shape[1] // self.groups, *self.kernel_size), promote(x, dy))
 
-    def kernels(self, x: TensorType, dy: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType, dy: TensorType) -> Iterator[Native]:
         if not native_float(x, dy):
             return
         keywords = self.native_windows(self.windows_of_size(self.kernel_size), self.groups)

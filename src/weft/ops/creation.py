@@ -43,7 +43,7 @@ class Full(Creation):
     def infer(self) -> TensorType:
         return TensorType(self.shape, self.dtype, self.device)
 
-    def kernels(self) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self) -> Iterator[Loop]:
         yield self.loop(e.constant(self.value, self.dtype.name))
 
     def vjp(self, dy: Any) -> Any:
@@ -70,8 +70,8 @@ class Stepped(Creation):
     def infer(self) -> TensorType:
         return TensorType(self.shape, self.dtype, self.device)
 
-    def kernels(self) -> Iterator[Loop]:  # type: ignore[override]
-        kind = "float64" if self.dtype.kind == "float" else "int64"
+    def kernels(self) -> Iterator[Loop]:
+        kind = "float64" if self.dtype.is_floating else "int64"
         place = e.cast(e.index(0), kind)
         value = e.constant(self.start, kind) + place * e.constant(self.step, kind)
         yield self.loop(e.cast(value, self.dtype.name))
@@ -80,7 +80,7 @@ class Stepped(Creation):
         return ()
 
     def reference(self) -> Any:
-        kind = np.float64 if self.dtype.kind == "float" else np.int64
+        kind = np.float64 if self.dtype.is_floating else np.int64
         steps = self.start + np.arange(self.shape[0], dtype=kind) * self.step
         column = steps.astype(self.dtype.numpy).reshape(-1, *(1,) * (len(self.shape) - 1))
         return np.broadcast_to(column, self.shape).copy()

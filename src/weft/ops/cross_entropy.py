@@ -59,7 +59,7 @@ class Classes(Op):
         return [x, target, *rest]
 
     def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
-        if target.dtype.kind not in ("int", "uint"):
+        if not target.dtype.is_integer:
             raise self.fail(DTypeError, "target must be integers", x=x, target=target)
         if target.shape != rows:
             raise self.fail(ShapeError, f"target must have the shape {rows}", x=x, target=target)
@@ -98,7 +98,7 @@ class CheckLabels(Op):
     def infer(self, target: TensorType, x: TensorType) -> TensorType:
         return target.like(dtype=int64)
 
-    def kernels(self, target: TensorType, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, target: TensorType, x: TensorType) -> Iterator[Native]:
         yield Native(
             lambda _, __: _core.kernel_check_labels(self.of),
             exact=False,
@@ -164,9 +164,7 @@ class CrossEntropyRows(ClassRow):
     def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Any:
         return self.rows(x), self.rows(x)
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, target: TensorType, weight: TensorType | None = None
-    ) -> Iterator[Loop]:
+    def kernels(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:
         row = Row(inputs=3)
         value, here, counts, scale = self.parts(row, x, target, weight)
         zero, one = e.constant(0, value.dtype), e.constant(1, value.dtype)
@@ -196,7 +194,7 @@ class CrossEntropyRows(ClassRow):
 class CrossEntropyRowsGradient(ClassRow, RowGradient):
     """The gradient of cross_entropy_rows' x from that of the losses, by one program for each row."""
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
     ) -> Iterator[Loop]:
         row = Row(inputs=4)
@@ -261,13 +259,13 @@ class CrossEntropy(Classes):
             raise ValueError(f"cross_entropy: label_smoothing must be in 0..1, got {self.label_smoothing}")
 
     def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
-        if target.dtype.kind != "float":
+        if not target.dtype.is_floating:
             super().check_target(x, target, rows)
         elif target.shape != x.shape:
             raise self.fail(ShapeError, "probabilities must have the shape of x", x=x, target=target)
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
-        soft = target.dtype.kind == "float"
+        soft = target.dtype.is_floating
         target, weight, axis = self.aligned(x, target, weight)
         if soft:
             losses = F.soft_cross_entropy_rows(
@@ -361,9 +359,7 @@ class SoftCrossEntropyRows(SoftRow):
     def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> TensorType:
         return x.like([1 if d == self.axis else n for d, n in enumerate(x.shape)])
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, target: TensorType, weight: TensorType | None = None
-    ) -> Iterator[Loop]:
+    def kernels(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:
         row = Row(inputs=3)
         value, wanted = self.parts(row, x, target, weight)
         top = row.max(value)
@@ -395,7 +391,7 @@ def smoothed(row: SoftRow, x: Any, target: Any, weight: Any) -> Any:
 class SoftCrossEntropyRowsGradient(SoftRow, RowGradient):
     """The gradient of soft_cross_entropy_rows' x, by one program for each row."""
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
     ) -> Iterator[Loop]:
         row = Row(inputs=4)

@@ -38,7 +38,7 @@ class Cumulative(Op):
         shape = [n + more if d == axis else n for d, n in enumerate(x.shape)]
         return x.like(shape, same_kind(self.dtype, x))
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         if not self.include_initial:
             row = Row(inputs=1)
             value = summable(e.load(0, x.dtype.name), self.dtype)
@@ -111,7 +111,7 @@ class CumulativeSum(Cumulative):
     def vjp(self, x: Any, dy: Any) -> Any:
         if self.include_initial:
             return NotImplemented
-        return cast_to(self.again(dy, not self.reverse), x.dtype) if x.dtype.kind == "float" else None
+        return cast_to(self.again(dy, not self.reverse), x.dtype) if x.dtype.is_differentiable else None
 
 
 @op
@@ -135,6 +135,6 @@ class CumulativeProd(Cumulative):
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if self.include_initial:
             return NotImplemented
-        if x.dtype.kind != "float":
+        if not x.dtype.is_floating:
             return None
         return cast_to(self.again(dy * y, not self.reverse), x.dtype) / x

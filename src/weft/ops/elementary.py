@@ -614,7 +614,7 @@ class Cast(Pointwise):
 
     def vjp(self, *values: Any) -> Any:
         x, _, dy = values
-        both = x.dtype.kind == "float" and dy.dtype.kind == "float"
+        both = x.dtype.is_differentiable and dy.dtype.is_differentiable
         return (F.cast(dy, dtype=x.dtype) if both else None,)
 
     def reference(self, x: Any) -> Any:
@@ -645,7 +645,7 @@ class FilledLike(Op):
     def infer(self, x: TensorType) -> TensorType:
         return x.like()
 
-    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Any]:
         from weft.ops.kernels import pointwise_loop
 
         yield pointwise_loop((x,), [e.constant(self.value, x.dtype.name)])

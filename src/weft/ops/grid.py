@@ -33,7 +33,7 @@ class Triangle(Op):
             raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
         return x.like()
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         value = e.load(0, x.dtype.name)
         stays = self.keeps(e.index(x.ndim - 2) + self.k, e.index(x.ndim - 1))
         yield pointwise_loop((x,), [e.where(stays, value, e.constant(0, x.dtype.name))])
@@ -103,7 +103,7 @@ class PlacesLike(Op):
     def infer(self, x: TensorType) -> TensorType:
         return x.like(dtype=int64)
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         yield pointwise_loop((x,), [e.index(self.axis % x.ndim)])
 
     def vjp(self, x: Any) -> Any:
@@ -133,7 +133,7 @@ class OneHot(Op):
     positional = ("num_classes",)
 
     def infer(self, x: TensorType) -> TensorType:
-        if x.dtype.kind not in ("int", "uint"):
+        if not x.dtype.is_integer:
             raise self.fail(DTypeError, "takes integers", x=x)
         return x.like((*x.shape, self.num_classes), int64)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
-from weft.base.dtype import DType, float32, int64
+from weft.base.dtype import DType, bool_, float32, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -38,7 +38,7 @@ class Indexing(Op):
 
     def require_indices(self, *indices: TensorType) -> None:
         for k, t in enumerate(indices):
-            if t.dtype.kind not in ("int", "uint"):
+            if not t.dtype.is_integer:
                 raise self.fail(DTypeError, "indices must be integers", **{f"indices{k or ''}": t})
 
 
@@ -90,7 +90,7 @@ class Take(Indexing):
         axis = self.place(x)
         return x.like((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
-    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:
         axis = self.place(x)
         yield Native(lambda _, __: _core.kernel_index_get([axis], axis), exact=False)
 
@@ -164,7 +164,7 @@ class TakeAlongAxis(Indexing):
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:
         return x.like(self.shapes(x, indices)[1])
 
-    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:
         axis, shape, repeated = self.shapes(x, indices)
         if (x.shape, indices.shape) == (repeated, shape):
             yield Native(lambda _, __: _core.kernel_take_along_axis(axis), exact=False)
@@ -233,9 +233,7 @@ class PutAlongAxis(Putting):
             raise self.fail(ShapeError, "updates do not fit the indices", indices=indices, updates=updates)
         return x.like()
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, indices: TensorType, updates: TensorType
-    ) -> Iterator[Native]:
+    def kernels(self, x: TensorType, indices: TensorType, updates: TensorType) -> Iterator[Native]:
         if updates.shape == indices.shape and updates.dtype is x.dtype:
             axis = normalize_axes(self.name, self.axis, x.ndim)[0]
             yield Native(lambda _, __: _core.kernel_scatter(axis, self.mode), exact=False, in_place=((0, 0),))
@@ -295,7 +293,7 @@ class PutAlongAxis(Putting):
 
 
 def _float(value: Any) -> bool:
-    return value.dtype.kind == "float" and not value.type.weak
+    return value.dtype.is_differentiable and not value.type.weak
 
 
 def _part(x: Any, indices: Any, axis: int) -> Any:
@@ -352,7 +350,7 @@ class IndexGet(Indexing):
     def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
         return x.like(split_shape(self, x, indices, self.axes, self.position)[1])
 
-    def kernels(self, x: TensorType, *indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType, *indices: TensorType) -> Iterator[Native]:
         if all(t.shape == indices[0].shape for t in indices):
             axes = [a % x.ndim for a in self.axes]
             yield Native(lambda _, __: _core.kernel_index_get(axes, self.position), exact=False)
@@ -428,9 +426,7 @@ class IndexPut(Putting):
         same = all(t.shape == indices[0].shape for t in indices)
         return bool(same and updates.shape == shape and updates.dtype is x.dtype)
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, updates: TensorType, *indices: TensorType
-    ) -> Iterator[Native]:
+    def kernels(self, x: TensorType, updates: TensorType, *indices: TensorType) -> Iterator[Native]:
         shape = split_shape(self, x, indices, self.axes, self.position)[1]
         if self._plain(x, updates, indices, shape):
             axes = [a % x.ndim for a in self.axes]
@@ -549,7 +545,7 @@ class Embedding(Indexing):
             normalize_axes(f"{self.name}: padding_idx as", self.padding_idx, int(table.shape[0]))
         return table.like((*indices.shape, table.shape[1]))
 
-    def kernels(self, indices: TensorType, table: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, indices: TensorType, table: TensorType) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_index_get([0], 0), exact=False, order=(1, 0, 2))
 
     def vjp(self, indices: Any, table: Any, dy: Any) -> Any:
@@ -601,7 +597,7 @@ class MaskedFill(Pointwise):
         return inputs[0].dtype
 
     def infer(self, *inputs: Any) -> TensorType:
-        if inputs[1].dtype.kind != "bool":
+        if inputs[1].dtype is not bool_:
             raise self.fail(DTypeError, "mask must be boolean", x=inputs[0], mask=inputs[1])
         return super().infer(*inputs)
 

@@ -67,7 +67,7 @@ class Concat(Op):
         shape = [total if d == axis else n for d, n in enumerate(x[0].shape)]
         return TensorType(shape, promote(*x), device_of(*x))
 
-    def kernels(self, *x: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, *x: TensorType) -> Iterator[Parts]:
         if self.axis is not None:
             (axis,) = normalize_axes(self.name, self.axis, x[0].ndim)
             parts, start = [], 0
@@ -89,7 +89,7 @@ class Concat(Op):
         for v in x:
             stop = start + v.shape[axis]
             piece = F.slice(dy, starts=(start,), stops=(stop,), axes=(axis,))
-            gradients.append(cast_to(piece, v.dtype) if v.dtype.kind == "float" else None)
+            gradients.append(cast_to(piece, v.dtype) if v.dtype.is_differentiable else None)
             start = stop
         return gradients
 
@@ -379,7 +379,7 @@ class Pad(Op):
                     )
         return x.like([n + (b + a) if b + a else n for n, (b, a) in zip(x.shape, widths, strict=True)])
 
-    def kernels(self, x: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Parts]:
         if self.mode == "constant":
             yield Parts(((0, self.inside),), fill=self.value)
 

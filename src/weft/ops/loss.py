@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft.base.dtype import DType, as_dtype
+from weft.base.dtype import DType
 from weft.base.errors import ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -45,7 +45,7 @@ class PointwiseLoss(Pointwise):
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         """Half types are computed as float32: there is a sum to come."""
-        return as_dtype(reducible(e.load(0, super().compute_dtype(*inputs).name)).dtype)
+        return super().compute_dtype(*inputs).accumulation
 
     def infer(self, *inputs: TensorType | None) -> TensorType:
         full = super().infer(*inputs).like(dtype=super().compute_dtype(*inputs))
@@ -387,7 +387,7 @@ class CosineSimilarity(Op):
         (axis,) = normalize_axes(self.name, self.axis, len(shape))
         return x1.like([n for d, n in enumerate(shape) if d != axis], promote(x1, x2))
 
-    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
         common = promote(x1, x2).name
         row = Row(inputs=2)
         a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
-from weft.base.dtype import float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -59,7 +58,7 @@ def recast(function: Any, values: Sequence[Any], **attributes: Any) -> Any:
     For decompositions of what has kernels for operands of one type only.
     """
     common = promote(*(v.type for v in values if v is not None))
-    wide = float32 if common.kind == "float" and common.itemsize == 2 else common
+    wide = common.accumulation if common.is_floating else common
     if all(v is None or v.dtype is wide for v in values):
         return None
     made = function(*(None if v is None else F.cast(v, dtype=wide) for v in values), **attributes)
@@ -93,7 +92,7 @@ class Dot(Product):
         axes = self.axes(len(full))
         return self.promoted(x1=x1, x2=x2).like([n for d, n in enumerate(full) if d not in axes])
 
-    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
         common = promote(x1, x2).name
         row = Row(inputs=2)
         a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
@@ -103,7 +102,7 @@ class Dot(Product):
     def vjp(self, x1: Any, x2: Any, dy: Any) -> Any:
         dy = F.expand_dims(dy, axis=self.axes(max(x1.ndim, x2.ndim)))
         return tuple(
-            F.cast(unbroadcast(dy * other, x), dtype=x.dtype) if x.dtype.kind == "float" else None
+            F.cast(unbroadcast(dy * other, x), dtype=x.dtype) if x.dtype.is_differentiable else None
             for x, other in ((x1, x2), (x2, x1))
         )
 
@@ -217,7 +216,7 @@ class Matmul(Product):
         x1, x2 = (*(first or ()), *m, *inner), (*(second or ()), *inner, *n)
         return [x1, x2], [None if lead is None else (*lead, *m, *n)]
 
-    def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:
         if is_empty(a, b):
             return
         if native_float(a, b) and has_sizes(a, b):
@@ -243,10 +242,10 @@ class Matmul(Product):
         if a.ndim == 1:
             dy = F.expand_dims(dy, axis=-2)
         da = db = None
-        if a.dtype.kind == "float":
+        if a.dtype.is_differentiable:
             da = unbroadcast(F.matmul(dy, F.matrix_transpose(columns)), rows)
             da = F.cast(F.squeeze(da, axis=0) if a.ndim == 1 else da, dtype=a.dtype)
-        if b.dtype.kind == "float":
+        if b.dtype.is_differentiable:
             if columns.ndim == 2 and rows.ndim > 2:  # one product instead of one for each leading index
                 rows, dy = flat_rows(rows), flat_rows(dy)
             db = unbroadcast(F.matmul(F.matrix_transpose(rows), dy), columns)
@@ -383,9 +382,7 @@ class Linear(Product):
             )
         return self.promoted(**given).like((*x.shape[:-1], weight.shape[0]))
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, weight: TensorType, bias: TensorType | None = None
-    ) -> Iterator[Native]:
+    def kernels(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> Iterator[Native]:
         if not native_float(x, weight, bias) or is_one_row(x) or is_empty(x, weight):
             return
         if has_sizes(x, weight):

@@ -10,7 +10,7 @@ from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, reducible
+from weft.ops.kernels import Loop, Row
 from weft.ops.op import Op, Runtime, op
 from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
@@ -18,12 +18,11 @@ from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType
 
 Scalar = e.Scalar
-EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
 def statistics_dtype(x: TensorType) -> DType:
     """The type that means and variances are kept in: float32 for half types."""
-    return as_dtype(reducible(e.load(0, x.dtype.name)).dtype)
+    return x.dtype.accumulation
 
 
 def wide(number: int, t: TensorType | None, dtype: str) -> Scalar | None:
@@ -104,7 +103,7 @@ class LayerNorm(LastAxes):
         self.check_operands(x, weight=weight, bias=bias)
         return x.like(), self.rows_type(x), self.rows_type(x)
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None
     ) -> Iterator[Loop]:
         kind = statistics_dtype(x).name
@@ -211,7 +210,7 @@ class LayerNormGradient(LastAxes):
     ) -> TensorType:
         return x.like()
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self,
         x: TensorType,
         weight: TensorType | None,
@@ -271,11 +270,11 @@ class RmsNorm(LastAxes):
         self.check_operands(x, weight=weight)
         return x.like(), self.rows_type(x)
 
-    def kernels(self, x: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:
         kind = statistics_dtype(x).name
         row = Row(inputs=2)
         value = e.cast(e.load(0, x.dtype.name), kind)
-        eps = row.number(EPSILON[x.dtype.name] if self.eps is None else self.eps, kind)
+        eps = row.number(2.0 ** (1 - x.dtype.digits) if self.eps is None else self.eps, kind)
         inverse = e.call("rsqrt", row.dot(value, value) / row.number(self.count(), kind) + eps)
         scale = wide(1, weight, kind)
         y = value * inverse
@@ -301,7 +300,7 @@ class RmsNorm(LastAxes):
         return scaled(cast_to(x, outputs[1].dtype) * outputs[1], weight, None, x.dtype)
 
     def reference(self, x: Any, weight: Any = None) -> Any:
-        eps = EPSILON[str(as_dtype(x.dtype))] if self.eps is None else self.eps
+        eps = 2.0 ** (1 - as_dtype(x.dtype).digits) if self.eps is None else self.eps
         inverse = 1 / np.sqrt(np.mean(x * x, self.axes(np.ndim(x)), keepdims=True) + eps)
         return x * inverse * (1 if weight is None else weight), inverse
 
@@ -331,7 +330,7 @@ class RmsNormGradient(LastAxes):
     ) -> TensorType:
         return x.like()
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, x: TensorType, weight: TensorType | None, inverse_rms: TensorType, dy: TensorType
     ) -> Iterator[Loop]:
         kind = inverse_rms.dtype.name
@@ -530,7 +529,7 @@ class CountRatio(Op):
     def infer(self, x: TensorType) -> TensorType:
         return x.like([], statistics_dtype(x))
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         kind = statistics_dtype(x).name
         row = Row(inputs=1)
         count: Any = 1
@@ -561,7 +560,7 @@ class Normalize(Op):
         kept = x.like([1 if d in self.axes else n for d, n in enumerate(x.shape)], statistics_dtype(x))
         return x.like(), kept, kept, kept
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None
     ) -> Iterator[Loop]:
         kind = statistics_dtype(x).name
@@ -618,7 +617,7 @@ class NormalizeGradient(Op):
     ) -> Any:
         return x.like(), mean.like(), mean.like()
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self,
         x: TensorType,
         weight: TensorType | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft.base.dtype import int64
+from weft.base.dtype import bool_, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -77,12 +77,12 @@ class Update(Op):
             expected = f"{', '.join(self.scalars)}, then as many of each: {', '.join(self.roles())}"
             raise self.fail(ValueError, f"{len(operands)} operands are not {expected}")
         for name, t in zip(self.scalars, operands, strict=False):
-            if t.shape or t.dtype.kind == "bool":
+            if t.shape or t.dtype is bool_:
                 raise self.fail(ShapeError, f"{name} must be a number or a 0-d tensor", **{name: t})
         result: dict[int, TensorType] = {}
         for inputs, outputs in self.groups(len(operands)):
             named = {role: operands[k] for role, k in zip(self.roles(), inputs, strict=True)}
-            if any(t.dtype.kind != "float" or t.weak for t in named.values()):
+            if any(not t.dtype.is_floating or t.weak for t in named.values()):
                 raise self.fail(DTypeError, "takes floating-point types", **named)
             if any(t.shape != operands[inputs[0]].shape for t in named.values()):
                 raise self.fail(ShapeError, "shapes differ", **named)
@@ -90,7 +90,7 @@ class Update(Op):
                 result[output] = operands[k].like()
         return tuple(result[k] for k in sorted(result))
 
-    def kernels(self, *operands: TensorType) -> Iterator[Several]:  # type: ignore[override]
+    def kernels(self, *operands: TensorType) -> Iterator[Several]:
         loops: dict[tuple[str, ...], Loop] = {}
         parts = []
         shared = tuple(range(len(self.scalars)))
@@ -184,11 +184,11 @@ class CountUpdate(Op):
     def infer(self, step: TensorType, witness: TensorType) -> TensorType:
         if step.shape:
             raise self.fail(ShapeError, "step must be a 0-d tensor", step=step, witness=witness)
-        if step.dtype is not int64 or witness.dtype.kind != "float":
+        if step.dtype is not int64 or not witness.dtype.is_floating:
             raise self.fail(DTypeError, "takes a number of steps and a float", step=step, witness=witness)
         return step.like()
 
-    def kernels(self, step: TensorType, witness: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, step: TensorType, witness: TensorType) -> Iterator[Loop]:
         if witness.shape:
             return
         element = reducible(e.load(1, witness.dtype.name))

@@ -38,7 +38,7 @@ class ToDevice(Op):
     def home(self) -> Device:
         return self.device
 
-    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Any]:
         if x.device is self.device:
             yield View(lambda shape, strides: (shape, strides, 0))
         else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
-from weft.base.dtype import DType, as_dtype, int32, uint8
+from weft.base.dtype import DType, as_dtype, bool_, int32, uint8
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import LIKE_INPUT, Native, lowest
@@ -87,7 +87,7 @@ class Pooling(Op):
         return found._replace(high=tuple(high))
 
     def infer_one(self, x: TensorType) -> TensorType:
-        if x.dtype.kind == "bool":
+        if x.dtype is bool_:
             raise self.fail(DTypeError, "takes numbers", x=x)
         if x.ndim != self.spatial + 2:
             raise self.fail(ShapeError, f"x needs {self.spatial + 2} dimensions", x=x)
@@ -140,7 +140,7 @@ class MaxPooling(Pooling):
         size: Any = self.kernel_size
         return y, y.like(dtype=index_type(size))
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Native]:
         if not native_float(x):
             return
         windows = self.windows(x.shape[2:])
@@ -272,7 +272,7 @@ class MaxPoolGradient(PoolingGradient):
             raise self.fail(ShapeError, "shapes differ", dy=dy, indices=indices)
         return self.infer_one(dy)
 
-    def kernels(self, dy: TensorType, indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, dy: TensorType, indices: TensorType) -> Iterator[Native]:
         if not native_float(dy):
             return
         windows = self.windows()
@@ -347,7 +347,7 @@ class AveragePooling(Pooling):
             return "inside"
         return "padded" if beyond else "window"
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Native]:
         kind = NATIVE_AVERAGE.get(self.divisor(x.shape[2:]))
         if not native_float(x) or kind is None:
             return
@@ -432,7 +432,7 @@ class AvgPoolGradient(PoolingGradient):
     def infer(self, dy: TensorType) -> TensorType:
         return self.infer_one(dy)
 
-    def kernels(self, dy: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, dy: TensorType) -> Iterator[Native]:
         kind = NATIVE_AVERAGE.get(self.divisor)
         if not native_float(dy) or kind is None:
             return

@@ -65,7 +65,7 @@ class Dropout(Op):
         assert x is not None
         return "bits", uint32, x.size
 
-    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Any]:
         if not self.training:
             yield View(lambda shape, strides: (shape, strides, 0))
             return
@@ -157,7 +157,7 @@ class Bernoulli(Random):
         assert p is not None
         return "bits", uint32, p.size
 
-    def kernels(self, p: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, p: TensorType) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_bernoulli(), exact=False, numbers=RESERVATION)
 
     def reference(self, p: Any) -> Any:
@@ -189,7 +189,7 @@ class RandomPermutation(Random):
         assert x is not None
         return "bits", uint64, x.shape[0]
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_permutation(), exact=False, numbers=RESERVATION)
 
     def reference(self, x: Any) -> Any:
@@ -239,7 +239,7 @@ class RandomNormal(Filling):
     mean: Runtime[float] = 0.0
     std: Runtime[float] = 1.0
 
-    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self) -> Iterator[Native]:
         numbers = (*RESERVATION, (self.mean, "float64"), (self.std, "float64"))
         yield Native(lambda _, __: _core.kernel_random_normal(), exact=False, numbers=numbers)
 
@@ -257,7 +257,7 @@ class RandomUniform(Filling):
     low: Runtime[float] = 0.0
     high: Runtime[float] = 1.0
 
-    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self) -> Iterator[Native]:
         numbers = (*RESERVATION, (self.low, "float64"), (self.high, "float64"))
         yield Native(lambda _, __: _core.kernel_random_uniform(), exact=False, numbers=numbers)
 
@@ -276,7 +276,7 @@ class RandomIntegers(Filling):
     low: Runtime[int] = 0
     high: Runtime[int]
 
-    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self) -> Iterator[Native]:
         numbers = (*RESERVATION, (self.low, "int64"), (self.high, "int64"))
         yield Native(lambda _, __: _core.kernel_random_integers(), exact=False, numbers=numbers)
 

@@ -161,7 +161,7 @@ class Lstm(Recurrent):
             row_major(x), row_major(y), layers=layers, bidirectional=bidirectional
         )
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType
     ) -> Iterator[Native]:
         if not is_native(x, h0, c0, *parameters):

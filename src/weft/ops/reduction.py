@@ -40,7 +40,7 @@ class Reduction(Op):
         shape = [1 if d in axes else n for d, n in enumerate(x.shape) if self.keepdims or d not in axes]
         return x.like(shape, self.result(x))
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         axes = normalize_axes(self.name, self.axis, x.ndim)
         row = Row(inputs=1)
         count: Any = 1
@@ -88,7 +88,7 @@ def same_kind(dtype: DType | None, x: TensorType) -> DType:
     """What sums and products give: dtype, else that of x, wide for integers and booleans."""
     if dtype is not None:
         return dtype
-    if x.dtype.kind == "float":
+    if x.dtype.is_floating:
         return x.dtype
     return uint64 if x.dtype.kind == "uint" else int64
 
@@ -98,7 +98,7 @@ def summable(x: Scalar, dtype: DType | None) -> Scalar:
     wide = reducible(x)
     if wide.dtype not in e.FLOATS:
         wide = e.cast(wide, "uint64" if wide.dtype in e.UNSIGNED else "int64")
-    if dtype is not None and dtype.kind == "float":
+    if dtype is not None and dtype.is_floating:
         wide = reducible(e.cast(wide, dtype.name))
     return wide
 
@@ -127,7 +127,7 @@ class Sum(Reduction):
         return row.sum(summable(x, self.dtype))
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        return cast_to(self.spread(dy, x), x.dtype) if x.dtype.kind == "float" else None
+        return cast_to(self.spread(dy, x), x.dtype) if x.dtype.is_differentiable else None
 
     def reference(self, x: Any) -> Any:
         dtype = None if self.dtype is None else self.dtype.numpy
@@ -163,7 +163,7 @@ class Prod(Reduction):
         return row.prod(summable(x, self.dtype))
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        if x.dtype.kind != "float" or dy.dtype.kind != "float":
+        if not x.dtype.is_differentiable or not dy.dtype.is_differentiable:
             return None
         axes = normalize_axes(self.name, self.axis, x.ndim)
         zero = F.equal(x, 0)
@@ -224,7 +224,7 @@ class Extreme(Reduction):
     """Base of the greatest and the least."""
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
-        if x.dtype.kind != "float":
+        if not x.dtype.is_floating:
             return None
         mask = cast_to(F.equal(x, self.spread(y, x)), x.dtype)
         axes = normalize_axes(self.name, self.axis, x.ndim)
@@ -631,7 +631,7 @@ class DivideByCount(Op):
     def infer(self, a: TensorType, x: TensorType) -> TensorType:
         return a.like()
 
-    def kernels(self, a: TensorType, x: TensorType) -> Iterator[Several]:  # type: ignore[override]
+    def kernels(self, a: TensorType, x: TensorType) -> Iterator[Several]:
         count: Any = 1
         for axis in self.axis:
             count = count * x.shape[axis]

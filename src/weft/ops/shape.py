@@ -29,7 +29,7 @@ class Viewing(Op):
         assert seen is not None
         return x.like(seen[0])
 
-    def kernels(self, x: TensorType) -> Iterator[View]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[View]:
         yield View(self.see)
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -48,7 +48,7 @@ class ViewGradient(Op):
     def infer(self, dy: TensorType, x: TensorType) -> TensorType:
         return dy.like(x.shape)
 
-    def kernels(self, dy: TensorType, x: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, dy: TensorType, x: TensorType) -> Iterator[Parts]:
         of: Any = self.of
         yield Parts(((0, of.see),), fill=0)
 
@@ -255,7 +255,7 @@ class Reshape(Viewing):
     def infer(self, x: TensorType) -> TensorType:
         return x.like(self._resolve(x.shape))
 
-    def kernels(self, x: TensorType) -> Iterator[View | Parts]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[View | Parts]:
         if self.copy is not True:
             yield View(self.see)
         else:
@@ -365,7 +365,7 @@ class BroadcastLike(Op):
     def infer(self, a: TensorType, x: TensorType) -> TensorType:
         return a.like(see_broadcast(self.name, a.shape, (0,) * a.ndim, x.shape)[0])
 
-    def kernels(self, a: TensorType, x: TensorType) -> Iterator[View]:  # type: ignore[override]
+    def kernels(self, a: TensorType, x: TensorType) -> Iterator[View]:
         yield View(lambda shape, strides: see_broadcast(self.name, shape, strides, x.shape))
 
     def vjp(self, a: Any, dy: Any) -> Any:

@@ -39,7 +39,7 @@ class Softmax(Op):
         normalize_axes(self.name, self.axis, x.ndim)
         return x.like()
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         row = Row(inputs=1)
         wide = reducible(e.load(0, x.dtype.name))
         powers = e.call("exp", wide - row.max(wide))
@@ -82,7 +82,7 @@ class LogSoftmax(Softmax):
     tensor([    0., -1000.], dtype=float32, device=cpu:0)
     """
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         row = Row(inputs=1)
         wide = reducible(e.load(0, x.dtype.name))
         apart = wide - row.max(wide)

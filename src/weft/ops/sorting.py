@@ -75,7 +75,7 @@ class Sort(Sorting):
         self.place(x)
         return x.like(), x.like(dtype=int64)
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Native]:
         axis = self.place(x)
 
         def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
@@ -111,7 +111,7 @@ class Argsort(Sorting):
         self.place(x)
         return x.like(dtype=int64)
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Native]:
         axis = self.place(x)
         yield Native(
             lambda _, __: _core.kernel_sort(axis, self.descending, values=False, indices=True), exact=False
@@ -151,7 +151,7 @@ class Topk(Op):
         y = x.like((*x.shape[:axis], self.k, *x.shape[axis + 1 :]))
         return y, y.like(dtype=int64)
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Native]:
         axis = normalize_axes(self.name, self.axis, x.ndim)[0]
         yield Native(lambda _, __: _core.kernel_topk(axis, self.largest), exact=False)
 
@@ -212,7 +212,7 @@ class Searchsorted(Op):
             raise self.fail(ShapeError, "x1 needs one dimension, or x2's leading ones", x1=x1, x2=x2)
         return x2.like(dtype=int64)
 
-    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Native]:
         if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
             yield Native(lambda _, __: _core.kernel_searchsorted(right=self.side == "right"), exact=False)
 

@@ -85,7 +85,7 @@ class AsStrided(Strided):
         self.require_inside(x)
         return x.like(self.shape)
 
-    def kernels(self, x: TensorType) -> Iterator[View]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[View]:
         yield View(self.see)
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -129,14 +129,14 @@ class PutStrided(Strided):
             raise self.fail(ShapeError, f"value does not fit the shape {self.shape}", x=x, value=value)
         return x.like()
 
-    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:
         yield Parts(((0, lambda shape, strides: (shape, strides, 0)), (1, self.see)))
 
     def vjp(self, x: Any, value: Any, dy: Any) -> Any:
         if not self.distinct():
             raise NotImplementedError(f"{self.name}: no gradient where an element is written twice")
         rest = F.put_strided(dy, F.multiply(value, 0), **self.values())
-        own = value.dtype.kind == "float"
+        own = value.dtype.is_differentiable
         return rest, F.cast(F.as_strided(dy, **self.values()), dtype=value.dtype) if own else None
 
     def reference(self, x: Any, value: Any) -> Any:
@@ -187,7 +187,7 @@ class Assemble(Op):
         parts = zip(self.sizes, self.strides, self.offsets, strict=True)
         return [AsStrided(shape=n, strides=s, offset=offset) for n, s, offset in parts]
 
-    def kernels(self, *part: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, *part: TensorType) -> Iterator[Parts]:
         full = sum(map(math.prod, self.sizes)) == math.prod(self.shape)
         views = tuple((k, view.see) for k, view in enumerate(self.windows()))
         yield Parts(views, fill=None if full else 0)

@@ -146,7 +146,7 @@ class Spread(Op):
         offset = sum(s * low for s, low in zip(strides[lead:], self.low, strict=True))
         return (*shape[:lead], *spatial), (*strides[:lead], *steps), offset
 
-    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Any]:
         yield Parts(((0, self.see),), fill=self.value)
 
     def vjp(self, x: Any, dy: Any) -> Any:

@@ -104,7 +104,7 @@ def _check(op: Any, sample: Any, operands: list[Any], order: int) -> None:
         traced = again(*operands)
         for y, t in zip(outputs, traced if isinstance(traced, tuple) else (traced,), strict=True):
             assert_close(t, y, rtol=1e-6, atol=1e-6, equal_nan=True)
-    floats = [x for x in operands if isinstance(x, Tensor) and x.dtype.kind == "float"]
+    floats = [x for x in operands if isinstance(x, Tensor) and x.dtype.is_differentiable]
     is_smooth = differentiable(op) and sample.gradient and not op.random
-    if is_smooth and floats and any(y.dtype.kind == "float" for y in outputs):
+    if is_smooth and floats and any(y.dtype.is_differentiable for y in outputs):
         check_gradient(call, *operands, order=order, rtol=1e-3 * sample.tolerance, atol=1e-5)
