@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 from weft import _core

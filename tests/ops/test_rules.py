@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError

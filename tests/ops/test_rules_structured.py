@@ -8,6 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 from weft.base.dtype import as_dtype
 from weft.graph.gradient import backward_graph

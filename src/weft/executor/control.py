@@ -18,7 +18,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.executor.compile import compile_graph
 from weft.executor.planner import row_major
 from weft.graph.gradient import joint_graph
-from weft.graph.graph import Graph, interpret
+from weft.graph.graph import Graph
 from weft.graph.placement import devices, spans_devices
 from weft.graph.rewrite import first_choice
 from weft.graph.subgraph import Subgraph
@@ -26,7 +26,6 @@ from weft.ops import functions as F
 from weft.ops.kernels import Native
 from weft.ops.node import Value, input_value
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.types import TensorType
 
 __all__ = ["CondBranch", "ForeachLoop", "WhileLoop"]
@@ -163,21 +162,6 @@ class ForeachLoop(Control):
             x[0] if self.counted else None,
         )
         return ([None, *found] if self.counted else found,)
-
-    def reference(self, *x: Any) -> Any:
-        sequences, states, rest = self.parts(x)
-        length = len(sequences[0])
-        count = min(length, int(x[0])) if self.counted else length
-        types = self.infer(*map(type_of, x))
-        stacks = [np.zeros(t.shape, t.dtype.numpy) for t in types[self.states :]]
-        for p in reversed(range(count)) if self.reverse else range(count):
-            for stack, state in zip(stacks[self.items :], states, strict=True):
-                stack[p] = state
-            made = interpret(self.body.graph, [*(s[p] for s in sequences), *states, *rest])
-            states = made[: self.states]
-            for stack, item in zip(stacks, made[self.states :], strict=False):
-                stack[p] = item
-        return (*states, *stacks)
 
 
 def backward_loop(
@@ -327,18 +311,6 @@ class WhileLoop(Control):
             ),
         )
 
-    def reference(self, *x: Any) -> Any:
-        states, rest = list(x[: self.states]), x[self.states :]
-        types = self.infer(*map(type_of, x))
-        stacks = [np.zeros(t.shape, t.dtype.numpy) for t in types[self.states + 1 :]]
-        count = 0
-        while count != self.limit and interpret(self.condition.graph, [*states, *rest])[0]:
-            for stack, state in zip(stacks, states, strict=False):
-                stack[count] = state
-            states = interpret(self.body.graph, [*states, *rest])
-            count += 1
-        return tuple(states) if self.limit is None else (*states, np.asarray(count), *stacks)
-
 
 @op
 class CondBranch(Control):
@@ -378,14 +350,3 @@ class CondBranch(Control):
         branch = CondBranch(then=gradient(self.then), otherwise=gradient(self.otherwise))
         found = iter(branch(predicate, *x, *(slope for slope in dy if slope is not None)))
         return None, [next(found) if want else None for want in wanted]
-
-    def reference(self, predicate: Any, *x: Any) -> Any:
-        chosen = self.then if predicate else self.otherwise
-        return tuple(interpret(chosen.graph, x))
-
-
-def type_of(array: Any) -> TensorType:
-    """Of a NumPy array."""
-    from weft.base.dtype import as_dtype
-
-    return TensorType(np.shape(array), as_dtype(np.asarray(array).dtype))

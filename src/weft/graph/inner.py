@@ -23,7 +23,6 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.ops.kernels import RESERVATION, Native
 from weft.ops.node import Node, Value, make_node
 from weft.ops.op import Op, op, parameters
-from weft.ops.oracle import np
 from weft.ops.types import TensorType
 
 __all__ = [
@@ -113,10 +112,6 @@ class Drawn(Inner):
         found = of.vjp(*given)
         return (*(found if isinstance(found, tuple) else (found,)), None, None)
 
-    def reference(self, *x: Any) -> Any:
-        of: Any = self.of
-        return of.reference(*x[:-2])
-
 
 def _drawn(choice: Native, offset: int) -> Native:
     """The kernel, with two more inputs in the place of its reservation."""
@@ -166,9 +161,6 @@ class Position(Inner):
     def kernels(self) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_position(), exact=False, numbers=RESERVATION)
 
-    def reference(self) -> Any:
-        return np.zeros(2, "int64"), np.zeros((), "int64")
-
 
 def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Sequence[Value], Sequence[Value]]:
     """What a random node gives, as a function of a Position, and that: of a new one in its place, if none is given.
@@ -203,9 +195,6 @@ class Mark(Inner):
     def decompose(self, x: Any) -> Any:
         return x
 
-    def reference(self, x: Any) -> Any:
-        return x
-
 
 @op
 class StopGradient(Mark):
@@ -224,19 +213,16 @@ class Rewritten(Mark):
     Eager arrays keep their history then: past is what the array held before.
     """
 
-    def infer(self, x: TensorType, past: TensorType) -> TensorType:
+    def infer(self, x: TensorType, past: TensorType) -> TensorType:  # type: ignore[override]
         if x.shape != past.shape or x.dtype is not past.dtype:
             raise self.fail(ShapeError, "another type than before", x=x, past=past)
         return x.like()
 
-    def decompose(self, x: Any, past: Any) -> Any:
+    def decompose(self, x: Any, past: Any) -> Any:  # type: ignore[override]
         return x
 
     def vjp(self, dy: Any) -> Any:
         return None, dy
-
-    def reference(self, x: Any, past: Any) -> Any:
-        return x
 
 
 @op

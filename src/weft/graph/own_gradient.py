@@ -40,7 +40,7 @@ class OwnGradient(Mark):
     count: int
     wanted: tuple[bool, ...]
 
-    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:  # type: ignore[override]
         needed = len(x) - len(self.wanted)
         if len(self.backward.graph.inputs) != needed or len(self.backward.types) != sum(self.wanted):
             raise TypeError(f"{self.name}: {len(x)} inputs do not fit the function {self.backward!r}")
@@ -56,9 +56,6 @@ class OwnGradient(Mark):
         own = [next(found) if want else None for want in self.wanted]
         return ([*[None] * self.count, *own, *[None] * len(rest)],)
 
-    def reference(self, *x: Any) -> Any:
-        return x[: self.count]
-
 
 @op
 class NoOwnGradient(Mark):
@@ -69,7 +66,7 @@ class NoOwnGradient(Mark):
     why: str
     count: int
 
-    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
+    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:  # type: ignore[override]
         return tuple(t.like() for t in x[: self.count])
 
     def decompose(self, *x: Any) -> Any:
@@ -80,9 +77,6 @@ class NoOwnGradient(Mark):
             f"{self.of}: its backward could not be written down, so a program that it is part of has no gradient: "
             f"{self.why}\n  hint: differentiate inside of the trace, or the function itself"
         )
-
-    def reference(self, *x: Any) -> Any:
-        return x[: self.count]
 
 
 def with_gradient(

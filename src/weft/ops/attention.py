@@ -15,9 +15,7 @@ from weft.ops.matrix import native_float
 from weft.ops.node import make_node
 from weft.ops.offers import is_offered
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes, promote
 
 
@@ -85,13 +83,6 @@ class CausalMask(Op):
 
     def vjp(self, dy: Any) -> Any:
         return F.causal_mask(dy, value=0.0)
-
-    def reference(self, scores: Any) -> Any:
-        return np.where(np.tri(*scores.shape[-2:]) > 0, scores, self.value)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)), value=0.0)
 
 
 @op
@@ -180,42 +171,6 @@ class ScaledDotProductAttention(Attention):
             full = weights * (slopes - F.sum(slopes * weights, axis=-1, keepdims=True))
             dmask = F.cast(unbroadcast(full, mask), dtype=mask.dtype)
         return dq, dk, dv, dmask
-
-    def reference(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-        scores = np.matmul(q, np.swapaxes(k, -1, -2)) * self.factor(q)
-        if mask is not None:
-            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-        if self.is_causal:
-            scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
-        top = np.max(scores, axis=-1, keepdims=True)
-        powers = np.exp(scores - np.where(np.isinf(top), 0, top))
-        total = powers.sum(axis=-1, keepdims=True)
-        with np.errstate(divide="ignore"):
-            logs = (np.log(total) + np.where(np.isinf(top), 0, top))[..., 0]
-        y = np.matmul(powers / np.where(total == 0, 1, total), v)
-        return y, np.broadcast_to(logs, y.shape[:-1])
-
-    def peer(self, torch: Any, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-        return torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=self.is_causal, scale=self.scale
-        )
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        q, k, v = arrays((2, 2, 3, 4)), arrays((2, 2, 5, 4)), arrays((2, 2, 5, 2))
-        yield Sample(q, k, v)
-        yield Sample(q, k, v, is_causal=True)
-        yield Sample(q, k, v, arrays((3, 5), dtype="bool"), scale=0.3)
-        yield Sample(q, k, v, arrays((2, 2, 3, 5)))
-        yield Sample(arrays((2, 3, 4)), arrays((2, 5, 4)), arrays((2, 5, 4)))
-        yield Sample(arrays((2, 2, 3, 4)), arrays((1, 5, 4)), arrays((1, 5, 4)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        q, k, v = arrays((1, 2, 3, 4)), arrays((1, 2, 5, 4)), arrays((1, 2, 5, 2))
-        yield ShapeError, "inner sizes differ, 4 != 2", Sample(q, v, v)
-        yield ShapeError, "keys and values differ, 5 != 3", Sample(q, k, q)
-        yield ShapeError, "the mask does not fit", Sample(q, k, v, arrays((2, 1, 1, 3, 5)))
 
 
 def _as_shape(x: Any, shape: tuple[Any, ...]) -> Any:

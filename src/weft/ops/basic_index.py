@@ -9,9 +9,7 @@ from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import Parts
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
-from weft.ops.samples import Sample, arrays
 from weft.ops.shape import Viewing
 from weft.ops.types import TensorType, broadcast_shapes
 
@@ -57,14 +55,6 @@ class BasicIndex(Viewing):
         items: Any = self.items
         return see_items(items, shape, strides)
 
-    def reference(self, x: Any) -> Any:
-        return x[_key(self.items)]
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4, 3)), items=(1, (0, 3, 1)))
-        yield Sample(arrays((4, 3)), items=((3, 2, -2), None, (1, 2, 1)))
-
 
 @op
 class BasicPut(Op):
@@ -95,24 +85,3 @@ class BasicPut(Op):
         if not value.dtype.is_differentiable or value.type.weak:  # takes no gradient
             return dx, None
         return dx, F.cast(unbroadcast(F.basic_index(dy, items=self.items), value), dtype=value.dtype)
-
-    def reference(self, x: Any, value: Any) -> Any:
-        y = np.array(x)
-        y[_key(self.items)] = value
-        return y
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4, 3)), arrays((3,)), items=(1, (0, 3, 1)))
-        yield Sample(arrays((4, 3)), arrays(()), items=((3, 2, -2), None, (1, 2, 1)))
-
-
-def _key(items: Any) -> tuple[Any, ...]:
-    def one(item: Any) -> Any:
-        if not isinstance(item, tuple):
-            return item
-        start, count, step = item
-        stop = start + count * step
-        return slice(start, stop if stop >= 0 else None, step) if count else slice(0, 0)
-
-    return tuple(one(item) for item in items)

@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft import _core
-from weft.base.dtype import DType, bool_, float32, int64
+from weft.base.dtype import DType, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Native
 from weft.ops.node import constant
 from weft.ops.op import Op, Runtime, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, unbroadcast
-from weft.ops.samples import Sample, arrays
+from weft.ops.samples import arrays
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes
 
 MODES = ("set", "add", "max", "min")
@@ -51,13 +50,6 @@ class Putting(Indexing):
     def check(self) -> None:
         if self.mode not in MODES:
             raise ValueError(f"{self.name}: mode must be one of {', '.join(MODES)}, got {self.mode!r}")
-
-    def put_reference(self, y: Any, places: Any, updates: Any) -> Any:
-        if self.mode == "set":
-            y[places] = updates
-        else:
-            {"add": np.add, "max": np.maximum, "min": np.minimum}[self.mode].at(y, places, updates)
-        return y
 
     def require_gradient(self) -> None:
         if self.mode in ("max", "min"):
@@ -97,27 +89,6 @@ class Take(Indexing):
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         axis = self.place(x.type)
         return F.index_put(zeros_like(x), dy, indices, axes=(axis,), position=axis, mode="add"), None
-
-    def reference(self, x: Any, indices: Any) -> Any:
-        return np.take(x, indices, axis=self.axis)
-
-    def peer(self, torch: Any, x: Any, indices: Any) -> Any:
-        return x.movedim(self.axis or 0, 0)[indices].movedim(
-            tuple(range(indices.ndim)), tuple(range(a := (self.axis or 0) % x.ndim, a + indices.ndim))
-        )
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4,)), indices((3,), 4))
-        yield Sample(arrays((2, 4, 3)), indices((2, 5), 4), axis=1)
-        yield Sample(arrays((2, 4)), indices((), 4), axis=-1)
-        yield Sample(arrays((2, 4)), indices((0,), 4), axis=0)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "indices must be integers", Sample(arrays((4,)), arrays((3,)))
-        yield ValueError, "axis must be given", Sample(arrays((4, 4)), indices((3,), 4))
-        yield IndexError, "axis 2 is out of range", Sample(arrays((4, 4)), indices((3,), 4), axis=2)
 
 
 def indices(shape: tuple[int, ...], size: int, dtype: str = "int64") -> Any:
@@ -182,26 +153,6 @@ class TakeAlongAxis(Indexing):
         dx = F.put_along_axis(zeros_like(full), indices, dy, axis=axis, mode="add")
         return unbroadcast(dx, x), None
 
-    def reference(self, x: Any, indices: Any) -> Any:
-        axis, shape, repeated = self.shapes(TensorType(x.shape, int64), TensorType(indices.shape, int64))
-        return np.take_along_axis(np.broadcast_to(x, repeated), np.broadcast_to(indices, shape), axis)
-
-    def peer(self, torch: Any, x: Any, indices: Any) -> Any:
-        return torch.take_along_dim(x, indices % x.shape[self.axis], self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 4)), indices((2, 3), 4))
-        yield Sample(arrays((4, 3)), indices((6, 3), 4), axis=0)
-        yield Sample(arrays((2, 4, 3)), indices((2, 5, 3), 4, "int32"), axis=1)
-        yield Sample(arrays((1, 4)), indices((3, 2), 4))
-        yield Sample(arrays((3, 4)), indices((1, 2), 4))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "as many dimensions", Sample(arrays((2, 4)), indices((3,), 4))
-        yield ShapeError, "sizes but for axis 1 differ", Sample(arrays((2, 4)), indices((3, 4), 4))
-
 
 @op
 class PutAlongAxis(Putting):
@@ -250,47 +201,6 @@ class PutAlongAxis(Putting):
         dx = dy if self.mode == "add" else F.put_along_axis(dy, indices, 0, axis=self.axis)
         return dx, None, F.cast(unbroadcast(taken, updates), dtype=updates.dtype) if _float(updates) else None
 
-    def reference(self, x: Any, indices: Any, updates: Any) -> Any:
-        y = np.array(x)
-        axis = self.axis % y.ndim
-        places = list(np.indices(indices.shape))
-        places[axis] = indices
-        return self.put_reference(y, tuple(places), np.broadcast_to(updates, indices.shape))
-
-    def peer(self, torch: Any, x: Any, indices: Any, updates: Any) -> Any:
-        modes = {"add": "sum", "max": "amax", "min": "amin"}
-        places = indices % x.shape[self.axis]
-        if self.mode == "set":
-            return torch.scatter(x, self.axis, places, updates.expand(places.shape))
-        return torch.scatter_reduce(x, self.axis, places, updates.expand(places.shape), modes[self.mode])
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for mode in MODES:
-            yield Sample(
-                arrays((2, 4), distinct=True),
-                arrays((2, 3), values=[[0, -1, 1], [3, 2, 0]], dtype="int64"),
-                arrays((2, 3)),
-                mode=mode,
-                gradient=mode in ("set", "add"),
-            )
-        yield Sample(arrays((4, 3)), indices((6, 2), 4), arrays((6, 2)), axis=0, mode="add")
-        yield Sample(arrays((4, 3)), indices((2, 3), 4), 2.0, axis=0)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ValueError,
-            "mode must be one of",
-            Sample(arrays((4,)), indices((2,), 4), arrays((2,)), mode="mul"),
-        )
-        yield (
-            ShapeError,
-            "indices must have 1 dimensions",
-            Sample(arrays((4,)), indices((2, 2), 4), arrays((2,))),
-        )
-        yield ShapeError, "updates do not fit", Sample(arrays((4,)), indices((1,), 4), arrays((2,)))
-
 
 def _float(value: Any) -> bool:
     return value.dtype.is_differentiable and not value.type.weak
@@ -322,11 +232,6 @@ def split_shape(
     if not 0 <= position <= len(kept):
         raise op.fail(ValueError, f"position must be in 0..{len(kept)}, got {position}", x=x)
     return points, (*kept[:position], *points, *kept[position:])
-
-
-def reference_places(x: Any, axes: tuple[int, ...], indices: Sequence[Any]) -> tuple[Any, ...]:
-    """x with the indexed axes first, and the tuple that indexes them."""
-    return np.moveaxis(x, axes, range(len(axes))), tuple(np.broadcast_arrays(*indices))
 
 
 @op
@@ -364,38 +269,6 @@ class IndexGet(Indexing):
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         dx = F.index_put(zeros_like(x), dy, *indices, **self.values(), mode="add")
         return (dx, *(None for _ in indices))
-
-    def reference(self, x: Any, *indices: Any) -> Any:
-        moved, places = reference_places(x, self.axes, indices)
-        y = moved[places]
-        rank = places[0].ndim
-        return np.moveaxis(y, range(rank), range(self.position, self.position + rank))
-
-    def peer(self, torch: Any, x: Any, *indices: Any) -> Any:
-        y = x.movedim(self.axes, tuple(range(len(self.axes))))[indices]
-        rank = torch.broadcast_tensors(*indices)[0].ndim
-        return y.movedim(tuple(range(rank)), tuple(range(self.position, self.position + rank)))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4, 3)), indices((5,), 4), indices((5,), 3), axes=(0, 1))
-        yield Sample(arrays((4, 2, 3)), indices((2, 1), 4), indices((5,), 3), axes=(0, 2), position=1)
-        yield Sample(arrays((4, 2, 3)), indices((2, 2), 2), axes=(1,), position=2)
-        yield Sample(arrays((4, 3)), indices((0,), 4), axes=(0,))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "axis 0 is out of range", Sample(arrays(()), indices((2,), 1), axes=(0,))
-        yield (
-            ValueError,
-            "1 index arrays for the axes (0, 1)",
-            Sample(arrays((4, 3)), indices((2,), 3), axes=(0, 1)),
-        )
-        yield (
-            ValueError,
-            "position must be in 0..1",
-            Sample(arrays((4, 3)), indices((2,), 3), axes=(0,), position=2),
-        )
 
 
 @op
@@ -454,59 +327,6 @@ class IndexPut(Putting):
             du = F.cast(unbroadcast(F.index_get(dy, *indices, **where), updates), dtype=updates.dtype)
         return (dx, du, *(None for _ in indices))
 
-    def reference(self, x: Any, updates: Any, *indices: Any) -> Any:
-        y = np.array(x)
-        moved, places = reference_places(y, self.axes, indices)
-        rank = places[0].ndim
-        shape = np.moveaxis(moved[places], range(rank), range(self.position, self.position + rank)).shape
-        full = np.broadcast_to(updates, shape)
-        self.put_reference(
-            moved, places, np.moveaxis(full, range(self.position, self.position + rank), range(rank))
-        )
-        return y
-
-    def peer(self, torch: Any, x: Any, updates: Any, *indices: Any) -> Any:
-        if self.mode not in ("set", "add"):
-            return NotImplemented
-        first = tuple(range(len(self.axes)))
-        rank = torch.broadcast_tensors(*indices)[0].ndim
-        shape = x.movedim(self.axes, first)[indices].shape
-        there = range(self.position, self.position + rank)
-        full = updates.movedim(tuple(there), tuple(range(rank))) if updates.ndim else updates
-        y = torch.index_put(x.movedim(self.axes, first), indices, full.expand(shape), self.mode == "add")
-        return y.movedim(first, self.axes)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        row = arrays((3,), values=[0, 2, -1], dtype="int64")
-        for mode in MODES:
-            yield Sample(
-                arrays((4, 3), distinct=True),
-                arrays((3, 3)),
-                row,
-                axes=(0,),
-                mode=mode,
-                gradient=mode in ("set", "add"),
-            )
-        yield Sample(
-            arrays((4, 2, 3)),
-            arrays((2, 2, 5)),
-            indices((2, 1), 4),
-            indices((5,), 3),
-            axes=(0, 2),
-            position=1,
-            mode="add",
-        )
-        yield Sample(arrays((4, 3)), 1.5, row, axes=(0,))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ShapeError,
-            "updates do not fit the shape (2, 3)",
-            Sample(arrays((4, 3)), arrays((4, 2, 3)), indices((2,), 4), axes=(0,)),
-        )
-
 
 @op
 class Embedding(Indexing):
@@ -555,23 +375,6 @@ class Embedding(Indexing):
             dy = F.where(other, dy, 0)
         return None, F.index_put(zeros_like(table), dy, indices, axes=(0,), mode="add")
 
-    def reference(self, indices: Any, table: Any) -> Any:
-        return table[indices]
-
-    def peer(self, torch: Any, indices: Any, table: Any) -> Any:
-        return torch.nn.functional.embedding(indices % len(table), table, self.padding_idx)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(indices((3,), 4), arrays((4, 2)))
-        yield Sample(indices((2, 5), 4, "int32"), arrays((4, 3)))
-        yield Sample(indices((), 4), arrays((4, 3)), padding_idx=-1, gradient=False)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "indices must be integers", Sample(arrays((3,)), arrays((4, 2)))
-        yield ShapeError, "table needs 2 dimensions", Sample(indices((3,), 4), arrays((4,)))
-
 
 @op
 class MaskedFill(Pointwise):
@@ -605,24 +408,6 @@ class MaskedFill(Pointwise):
         value: Any = self.value
         chosen = mask if mask.dtype == "bool" else mask != 0
         return e.where(chosen, value if isinstance(value, e.Scalar) else e.constant(value, x.dtype), x)
-
-    def reference(self, x: Any, mask: Any) -> Any:
-        return np.where(mask, np.asarray(self.value, np.asarray(x).dtype), x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), arrays((2, 3), dtype="bool"), value=1.5)
-        yield Sample(
-            arrays((2, 3)),
-            arrays((3,), dtype="bool"),
-            value=-1e9,
-            gradient=False,
-            dtypes=("float32", "float64"),
-        )
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "mask must be boolean", Sample(arrays((3,)), arrays((3,)), value=0.0)
 
 
 __all__ = [

@@ -12,9 +12,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import ANY, Loop, Native, Row, reducible
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
-from weft.ops.samples import Sample, arrays
 from weft.ops.shapes import Contradiction, Partial, broadcast, merge, split_last
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
@@ -106,10 +104,6 @@ class Dot(Product):
             for x, other in ((x1, x2), (x2, x1))
         )
 
-    def reference(self, x1: Any, x2: Any) -> Any:
-        product = x1 * x2
-        return np.sum(product, axis=self.axes(np.ndim(product)), dtype=product.dtype)
-
 
 @op
 class Vecdot(Dot):
@@ -137,20 +131,6 @@ class Vecdot(Dot):
             fact = f"sizes differ, {x1.shape[self.axis]} != {x2.shape[self.axis]}"
             raise self.fail(ShapeError, fact, x1=x1, x2=x2)
         return super().infer(x1, x2)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((3,)), arrays((3,)))
-        yield Sample(arrays((2, 3)), arrays((3,)))
-        yield Sample(arrays((2, 1, 3)), arrays((4, 3)))
-        yield Sample(arrays((3, 2)), arrays((3, 2)), axis=-2)
-        yield Sample(arrays((2, 0)), arrays((2, 0)))
-        yield Sample(arrays((4,), dtype="int32"), arrays((4,), dtype="int64"))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "vecdot: sizes differ, 3 != 4", Sample(arrays((3,)), arrays((4,)))
-        yield IndexError, "vecdot: both need axis 0", Sample(arrays((3,)), arrays((3,)), axis=0)
 
 
 @op
@@ -252,45 +232,6 @@ class Matmul(Product):
             db = F.cast(F.squeeze(db, axis=1) if b.ndim == 1 else db, dtype=b.dtype)
         return da, db
 
-    def reference(self, a: Any, b: Any) -> Any:
-        return np.matmul(a, b)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for a, b in (
-            ((2, 3), (3, 4)),
-            ((3,), (3,)),
-            ((3,), (3, 2)),
-            ((2, 3), (3,)),
-            ((5, 2, 3), (3, 2)),
-            ((2, 3), (5, 3, 2)),
-            ((5, 1, 2, 3), (4, 3, 1)),
-            ((3,), (2, 3, 4)),
-            ((2, 4, 3), (3,)),
-            ((2, 0), (0, 3)),
-            ((0, 2), (2, 3)),
-            ((0,), (0,)),
-            ((2, 0), (0,)),
-            ((0,), (0, 2)),
-            ((0, 0), (0, 0)),
-            ((2, 0, 3), (3, 2)),
-            ((0, 2, 3), (3, 2)),
-        ):
-            yield Sample(arrays(a), arrays(b))
-        yield Sample(arrays((2, 3), dtype="int8"), arrays((3, 2), dtype="int32"))
-        yield Sample(arrays((2, 3), dtype="bfloat16"), arrays((3, 2), dtype="float32"), gradient=False)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ShapeError,
-            "matmul: inner sizes differ, 3 != 4: a is f32[2,3]",
-            Sample(arrays((2, 3)), arrays((4, 2))),
-        )
-        yield ShapeError, "leading sizes (2,) and (3,)", Sample(arrays((2, 3, 3)), arrays((3, 3, 2)))
-        yield ShapeError, "at least 1 dimension", Sample(arrays(()), arrays((2,)))
-        yield DTypeError, "takes numbers", Sample(arrays((2,), dtype="bool"), arrays((2,), dtype="bool"))
-
 
 def flat_rows(x: Any) -> Any:
     """[..., m, n] as one matrix [... * m, n]."""
@@ -320,6 +261,7 @@ def has_sizes(*types: TensorType | None) -> bool:
 
     Nor is there one for more than 12 dimensions, the most that oneDNN has.
 
+    >>> from weft.base.dtype import float32
     >>> from weft.ops.sizes import extent
     >>> has_sizes(TensorType((2, extent(0, 1)), float32)), has_sizes(TensorType((2, 3), float32))
     (True, False)
@@ -332,6 +274,7 @@ def has_sizes(*types: TensorType | None) -> bool:
 def is_empty(*types: TensorType | None) -> bool:
     """Whether a size is 0, for which oneDNN has no kernel; Sizes are at least 2.
 
+    >>> from weft.base.dtype import float32
     >>> is_empty(TensorType((2, 0), float32), None), is_empty(TensorType((2, 3), float32))
     (True, False)
     """
@@ -410,27 +353,6 @@ class Linear(Product):
             db,
         )
 
-    def reference(self, x: Any, weight: Any, bias: Any = None) -> Any:
-        y = np.matmul(x, weight.T)
-        return y if bias is None else y + bias
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), arrays((4, 3)), arrays((4,)))
-        yield Sample(arrays((2, 3)), arrays((4, 3)))
-        yield Sample(arrays((5, 2, 3)), arrays((4, 3)), arrays((4,)))
-        yield Sample(arrays((3,)), arrays((4, 3)), arrays((4,)))
-        yield Sample(arrays((1, 1, 3)), arrays((4, 3)))
-        yield Sample(arrays((0, 3)), arrays((4, 3)), arrays((4,)), out_features=4)
-        yield Sample(arrays((0, 3)), arrays((0, 3)))
-        yield Sample(arrays((2, 0)), arrays((3, 0)), arrays((3,)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "linear: inner sizes differ, 3 != 2", Sample(arrays((2, 3)), arrays((4, 2)))
-        yield ShapeError, "bias needs the shape (4,)", Sample(arrays((2, 3)), arrays((4, 3)), arrays((3,)))
-        yield ShapeError, "out_features is 5, not 4", Sample(arrays((2, 3)), arrays((4, 3)), out_features=5)
-
 
 def make_linear(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
     """oneDNN's product with the weight transposed, and the bias added in the same pass."""
@@ -460,18 +382,6 @@ class Outer(Product):
 
     def decompose(self, x1: Any, x2: Any) -> Any:
         return F.expand_dims(x1, axis=1) * x2
-
-    def reference(self, x1: Any, x2: Any) -> Any:
-        return np.multiply.outer(x1, x2)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2,)), arrays((3,)))
-        yield Sample(arrays((0,)), arrays((3,)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "outer: takes vectors", Sample(arrays((2, 1)), arrays((3,)))
 
 
 @op
@@ -529,29 +439,6 @@ class Tensordot(Product):
         b = F.reshape(F.permute_dims(x2, axes=(*second, *right)), shape=(k, n))
         shape = (*(x1.shape[d] for d in left), *(x2.shape[d] for d in right))
         return F.reshape(F.matmul(a, b), shape=shape)
-
-    def reference(self, x1: Any, x2: Any) -> Any:
-        axes: Any = self.axes
-        return np.tensordot(x1, x2, axes)
-
-    def peer(self, torch: Any, x1: Any, x2: Any) -> Any:
-        return torch.tensordot(x1, x2, dims=self.axes)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)), arrays((3, 4, 5)))
-        yield Sample(arrays((2, 3)), arrays((4,)), axes=0)
-        yield Sample(arrays((2, 3, 4)), arrays((4, 3, 5)), axes=((1, -1), (1, 0)))
-        yield Sample(arrays((2, 3)), arrays((2, 3)), axes=2)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ShapeError,
-            "sizes differ, 3 of axis 1 != 2 of axis 0",
-            Sample(arrays((2, 3)), arrays((2, 3)), axes=1),
-        )
-        yield ValueError, "two tuples", Sample(arrays((2, 3)), arrays((2, 3)), axes=((0,), (0, 1)))
 
 
 @op
@@ -634,38 +521,6 @@ class Einsum(Product):
             value, term = _join(value, term, *parts[k], keep)
         value, term = _summed(value, term, set(result))
         return F.permute_dims(value, axes=tuple(term.index(c) for c in result))
-
-    def reference(self, *x: Any) -> Any:
-        return np.einsum(self.equation, *x)
-
-    def peer(self, torch: Any, *x: Any) -> Any:
-        return torch.einsum(self.equation, *x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), arrays((3, 4)), equation="ij,jk->ik")
-        yield Sample(arrays((2, 3)), arrays((3, 4)), equation="ij, jk")
-        yield Sample(arrays((2, 3)), equation="ij->ji")
-        yield Sample(arrays((2, 3)), equation="ij->")
-        yield Sample(arrays((2, 3)), arrays((4,)), equation="ij,k->kji")
-        yield Sample(arrays((5, 2, 3)), arrays((5, 3, 4)), equation="bij,bjk->bik")
-        yield Sample(arrays((5, 2, 3)), arrays((3, 4)), equation="...ij,...jk->...ik")
-        yield Sample(arrays((2, 3)), arrays((3, 4)), arrays((4, 2)), equation="ij,jk,kl->il")
-        yield Sample(arrays((2, 3, 4)), arrays((2, 4)), equation="abc,ac->b")
-        yield Sample(arrays((2, 3)), arrays((2, 3)), equation="ij,ij->i")
-        yield Sample(arrays((3, 3)), equation="ii")
-        yield Sample(arrays((3, 2, 3)), arrays((2, 3)), equation="iji,ji->ij")
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ShapeError,
-            "sizes of 'j' differ, 3 != 4",
-            Sample(arrays((2, 3)), arrays((4, 2)), equation="ij,jk->ik"),
-        )
-        yield ValueError, "1 operands for 2", Sample(arrays((2, 3)), equation="ij,jk->ik")
-        yield ValueError, "no equation", Sample(arrays((2, 3)), equation="i1->i")
-        yield ValueError, "has a new one", Sample(arrays((2, 3)), equation="ij->k")
 
 
 def _diagonal(value: Any, term: str) -> tuple[Any, str]:

@@ -12,8 +12,8 @@ know types and other operators, never data. What a rule is called with is named 
     vjp(x, w, y, dy)              inputs, outputs and output gradients, those it names -> a gradient for each input
     kernels(*inputs)              choices of weft.ops.kernels, best first; none taken: decompose
     decompose(x, w, b=None)       the meaning in other operators
-    reference(x, w, b=None)       the meaning in NumPy; read by tests only, as are samples() and errors()
-    peer(torch, x, w, b=None)     the meaning in PyTorch, where its function of that name is none or another; for tests
+    reference(x, w, b=None)       the meaning in NumPy; read by tests only, as is samples(). Operators of the package
+                                  have theirs in tests/ops/material
 """
 
 from __future__ import annotations
@@ -486,10 +486,6 @@ class Op:
         """The same in NumPy."""
         raise NotImplementedError(f"{self.name}: no reference")
 
-    def peer(self, torch: Any, *inputs: Any) -> Any:
-        """The same in PyTorch, where it has no function of this name that takes the same; read by tests only."""
-        return NotImplemented
-
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
         """Types of learnable inputs, as far as the others and the attributes say; for symbols that make them."""
         return {}
@@ -549,12 +545,7 @@ class Op:
 
     @classmethod
     def samples(cls) -> Iterator[Any]:
-        """weft.ops.samples.Sample objects that tests run."""
-        return iter(())
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        """(exception, words of its message, arguments): calls that must fail."""
+        """weft.ops.samples.Sample objects that tests run, such as weft.testing.check_operator."""
         return iter(())
 
     @classmethod

@@ -10,7 +10,6 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import View, pointwise_loop
 from weft.ops.op import Op, op
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 
 
@@ -46,22 +45,6 @@ class ToDevice(Op):
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.to_device(dy, device=x.device)
-
-    def reference(self, x: Any) -> Any:
-        return x
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return x
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), device="cpu:1", gradient=False)  # which is on another device than x
-        yield Sample(arrays((2, 3)), device="cpu:0")
-        yield Sample(arrays((3,), dtype="int32"), device="cpu:1")
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield TypeError, "to_device: device must be given", Sample(arrays((2,)))
 
 
 __all__ = ["ToDevice"]

@@ -14,9 +14,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import RESERVATION, Native, View
 from weft.ops.op import Op, Runtime, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 
 
@@ -82,26 +80,6 @@ class Dropout(Op):
         _, _, mask, dy, _ = values
         return F.dropout_gradient(dy, mask, p=self.p)
 
-    def reference(self, x: Any) -> Any:
-        if not self.training:
-            return x
-        p: Any = self.p
-        mask = np.random.default_rng(0).random(x.shape) >= p
-        return np.where(mask, x / (1 - p) if p < 1 else 0, 0), mask
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((3, 4)), p=0.5)
-        yield Sample(arrays((3, 4)), p=0.0)
-        yield Sample(arrays((3, 4)), p=1.0)
-        yield Sample(arrays((3, 4)), p=0.5, training=False)
-        yield Sample(arrays((0, 4)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ValueError, "p must be in 0.0..1.0, got 1.5", Sample(arrays((2,)), p=1.5)
-        yield DTypeError, "floating-point", Sample(arrays((2,), dtype="int32"))
-
 
 @op
 class DropoutGradient(Pointwise):
@@ -160,20 +138,6 @@ class Bernoulli(Random):
     def kernels(self, p: TensorType) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_bernoulli(), exact=False, numbers=RESERVATION)
 
-    def reference(self, p: Any) -> Any:
-        return np.asarray(
-            np.random.default_rng(0).random(p.shape) < p, self.dtype.numpy if self.dtype else p.dtype
-        )
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((3, 4), low=0, high=1))
-        yield Sample(arrays((5,), low=0, high=1), dtype="int32")
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "floating-point", Sample(arrays((2,), dtype="int32"))
-
 
 @op
 class RandomPermutation(Random):
@@ -191,19 +155,6 @@ class RandomPermutation(Random):
 
     def kernels(self, x: TensorType) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_permutation(), exact=False, numbers=RESERVATION)
-
-    def reference(self, x: Any) -> Any:
-        return np.random.default_rng(0).permutation(x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((5, 2)))
-        yield Sample(arrays((3,), dtype="int32"))
-        yield Sample(arrays((0, 4)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "needs at least 1 dimension", Sample(arrays(()))
 
 
 class Filling(Random):
@@ -243,11 +194,6 @@ class RandomNormal(Filling):
         numbers = (*RESERVATION, (self.mean, "float64"), (self.std, "float64"))
         yield Native(lambda _, __: _core.kernel_random_normal(), exact=False, numbers=numbers)
 
-    def reference(self) -> Any:
-        mean: Any = self.mean
-        std: Any = self.std
-        return mean + std * np.random.default_rng(0).standard_normal(self.shape)
-
 
 @op
 class RandomUniform(Filling):
@@ -260,11 +206,6 @@ class RandomUniform(Filling):
     def kernels(self) -> Iterator[Native]:
         numbers = (*RESERVATION, (self.low, "float64"), (self.high, "float64"))
         yield Native(lambda _, __: _core.kernel_random_uniform(), exact=False, numbers=numbers)
-
-    def reference(self) -> Any:
-        low: Any = self.low
-        high: Any = self.high
-        return np.random.default_rng(0).uniform(low, high, self.shape)
 
 
 @op
@@ -279,11 +220,6 @@ class RandomIntegers(Filling):
     def kernels(self) -> Iterator[Native]:
         numbers = (*RESERVATION, (self.low, "int64"), (self.high, "int64"))
         yield Native(lambda _, __: _core.kernel_random_integers(), exact=False, numbers=numbers)
-
-    def reference(self) -> Any:
-        low: Any = self.low
-        high: Any = self.high
-        return np.random.default_rng(0).integers(low, high, self.shape)
 
 
 __all__ = ["Bernoulli", "Dropout", "RandomIntegers", "RandomNormal", "RandomPermutation", "RandomUniform"]

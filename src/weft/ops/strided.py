@@ -15,7 +15,6 @@ from weft.ops.creation import Stepped
 from weft.ops.kernels import Parts, View
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 
 
@@ -101,21 +100,6 @@ class AsStrided(Strided):
         flat = F.index_put(F.reshape(nothing, shape=(-1,)), dy, places, axes=(0,), position=0, mode="add")
         return F.reshape(flat, shape=x.shape)
 
-    def reference(self, x: Any) -> Any:
-        return self.window(np.ascontiguousarray(x)).copy()
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for window in cls.windows():
-            yield Sample(arrays((3, 4)), **window)
-        yield Sample(arrays((3, 4)), shape=(3, 2, 2), strides=(4, 0, 1), offset=1)
-        yield Sample(arrays((8,)), shape=(4, 3), strides=(1, 1))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "do not lie inside", Sample(arrays((3,)), shape=(2,), strides=(3,))
-        yield ShapeError, "2 sizes, but 1 strides", Sample(arrays((3,)), shape=(2, 1), strides=(3,))
-
 
 @op
 class PutStrided(Strided):
@@ -138,21 +122,6 @@ class PutStrided(Strided):
         rest = F.put_strided(dy, F.multiply(value, 0), **self.values())
         own = value.dtype.is_differentiable
         return rest, F.cast(F.as_strided(dy, **self.values()), dtype=value.dtype) if own else None
-
-    def reference(self, x: Any, value: Any) -> Any:
-        y = np.array(x, order="C")
-        self.window(y)[...] = value
-        return y
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for window in cls.windows():
-            yield Sample(arrays((3, 4)), arrays(window["shape"]), **window)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        window: dict[str, Any] = {"shape": (2,), "strides": (1,)}
-        yield ShapeError, "value does not fit", Sample(arrays((3,)), arrays((3,)), **window)
 
 
 @op
@@ -194,22 +163,3 @@ class Assemble(Op):
 
     def vjp(self, part: Any, dy: Any) -> Any:
         return [F.as_strided(dy, **view.values()) for view in self.windows()]
-
-    def reference(self, *part: Any) -> Any:
-        y = np.zeros(self.shape, part[0].dtype)
-        for x, view in zip(part, self.windows(), strict=True):
-            view.window(y)[...] = x
-        return y
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        two: dict[str, Any] = {"sizes": ((2, 2), (2,)), "strides": ((3, 1), (3,)), "offsets": (0, 2)}
-        yield Sample([arrays((2, 2)), arrays((2,))], shape=(2, 3), **two)
-        yield Sample([arrays((2,))], shape=(6,), sizes=((2,),), strides=((3,),), offsets=(2,))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        one: dict[str, Any] = {"sizes": ((2,),), "strides": ((1,),), "offsets": (0,)}
-        yield ShapeError, "does not fit", Sample([arrays((3,))], shape=(4,), **one)
-        yield ShapeError, "2 parts, but 1 windows", Sample([arrays((2,)), arrays((2,))], shape=(4,), **one)
-        yield ShapeError, "do not lie inside", Sample([arrays((2,))], shape=(1,), **one)
