@@ -46,9 +46,12 @@ FLOATS = tuple(t.name for t in DTYPES if t.is_floating)
 HALVES = tuple(t.name for t in DTYPES if t.is_floating and t.bits == 16)
 SIGNED = tuple(t.name for t in DTYPES if t.kind == "int")
 UNSIGNED = tuple(t.name for t in DTYPES if t.kind == "uint")
-BITS = {
-    t.name: 1 if t.kind == "bool" else t.bits for t in DTYPES
-}  # of a value, which for bool is a lane of a mask
+# Of a value; of a bool that is a lane of a mask.
+BITS = (
+    {"bool": 1}
+    | {t.name: t.bits for t in DTYPES if t.is_floating}
+    | {t.name: t.bits for t in DTYPES if t.is_integer}
+)
 
 # What code generators must know, by number of operands. Comparisons give bool; the rest the type of their operands.
 UNARY = ("neg", "abs", "sqrt", "rint", "floor", "ceil", "trunc", "not")
