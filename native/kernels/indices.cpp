@@ -11,10 +11,6 @@ namespace {
 
 constexpr int64_t kPiece = 16 << 10;
 
-struct Range {
-  int64_t low = std::numeric_limits<int64_t>::max(), high = std::numeric_limits<int64_t>::min();
-};
-
 }  // namespace
 }  // namespace weft
 
@@ -24,23 +20,29 @@ struct Range {
 namespace weft {
 namespace {
 
-// The smallest and the largest; a uint64 above the largest int64 counts as that.
-Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
-  const RowFunctions functions = row_functions(DType::int64, dtype);
-  const RowFunction load = step == 1 ? functions.contiguous : functions.strided;
-  const auto size = static_cast<int64_t>(size_of(dtype));
+// As int64; a uint64 above the largest int64 counts as that.
+void load_as_given(const char* from, DType dtype, int64_t step, int64_t count, int64_t* to) {
+  const RowFunctions load = row_functions(DType::int64, dtype);
+  (step == 1 ? load.contiguous : load.strided)(reinterpret_cast<char*>(to), 1, from, step, count);
+  if (dtype == DType::uint64)
+    for (int64_t i = 0; i < count; ++i) to[i] = to[i] < 0 ? std::numeric_limits<int64_t>::max() : to[i];
+}
+
+bool is_row_of_int64(const char* data, DType dtype, int64_t step) {
+  return dtype == DType::int64 && step == 1 && reinterpret_cast<uintptr_t>(data) % alignof(int64_t) == 0;
+}
+
+bool any_index_outside(const char* from, DType dtype, int64_t step, int64_t count, int64_t size) {
+  const auto outside = WEFT_AT_LEVEL(any_outside);
+  if (is_row_of_int64(from, dtype, step)) return outside(reinterpret_cast<const int64_t*>(from), count, size);
+  const auto item = static_cast<int64_t>(size_of(dtype));
   int64_t items[kIndexChunk];
-  const auto widen = WEFT_AT_LEVEL(widened);
-  Range range;
   for (int64_t done = 0; done < count; done += kIndexChunk) {
     const int64_t now = std::min(kIndexChunk, count - done);
-    load(reinterpret_cast<char*>(items), 1, from + done * step * size, step, now);
-    if (dtype == DType::uint64)
-      for (int64_t i = 0; i < now; ++i)
-        items[i] = items[i] < 0 ? std::numeric_limits<int64_t>::max() : items[i];
-    range = widen(range, items, now);
+    load_as_given(from + done * step * item, dtype, step, now, items);
+    if (outside(items, now, size)) return true;
   }
-  return range;
+  return false;
 }
 
 // The first that is out of range, in row-major order.
@@ -48,10 +50,11 @@ Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
   for (int64_t line = 0; line < lines.count; ++line) {
     for (int64_t i = 0; i < lines.length[0]; ++i) {
       const char* at = lines.at(line)[0] + i * lines.step[0] * static_cast<int64_t>(size_of(dtype));
-      const Range one = range_of(at, dtype, 1, 1);
-      if (one.low >= -size && one.high < size) continue;
+      int64_t index;
+      load_as_given(at, dtype, 1, 1, &index);
+      if (index >= -size && index < size) continue;
       const std::string value =
-          dtype == DType::uint64 ? std::to_string(load_as<uint64_t>(at)) : std::to_string(one.low);
+          dtype == DType::uint64 ? std::to_string(load_as<uint64_t>(at)) : std::to_string(index);
       throw IndexError(std::string(function) + ": index " + value + " is out of range for axis " +
                        std::to_string(axis) + " of size " + std::to_string(size));
     }
@@ -72,9 +75,9 @@ void check_indices(const View& indices, int64_t size, int axis, const char* func
                  for (int64_t unit = begin; unit < end; ++unit) {
                    const int64_t start = unit % pieces * kPiece;
                    const char* from = lines.at(unit / pieces)[0] + start * lines.step[0] * item;
-                   const Range range = range_of(from, indices.dtype, lines.step[0],
-                                                std::min(kPiece, lines.length[0] - start));
-                   if (range.low < -size || range.high >= size) bad.store(true, std::memory_order_relaxed);
+                   const int64_t count = std::min(kPiece, lines.length[0] - start);
+                   if (any_index_outside(from, indices.dtype, lines.step[0], count, size))
+                     bad.store(true, std::memory_order_relaxed);
                  }
                });
   if (bad.load(std::memory_order_relaxed)) refuse(lines, indices.dtype, size, axis, function);
@@ -119,13 +122,17 @@ const int64_t* Indexed::offsets(const View& x, const View* indices, const std::v
       strides[d] = stride;
       stride *= indices[i].shape[d];
     }
-    copy({reinterpret_cast<char*>(one), DType::int64, indices[i].ndim, indices[i].shape, strides},
-         indices[i]);
+    const bool in_row = std::equal(strides, strides + indices[i].ndim, indices[i].strides);
+    const bool as_given = in_row && is_row_of_int64(indices[i].data, indices[i].dtype, 1);
+    if (!as_given)
+      copy({reinterpret_cast<char*>(one), DType::int64, indices[i].ndim, indices[i].shape, strides},
+           indices[i]);
+    const auto* const from = as_given ? reinterpret_cast<const int64_t*>(indices[i].data) : one;
     const int64_t size = x.shape[dims[i]];
     const int64_t step = x.strides[dims[i]] * static_cast<int64_t>(size_of(x.dtype));
     parallel_for(points, kPiece, [=](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
-        const int64_t offset = (one[p] + (one[p] < 0 ? size : 0)) * step;
+        const int64_t offset = (from[p] + (from[p] < 0 ? size : 0)) * step;
         total[p] = i == 0 ? offset : total[p] + offset;
       }
     });

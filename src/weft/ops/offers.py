@@ -1,6 +1,6 @@
 """Which native kernels an operator offers at the instruction set level in use.
 
-A native kernel that loses to its operator's decomposition at a level is not offered there. RATIOS holds the processor
+A native kernel that loses to its operator's decomposition at a level is not offered there. RATIOS holds the
 time of the kernel over that of the decomposition in a traced program, on one thread, the geometric mean over the
 benchmark's shapes:
 
