@@ -20,6 +20,7 @@ from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, int64
 from weft.base.errors import DTypeError, ShapeError
+from weft.kernels import choices
 from weft.ops.kernels import RESERVATION, Native
 from weft.ops.node import Node, Value, make_node
 from weft.ops.op import Op, op, parameters
@@ -96,7 +97,7 @@ class Drawn(Inner):
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
         of: Any = self.of
-        for choice in of.kernels(*x[:-2]):
+        for choice in choices(of, x[:-2]):
             assert isinstance(choice, Native), f"{of.name}: a random operator has a native kernel"
             yield _drawn(choice, self.offset)
 

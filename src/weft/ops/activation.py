@@ -42,8 +42,6 @@ class Relu(Activation):
     result: ClassVar[str] = "same"
     takes: ClassVar[tuple[str, ...]] = ("int", "uint", "float")
 
-    post_op: ClassVar[str | None] = "relu"
-
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x <= 0, e.constant(0, x.dtype), x)
 
@@ -73,10 +71,6 @@ class Gelu(Activation):
     def check(self) -> None:
         if self.approximate not in ("none", "tanh"):
             raise ValueError(f"gelu: approximate must be 'none' or 'tanh', got {self.approximate!r}")
-
-    @property
-    def post_op(self) -> str:  # type: ignore[override]
-        return "gelu_tanh" if self.approximate == "tanh" else "gelu_erf"
 
     def scalar(self, x: Scalar) -> Scalar:
         if self.approximate == "tanh":
@@ -181,8 +175,6 @@ class HardSwish(Activation):
     tensor([-0.,  0.,  3.], dtype=float32, device=cpu:0)
     """
 
-    post_op: ClassVar[str | None] = "hardswish"
-
     def scalar(self, x: Scalar) -> Scalar:
         return x * _between(x / 6 + 0.5, 0, 1)
 
@@ -262,8 +254,6 @@ class Silu(Activation):
     >>> F.silu(wf.tensor(0.)).item()
     0.0
     """
-
-    post_op: ClassVar[str | None] = "swish"
 
     def scalar(self, x: Scalar) -> Scalar:
         return x * e.call("sigmoid", x)

@@ -44,7 +44,6 @@ class Add(Arithmetic):
     """
 
     ahead: ClassVar[tuple[str, ...]] = COMMON
-    post_op: ClassVar[str | None] = "add"
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a | b if a.dtype == "bool" else a + b
@@ -82,7 +81,6 @@ class Multiply(Arithmetic):
     """
 
     ahead: ClassVar[tuple[str, ...]] = COMMON
-    post_op: ClassVar[str | None] = "mul"
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a & b if a.dtype == "bool" else a * b

@@ -6,14 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.dtype import bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
-from weft.ops.kernels import Native
 from weft.ops.matrix import native_float
 from weft.ops.node import make_node
-from weft.ops.offers import is_offered
 from weft.ops.op import Op, op
 from weft.ops.pointwise import unbroadcast
 from weft.ops.types import TensorType, broadcast_shapes, promote
@@ -125,17 +122,6 @@ class ScaledDotProductAttention(Attention):
         y = q.like((*lead, q.shape[-2], v.shape[-1]), common)
         return y, y.like(y.shape[:-1], common if common.name == "float64" else float32)
 
-    def kernels(
-        self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None
-    ) -> Iterator[Native]:
-        # The kernel takes queries by tiles: of a single one, as in decoding, nearly all of its work would be wasted.
-        suits = native_float(q, k, v) and self.is_plain(q, k, v, mask) and q.shape[-2] != 1
-        if suits and is_offered("attention"):
-            causal, masked = self.is_causal, mask is not None
-            yield Native(
-                lambda _, __: _core.kernel_attention(causal, masked), exact=False, numbers=self.numbers(q)
-            )
-
     def decompose(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         y, log_type = self.infer(q.type, k.type, v.type, None if mask is None else mask.type)
         if native_float(q.type, k.type, v.type) and not self.is_plain(q, k, v, mask) and y.ndim <= 4:
@@ -195,18 +181,6 @@ class ScaledDotProductAttentionGradient(Attention):
         mask: TensorType | None = None,
     ) -> Any:
         return q.like(), k.like(), v.like()
-
-    def kernels(self, *inputs: TensorType | None) -> Iterator[Native]:
-        dy, q, k, v, _, _, mask = inputs
-        assert q is not None
-        if native_float(dy, q, k, v) and self.is_plain(q, k, v, mask) and is_offered("attention_backward"):
-            causal, masked = self.is_causal, mask is not None
-            yield Native(
-                lambda _, __: _core.kernel_attention_backward(causal, masked),
-                exact=False,
-                order=(0, 1, 2, 3, *((6,) if masked else ()), 4, 5, 7, 8, 9),
-                numbers=self.numbers(q),
-            )
 
     def decompose(self, dy: Any, q: Any, k: Any, v: Any, y: Any, logs: Any, mask: Any = None) -> Any:
         """All computed again from q, k, v, so that the gradient of this goes to them."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
-from weft.base.dtype import DType, bool_
+from weft.base.dtype import bool_
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
-from weft.ops.kernels import CHANNELS_LAST, Native
-from weft.ops.matrix import has_sizes, native_float, recast
+from weft.ops.matrix import recast
 from weft.ops.op import Op, op
 from weft.ops.shapes import sizes
 from weft.ops.types import TensorType, promote
@@ -25,25 +22,6 @@ class Convolving(Op):
 
     family: ClassVar[str] = "convolution"
     method: ClassVar[bool] = False
-
-    def native_windows(self, windows: Windows, groups: int) -> dict[str, Any]:
-        """Keywords of the native core."""
-        return {
-            "stride": list(windows.stride),
-            "padding": windows.padding,
-            "dilation": list(windows.dilation),
-            "groups": groups,
-        }
-
-    def native_of_any_size(self, of: str, dtype: DType, keywords: dict[str, Any], layout: str) -> Native:
-        """The kernel for all sizes. of: "dst", "src" or "weights", as the native core calls it."""
-        # Of a padding that follows from the window's size the numbers are asked for.
-        keywords["padding"] = [(int(low), int(high)) for low, high in keywords["padding"]]
-        return Native(
-            lambda *_: _core.onednn_convolution_of_any_size(dtype, of=of, **keywords),
-            exact=False,
-            layouts=(layout,),
-        )
 
 
 class Convolution(Convolving):
@@ -135,24 +113,6 @@ class Convolution(Convolving):
                 **given,
             )
         return x.like((x.shape[0], weight.shape[0], *count), common)
-
-    def kernels(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> Iterator[Native]:
-        if not native_float(x, weight, bias):
-            return
-        keywords = self.native_windows(self.windows(weight), self.groups)
-        if has_sizes(x, weight):
-            keywords["bias"] = bias is not None
-            yield self.native_of_any_size("dst", x.dtype, keywords, CHANNELS_LAST)
-            return
-
-        def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
-            given = inputs[2] if bias is not None else None
-            return _core.onednn_convolution(
-                inputs[0], inputs[1], outputs[0], bias=given, **keywords, **options
-            )
-
-        packed = ((1, tuple(range(weight.ndim))),)
-        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate", "post_ops"), packed=packed)
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         cast = recast(getattr(F, self.name), (x, weight, bias), **self.values())

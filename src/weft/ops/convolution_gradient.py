@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.convolution import Convolving, gradient_attributes
-from weft.ops.kernels import CHANNELS_LAST, ROW_MAJOR, Native
 from weft.ops.matrix import has_sizes, native_float, recast
 from weft.ops.op import op
 from weft.ops.types import TensorType, promote
@@ -71,20 +68,6 @@ class ConvolutionInputGradient(ConvolutionGradient):
         channels = weight.shape[1] * self.groups
         return dy.like((dy.shape[0], channels, *self.spatial_size), promote(dy, weight))
 
-    def kernels(self, dy: TensorType, weight: TensorType) -> Iterator[Native]:
-        if not native_float(dy, weight):
-            return
-        keywords = self.native_windows(self.windows_of_size(weight.shape[2:]), self.groups)
-        if has_sizes(dy, weight):
-            yield self.native_of_any_size("src", dy.dtype, keywords, CHANNELS_LAST)
-            return
-
-        def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
-            return _core.onednn_convolution_backward_data(*inputs, *outputs, **keywords, **options)
-
-        packed = ((1, tuple(range(weight.ndim))),)
-        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate",), packed=packed)
-
     def decompose(self, dy: Any, weight: Any) -> Any:
         """Windows that count backwards over dy, spread by the stride."""
         cast = recast(F.convolution_input_gradient, (dy, weight), **self.values())
@@ -137,21 +120,6 @@ class ConvolutionWeightGradient(ConvolutionGradient):
         if (dy.shape[0], *dy.shape[2:]) != (x.shape[0], *count):
             raise self.fail(ShapeError, f"dy needs the sizes {count} after the second", x=x, dy=dy)
         return x.like((dy.shape[1], x.shape[1] // self.groups, *self.kernel_size), promote(x, dy))
-
-    def kernels(self, x: TensorType, dy: TensorType) -> Iterator[Native]:
-        if not native_float(x, dy):
-            return
-        keywords = self.native_windows(self.windows_of_size(self.kernel_size), self.groups)
-        if has_sizes(x, dy):
-            yield self.native_of_any_size("weights", x.dtype, keywords, ROW_MAJOR)
-            return
-        if self.unfolds(x, dy):
-            return
-
-        def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
-            return _core.onednn_convolution_backward_weights(*inputs, *outputs, **keywords, **options)
-
-        yield Native(make, layouts=(ROW_MAJOR,), options=("accumulate",))
 
     def unfolds(self, x: Any, dy: Any) -> bool:
         """Whether one product of matrices is quicker than oneDNN's code, though the windows of x are written out.

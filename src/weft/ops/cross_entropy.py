@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Native, Row, reducible
+from weft.ops.kernels import Loop, Row, reducible
 from weft.ops.loss import check_reduction
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to
@@ -95,14 +94,6 @@ class CheckLabels(Op):
 
     def infer(self, target: TensorType, x: TensorType) -> TensorType:
         return target.like(dtype=int64)
-
-    def kernels(self, target: TensorType, x: TensorType) -> Iterator[Native]:
-        yield Native(
-            lambda _, __: _core.kernel_check_labels(self.of),
-            exact=False,
-            order=(0, 2),
-            numbers=((x.shape[self.axis], "int64"), (self.ignore_index, "int64")),
-        )
 
     def vjp(self, target: Any) -> Any:
         return None, None

@@ -302,7 +302,6 @@ class Tanh(Elementary):
     """
 
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
-    post_op: ClassVar[str | None] = "tanh"
 
 
 @op
@@ -390,7 +389,6 @@ class Sigmoid(Elementary):
     """
 
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
-    post_op: ClassVar[str | None] = "sigmoid"
 
 
 class Rounding(Elementary):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.dtype import DType, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Native
 from weft.ops.node import constant
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise, unbroadcast
@@ -82,10 +80,6 @@ class Take(Indexing):
         axis = self.place(x)
         return x.like((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
-    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:
-        axis = self.place(x)
-        yield Native(lambda _, __: _core.kernel_index_get([axis], axis), exact=False)
-
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         axis = self.place(x.type)
         return F.index_put(zeros_like(x), dy, indices, axes=(axis,), position=axis, mode="add"), None
@@ -135,11 +129,6 @@ class TakeAlongAxis(Indexing):
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:
         return x.like(self.shapes(x, indices)[1])
 
-    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:
-        axis, shape, repeated = self.shapes(x, indices)
-        if (x.shape, indices.shape) == (repeated, shape):
-            yield Native(lambda _, __: _core.kernel_take_along_axis(axis), exact=False)
-
     def decompose(self, x: Any, indices: Any) -> Any:
         axis, shape, repeated = self.shapes(x.type, indices.type)
         if (x.shape, indices.shape) == (repeated, shape):
@@ -183,11 +172,6 @@ class PutAlongAxis(Putting):
         if broadcast_shapes(self.name, {"indices": indices, "updates": updates}) != indices.shape:
             raise self.fail(ShapeError, "updates do not fit the indices", indices=indices, updates=updates)
         return x.like()
-
-    def kernels(self, x: TensorType, indices: TensorType, updates: TensorType) -> Iterator[Native]:
-        if updates.shape == indices.shape and updates.dtype is x.dtype:
-            axis = normalize_axes(self.name, self.axis, x.ndim)[0]
-            yield Native(lambda _, __: _core.kernel_scatter(axis, self.mode), exact=False, in_place=((0, 0),))
 
     def decompose(self, x: Any, indices: Any, updates: Any) -> Any:
         if updates.shape == indices.shape and updates.dtype is x.dtype:
@@ -255,11 +239,6 @@ class IndexGet(Indexing):
     def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
         return x.like(split_shape(self, x, indices, self.axes, self.position)[1])
 
-    def kernels(self, x: TensorType, *indices: TensorType) -> Iterator[Native]:
-        if all(t.shape == indices[0].shape for t in indices):
-            axes = [a % x.ndim for a in self.axes]
-            yield Native(lambda _, __: _core.kernel_index_get(axes, self.position), exact=False)
-
     def decompose(self, x: Any, *indices: Any) -> Any:
         points = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)[0]
         if all(v.shape == points for v in indices):
@@ -298,18 +277,6 @@ class IndexPut(Putting):
     def _plain(self, x: Any, updates: Any, indices: Sequence[Any], shape: Any) -> bool:
         same = all(t.shape == indices[0].shape for t in indices)
         return bool(same and updates.shape == shape and updates.dtype is x.dtype)
-
-    def kernels(self, x: TensorType, updates: TensorType, *indices: TensorType) -> Iterator[Native]:
-        shape = split_shape(self, x, indices, self.axes, self.position)[1]
-        if self._plain(x, updates, indices, shape):
-            axes = [a % x.ndim for a in self.axes]
-            last = 2 + len(indices)
-            yield Native(
-                lambda _, __: _core.kernel_index_put(axes, self.position, self.mode),
-                exact=False,
-                order=(0, *range(2, last), 1, last),
-                in_place=((0, 0),),
-            )
 
     def decompose(self, x: Any, updates: Any, *indices: Any) -> Any:
         points, shape = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)
@@ -364,9 +331,6 @@ class Embedding(Indexing):
         if self.padding_idx is not None:
             normalize_axes(f"{self.name}: padding_idx as", self.padding_idx, int(table.shape[0]))
         return table.like((*indices.shape, table.shape[1]))
-
-    def kernels(self, indices: TensorType, table: TensorType) -> Iterator[Native]:
-        yield Native(lambda _, __: _core.kernel_index_get([0], 0), exact=False, order=(1, 0, 2))
 
     def vjp(self, indices: Any, table: Any, dy: Any) -> Any:
         if self.padding_idx is not None:

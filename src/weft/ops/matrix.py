@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import ANY, Loop, Native, Row, reducible
+from weft.ops.kernels import Loop, Row, reducible
 from weft.ops.op import Op, op
 from weft.ops.pointwise import unbroadcast
 from weft.ops.shapes import Contradiction, Partial, broadcast, merge, split_last
@@ -196,15 +195,6 @@ class Matmul(Product):
         x1, x2 = (*(first or ()), *m, *inner), (*(second or ()), *inner, *n)
         return [x1, x2], [None if lead is None else (*lead, *m, *n)]
 
-    def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:
-        if is_empty(a, b):
-            return
-        if native_float(a, b) and has_sizes(a, b):
-            yield product_of_sizes(a.dtype.name)
-        elif native_float(a, b):
-            packed = ((1, (0, 1)),) if b.ndim == 2 else ()
-            yield Native(make_matmul, options=("accumulate", "post_ops"), packed=packed)
-
     def decompose(self, a: Any, b: Any) -> Any:
         cast = recast(F.matmul, (a, b))
         if cast is not None:
@@ -241,18 +231,6 @@ def flat_rows(x: Any) -> Any:
 Geometry = tuple[str, tuple[int, ...], Any]
 
 
-def make_matmul(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
-    """oneDNN's product."""
-    return _core.onednn_matmul(*inputs[:2], outputs[0], **options)
-
-
-def product_of_sizes(dtype: str, transposed: bool = False, bias: bool = False) -> Native:
-    """The kernel of a product for all sizes; transposed: the second operand is."""
-    return Native(
-        lambda *_: _core.onednn_product_of_any_size(dtype, transposed=transposed, bias=bias), exact=False
-    )
-
-
 MOST_DIMENSIONS = 12
 
 
@@ -269,16 +247,6 @@ def has_sizes(*types: TensorType | None) -> bool:
     if any(t is not None and t.ndim > MOST_DIMENSIONS for t in types):
         return False
     return any(isinstance(n, Size) for t in types if t is not None for n in t.shape)
-
-
-def is_empty(*types: TensorType | None) -> bool:
-    """Whether a size is 0, for which oneDNN has no kernel; Sizes are at least 2.
-
-    >>> from weft.base.dtype import float32
-    >>> is_empty(TensorType((2, 0), float32), None), is_empty(TensorType((2, 3), float32))
-    (True, False)
-    """
-    return any(isinstance(n, int) and n == 0 for t in types if t is not None for n in t.shape)
 
 
 @op
@@ -325,15 +293,6 @@ class Linear(Product):
             )
         return self.promoted(**given).like((*x.shape[:-1], weight.shape[0]))
 
-    def kernels(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> Iterator[Native]:
-        if not native_float(x, weight, bias) or is_one_row(x) or is_empty(x, weight):
-            return
-        if has_sizes(x, weight):
-            yield product_of_sizes(x.dtype.name, transposed=True, bias=bias is not None)
-        else:
-            packed = ((1, (1, 0)),)  # the kernel takes the transpose
-            yield Native(make_linear, options=("accumulate", "post_ops"), packed=packed)
-
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         if native_float(x.type, weight.type, None if bias is None else bias.type) and is_one_row(x.type):
             y = F.vecdot(F.expand_dims(x, axis=-2), weight)
@@ -352,13 +311,6 @@ class Linear(Product):
             F.cast(F.matmul(F.matrix_transpose(slopes), rows), dtype=weight.dtype),
             db,
         )
-
-
-def make_linear(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
-    """oneDNN's product with the weight transposed, and the bias added in the same pass."""
-    x, (dtype, w, sw) = inputs[:2]
-    weight = (dtype, (w[1], w[0]), sw if sw == ANY else (sw[1], sw[0]))
-    return _core.onednn_matmul(x, weight, outputs[0], bias=(*inputs, None)[2], **options)
 
 
 @op

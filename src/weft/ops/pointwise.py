@@ -40,15 +40,13 @@ class Pointwise(Op):
 
     takes: kinds of dtypes it accepts ("bool", "int", "uint", "float"). result: "same", "bool", or "float": integers and
     booleans are computed as float32. The gradient is derived from the scalar function unless vjp is given; `smooth`
-    False: it is zero wherever there is one (rounding, comparisons). post_op: what oneDNN calls it where it is done to
-    what a kernel is about to write; None if it has no such thing.
+    False: it is zero wherever there is one (rounding, comparisons).
     """
 
     family: ClassVar[str] = "pointwise"
     takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint", "float")
     result: ClassVar[str] = "same"
     smooth: ClassVar[bool] = True
-    post_op: ClassVar[str | None] = None
 
     def scalar(self, *x: Any) -> Scalar:
         """The value of one element."""

@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.dtype import DType, bool_, int32, uint8
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
-from weft.ops.kernels import LIKE_INPUT, Native, lowest
-from weft.ops.matrix import native_float
+from weft.ops.kernels import lowest
 from weft.ops.node import constant
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
@@ -20,27 +18,6 @@ from weft.ops.types import TensorType
 from weft.ops.window import Windows, each, windows_of
 
 Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
-
-
-def dense(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
-    """The strides of an image [n, c, *spatial] without gaps.
-
-    >>> dense((2, 3, 4, 5), False), dense((2, 3, 4, 5), True)
-    ((60, 20, 5, 1), (60, 1, 15, 3))
-    """
-    order = [0, *range(2, len(shape)), 1] if channels_last else list(range(len(shape)))
-    strides = [0] * len(shape)
-    step = 1
-    for d in reversed(order):
-        strides[d] = step
-        step *= shape[d]
-    return tuple(strides)
-
-
-def lies(x: Geometry, channels_last: bool) -> bool:
-    """Whether x has no gaps and lies so."""
-    wanted = dense(x[1], channels_last)
-    return all(n == 1 or s == w for n, s, w in zip(x[1], x[2], wanted, strict=True))
 
 
 class Pooling(Op):
@@ -121,25 +98,6 @@ class MaxPooling(Pooling):
         size: Any = self.kernel_size
         return y, y.like(dtype=index_type(size))
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:
-        if not native_float(x):
-            return
-        windows = self.windows(x.shape[2:])
-
-        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry | None]) -> Any:
-            y, indices = outputs
-            order = next((k for k in (True, False) if indices and lies(indices, k)), None)
-            if indices and (order is None or y is None or not lies(inputs[0], order) or not lies(y, order)):
-                return None
-            if indices and not order and set(windows.dilation) != {1}:
-                return None  # computed in another layout, in which the indices would stay
-            return _core.onednn_pooling(
-                inputs[0], y, training=indices is not None, **native_attributes("max", windows)
-            )
-
-        yield Native(make, layouts=(LIKE_INPUT, LIKE_INPUT), optional=(1,))
-        yield Native(make, contiguous=(0,), optional=(1,))
-
     def decompose(self, x: Any) -> tuple[Any, Any]:
         windows = self.windows(x.shape[2:])
         count = windows.number(x.shape[2:])
@@ -151,17 +109,6 @@ class MaxPooling(Pooling):
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         windows = self.windows(x.shape[2:])
         return F.max_pool_gradient(dy, indices, **attributes_of(windows, x.shape[2:]))
-
-
-def native_attributes(kind: str, windows: Windows) -> dict[str, Any]:
-    """Keywords of the native core."""
-    return {
-        "kind": kind,
-        "window": list(windows.size),
-        "stride": list(windows.stride),
-        "padding": windows.padding,
-        "dilation": list(windows.dilation),
-    }
 
 
 class PoolingGradient(Op):
@@ -221,27 +168,6 @@ class MaxPoolGradient(PoolingGradient):
             raise self.fail(ShapeError, "shapes differ", dy=dy, indices=indices)
         return self.infer_one(dy)
 
-    def kernels(self, dy: TensorType, indices: TensorType) -> Iterator[Native]:
-        if not native_float(dy):
-            return
-        windows = self.windows()
-
-        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-            slope, found = inputs
-            order = next((k for k in (True, False) if lies(found, k)), None)
-            if order is None or (not order and set(windows.dilation) != {1}):
-                return None  # see MaxPooling
-            shape = outputs[0][1]
-            return _core.onednn_pooling_backward(
-                (slope[0], shape, dense(shape, order)),
-                (slope[0], found[1], found[2]),
-                slope,
-                outputs[0],
-                **native_attributes("max", windows),
-            )
-
-        yield Native(make, layouts=(LIKE_INPUT,))
-
     def decompose(self, dy: Any, indices: Any) -> Any:
         zero = constant(0, dy.dtype)
         chosen = (F.where(F.equal(indices, k), dy, zero) for k in range(math.prod(self.size)))
@@ -279,17 +205,6 @@ class AveragePooling(Pooling):
             return "inside"
         return "padded" if beyond else "window"
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:
-        kind = NATIVE_AVERAGE.get(self.divisor(x.shape[2:]))
-        if not native_float(x) or kind is None:
-            return
-        keywords = native_attributes(kind, self.windows(x.shape[2:]))
-
-        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-            return _core.onednn_pooling(inputs[0], outputs[0], **keywords)
-
-        yield Native(make, layouts=(LIKE_INPUT,))
-
     def decompose(self, x: Any) -> Any:
         windows = self.windows(x.shape[2:])
         count = windows.number(x.shape[2:])
@@ -305,9 +220,6 @@ class AveragePooling(Pooling):
             padding=self.padding,
             **attributes_of(windows, x.shape[2:]),
         )
-
-
-NATIVE_AVERAGE = {"window": "average_with_padding", "inside": "average"}
 
 
 def divide(total: Any, divisor: str, windows: Windows, spatial: Sequence[int], padding: Any) -> Any:
@@ -333,17 +245,6 @@ class AvgPoolGradient(PoolingGradient):
 
     def infer(self, dy: TensorType) -> TensorType:
         return self.infer_one(dy)
-
-    def kernels(self, dy: TensorType) -> Iterator[Native]:
-        kind = NATIVE_AVERAGE.get(self.divisor)
-        if not native_float(dy) or kind is None:
-            return
-        keywords = native_attributes(kind, self.windows())
-
-        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-            return _core.onednn_pooling_backward(outputs[0], inputs[0], inputs[0], outputs[0], **keywords)
-
-        yield Native(make, layouts=(LIKE_INPUT,))
 
     def decompose(self, dy: Any) -> Any:
         part = divide(dy, self.divisor, self.windows(), self.spatial_size, self.padding)

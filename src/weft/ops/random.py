@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, bool_, float32, int64, uint32, uint64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import RESERVATION, Native, View
+from weft.ops.kernels import View
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise
 from weft.ops.types import TensorType
@@ -63,16 +62,9 @@ class Dropout(Op):
         assert x is not None
         return "bits", uint32, x.size
 
-    def kernels(self, x: TensorType) -> Iterator[Any]:
+    def kernels(self, x: TensorType) -> Iterator[View]:
         if not self.training:
             yield View(lambda shape, strides: (shape, strides, 0))
-            return
-
-        def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
-            return _core.kernel_dropout(mask=outputs[1] is not None)
-
-        p: Any = self.p
-        yield Native(make, exact=False, numbers=(*RESERVATION, (p, "float64")), optional=(1,))
 
     def vjp(self, *values: Any) -> Any:
         if not self.training:
@@ -135,9 +127,6 @@ class Bernoulli(Random):
         assert p is not None
         return "bits", uint32, p.size
 
-    def kernels(self, p: TensorType) -> Iterator[Native]:
-        yield Native(lambda _, __: _core.kernel_bernoulli(), exact=False, numbers=RESERVATION)
-
 
 @op
 class RandomPermutation(Random):
@@ -152,9 +141,6 @@ class RandomPermutation(Random):
         (x,) = inputs
         assert x is not None
         return "bits", uint64, x.shape[0]
-
-    def kernels(self, x: TensorType) -> Iterator[Native]:
-        yield Native(lambda _, __: _core.kernel_permutation(), exact=False, numbers=RESERVATION)
 
 
 class Filling(Random):
@@ -190,10 +176,6 @@ class RandomNormal(Filling):
     mean: Runtime[float] = 0.0
     std: Runtime[float] = 1.0
 
-    def kernels(self) -> Iterator[Native]:
-        numbers = (*RESERVATION, (self.mean, "float64"), (self.std, "float64"))
-        yield Native(lambda _, __: _core.kernel_random_normal(), exact=False, numbers=numbers)
-
 
 @op
 class RandomUniform(Filling):
@@ -202,10 +184,6 @@ class RandomUniform(Filling):
     kind = "uniform"
     low: Runtime[float] = 0.0
     high: Runtime[float] = 1.0
-
-    def kernels(self) -> Iterator[Native]:
-        numbers = (*RESERVATION, (self.low, "float64"), (self.high, "float64"))
-        yield Native(lambda _, __: _core.kernel_random_uniform(), exact=False, numbers=numbers)
 
 
 @op
@@ -216,10 +194,6 @@ class RandomIntegers(Filling):
     dtype: DType = int64
     low: Runtime[int] = 0
     high: Runtime[int]
-
-    def kernels(self) -> Iterator[Native]:
-        numbers = (*RESERVATION, (self.low, "int64"), (self.high, "int64"))
-        yield Native(lambda _, __: _core.kernel_random_integers(), exact=False, numbers=numbers)
 
 
 __all__ = ["Bernoulli", "Dropout", "RandomIntegers", "RandomNormal", "RandomPermutation", "RandomUniform"]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.dtype import int64
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.indexing import zeros_like
-from weft.ops.kernels import Native
 from weft.ops.matrix import cast_all
 from weft.ops.op import Op, op
 from weft.ops.types import TensorType, normalize_axes
@@ -50,14 +47,6 @@ class Sort(Sorting):
         self.place(x)
         return x.like(), x.like(dtype=int64)
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:
-        axis = self.place(x)
-
-        def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
-            return _core.kernel_sort(axis, self.descending, values=True, indices=outputs[1] is not None)
-
-        yield Native(make, exact=False, optional=(1,))
-
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         return F.put_along_axis(zeros_like(x), indices, dy, axis=self.axis)
 
@@ -78,12 +67,6 @@ class Argsort(Sorting):
     def infer(self, x: TensorType) -> TensorType:
         self.place(x)
         return x.like(dtype=int64)
-
-    def kernels(self, x: TensorType) -> Iterator[Native]:
-        axis = self.place(x)
-        yield Native(
-            lambda _, __: _core.kernel_sort(axis, self.descending, values=False, indices=True), exact=False
-        )
 
 
 @op
@@ -116,10 +99,6 @@ class Topk(Op):
         y = x.like((*x.shape[:axis], self.k, *x.shape[axis + 1 :]))
         return y, y.like(dtype=int64)
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:
-        axis = normalize_axes(self.name, self.axis, x.ndim)[0]
-        yield Native(lambda _, __: _core.kernel_topk(axis, self.largest), exact=False)
-
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         return None if dy is None else F.put_along_axis(zeros_like(x), indices, dy, axis=self.axis)
 
@@ -150,10 +129,6 @@ class Searchsorted(Op):
         if x1.ndim == 0 or (x1.ndim > 1 and x1.shape[:-1] != x2.shape[:-1]):
             raise self.fail(ShapeError, "x1 needs one dimension, or x2's leading ones", x1=x1, x2=x2)
         return x2.like(dtype=int64)
-
-    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Native]:
-        if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
-            yield Native(lambda _, __: _core.kernel_searchsorted(right=self.side == "right"), exact=False)
 
     def decompose(self, x1: Any, x2: Any) -> Any:
         if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
