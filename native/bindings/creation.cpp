@@ -25,7 +25,11 @@ struct CreationArguments {
         if (PyUnicode_CompareWithASCIIString(name.ptr(), known) == 0) break;
         ++i;
       }
-      if (i == names.size()) fail(function, "has no argument '" + to_utf8(name) + "'");
+      if (i == names.size()) {
+        const std::string unknown = to_utf8(name);
+        fail(function, "has no argument '" + unknown + "'" +
+                           (unknown == "requires_grad" ? "; attach the tensor to a weft.GradManager" : ""));
+      }
       if (values[i].is_valid()) fail(function, "got the argument '" + to_utf8(name) + "' twice");
       values[i] = arguments[count + k];
     }
@@ -43,6 +47,12 @@ struct CreationArguments {
 };
 
 Tensor empty_of(const char* function, nb::handle shape, nb::handle dtype, nb::handle device) {
+  if (PyLong_CheckExact(shape.ptr()) && PyLong_CheckExact(dtype.ptr())) {
+    std::string text = function;
+    text.append("() takes the shape as one argument: ").append(function).append("((");
+    text.append(to_utf8(nb::str(shape))).append(", ").append(to_utf8(nb::str(dtype))).append("))");
+    throw nb::type_error(text.c_str());
+  }
   return Tensor::empty(as_shape(shape, function), dtype.is_none() ? DType::float32 : as_dtype(dtype),
                        as_tensor_device(device));
 }

@@ -240,15 +240,17 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             "_"
         ):  # `from weft import _core` asks for an attribute before it imports the module
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
-        elif name in importlib.import_module("weft.functional").__dir__():
-            value = getattr(importlib.import_module("weft.functional"), name)
-            if not importlib.import_module("weft.ops.registry").is_builtin(name):
+        elif name in (functions := importlib.import_module("weft.functional")).__dir__():
+            value = getattr(functions, name)
+            if not functions.is_kept(name):
                 return value  # a user's, who may make it again
         else:
-            raise AttributeError(f"module 'weft' has no attribute {name!r}")
+            elsewhere = importlib.import_module("weft.base.elsewhere")
+            raise elsewhere.missing("weft", name, __dir__) from None
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    special = (name for name in globals() if name.startswith("__"))
+    return sorted({*special, *__all__, *importlib.import_module("weft.functional").__dir__(), "__version__"})

@@ -10,7 +10,9 @@ import types
 import weakref
 from typing import Any
 
-__all__ = ["Line", "located", "module_calls", "path_of"]
+from weft.base import flags
+
+__all__ = ["Line", "located", "module_calls", "path_of", "report"]
 
 module_calls: set[types.CodeType] = (
     set()
@@ -30,17 +32,48 @@ class Line(str):
 
 def located(where: str) -> str:
     """The line, with the module that the calling thread is in."""
+    modules = _running(sys._getframe(1))
+    if not modules:
+        return where
+    line = Line(where)
+    line.module = path_of(modules)
+    return line
+
+
+def _running(frame: types.FrameType | None) -> list[Any]:
+    """The modules whose calls these frames are in, the outermost first."""
     modules = []
-    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code in module_calls:
             modules.append(frame.f_locals["self"])
         frame = frame.f_back
-    if not modules:
-        return where
-    line = Line(where)
-    line.module = path_of(modules[::-1])
-    return line
+    return modules[::-1]
+
+
+_OWN = __file__.removesuffix("imperative/paths.py")
+
+
+def report(problem: BaseException) -> None:
+    """Called where an exception leaves a module's call: the innermost adds a note with the module's path.
+
+    The package's own frames leave the traceback, unless WEFT_DEBUG is set.
+    """
+    if not hasattr(problem, "weft_module"):
+        modules = _running(sys._getframe(1))
+        path, options = path_of(modules), modules[-1].extra_repr()
+        problem.weft_module = path  # type: ignore[attr-defined]
+        problem.add_note(f"in {path}: {type(modules[-1]).__name__}({options})")
+    if not flags.get("WEFT_DEBUG"):
+        entries = []
+        entry = problem.__traceback__
+        while entry is not None:
+            if not entry.tb_frame.f_code.co_filename.startswith(_OWN):
+                entries.append(entry)
+            entry = entry.tb_next
+        shown: types.TracebackType | None = None
+        for entry in reversed(entries):
+            shown = types.TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        problem.__traceback__ = shown
 
 
 def path_of(modules: list[Any]) -> str:
