@@ -214,9 +214,12 @@ void set_pushing_line(Op& op) {
 }
 
 nb::object device_object(Device device) {
-  static PyObject* known[64];  // GIL; devices live for ever
-  PyObject*& object = known[device.index % 64];
-  if (!object) object = nb::module_::import_("weft.base.device").attr("cpu")(device.index).release().ptr();
+  constexpr int kKnown = 64;
+  static PyObject* known[2][kKnown];  // GIL; devices live for ever
+  static constinit Imported device_type("weft.base.device", "Device");
+  if (device.index >= kKnown) return device_type(kind_name(device.kind), device.index);
+  PyObject*& object = known[static_cast<int>(device.kind)][device.index];
+  if (!object) object = device_type(kind_name(device.kind), device.index).release().ptr();
   return nb::borrow(object);
 }
 
@@ -239,9 +242,8 @@ void bind_functions(nb::module_& m) {
       .def_prop_ro("queue", [](const PyRunContext& c) { return queue_name(c.queue); })
       .def_prop_ro("operation", [](const PyRunContext& c) { return function_name(c.name); })
       .def("__repr__", [](const PyRunContext& c) {
-        return "RunContext(operation='" + function_name(c.name) +
-               "', device=cpu:" + std::to_string(c.device.index) + ", queue='" + queue_name(c.queue) +
-               "', worker=" + std::to_string(c.worker) + ")";
+        return "RunContext(operation='" + function_name(c.name) + "', device=" + to_string(c.device) +
+               ", queue='" + queue_name(c.queue) + "', worker=" + std::to_string(c.worker) + ")";
       });
 
   Class<PyOnComplete>(m, "OnComplete",

@@ -26,6 +26,8 @@ constexpr size_t kOperations = 10'000;      // put off before they are done unas
 constexpr size_t kBytes = size_t{4} << 30;  // of memory of results that wait
 constexpr size_t kBeginnings = 1 << 16;     // of segments, likewise
 constexpr size_t kSegments = 512;           // programs that are known; the oldest are forgotten
+constexpr int kPieceBits = 27;              // of the number of a piece of memory in a key, beside its type
+static_assert(kPieceBits + kTypeBits <= 64);
 
 enum class Kind : uint8_t { launch, fill, copy, range, draw, permute };
 
@@ -245,8 +247,7 @@ class Log final : public Reporter {
   bool add(const Tensor& x, bool is_written) {
     const size_t piece = x.chunk ? place(x, is_written) : 0;
     if (x.chunk && !piece) return false;
-    key_.push_back(piece | static_cast<uint64_t>(x.dtype) << 32 | static_cast<uint64_t>(x.ndim) << 40 |
-                   static_cast<uint64_t>(x.chunk ? x.device().index : 0) << 48);
+    key_.push_back(piece | type_key(x, x.chunk ? x.device() : Device{}) << kPieceBits);
     if (piece) {
       key_.push_back(static_cast<uint64_t>(x.data - x.chunk->data));
       key_.push_back(pieces_[piece - 1].born);
@@ -382,10 +383,10 @@ class Log final : public Reporter {
 
     nb::object array(Device device = {}) {
       const uint64_t first = word();
-      const size_t piece = first & 0xffffffff;
+      const size_t piece = first & ((uint64_t{1} << kPieceBits) - 1);
       Tensor x;
-      x.dtype = static_cast<DType>(first >> 32 & 0xff);
-      x.ndim = static_cast<int>(first >> 40 & 0xff);
+      x.dtype = dtype_of_key(first >> kPieceBits);
+      x.ndim = ndim_of_key(first >> kPieceBits);
       int64_t offset = 0;
       if (piece) {
         x.chunk = log.pieces_[piece - 1].chunk;

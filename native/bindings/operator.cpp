@@ -462,8 +462,8 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
         else
           aligned &= space[d] == size;
       }
-      key[length++] = 1 | static_cast<uint64_t>(x.dtype) << 2 | static_cast<uint64_t>(x.ndim) << 6 |
-                      static_cast<uint64_t>(x.device().index) << 11 | ones << 27;
+      static_assert(2 + kTypeBits + kMaxDims <= 64);
+      key[length++] = 1 | type_key(x, x.device()) << 2 | ones << (2 + kTypeBits);
     } else {
       a.add_number(input);
       key[length++] = 2 | static_cast<uint64_t>(a.numbers[a.number_count - 1].kind) << 2;
@@ -541,7 +541,7 @@ namespace {
 
 // What x op= y must not do silently: lose the fraction, or the sign.
 void check_in_place(const std::string& name, DType made, const Tensor& into) {
-  const auto rank = [](DType t) { return t == DType::bool_ ? 0 : is_float(t) ? 2 : 1; };
+  const auto rank = [](DType t) { return t == DType::bool_ ? 0 : is_floating(t) ? 2 : 1; };
   if (rank(made) > rank(into.dtype))
     throw DTypeError(name + ": the result, " + name_of(made) + ", cannot be written in place: x is " +
                      describe(into));

@@ -25,6 +25,16 @@ struct PlanKeyEqual {
   }
 };
 
+// Of an array in a key: element type, dimensions and device. The lowest kTypeBits bits.
+inline constexpr int kTypeBits = 8 + 5 + 8 + 16;
+inline uint64_t type_key(const Tensor& x, Device device) noexcept {
+  static_assert(kDTypes <= 1 << 8 && kMaxDims < 1 << 5 && sizeof(DeviceKind) == 1);
+  return static_cast<uint64_t>(x.dtype) | static_cast<uint64_t>(x.ndim) << 8 |
+         static_cast<uint64_t>(device.kind) << 13 | static_cast<uint64_t>(device.index & 0xffff) << 21;
+}
+inline DType dtype_of_key(uint64_t key) noexcept { return static_cast<DType>(key & 0xff); }
+inline int ndim_of_key(uint64_t key) noexcept { return static_cast<int>(key >> 8 & 0x1f); }
+
 // Plans by key: bounded, by forgetting what has not been used for as long as it took to fill half of the
 // table. Where a null plan stands, there is none for all that the key means.
 class PlanTable {

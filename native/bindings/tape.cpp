@@ -51,7 +51,7 @@ void put_geometry(const Tensor& x, Tensor& y) {
   std::copy_n(x.strides, x.ndim, y.strides);
 }
 
-bool is_differentiable(const Tensor& x) noexcept { return is_float(x.dtype); }
+bool is_differentiable(const Tensor& x) noexcept { return is_differentiable(x.dtype); }
 
 // The module of a call that is being recorded. While a trace is written down, Python's frames tell.
 uint32_t noted_context() {

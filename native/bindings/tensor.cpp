@@ -56,8 +56,8 @@ PyObject* const* dtype_table() {
       nb::object dtype = dtypes[i];
       const auto code = static_cast<DType>(i);
       if (nb::cast<std::string>(dtype.attr("name")) != name_of(code) ||
-          nb::cast<size_t>(dtype.attr("itemsize")) != size_of(code))
-        throw std::logic_error("weft.base.dtype.DTYPES and native/tensor/dtype.h differ");
+          nb::cast<size_t>(dtype.attr("bits")) != info_of(code).bits)
+        throw std::logic_error("weft.base.dtype.DTYPES and native/tensor/dtype_table.h differ");
       table[i] = dtype.release().ptr();
     }
   }
@@ -162,7 +162,7 @@ Scalar as_scalar_for(nb::handle number, DType dtype) {
     if (!real.is_valid()) throw nb::python_error();
     return as_scalar(real);
   }
-  if (is_float(dtype) && PyLong_Check(number.ptr()) && !PyBool_Check(number.ptr())) {
+  if (is_floating(dtype) && PyLong_Check(number.ptr()) && !PyBool_Check(number.ptr())) {
     int overflow = 0;
     static_cast<void>(PyLong_AsLongLongAndOverflow(number.ptr(), &overflow));
     if (overflow) {  // a float takes integers of any size

@@ -66,17 +66,48 @@ bool import_numpy() {
   return true;
 }
 
+// NumPy's number of a type; NPY_NOTYPE: it comes from another package, as DType.numpy says.
+int numpy_type(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::bool_:
+      return NPY_BOOL;
+    case DType::int8:
+      return NPY_INT8;
+    case DType::int16:
+      return NPY_INT16;
+    case DType::int32:
+      return NPY_INT32;
+    case DType::int64:
+      return NPY_INT64;
+    case DType::uint8:
+      return NPY_UINT8;
+    case DType::uint16:
+      return NPY_UINT16;
+    case DType::uint32:
+      return NPY_UINT32;
+    case DType::uint64:
+      return NPY_UINT64;
+    case DType::float16:
+      return NPY_HALF;
+    case DType::float32:
+      return NPY_FLOAT;
+    case DType::float64:
+      return NPY_DOUBLE;
+    case DType::bfloat16:
+      break;
+  }
+  return NPY_NOTYPE;
+}
+
 PyArray_Descr* descr_of(DType dtype) {
-  static constexpr int kTypes[kDTypes] = {NPY_BOOL,   NPY_INT8,   NPY_INT16,  NPY_INT32,  NPY_INT64,
-                                          NPY_UINT8,  NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_HALF,
-                                          NPY_NOTYPE, NPY_FLOAT,  NPY_DOUBLE};
   static PyObject* table[kDTypes];  // GIL
   PyObject*& descr = table[static_cast<int>(dtype)];
   if (!descr) {
-    if (dtype == DType::bfloat16)
+    const int number = numpy_type(dtype);
+    if (number == NPY_NOTYPE)
       descr = nb::object(dtype_object(dtype).attr("numpy")).release().ptr();
     else
-      descr = reinterpret_cast<PyObject*>(PyArray_DescrFromType(kTypes[static_cast<int>(dtype)]));
+      descr = reinterpret_cast<PyObject*>(PyArray_DescrFromType(number));
   }
   Py_INCREF(descr);  // the function below takes one over
   return reinterpret_cast<PyArray_Descr*>(descr);
@@ -116,9 +147,6 @@ nb::object to_numpy(const Tensor& x) {
 
 namespace {
 
-constexpr const char* kFormats[kDTypes] = {"?", "b", "h", "i",     "q", "B", "H",
-                                           "I", "Q", "e", nullptr, "f", "d"};
-
 // Set while a buffer is taken that nobody will write: then readers need not be waited for.
 thread_local bool only_reading = false;
 
@@ -137,8 +165,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
     auto need = [](bool given, const char* what) {
       if (!given) throw nb::builtin_exception(nb::exception_type::buffer_error, what);
     };
-    need(kFormats[static_cast<int>(x.dtype)],
-         "bfloat16 has no format in the buffer protocol; use numpy() or DLPack");
+    need(info_of(x.dtype).format, "bfloat16 has no format in the buffer protocol; use numpy() or DLPack");
     need(!(flags & PyBUF_WRITABLE) || may_write, "the tensor's memory is read-only");
     need((flags & PyBUF_STRIDES) == PyBUF_STRIDES || x.contiguous(), "the tensor is not contiguous");
     const bool c = x.contiguous(), fortran = reversed(x).contiguous();
@@ -160,7 +187,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
     buffer->len = x.size * itemsize;
     buffer->itemsize = itemsize;
     buffer->readonly = !may_write;
-    buffer->format = flags & PyBUF_FORMAT ? const_cast<char*>(kFormats[static_cast<int>(x.dtype)]) : nullptr;
+    buffer->format = flags & PyBUF_FORMAT ? const_cast<char*>(info_of(x.dtype).format) : nullptr;
     buffer->ndim = x.ndim;
     buffer->shape = (flags & PyBUF_ND) == PyBUF_ND ? exported->shape : nullptr;
     buffer->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? exported->strides : nullptr;
@@ -194,7 +221,7 @@ DType dtype_of_format(const Py_buffer& buffer) {
   if (std::strlen(format) == 1) {
     const char c = *format == 'l' ? 'q' : *format == 'L' ? 'Q' : *format == 'c' ? 'B' : *format;
     for (int i = 0; i < kDTypes; ++i)
-      if (kFormats[i] && *kFormats[i] == c &&
+      if (kDTypeTable[i].format && *kDTypeTable[i].format == c &&
           size_of(static_cast<DType>(i)) == static_cast<size_t>(buffer.itemsize))
         return static_cast<DType>(i);
   }
@@ -307,7 +334,7 @@ void end_loan(Loan* loan) noexcept {
 nanobind::dlpack::dtype to_dlpack(DType dtype) noexcept {
   const dlpack::DTypeCode code = dtype == DType::bool_      ? dlpack::DTypeCode::Bool
                                  : dtype == DType::bfloat16 ? dlpack::DTypeCode::Bfloat
-                                 : is_float(dtype)          ? dlpack::DTypeCode::Float
+                                 : is_floating(dtype)       ? dlpack::DTypeCode::Float
                                  : is_unsigned(dtype)       ? dlpack::DTypeCode::UInt
                                                             : dlpack::DTypeCode::Int;
   return {static_cast<uint8_t>(code), static_cast<uint8_t>(size_of(dtype) * 8), 1};

@@ -192,8 +192,7 @@ class Reader {
       break;
     }
     std::vector<uint64_t>& key = to_.key;
-    key.push_back(word(Tag::tensor, static_cast<uint64_t>(x.dtype) | static_cast<uint64_t>(x.ndim) << 5 |
-                                        static_cast<uint64_t>(x.device().index) << 10 | first << 20));
+    key.push_back(word(Tag::tensor, type_key(x, x.device()) | first << kTypeBits));
     if (first != to_.tensors.size()) key.push_back(distance);
     for (int d = 0; d < x.ndim; ++d) key.push_back(static_cast<uint64_t>(x.shape[d]));
     for (int d = 0; d < x.ndim; ++d) key.push_back(static_cast<uint64_t>(x.strides[d]));

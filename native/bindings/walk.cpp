@@ -159,7 +159,7 @@ class Walk {
     const std::vector<bool> usual = usual_slopes(*node.plan);
     Bits wanted, all;
     for (size_t k = 0; k < node.edges.size(); ++k) {
-      if (!node.edges[k].node || !is_float(node.saved[k].dtype)) continue;
+      if (!node.edges[k].node || !is_differentiable(node.saved[k].dtype)) continue;
       all.set(k);
       if (leads(node.edges[k].node.get())) wanted.set(k);
     }
@@ -292,9 +292,10 @@ class Walk {
         throw nb::type_error(("backward: gradient " + std::to_string(k) + " must be a Tensor or None, got " +
                               to_utf8(nb::type_name(item.type())) + at)
                                  .c_str());
-      if (!node->edges[k].node || !is_float(node->saved[k].dtype)) continue;  // of which none is wanted
+      if (!node->edges[k].node || !is_differentiable(node->saved[k].dtype))
+        continue;  // of which none is wanted
       const Tensor& slope = self_of(item.ptr());
-      if (is_float(slope.dtype) && slope.dtype != node->saved[k].dtype) {
+      if (is_differentiable(slope.dtype) && slope.dtype != node->saved[k].dtype) {
         static constinit Imported find("weft.ops.registry", "function");
         item = find("cast")(item, nb::arg("dtype") = dtype_object(node->saved[k].dtype));
       }

@@ -37,6 +37,8 @@ struct Device {
   int index = 0;
   bool operator==(const Device&) const = default;
 };
+const char* kind_name(DeviceKind kind) noexcept;  // cpu
+std::string to_string(Device device);             // cpu:0
 
 // Each queue of a device has threads of its own, so that none waits behind another.
 //   compute   functions that use one core; as many workers as Options::workers

@@ -65,7 +65,7 @@ class Dropout final : public Kernel {
     const View &x = call.operands[0], &y = call.operands[1];
     const auto p = load_as<double>(call.parameters + 3);
     if (!(p >= 0 && p <= 1)) throw ValueError("dropout: p must be in [0, 1], got " + std::to_string(p));
-    if (!is_float(x.dtype))
+    if (!is_floating(x.dtype))
       throw DTypeError(std::string("dropout: floats are needed, got ") + name_of(x.dtype));
     if (p == 1) return drop_everything(call);
     const View& mask = mask_ ? call.operands[2] : y;

@@ -41,7 +41,7 @@ int kind_at(const char* at, DType dtype) noexcept {
 
 Found count(const View& x, bool infinite) {
   Found found;
-  if (!is_float(x.dtype) || !x.data) return found;
+  if (!is_floating(x.dtype) || !x.data) return found;
   int64_t size = 1;
   for (int d = 0; d < x.ndim; ++d) size *= x.shape[d];
   const auto bytes = static_cast<int64_t>(size_of(x.dtype));

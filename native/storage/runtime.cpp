@@ -45,8 +45,7 @@ Engine& Runtime::engine() const {
 
 size_t Runtime::index_of(Device device) {
   if (device.kind != DeviceKind::cpu || device.index < 0 || device.index >= kDevices)
-    throw DeviceError((device.kind == DeviceKind::cpu ? "cpu:" : "gpu:") + std::to_string(device.index) +
-                      " has no memory; cpu:0 to cpu:63 have");
+    throw DeviceError(to_string(device) + " has no memory; cpu:0 to cpu:63 have");
   return static_cast<size_t>(device.index);
 }
 
@@ -70,7 +69,7 @@ Pool& Runtime::pool(Device device) {
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
   const std::lock_guard guard(mutex_);
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
-  auto* made = new Pool("cpu:" + std::to_string(device.index), {.check = check_});
+  auto* made = new Pool(to_string(device), {.check = check_});
   made->set_release_more([this, device] {  // operations that are pending hold memory, too
     const bool found = release_temporary(device);
     if (Engine::on_engine_thread()) return found;

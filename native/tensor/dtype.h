@@ -1,39 +1,57 @@
-// dtype.h: element types. The names, kinds and NumPy counterparts are Python's (base/dtype.py); here is what
-// kernels need. The numbers are saved nowhere; Python checks at import that both sides agree.
+// dtype.h: element types: what kernels know of them. dtype_table.h has one row for each, written from
+// Python's table (src/weft/base/dtype.py), which also has their NumPy counterparts. The numbers are saved
+// nowhere; new types come last.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/dtype_table.h"
+
 namespace weft {
 
+enum class DTypeKind : uint8_t { boolean, signed_integer, unsigned_integer, floating, complex_floating };
+
 enum class DType : uint8_t {
-  bool_,
-  int8,
-  int16,
-  int32,
-  int64,
-  uint8,
-  uint16,
-  uint32,
-  uint64,
-  float16,
-  bfloat16,
-  float32,
-  float64,
+#define WEFT_ROW(id, ...) id,
+  WEFT_DTYPES(WEFT_ROW)
+#undef WEFT_ROW
 };
-inline constexpr int kDTypes = 13;
 
-constexpr size_t size_of(DType dtype) noexcept {
-  constexpr uint8_t kSizes[kDTypes] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
-  return kSizes[static_cast<int>(dtype)];
+struct DTypeInfo {
+  const char* name;        // float32
+  const char* short_name;  // f32
+  DTypeKind kind;
+  uint16_t bits;
+  uint8_t digits;      // significant binary digits of a number, without the sign
+  DType accumulation;  // the type that sums are computed in
+  const char* format;  // of the buffer protocol; null: it has none
+};
+
+inline constexpr DTypeInfo kDTypeTable[] = {
+#define WEFT_ROW(id, name, short_name, kind, bits, digits, accumulation, format) \
+  {name, short_name, DTypeKind::kind, bits, digits, DType::accumulation, format},
+    WEFT_DTYPES(WEFT_ROW)
+#undef WEFT_ROW
+};
+inline constexpr int kDTypes = sizeof kDTypeTable / sizeof kDTypeTable[0];
+
+constexpr const DTypeInfo& info_of(DType dtype) noexcept { return kDTypeTable[static_cast<int>(dtype)]; }
+constexpr size_t size_of(DType dtype) noexcept { return info_of(dtype).bits / 8; }
+constexpr DTypeKind kind_of(DType dtype) noexcept { return info_of(dtype).kind; }
+
+constexpr bool is_floating(DType dtype) noexcept {
+  return kind_of(dtype) == DTypeKind::floating;
+}  // and real
+constexpr bool is_complex(DType dtype) noexcept { return kind_of(dtype) == DTypeKind::complex_floating; }
+constexpr bool is_inexact(DType dtype) noexcept { return is_floating(dtype) || is_complex(dtype); }
+constexpr bool is_unsigned(DType dtype) noexcept { return kind_of(dtype) == DTypeKind::unsigned_integer; }
+constexpr bool is_integer(DType dtype) noexcept {
+  return is_unsigned(dtype) || kind_of(dtype) == DTypeKind::signed_integer;
 }
-constexpr bool is_float(DType dtype) noexcept { return dtype >= DType::float16; }
-constexpr bool is_unsigned(DType dtype) noexcept { return dtype >= DType::uint8 && dtype <= DType::uint64; }
-constexpr bool is_integer(DType dtype) noexcept { return dtype >= DType::int8 && dtype <= DType::uint64; }
+constexpr bool is_differentiable(DType dtype) noexcept { return is_inexact(dtype); }
 
-// Short and long names: f32, float32.
-const char* short_name(DType dtype) noexcept;
-const char* name_of(DType dtype) noexcept;
+constexpr const char* short_name(DType dtype) noexcept { return info_of(dtype).short_name; }
+constexpr const char* name_of(DType dtype) noexcept { return info_of(dtype).name; }
 
 }  // namespace weft

@@ -14,7 +14,7 @@ std::string describe(const Tensor& x) {
   std::string text = short_name(x.dtype) + std::string("[");
   for (int i = 0; i < x.ndim; ++i) text += (i ? "," : "") + std::to_string(x.shape[i]);
   text += "]";
-  return x.chunk ? text + "@cpu:" + std::to_string(x.device().index) : text;  // none: only a geometry
+  return x.chunk ? text + "@" + to_string(x.device()) : text;  // none: only a geometry
 }
 
 int64_t checked_size(Dims shape, size_t itemsize) {

@@ -103,11 +103,11 @@ TEST(random_does_not_depend_on_threads_or_strides) {
   const int64_t shape[] = {3, 251, 307}, strides[] = {-1, 3, -3 * 251}, count = 3 * 251 * 307, one = 1;
   using Fill = void (*)(const View&);
   const Fill fills[] = {[](const View& view) {
-                          is_float(view.dtype) ? fill_uniform(view, kFrom, -1, 3) : fill_bits(view, kFrom);
+                          is_floating(view.dtype) ? fill_uniform(view, kFrom, -1, 3) : fill_bits(view, kFrom);
                         },
                         [](const View& view) {
-                          is_float(view.dtype) ? fill_normal(view, kFrom, 1, 2)
-                                               : fill_integers(view, kFrom, -5, 100);
+                          is_floating(view.dtype) ? fill_normal(view, kFrom, 1, 2)
+                                                  : fill_integers(view, kFrom, -5, 100);
                         }};
   for (int d = 0; d < kDTypes; ++d) {
     const auto dtype = static_cast<DType>(d);

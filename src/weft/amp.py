@@ -60,7 +60,7 @@ class autocast(Transformation):  # its public name
 
     def emit(self, op: Op, args: tuple[Any, ...]) -> Any:
         types = [getattr(x, "dtype", None) for x in args]
-        if not self.enabled or any(t is not None and t.kind == "float" and t.itemsize > 4 for t in types):
+        if not self.enabled or any(t is not None and t.is_floating and t.itemsize > 4 for t in types):
             return op(*args)
         wanted = self.dtype if op.family in HALF else float32 if op.family in FULL else None
         if wanted is None:
@@ -69,7 +69,7 @@ class autocast(Transformation):  # its public name
         return op(
             *(
                 self._convert(x, wanted)
-                if t is not None and t.kind == "float" and t is not wanted and k not in written
+                if t is not None and t.is_floating and t is not wanted and k not in written
                 else x
                 for k, (x, t) in enumerate(zip(args, types, strict=True))
             )
@@ -98,7 +98,7 @@ class autocast(Transformation):  # its public name
 
 
 def _is_half(dtype: DType) -> bool:
-    return dtype.kind == "float" and dtype.itemsize == 2
+    return dtype.is_floating and dtype.itemsize == 2
 
 
 class GradScaler:

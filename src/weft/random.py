@@ -156,9 +156,9 @@ def randint(
     """
     low, high = (0, operator.index(low)) if high is None else (operator.index(low), operator.index(high))
     kind = as_dtype(dtype)
-    if kind.kind not in ("int", "uint"):
+    if not kind.is_integer:
         raise DTypeError(f"randint: dtype must be an integer, got {kind}")
-    bits = kind.itemsize * 8
+    bits = kind.bits
     least, most = (0, 2**bits) if kind.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
     if not least <= low < high <= min(most, 2**63 - 1):
         raise ValueError(f"randint: needs low < high within {kind}, below 2**63: got {low} and {high}")
@@ -216,6 +216,6 @@ def _filled(
 
 def _float(function: str, dtype: DType | str | Any) -> DType:
     kind = as_dtype(dtype)
-    if kind.kind != "float":
+    if not kind.is_floating:
         raise DTypeError(f"{function}: dtype must be a float, got {kind}")
     return kind

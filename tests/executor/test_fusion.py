@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 import weft.ops.functions as F

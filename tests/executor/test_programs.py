@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 import weft.ops.functions as F

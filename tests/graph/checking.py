@@ -1,6 +1,7 @@
 """What a graph gives, computed in several ways, and whether they agree."""
 
 import numpy as np
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 from weft import _core

@@ -6,6 +6,7 @@ What is shared, broadcast, seen through views, reduced, given twice and written 
 import math
 
 import numpy as np
+import tests.ops.material  # noqa: F401  (references of operators)
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import DeviceError, DTypeError, ShapeError

@@ -5,6 +5,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 from weft import _core

@@ -1,6 +1,7 @@
 """A graph in two parts: the first keeps what the second reads, and nothing is computed twice but views."""
 
 import numpy as np
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 import weft.ops.functions as F

@@ -4,6 +4,7 @@ import collections
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 import weft.functional as F

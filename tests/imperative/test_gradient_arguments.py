@@ -218,8 +218,9 @@ def test_second_gradients_of_many_operands():
     assert [x.grad.item() for x in xs] == [6.0 * k for k in range(70)]
 
 
-def test_gradients_through_a_traced_function_of_many_parameters():
-    ps = [wf.tensor([float(k)]) for k in range(80)]
+@pytest.mark.parametrize("count", [80, 467])  # 467: the parameters of ResNet-152
+def test_gradients_through_a_traced_function_of_many_parameters(count):
+    ps = [wf.tensor([float(k)]) for k in range(count)]
     gm = wf.GradManager().attach(ps)
 
     @wf.trace
@@ -231,7 +232,7 @@ def test_gradients_through_a_traced_function_of_many_parameters():
     for _ in range(3):
         with gm:
             gm.backward(forward(wf.ones(1)))
-        assert [p.grad.item() for p in ps] == [2.0 * k for k in range(80)]
+        assert [p.grad.item() for p in ps] == [2.0 * k for k in range(count)]
         for p in ps:
             p.grad = None
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 from weft.base.dtype import as_dtype, float64

@@ -21,6 +21,7 @@ LAYERS = [
     ["storage"],
     ["expr"],
     ["ops"],
+    ["kernels"],
     ["graph"],
     ["executor"],
     ["transform"],

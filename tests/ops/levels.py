@@ -15,8 +15,8 @@ import weft as wf
 if __package__:
     from .support import OPERATORS, SEED, cases, tensors
 else:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from ops.support import OPERATORS, SEED, cases, tensors
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from tests.ops.support import OPERATORS, SEED, cases, tensors
 
 DTYPES = ("float32", "bfloat16", "float16", "float64", "int8", "bool")
 

@@ -7,6 +7,7 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 from weft.base.dtype import DTYPES, as_dtype

@@ -17,6 +17,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
 from weft.imperative.planning import ALIGNED, plan_call
+from weft.kernels import choices
 from weft.ops.node import BINARY_METHODS
 from weft.ops.op import Op, differentiable
 from weft.ops.pointwise import Pointwise
@@ -201,8 +202,8 @@ def test_kernels(cls, request):
 def each_choice(case, x):
     """(number, outputs) for each choice of the operator's kernels on these tensors, then for its decomposition."""
     node, op = case.node, case.node.op
-    choices = list(op.kernels(*(None if v is None else v.type for v in node.inputs)))
-    count = len(choices) + (type(op).decompose is not Op.decompose)
+    offered = list(choices(op, [None if v is None else v.type for v in node.inputs]))
+    count = len(offered) + (type(op).decompose is not Op.decompose)
     graph = Graph(case.graph.inputs, node.outputs)
     strides = [tuple(s // t.itemsize for s in t.strides) for t in x]
     for number in range(count):

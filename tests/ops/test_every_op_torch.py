@@ -9,6 +9,7 @@ import itertools
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 from weft.base.dtype import as_dtype

@@ -7,12 +7,14 @@ import struct
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 from weft import _core
 from weft.base.dtype import as_dtype
 from weft.graph.gradient import backward_graph
 from weft.graph.graph import interpret, reference_of
+from weft.kernels import choices
 from weft.ops.kernels import CHANNELS_LAST, KEY, OFFSET, STREAM, Native
 from weft.ops.op import Op, differentiable
 
@@ -91,17 +93,17 @@ def test_native_against_reference(cls, sample, last):
         np.asarray(a, v.type.dtype.numpy) if v is not None else None
         for a, v in zip(inputs, node.inputs, strict=True)
     ]
-    choices = [
+    offered = [
         c
-        for c in node.op.kernels(*(None if v is None else v.type for v in node.inputs))
+        for c in choices(node.op, [None if v is None else v.type for v in node.inputs])
         if isinstance(c, Native)
     ]
-    if not choices:
+    if not offered:
         pytest.skip("not native for these")
     want = node.op.reference(*inputs) if cls.reference is not Op.reference else by_parts(node, inputs)
     want = want if isinstance(want, tuple | list) else (want,)
     taken = 0
-    for choice in choices:
+    for choice in offered:
         for need_hidden in (True, False)[: 2 if choice.optional else 1]:
             found = run(choice, node, inputs, last, need_hidden)
             if found is None:
@@ -132,7 +134,7 @@ def computed(graph, arrays):
         read = [None if v is None else np.asarray(known[id(v)], v.type.dtype.numpy) for v in node.inputs]
         types = [None if v is None else v.type for v in node.inputs]
         made = None
-        for choice in node.op.kernels(*types):
+        for choice in choices(node.op, types):
             if isinstance(choice, Native) and made is None:
                 made = run(choice, node, read, False, need_hidden=True)
         native += made is not None

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError
 from weft.graph.gradient import backward_graph, joint_graph
 from weft.graph.graph import graph_of, interpret
+from weft.kernels import choices
 from weft.ops import get, index
 from weft.ops.evaluate import evaluate_loop
 from weft.ops.kernels import Loop, Parts, View
@@ -141,7 +143,7 @@ def test_meaning(cls):
                 if result.size and output.type.dtype.kind != "float":
                     whole = kinds[result.dtype.kind] in (output.type.dtype.kind, "int", "bool")
                     assert whole, f"{sample} of {dtype}: inferred {output.type}, not {result.dtype}"
-        loop = next((choice for choice in op.kernels(*types) if isinstance(choice, Loop)), None)
+        loop = next((choice for choice in choices(op, types) if isinstance(choice, Loop)), None)
         ways = []
         if loop is not None:
             outputs = evaluate_loop(loop, given, [v.type.dtype.numpy for v in node.outputs])
@@ -151,10 +153,10 @@ def test_meaning(cls):
             inner = graph_of(op.decompose, types)
             assert [v.type for v in inner.outputs] == [v.type for v in node.outputs], f"{sample} of {dtype}"
             ways.append(interpret(inner, [a for a in given if a is not None]))
-        view = next((choice for choice in op.kernels(*types) if isinstance(choice, View)), None)
+        view = next((choice for choice in choices(op, types) if isinstance(choice, View)), None)
         if view is not None:
             ways.append([seen(view.see, given[0], node.outputs[0].shape)])
-        parts = next((choice for choice in op.kernels(*types) if isinstance(choice, Parts)), None)
+        parts = next((choice for choice in choices(op, types) if isinstance(choice, Parts)), None)
         if parts is not None:
             ways.append([put_together(parts, given, node.outputs[0])])
         oracle = oracle or ways[0]
@@ -210,7 +212,7 @@ def assert_one_space(graph):
         if node.op is None:
             continue
         types = [None if v is None else v.type for v in node.inputs]
-        for choice in node.op.kernels(*types):
+        for choice in choices(node.op, types):
             if isinstance(choice, Loop):
                 np.broadcast_shapes(*(t.shape for t in types if t is not None))
 
@@ -298,7 +300,7 @@ def plan_all(graph):
     for node in graph.nodes:
         if node.op is not None:
             types = [None if v is None else v.type for v in node.inputs]
-            if next(iter(node.op.kernels(*types)), None) is None:
+            if next(choices(node.op, types), None) is None:
                 plan_all(graph_of(node.op.decompose, types))
 
 

@@ -8,10 +8,12 @@ import zlib
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 from weft.base.dtype import as_dtype
 from weft.graph.gradient import backward_graph
 from weft.graph.graph import graph_of, interpret
+from weft.kernels import choices
 from weft.ops.node import apply, bind, input_value
 from weft.ops.op import Op, differentiable
 from weft.ops.registry import get
@@ -217,7 +219,7 @@ def test_the_updates_loop_is_their_rule():
         made = cls()
         count = len(made.roles())
         arrays = [rng.uniform(0.1, 1, shape) for shape in [()] * len(made.scalars) + [(5,)] * 2 * count]
-        (several,) = made.kernels(*map(type_of, arrays))
+        (several,) = choices(made, list(map(type_of, arrays)))
         assert len(several.parts) == 2
         assert several.parts[0][0] is several.parts[1][0]  # one kernel for all tensors of a type
         want = made.reference(*arrays)
@@ -283,5 +285,5 @@ def test_what_random_operators_draw():
     assert get("dropout")().random
     assert not get("dropout")(training=False).random
     assert get("random_normal")(shape=(2, 3), dtype="float64").draws() == ("normal", as_dtype("float64"), 6)
-    (choice,) = get("dropout")(p=0.25).kernels(x)
+    (choice,) = choices(get("dropout")(p=0.25), [x])
     assert [value for value, _ in choice.numbers] == ["key", "stream", "offset", 0.25]

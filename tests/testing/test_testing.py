@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 import weft.functional as F
@@ -121,6 +122,12 @@ def test_operators():
     assert check_operator("atan2", order=2) > 0
     assert check_operator(DoubleForTests) == 2
     assert check_operator("layer_norm") > 0
+    given = [Sample(arrays((2, 3))), Sample(arrays((4,)))]
+    assert check_operator("exp", samples=given, reference=lambda op, x: np.exp(x)) == 2
+    with pytest.raises(AssertionError, match="check_operator: exp, Sample"):
+        check_operator("exp", samples=given, reference=lambda op, x: np.expm1(x))
+    with pytest.raises(ValueError, match="check_operator: exp has no samples; give samples="):
+        check_operator("exp", samples=[])
     DoubleForTests.reference, right = lambda self, x: x * 3, DoubleForTests.reference
     try:
         with pytest.raises(AssertionError, match="check_operator: double_for_tests, Sample"):

@@ -33,25 +33,91 @@ __all__ = [
 
 
 class DType:
-    """One element type: name, itemsize in bytes, kind ("bool", "int", "uint" or "float"). One object for each.
+    """One element type: its name, its size, its kind and what arithmetic may assume of it. One object for each.
 
     It equals its name and the NumPy type of that name, ``x.dtype == "float32"``.
+
+    name, short: "float32", "f32". kind: "bool", "int", "uint", "float" or "complex". bits, itemsize: its size in
+    memory, in bits and in bytes. digits: significant binary digits of a number, without the sign. max_exponent: of
+    the largest number of a floating-point type, as a power of two; 0 for others. accumulation: the type that sums
+    and other reductions are computed in. is_floating: a real floating-point type. is_complex: a complex one.
+    is_inexact: one of both. is_integer: with or without a sign; bool is not an integer type. is_differentiable:
+    values have gradients.
 
     >>> as_dtype("int8")
     int8
     >>> as_dtype("int8") == "int8", as_dtype("int8") == "uint8"
     (True, False)
+    >>> half = as_dtype("bfloat16")
+    >>> half.bits, half.digits, half.accumulation, half.is_floating, half.is_integer
+    (16, 8, float32, True, False)
     """
 
-    __slots__ = ("code", "itemsize", "kind", "name")
+    __slots__ = (
+        "_accumulation",
+        "bits",
+        "code",
+        "digits",
+        "format",
+        "is_complex",
+        "is_differentiable",
+        "is_floating",
+        "is_inexact",
+        "is_integer",
+        "itemsize",
+        "kind",
+        "max_exponent",
+        "name",
+        "short",
+    )
 
     name: str
-    itemsize: int
+    short: str
     kind: str
+    bits: int
+    itemsize: int
+    digits: int
+    max_exponent: int
+    _accumulation: str
+    format: str  # the buffer protocol's; "" where it has none
     code: int  # the native core's number of it
+    is_floating: bool
+    is_complex: bool
+    is_inexact: bool
+    is_integer: bool
+    is_differentiable: bool
 
-    def __init__(self, name: str, itemsize: int, kind: str, code: int) -> None:
-        for field, value in (("name", name), ("itemsize", itemsize), ("kind", kind), ("code", code)):
+    def __init__(
+        self,
+        code: int,
+        name: str,
+        short: str,
+        kind: str,
+        bits: int,
+        digits: int,
+        max_exponent: int,
+        accumulation: str,
+        format: str,
+    ) -> None:
+        is_inexact = kind in ("float", "complex")
+        fields = {
+            "code": code,
+            "name": name,
+            "short": short,
+            "kind": kind,
+            "bits": bits,
+            "itemsize": bits // 8,
+            "digits": digits,
+            "max_exponent": max_exponent,
+            "_accumulation": accumulation,
+            "format": format,
+            "is_floating": kind == "float",
+            "is_complex": kind == "complex",
+            "is_inexact": is_inexact,
+            "is_integer": kind in ("int", "uint"),
+            "is_differentiable": is_inexact,
+        }
+        for field, value in fields.items():
             object.__setattr__(self, field, value)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -88,6 +154,15 @@ class DType:
         return self.name
 
     @property
+    def accumulation(self) -> DType:
+        """The type that sums and other reductions of it are computed in.
+
+        >>> as_dtype("float16").accumulation, as_dtype("bool").accumulation, as_dtype("int8").accumulation
+        (float32, int64, int8)
+        """
+        return _BY_NAME[self._accumulation]
+
+    @property
     def numpy(self) -> Any:
         """The same type as a numpy.dtype; for bfloat16 that of the package ml_dtypes.
 
@@ -103,25 +178,27 @@ class DType:
         return np.dtype(self.name)
 
 
-# In the order of the native core's enumeration (native/tensor/dtype.h).
+# The one table of element types; the row number is the native core's. native/tensor/dtype_table.h is written from
+# it (native/tensor/make_dtypes.py, by ./dev stub), and new types come last.
+#   name, short name, kind, bits, digits, largest exponent, accumulation, format of the buffer protocol
 DTYPES: tuple[DType, ...] = tuple(
-    DType(name, itemsize, kind, code)
-    for code, (name, itemsize, kind) in enumerate(
-        [
-            ("bool", 1, "bool"),
-            ("int8", 1, "int"),
-            ("int16", 2, "int"),
-            ("int32", 4, "int"),
-            ("int64", 8, "int"),
-            ("uint8", 1, "uint"),
-            ("uint16", 2, "uint"),
-            ("uint32", 4, "uint"),
-            ("uint64", 8, "uint"),
-            ("float16", 2, "float"),
-            ("bfloat16", 2, "float"),
-            ("float32", 4, "float"),
-            ("float64", 8, "float"),
-        ]
+    DType(code, *row)
+    for code, row in enumerate(
+        (
+            ("bool", "bool", "bool", 8, 1, 0, "int64", "?"),
+            ("int8", "i8", "int", 8, 7, 0, "int8", "b"),
+            ("int16", "i16", "int", 16, 15, 0, "int16", "h"),
+            ("int32", "i32", "int", 32, 31, 0, "int32", "i"),
+            ("int64", "i64", "int", 64, 63, 0, "int64", "q"),
+            ("uint8", "u8", "uint", 8, 8, 0, "uint8", "B"),
+            ("uint16", "u16", "uint", 16, 16, 0, "uint16", "H"),
+            ("uint32", "u32", "uint", 32, 32, 0, "uint32", "I"),
+            ("uint64", "u64", "uint", 64, 64, 0, "uint64", "Q"),
+            ("float16", "f16", "float", 16, 11, 15, "float32", "e"),
+            ("bfloat16", "bf16", "float", 16, 8, 127, "float32", ""),
+            ("float32", "f32", "float", 32, 24, 127, "float32", "f"),
+            ("float64", "f64", "float", 64, 53, 1023, "float64", "d"),
+        )
     )
 )
 (

@@ -323,5 +323,5 @@ def check_numbers(name: str, x: Any) -> None:
     """Raises TypeError, or DTypeError for bools, which cannot be added."""
     if not isinstance(x, Tensor) and not hasattr(x, "__weft_apply__"):
         raise TypeError(f"{name}: takes a Tensor, got {type(x).__name__}")
-    if x.dtype.kind not in ("float", "int", "uint"):
+    if not (x.dtype.is_floating or x.dtype.is_integer):
         raise DTypeError(f"{name}: takes numbers, got {x.dtype}")

@@ -65,14 +65,14 @@ def all_reduce(x: Any, /, op: str = "sum") -> Any:
     check_numbers("all_reduce", x)
     if op not in OPS:
         raise ValueError(f"all_reduce: op must be one of {', '.join(map(repr, OPS))}, got {op!r}")
-    if op == "mean" and x.dtype.kind != "float":
+    if op == "mean" and not x.dtype.is_floating:
         raise ValueError(f"all_reduce: the mean of {x.dtype} is no {x.dtype}; use op='sum'")
     return _copy(x) if world().size == 1 else _AllReduce(op)(x)
 
 
 def _copy(x: Any) -> Any:
     """x as a result of its own."""
-    return x + zeros((), dtype=x.dtype, device=x.device) if x.dtype.kind == "float" else _core.copy_of(x)
+    return x + zeros((), dtype=x.dtype, device=x.device) if x.dtype.is_floating else _core.copy_of(x)
 
 
 class _AllGather(Function):

@@ -62,7 +62,7 @@ def _calls(cls: type[Op], dtype: DType) -> Iterator[Sequence[TensorType]]:
     """The types of an operator's inputs: all of them arrays, and each in turn a Python number."""
     count = len(cls.inputs)
     array = TensorType(SPACE, dtype)
-    number = constant(1.0 if dtype.kind == "float" else 1).type
+    number = constant(1.0 if dtype.is_floating else 1).type
     yield [array] * count
     for k in range(count if count > 1 else 0):
         yield [number if j == k else array for j in range(count)]

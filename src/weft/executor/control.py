@@ -19,7 +19,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.executor.compile import compile_graph
 from weft.executor.planner import row_major
 from weft.graph.gradient import joint_graph
-from weft.graph.graph import Graph, graph_of, interpret
+from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import skipped
 from weft.graph.placement import devices, spans_devices
 from weft.graph.rewrite import first_choice
@@ -29,7 +29,6 @@ from weft.ops.kernels import Native
 from weft.ops.loops import Step
 from weft.ops.node import Value, input_value
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.registry import cached
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
@@ -92,7 +91,7 @@ def planned(subgraph: Subgraph, name: str, strides: tuple[Any, ...], *_: Any) ->
 
 def is_float(value: Value) -> bool:
     """Whether a value has a gradient."""
-    return value.dtype.kind == "float"
+    return value.dtype.is_differentiable
 
 
 def zeros(like: Value) -> Value:
@@ -212,21 +211,6 @@ class ForeachLoop(Control):
         return backward_loop(
             body, [*sequences, *befores], states, rest, dstates, ditems, nothing, not reverse, None
         )
-
-    def reference(self, *x: Any) -> Any:
-        sequences, states, rest = self.parts(x)
-        length = len(sequences[0])
-        count = min(length, int(x[0])) if self.counted else length
-        types = self.infer(*map(type_of, x))
-        stacks = [np.zeros(t.shape, t.dtype.numpy) for t in types[self.states :]]
-        for p in reversed(range(count)) if self.reverse else range(count):
-            for stack, state in zip(stacks[self.items :], states, strict=True):
-                stack[p] = state
-            made = interpret(self.body.graph, [*(s[p] for s in sequences), *states, *rest])
-            states = made[: self.states]
-            for stack, item in zip(stacks, made[self.states :], strict=False):
-                stack[p] = item
-        return (*states, *stacks)
 
 
 def body_of(
@@ -565,18 +549,6 @@ class WhileLoop(Control):
             ),
         )
 
-    def reference(self, *x: Any) -> Any:
-        states, rest = list(x[: self.states]), x[self.states :]
-        types = self.infer(*map(type_of, x))
-        stacks = [np.zeros(t.shape, t.dtype.numpy) for t in types[self.states + 1 :]]
-        count = 0
-        while count != self.limit and interpret(self.condition.graph, [*states, *rest])[0]:
-            for stack, state in zip(stacks, states, strict=False):
-                stack[count] = state
-            states = interpret(self.body.graph, [*states, *rest])
-            count += 1
-        return tuple(states) if self.limit is None else (*states, np.asarray(count), *stacks)
-
 
 @op
 class CondBranch(Control):
@@ -592,7 +564,7 @@ class CondBranch(Control):
             self.check_inputs(graph, x)
         return tuple(self.then.types)
 
-    def kernels(self, predicate: TensorType | None, *x: TensorType | None) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, predicate: TensorType | None, *x: TensorType | None) -> Iterator[Native]:
         def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
             strides = [s for _, _, s in inputs[1:]]
             return _core.kernel_cond(
@@ -616,14 +588,3 @@ class CondBranch(Control):
         branch = CondBranch(then=gradient(self.then), otherwise=gradient(self.otherwise))
         found = iter(branch(predicate, *x, *(slope for slope in dy if slope is not None)))
         return None, [next(found) if want else None for want in wanted]
-
-    def reference(self, predicate: Any, *x: Any) -> Any:
-        chosen = self.then if predicate else self.otherwise
-        return tuple(interpret(chosen.graph, x))
-
-
-def type_of(array: Any) -> TensorType:
-    """Of a NumPy array."""
-    from weft.base.dtype import as_dtype
-
-    return TensorType(np.shape(array), as_dtype(np.asarray(array).dtype))

@@ -29,6 +29,7 @@ from weft.executor.steps import LoopStep, NativeStep, Origin, Step
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph, reads_of
+from weft.kernels import choices
 from weft.ops.kernels import ANY, CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
 from weft.ops.sizes import NeedsSizes, Size, input_stride
@@ -141,8 +142,8 @@ class Lowering:
 
     def lower(self, node: Node, first_choice: int = 0) -> None:
         op = node.bound()
-        choices = op.kernels(*(None if v is None else v.type for v in node.inputs))
-        for choice in itertools.islice(choices, first_choice, None):
+        offered = choices(op, [None if v is None else v.type for v in node.inputs])
+        for choice in itertools.islice(offered, first_choice, None):
             if self.take(op, node.inputs, node.outputs, choice):
                 return
         self.decompose(node, op)

@@ -17,6 +17,7 @@ from _weakref import ref  # all that is needed of weakref, which a first result 
 from collections.abc import Callable, Iterator
 
 from weft.base import process
+from weft.base.dtype import DTYPES
 from weft.base.typing import Any, ClassVar
 
 __all__ = [
@@ -41,13 +42,16 @@ __all__ = [
     "where",
 ]
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-HALVES = FLOATS[:2]
-SIGNED = ("int8", "int16", "int32", "int64")
-UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
-BITS = {"bool": 1, "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64} | {
-    name: int(name.lstrip("uint")) for name in SIGNED + UNSIGNED
-}
+FLOATS = tuple(t.name for t in DTYPES if t.is_floating)
+HALVES = tuple(t.name for t in DTYPES if t.is_floating and t.bits == 16)
+SIGNED = tuple(t.name for t in DTYPES if t.kind == "int")
+UNSIGNED = tuple(t.name for t in DTYPES if t.kind == "uint")
+# Of a value; of a bool that is a lane of a mask.
+BITS = (
+    {"bool": 1}
+    | {t.name: t.bits for t in DTYPES if t.is_floating}
+    | {t.name: t.bits for t in DTYPES if t.is_integer}
+)
 
 # What code generators must know, by number of operands. Comparisons give bool; the rest the type of their operands.
 UNARY = ("neg", "abs", "sqrt", "rint", "floor", "ceil", "trunc", "not")

@@ -133,7 +133,7 @@ def _gradient_of_decomposition(
     for output, dy in zip(outputs, dys, strict=True):
         if output is not None and dy is not None:
             _add(slopes, output, dy)
-    floats = [v.dtype.kind == "float" and not v.type.weak for v in graph.inputs]
+    floats = [v.dtype.is_differentiable and not v.type.weak for v in graph.inputs]
     known = {id(s): v for s, v in zip(stand_ins, inputs, strict=True) if s is not None and v is not None}
     _propagate(graph, floats, slopes, _Recomputed(known))
     return [None if v is None else slopes.get(id(v)) for v in stand_ins]

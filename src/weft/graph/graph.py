@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from weft.base.typing import Any
+from weft.kernels import choices
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
@@ -175,7 +176,7 @@ def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
         None if v is None else np.asarray(a, v.type.dtype.numpy)
         for a, v in zip(arrays, node.inputs, strict=True)
     ]
-    loop = next((choice for choice in op.kernels(*types) if isinstance(choice, Loop)), None)
+    loop = next((choice for choice in choices(op, types) if isinstance(choice, Loop)), None)
     if loop is not None:
         found = evaluate_loop(loop, given, [o.type.dtype.numpy for o in node.outputs])
         return tuple(np.reshape(a, o.shape) for a, o in zip(found, node.outputs, strict=True))

@@ -20,10 +20,10 @@ from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, int64
 from weft.base.errors import DTypeError, ShapeError
+from weft.kernels import choices
 from weft.ops.kernels import RESERVATION, Native
 from weft.ops.node import Node, Value, make_node
 from weft.ops.op import Op, op, parameters
-from weft.ops.oracle import np
 from weft.ops.types import TensorType
 
 __all__ = [
@@ -97,7 +97,7 @@ class Drawn(Inner):
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
         of: Any = self.of
-        for choice in of.kernels(*x[:-2]):
+        for choice in choices(of, x[:-2]):
             assert isinstance(choice, Native), f"{of.name}: a random operator has a native kernel"
             yield _drawn(choice, self.offset)
 
@@ -112,10 +112,6 @@ class Drawn(Inner):
             given = [known[p.name] for p in reads]
         found = of.vjp(*given)
         return (*(found if isinstance(found, tuple) else (found,)), None, None)
-
-    def reference(self, *x: Any) -> Any:
-        of: Any = self.of
-        return of.reference(*x[:-2])
 
 
 def _drawn(choice: Native, offset: int) -> Native:
@@ -163,11 +159,8 @@ class Position(Inner):
     def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         return self.kind, self.dtype, self.count
 
-    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_position(), exact=False, numbers=RESERVATION)
-
-    def reference(self) -> Any:
-        return np.zeros(2, "int64"), np.zeros((), "int64")
 
 
 def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Sequence[Value], Sequence[Value]]:
@@ -203,9 +196,6 @@ class Mark(Inner):
     def decompose(self, x: Any) -> Any:
         return x
 
-    def reference(self, x: Any) -> Any:
-        return x
-
 
 @op
 class StopGradient(Mark):
@@ -235,9 +225,6 @@ class Rewritten(Mark):
     def vjp(self, dy: Any) -> Any:
         return None, dy
 
-    def reference(self, x: Any, past: Any) -> Any:  # type: ignore[override]
-        return x
-
 
 @op
 class Watched(Mark):
@@ -264,6 +251,6 @@ def stopped(value: Value) -> Value:
     StopGradient()
     """
     op = value.node.op
-    if value.dtype.kind != "float" or value.is_constant or (op is not None and op.stops_gradient):
+    if not value.dtype.is_differentiable or value.is_constant or (op is not None and op.stops_gradient):
         return value
     return make_node(StopGradient(), [value]).outputs[0]

@@ -56,9 +56,6 @@ class OwnGradient(Mark):
         own = [next(found) if want else None for want in self.wanted]
         return ([*[None] * self.count, *own, *[None] * len(rest)],)
 
-    def reference(self, *x: Any) -> Any:
-        return x[: self.count]
-
 
 @op
 class NoOwnGradient(Mark):
@@ -80,9 +77,6 @@ class NoOwnGradient(Mark):
             f"{self.of}: its backward could not be written down, so a program that it is part of has no gradient: "
             f"{self.why}\n  hint: differentiate inside of the trace, or the function itself"
         )
-
-    def reference(self, *x: Any) -> Any:
-        return x[: self.count]
 
 
 def with_gradient(
@@ -112,14 +106,14 @@ def fitted(name: str, found: Sequence[Any], xs: Sequence[Value]) -> list[Value |
     """
     listed: list[Value | None] = []
     for k, (dx, x) in enumerate(zip(found, xs, strict=True)):
-        if dx is None or x.dtype.kind != "float":
+        if dx is None or not x.dtype.is_differentiable:
             listed.append(None)
             continue
         if not hasattr(dx, "shape") or not hasattr(dx, "dtype"):
             raise TypeError(
                 f"{name}: backward: gradient {k} must be a Tensor or None, got {type(dx).__name__}"
             )
-        if dx.dtype is not x.dtype and dx.dtype.kind == "float":
+        if dx.dtype is not x.dtype and dx.dtype.is_differentiable:
             dx = F.cast(dx, dtype=x.dtype)
         if tuple(dx.shape) != tuple(x.shape) or dx.dtype is not x.dtype:
             error = DTypeError if tuple(dx.shape) == tuple(x.shape) else ShapeError

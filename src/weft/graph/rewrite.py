@@ -27,6 +27,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from weft.graph.graph import Graph, reads_of
+from weft.kernels import choices
 from weft.ops.kernels import Loop, Native, Parts, Several
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
@@ -253,7 +254,7 @@ def first_choice(node: Node) -> Any:
 
 @cached(maxsize=8192)
 def _first(op: Op, types: tuple[TensorType | None, ...]) -> Any:
-    return next(iter(op.kernels(*types)), None)
+    return next(choices(op, types), None)
 
 
 def _makes_memory(node: Node) -> bool:

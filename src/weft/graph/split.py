@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.graph.graph import Graph, reads_of
+from weft.kernels import choices
 from weft.ops.kernels import View
 from weft.ops.node import Node, Value, input_value
 
@@ -81,5 +82,5 @@ class _Second:
 
 def _is_view(node: Node) -> bool:
     """Whether a node only looks at its input in another way."""
-    choice = next(iter(node.bound().kernels(*(None if v is None else v.type for v in node.inputs))), None)
+    choice = next(choices(node.bound(), [None if v is None else v.type for v in node.inputs]), None)
     return isinstance(choice, View)

@@ -290,7 +290,7 @@ def linspace(
     if num < 0:
         raise ValueError(f"linspace: num must be at least 0, got {num}")
     dtype = as_dtype(float if dtype is None else dtype)
-    if dtype.kind != "float":
+    if not dtype.is_floating:
         raise DTypeError(f"linspace: dtype must be a float, got {dtype}")
     parts = num - 1 if endpoint else num
     step = (stop - start) / parts if parts > 0 else 0.0

@@ -164,7 +164,7 @@ class GradManager:
         for x in listed:
             if not isinstance(x, Tensor):
                 raise TypeError(f"attach: expected tensors, got {type(x).__name__}")
-            if x.dtype.kind != "float":
+            if not x.dtype.is_differentiable:
                 raise _core_dtype_error(x)
             if id(x) not in self._callbacks:
                 self._watched.append(x)
@@ -596,7 +596,7 @@ class _Region(Function):
         if draws:
             _restore(self.state)
         outer = _core.set_random_stream(copy.copy(self.stream))
-        is_float = [isinstance(x, Tensor) and x.dtype.kind == "float" for x in self.args]
+        is_float = [isinstance(x, Tensor) and x.dtype.is_differentiable for x in self.args]
         watched = [
             self._again(x, writer) if wanted else x for x, wanted in zip(self.args, is_float, strict=True)
         ]

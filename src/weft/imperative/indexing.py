@@ -349,7 +349,7 @@ def assign(x: Any, key: Any, value: Any) -> None:
 
 def _type_for(value: Any, x: Any) -> Any:
     """Integers in lists have to fit the type of integers that they are written to, as single ones have."""
-    return x.dtype if isinstance(value, list | tuple) and x.dtype.kind in ("int", "uint") else None
+    return x.dtype if isinstance(value, list | tuple) and x.dtype.is_integer else None
 
 
 def _as_index(array: Any) -> Any:

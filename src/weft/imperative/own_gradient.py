@@ -48,7 +48,7 @@ def give_own_gradient(
             op = OwnGradient(backward=subgraph, count=len(ys), wanted=wanted)
             made = make_node(op, [*known, *writer.found.values()]).outputs
         for y, value in zip(fresh, made, strict=True):
-            if value.dtype.kind == "float":
+            if value.dtype.is_differentiable:
                 geometry = Geometry(*_core.geometry(y))
                 storage = scribe.storages.find(geometry)
                 assert storage is not None

@@ -65,11 +65,11 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
         )
         if scope == EXTENTS and len(plan.recipe.steps) > 1:
             return None  # steps share memory, which is planned for exact sizes
-        if records and not exact and any(v.dtype.kind == "float" for v in node.outputs[:visible]):
+        if records and not exact and any(v.dtype.is_differentiable for v in node.outputs[:visible]):
             # Its gradient must hold for all sizes, too.
             arrays = [v for v in graph.inputs if not v.type.weak]
             shown = [k < visible for k in range(len(kept))]
-            plan_backward(plan.recipe, [v.dtype.kind == "float" for v in arrays], shown)
+            plan_backward(plan.recipe, [v.dtype.is_differentiable for v in arrays], shown)
         return plan
     except NeedsSizes:
         if exact:
@@ -144,7 +144,7 @@ def plan_recording(recipe: Recipe) -> tuple[Any, list[tuple[int, int]]]:
         value, target = graph.outputs[output], graph.inputs[number]
         assert value is not None
         kept = isinstance(value.node.op, Rewritten) and value.node.inputs[1] is target
-        if not kept and target.dtype.kind == "float":
+        if not kept and target.dtype.is_differentiable:
             writes.append((output, arrays.index(id(target))))
     if not any(node.op is not None and node.op.random for node in graph.nodes):
         return None, writes

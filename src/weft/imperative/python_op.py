@@ -241,7 +241,7 @@ class PythonOp(Op):
         given, states, words = self.split(x)
         count = self.form().outputs
         slopes = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)][:count]
-        wanted = [v.dtype.kind == "float" for v in given]
+        wanted = [v.dtype.is_differentiable for v in given]
         found = self.gradient([*slopes, *given, *y[:count]], y[count:], given, wanted)
         return ([*found, *[None] * (len(states) + len(words))],)
 

@@ -419,7 +419,7 @@ class Scribe:
             op = v.node.op
             if id(v) in known:
                 waiting.pop()
-            elif v.dtype.kind != "float" or v.is_constant or (op is not None and op.stops_gradient):
+            elif not v.dtype.is_differentiable or v.is_constant or (op is not None and op.stops_gradient):
                 known[id(v)] = (v, False)
             elif op is None:
                 known[id(v)] = (v, True)

@@ -47,11 +47,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "unsigned integer": ("uint",),
     "integral": ("int", "uint"),
     "real floating": ("float",),
-    "complex floating": (),
-    "numeric": ("int", "uint", "float"),
+    "complex floating": ("complex",),
+    "numeric": ("int", "uint", "float", "complex"),
 }
-# Bits of the fraction, the largest exponent.
-FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
 NUMBERS = {bool: bool_, int: int64, float: float32}
 
 
@@ -96,12 +94,12 @@ class finfo:  # its name in the standard
 
     def __post_init__(self) -> None:
         dtype = _dtype_of(self.type)
-        if dtype.kind != "float":
+        if not dtype.is_floating:
             raise DTypeError(f"finfo: takes floating-point types, got {dtype}")
-        fraction, most = FLOATS[dtype.name]
+        fraction, most = dtype.digits - 1, dtype.max_exponent
         largest = (2.0 - 2.0**-fraction) * 2.0**most
         for name, value in {
-            "bits": dtype.itemsize * 8,
+            "bits": dtype.bits,
             "eps": 2.0**-fraction,
             "max": largest,
             "min": -largest,
@@ -130,9 +128,9 @@ class iinfo:  # its name in the standard
 
     def __post_init__(self) -> None:
         dtype = _dtype_of(self.type)
-        if dtype.kind not in ("int", "uint"):
+        if not dtype.is_integer:
             raise DTypeError(f"iinfo: takes integer types, got {dtype}")
-        bits = dtype.itemsize * 8
+        bits = dtype.bits
         least = 0 if dtype.kind == "uint" else -(2 ** (bits - 1))
         for name, value in {
             "bits": bits,

@@ -17,7 +17,7 @@ __all__ = ["Accuracy", "ConfusionMatrix", "F1Score", "TopKAccuracy"]
 def _check(metric: Metric, x: Tensor, target: Tensor, scores: bool) -> None:
     """scores: x has one dimension more than target, the classes."""
     listed = f"x is {_core.describe(x)}, target is {_core.describe(target)}"
-    if target.dtype.kind not in ("int", "uint"):
+    if not target.dtype.is_integer:
         raise DTypeError(f"{type(metric).__name__}: targets are integers: {listed}")
     if (x.shape[:-1] if scores else x.shape) != target.shape:
         raise ShapeError(f"{type(metric).__name__}: shapes do not fit: {listed}")
@@ -25,7 +25,7 @@ def _check(metric: Metric, x: Tensor, target: Tensor, scores: bool) -> None:
 
 def _classes(metric: Metric, x: Tensor, target: Tensor) -> Tensor:
     """Predicted classes: x itself if it has integers, else where the scores are greatest."""
-    is_scores = x.dtype.kind == "float"
+    is_scores = x.dtype.is_floating
     _check(metric, x, target, is_scores)
     return F.argmax(x, axis=-1) if is_scores else x
 

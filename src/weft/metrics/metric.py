@@ -58,7 +58,7 @@ class Sum:
 
     def add(self, x: Tensor) -> None:
         """Add all elements."""
-        kind = "float64" if x.dtype.kind == "float" else "int64"
+        kind = "float64" if x.dtype.is_floating else "int64"
         found = F.sum(x.astype(kind))
         self.total = found if self.total is None else self.total + found.to_device(self.total.device)
 

@@ -52,7 +52,7 @@ else:
 
         def __init__(self, x: Any) -> None:
             self.tensor = x.tensor if isinstance(x, Parameter) else asarray(x)
-            if self.tensor.dtype.kind != "float":
+            if not self.tensor.dtype.is_differentiable:
                 raise DTypeError(
                     f"Parameter: is of a floating-point type, got {self.tensor.dtype}; "
                     "what is not trained is a buffer: register_buffer"
@@ -344,9 +344,9 @@ class Module:
         bfloat16
         """
         kind = as_dtype(dtype)
-        if kind.kind != "float":
+        if not kind.is_floating:
             raise DTypeError(f"astype: a module takes floating-point types, got {kind}")
-        return self._change(lambda x: x.astype(kind, copy=False) if x.dtype.kind == "float" else x)
+        return self._change(lambda x: x.astype(kind, copy=False) if x.dtype.is_floating else x)
 
     def _change(self: Self, change: Callable[[Tensor], Tensor]) -> Self:
         done: dict[int, tuple[Tensor, Tensor]] = {}  # what is shared stays shared

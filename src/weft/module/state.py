@@ -45,7 +45,7 @@ def compare(
             kinds.append(f"{name} is of type {type(state[name]).__name__}")
         elif value.shape != target.shape:
             shapes.append(f"{name} is {_core.describe(value)}, here {_core.describe(target)}")
-        elif value.dtype is not target.dtype and not value.dtype.kind == target.dtype.kind == "float":
+        elif value.dtype is not target.dtype and not (value.dtype.is_floating and target.dtype.is_floating):
             kinds.append(f"{name} is {_core.describe(value)}, here {_core.describe(target)}")
         else:
             pairs.append((target, value))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from weft.base.errors import ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.op import Op, Runtime, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, normalize_axes, promote
 
 Scalar = e.Scalar
@@ -26,16 +23,6 @@ class Activation(Pointwise):
     takes: ClassVar[tuple[str, ...]] = ("float",)
 
     given: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # attributes that samples have
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for attributes in cls.given:
-            for shape in ((2, 3), (), (0, 4), (33,)):
-                yield Sample(arrays(shape, low=-5.0, high=7.0, distinct=True), **attributes)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield TypeError, f"{cls.name}: takes", Sample(arrays((2,)), 1, 2, 3, 4)
 
 
 @op
@@ -55,17 +42,12 @@ class Relu(Activation):
     result: ClassVar[str] = "same"
     takes: ClassVar[tuple[str, ...]] = ("int", "uint", "float")
 
-    post_op: ClassVar[str | None] = "relu"
-
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x <= 0, e.constant(0, x.dtype), x)
 
     def vjp(self, y: Any, dy: Any) -> Any:
         """By the result, which is below or at 0 where x is, and is there anyway: so nobody has to keep x."""
-        return F.where(F.less_equal(y, 0), 0, dy) if dy.dtype.kind == "float" else None
-
-    def reference(self, x: Any) -> Any:
-        return np.where(x <= 0, 0, x)
+        return F.where(F.less_equal(y, 0), 0, dy) if dy.dtype.is_differentiable else None
 
 
 @op
@@ -90,20 +72,11 @@ class Gelu(Activation):
         if self.approximate not in ("none", "tanh"):
             raise ValueError(f"gelu: approximate must be 'none' or 'tanh', got {self.approximate!r}")
 
-    @property
-    def post_op(self) -> str:  # type: ignore[override]
-        return "gelu_tanh" if self.approximate == "tanh" else "gelu_erf"
-
     def scalar(self, x: Scalar) -> Scalar:
         if self.approximate == "tanh":
             twice = 2 * math.sqrt(2 / math.pi)
             return x * e.call("sigmoid", x * e.fma(x * x, twice * 0.044715, twice))  # (1 + tanh(u)) / 2
         return 0.5 * x * (1 + e.call("erf", x * math.sqrt(0.5)))
-
-    def reference(self, x: Any) -> Any:
-        if self.approximate == "tanh":
-            return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-        return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2)))
 
 
 @op
@@ -125,9 +98,6 @@ class LeakyRelu(Activation):
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, x * self.negative_slope)
-
-    def reference(self, x: Any) -> Any:
-        return np.where(x > 0, x, x * self.negative_slope)
 
 
 def _between(x: Scalar, low: Any, high: Any) -> Scalar:
@@ -152,9 +122,6 @@ class Relu6(Activation):
     def scalar(self, x: Scalar) -> Scalar:
         return _between(x, 0, 6)
 
-    def reference(self, x: Any) -> Any:
-        return np.clip(x, 0, 6)
-
 
 @op
 class Hardtanh(Activation):
@@ -177,9 +144,6 @@ class Hardtanh(Activation):
     def scalar(self, x: Scalar) -> Scalar:
         return _between(x, self.min_val, self.max_val)
 
-    def reference(self, x: Any) -> Any:
-        return np.clip(x, self.min_val, self.max_val)
-
 
 @op
 class HardSigmoid(Activation):
@@ -197,13 +161,6 @@ class HardSigmoid(Activation):
     def scalar(self, x: Scalar) -> Scalar:
         return _between(x / 6 + 0.5, 0, 1)
 
-    def reference(self, x: Any) -> Any:
-        return np.clip(x / 6 + 0.5, 0, 1)
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        """Written out: the gradient of PyTorch's own has 1/6 in float32."""
-        return torch.nn.functional.relu6(x + 3) / 6
-
 
 @op
 class HardSwish(Activation):
@@ -218,13 +175,8 @@ class HardSwish(Activation):
     tensor([-0.,  0.,  3.], dtype=float32, device=cpu:0)
     """
 
-    post_op: ClassVar[str | None] = "hardswish"
-
     def scalar(self, x: Scalar) -> Scalar:
         return x * _between(x / 6 + 0.5, 0, 1)
-
-    def reference(self, x: Any) -> Any:
-        return x * np.clip(x / 6 + 0.5, 0, 1)
 
 
 @op
@@ -247,9 +199,6 @@ class Elu(Activation):
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, e.call("expm1", x) * self.alpha)
 
-    def reference(self, x: Any) -> Any:
-        return np.where(x > 0, x, np.expm1(x) * self.alpha)
-
 
 @op
 class Celu(Activation):
@@ -270,9 +219,6 @@ class Celu(Activation):
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, e.call("expm1", x / self.alpha) * self.alpha)
-
-    def reference(self, x: Any) -> Any:
-        return np.where(x > 0, x, np.expm1(x / self.alpha) * self.alpha)
 
 
 _SELU = 1.0507009873554805, 1.6732632423543772  # scale, alpha: a fixed point of mean 0 and variance 1
@@ -295,10 +241,6 @@ class Selu(Activation):
         scale, alpha = _SELU
         return e.where(x > 0, x * scale, e.call("expm1", x) * (scale * alpha))
 
-    def reference(self, x: Any) -> Any:
-        scale, alpha = _SELU
-        return scale * np.where(x > 0, x, alpha * np.expm1(x))
-
 
 @op
 class Silu(Activation):
@@ -313,13 +255,8 @@ class Silu(Activation):
     0.0
     """
 
-    post_op: ClassVar[str | None] = "swish"
-
     def scalar(self, x: Scalar) -> Scalar:
         return x * e.call("sigmoid", x)
-
-    def reference(self, x: Any) -> Any:
-        return x / (1 + np.exp(-x))
 
 
 def _softplus(x: Scalar) -> Scalar:
@@ -342,9 +279,6 @@ class Mish(Activation):
 
     def scalar(self, x: Scalar) -> Scalar:
         return x * e.call("tanh", _softplus(x))
-
-    def reference(self, x: Any) -> Any:
-        return x * np.tanh(np.logaddexp(x, 0))
 
 
 @op
@@ -369,10 +303,6 @@ class Softplus(Activation):
         scaled = x * self.beta
         return e.where(scaled > self.threshold, x, _softplus(scaled) / self.beta)
 
-    def reference(self, x: Any) -> Any:
-        scaled = x * self.beta
-        return np.where(scaled > self.threshold, x, np.logaddexp(scaled, 0) / self.beta)
-
 
 @op
 class Softsign(Activation):
@@ -389,9 +319,6 @@ class Softsign(Activation):
 
     def scalar(self, x: Scalar) -> Scalar:
         return x / (abs(x) + 1)
-
-    def reference(self, x: Any) -> Any:
-        return x / (1 + np.abs(x))
 
 
 @op
@@ -410,9 +337,6 @@ class LogSigmoid(Activation):
     def scalar(self, x: Scalar) -> Scalar:
         return -_softplus(-x)
 
-    def reference(self, x: Any) -> Any:
-        return -np.logaddexp(-x, 0)
-
 
 @op
 class Tanhshrink(Activation):
@@ -429,9 +353,6 @@ class Tanhshrink(Activation):
 
     def scalar(self, x: Scalar) -> Scalar:
         return x - e.call("tanh", x)
-
-    def reference(self, x: Any) -> Any:
-        return x - np.tanh(x)
 
 
 class Shrinking(Activation):
@@ -459,9 +380,6 @@ class Softshrink(Shrinking):
         lost = x * 0  # NaN stays
         return e.where(x > self.lambd, x - self.lambd, e.where(x < -self.lambd, x + self.lambd, lost))
 
-    def reference(self, x: Any) -> Any:
-        return np.where(x > self.lambd, x - self.lambd, np.where(x < -self.lambd, x + self.lambd, 0))
-
 
 @op
 class Hardshrink(Shrinking):
@@ -478,9 +396,6 @@ class Hardshrink(Shrinking):
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where((x >= -self.lambd) & (x <= self.lambd), e.constant(0, x.dtype), x)
-
-    def reference(self, x: Any) -> Any:
-        return np.where(np.abs(x) <= self.lambd, 0, x)
 
 
 @op
@@ -504,9 +419,6 @@ class Threshold(Activation):
     def scalar(self, x: Scalar) -> Scalar:
         low = self.value if isinstance(self.value, Scalar) else e.constant(self.value, x.dtype)
         return e.where(x <= self.threshold, low, x)
-
-    def reference(self, x: Any) -> Any:
-        return np.where(x <= self.threshold, self.value, x)
 
 
 @op
@@ -550,21 +462,6 @@ class Prelu(Op):
             weight = F.squeeze(weight, axis=0)
         return F.where(F.greater(x, 0), x, x * weight)
 
-    def reference(self, x: Any, weight: Any) -> Any:
-        shape = [1] * np.ndim(x)
-        if np.ndim(x):
-            shape[min(1, np.ndim(x) - 1)] = np.size(weight)
-        return np.where(x > 0, x, x * np.reshape(weight, shape))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for shape, weight in (((2, 3, 4), (3,)), ((2, 3), (1,)), ((3,), (3,)), ((), (1,)), ((0, 2), (2,))):
-            yield Sample(arrays(shape, distinct=True), arrays(weight))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "prelu: weight needs", Sample(arrays((2, 3)), arrays((2,)))
-
 
 @op
 class Glu(Op):
@@ -596,18 +493,3 @@ class Glu(Op):
         half = x.shape[axis] // 2
         first, second = F.split(x, half, axis=axis) if half else (x, x)
         return first * F.sigmoid(second)
-
-    def reference(self, x: Any) -> Any:
-        first, second = np.split(x, 2, axis=self.axis)
-        return first / (1 + np.exp(-second))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((3, 4)))
-        yield Sample(arrays((4, 3)), axis=0)
-        yield Sample(arrays((3, 0)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "glu: size 3 of axis 1 is odd", Sample(arrays((2, 3)))
-        yield IndexError, "glu: axis 2", Sample(arrays((2, 4)), axis=2)

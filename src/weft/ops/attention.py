@@ -6,18 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from weft import _core
-from weft.base.dtype import float32
+from weft.base.dtype import bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
-from weft.ops.kernels import Native
 from weft.ops.matrix import native_float
 from weft.ops.node import make_node
-from weft.ops.offers import is_offered
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes, promote
 
 
@@ -51,7 +46,7 @@ class Attention(Op):
         scores = F.matmul(q, F.matrix_transpose(k)) * self.factor(q)
         lowest = float("-inf")
         if mask is not None:
-            scores = F.where(mask, scores, lowest) if mask.dtype.kind == "bool" else scores + mask
+            scores = F.where(mask, scores, lowest) if mask.dtype is bool_ else scores + mask
         if self.is_causal:
             scores = F.causal_mask(scores)
         top = F.max(scores, axis=-1, keepdims=True)
@@ -74,7 +69,7 @@ class CausalMask(Op):
     def infer(self, scores: TensorType) -> TensorType:
         return scores.like()
 
-    def kernels(self, scores: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, scores: TensorType) -> Iterator[Any]:
         from weft.expr import scalar as e
         from weft.ops.kernels import pointwise_loop
 
@@ -85,13 +80,6 @@ class CausalMask(Op):
 
     def vjp(self, dy: Any) -> Any:
         return F.causal_mask(dy, value=0.0)
-
-    def reference(self, scores: Any) -> Any:
-        return np.where(np.tri(*scores.shape[-2:]) > 0, scores, self.value)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)), value=0.0)
 
 
 @op
@@ -118,7 +106,7 @@ class ScaledDotProductAttention(Attention):
     def infer(self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None) -> Any:
         given = {"q": q, "k": k, "v": v}
         self.require_floats(**given)
-        if mask is not None and mask.dtype.kind not in ("bool", "float"):
+        if mask is not None and mask.dtype is not bool_ and not mask.dtype.is_floating:
             raise self.fail(DTypeError, "the mask must be boolean or of floats", mask=mask)
         if min(t.ndim for t in given.values()) < 2:
             raise self.fail(ShapeError, "needs at least 2 dimensions", **given)
@@ -133,17 +121,6 @@ class ScaledDotProductAttention(Attention):
         common = promote(*given.values())
         y = q.like((*lead, q.shape[-2], v.shape[-1]), common)
         return y, y.like(y.shape[:-1], common if common.name == "float64" else float32)
-
-    def kernels(  # type: ignore[override]
-        self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None
-    ) -> Iterator[Native]:
-        # The kernel takes queries by tiles: of a single one, as in decoding, nearly all of its work would be wasted.
-        suits = native_float(q, k, v) and self.is_plain(q, k, v, mask) and q.shape[-2] != 1
-        if suits and is_offered("attention"):
-            causal, masked = self.is_causal, mask is not None
-            yield Native(
-                lambda _, __: _core.kernel_attention(causal, masked), exact=False, numbers=self.numbers(q)
-            )
 
     def decompose(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         y, log_type = self.infer(q.type, k.type, v.type, None if mask is None else mask.type)
@@ -161,7 +138,7 @@ class ScaledDotProductAttention(Attention):
         lead = (*(1,) * (4 - y.ndim), *y.shape[:-2])
         operands = [_as_shape(x, (*lead, *x.shape[-2:])) for x in (q, k, v)]
         if mask is not None:
-            mask = mask if mask.dtype.kind == "bool" else F.cast(mask, dtype=q.dtype)
+            mask = mask if mask.dtype is bool_ else F.cast(mask, dtype=q.dtype)
             mask = _as_shape(mask, (*lead, q.shape[-2], k.shape[-2]))
         node = make_node(self, [*operands, mask])
         extra = tuple(range(4 - y.ndim))
@@ -174,48 +151,12 @@ class ScaledDotProductAttention(Attention):
             dy, q, k, v, y, logs, mask, is_causal=self.is_causal, scale=self.scale
         )
         dmask = None
-        if mask is not None and mask.dtype.kind == "float":  # not computed unless somebody wants it
+        if mask is not None and mask.dtype.is_differentiable:  # not computed unless somebody wants it
             weights, _ = self.weights(q, k, mask)
             slopes = F.matmul(dy, F.matrix_transpose(v))
             full = weights * (slopes - F.sum(slopes * weights, axis=-1, keepdims=True))
             dmask = F.cast(unbroadcast(full, mask), dtype=mask.dtype)
         return dq, dk, dv, dmask
-
-    def reference(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-        scores = np.matmul(q, np.swapaxes(k, -1, -2)) * self.factor(q)
-        if mask is not None:
-            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-        if self.is_causal:
-            scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
-        top = np.max(scores, axis=-1, keepdims=True)
-        powers = np.exp(scores - np.where(np.isinf(top), 0, top))
-        total = powers.sum(axis=-1, keepdims=True)
-        with np.errstate(divide="ignore"):
-            logs = (np.log(total) + np.where(np.isinf(top), 0, top))[..., 0]
-        y = np.matmul(powers / np.where(total == 0, 1, total), v)
-        return y, np.broadcast_to(logs, y.shape[:-1])
-
-    def peer(self, torch: Any, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-        return torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=self.is_causal, scale=self.scale
-        )
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        q, k, v = arrays((2, 2, 3, 4)), arrays((2, 2, 5, 4)), arrays((2, 2, 5, 2))
-        yield Sample(q, k, v)
-        yield Sample(q, k, v, is_causal=True)
-        yield Sample(q, k, v, arrays((3, 5), dtype="bool"), scale=0.3)
-        yield Sample(q, k, v, arrays((2, 2, 3, 5)))
-        yield Sample(arrays((2, 3, 4)), arrays((2, 5, 4)), arrays((2, 5, 4)))
-        yield Sample(arrays((2, 2, 3, 4)), arrays((1, 5, 4)), arrays((1, 5, 4)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        q, k, v = arrays((1, 2, 3, 4)), arrays((1, 2, 5, 4)), arrays((1, 2, 5, 2))
-        yield ShapeError, "inner sizes differ, 4 != 2", Sample(q, v, v)
-        yield ShapeError, "keys and values differ, 5 != 3", Sample(q, k, q)
-        yield ShapeError, "the mask does not fit", Sample(q, k, v, arrays((2, 1, 1, 3, 5)))
 
 
 def _as_shape(x: Any, shape: tuple[Any, ...]) -> Any:
@@ -240,18 +181,6 @@ class ScaledDotProductAttentionGradient(Attention):
         mask: TensorType | None = None,
     ) -> Any:
         return q.like(), k.like(), v.like()
-
-    def kernels(self, *inputs: TensorType | None) -> Iterator[Native]:
-        dy, q, k, v, _, _, mask = inputs
-        assert q is not None
-        if native_float(dy, q, k, v) and self.is_plain(q, k, v, mask) and is_offered("attention_backward"):
-            causal, masked = self.is_causal, mask is not None
-            yield Native(
-                lambda _, __: _core.kernel_attention_backward(causal, masked),
-                exact=False,
-                order=(0, 1, 2, 3, *((6,) if masked else ()), 4, 5, 7, 8, 9),
-                numbers=self.numbers(q),
-            )
 
     def decompose(self, dy: Any, q: Any, k: Any, v: Any, y: Any, logs: Any, mask: Any = None) -> Any:
         """All computed again from q, k, v, so that the gradient of this goes to them."""

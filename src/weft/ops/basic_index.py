@@ -9,9 +9,7 @@ from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import Parts
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
-from weft.ops.samples import Sample, arrays
 from weft.ops.shape import Viewing
 from weft.ops.types import TensorType, broadcast_shapes
 
@@ -57,14 +55,6 @@ class BasicIndex(Viewing):
         items: Any = self.items
         return see_items(items, shape, strides)
 
-    def reference(self, x: Any) -> Any:
-        return x[_key(self.items)]
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4, 3)), items=(1, (0, 3, 1)))
-        yield Sample(arrays((4, 3)), items=((3, 2, -2), None, (1, 2, 1)))
-
 
 @op
 class BasicPut(Op):
@@ -85,34 +75,13 @@ class BasicPut(Op):
             raise self.fail(ShapeError, f"value does not fit the shape {shape}", x=x, value=value)
         return x.like()
 
-    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:
         items: Any = self.items
         whole = (0, lambda shape, strides: (shape, strides, 0))
         yield Parts((whole, (1, lambda shape, strides: see_items(items, shape, strides))))
 
     def vjp(self, x: Any, value: Any, dy: Any) -> Any:
         dx = F.basic_put(dy, 0, items=self.items)
-        if value.dtype.kind != "float" or value.type.weak:  # takes no gradient
+        if not value.dtype.is_differentiable or value.type.weak:  # takes no gradient
             return dx, None
         return dx, F.cast(unbroadcast(F.basic_index(dy, items=self.items), value), dtype=value.dtype)
-
-    def reference(self, x: Any, value: Any) -> Any:
-        y = np.array(x)
-        y[_key(self.items)] = value
-        return y
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4, 3)), arrays((3,)), items=(1, (0, 3, 1)))
-        yield Sample(arrays((4, 3)), arrays(()), items=((3, 2, -2), None, (1, 2, 1)))
-
-
-def _key(items: Any) -> tuple[Any, ...]:
-    def one(item: Any) -> Any:
-        if not isinstance(item, tuple):
-            return item
-        start, count, step = item
-        stop = start + count * step
-        return slice(start, stop if stop >= 0 else None, step) if count else slice(0, 0)
-
-    return tuple(one(item) for item in items)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from weft.base.dtype import DType, bool_, float64
-from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
-from weft.ops.arithmetic import PAIRS
 from weft.ops.op import Runtime, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise
-from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, promote
 
 Scalar = e.Scalar
-NAN = float("nan")
 
 
 class Pair(Pointwise):
@@ -24,37 +18,12 @@ class Pair(Pointwise):
 
     family: ClassVar[str] = "comparison"
 
-    def reference(self, a: Any, b: Any) -> Any:
-        return getattr(np, self.name)(a, b)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for a, b in PAIRS:
-            yield Sample(arrays(a), arrays(b))
-        yield Sample(arrays((3,)), 1)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        kind = None if "float" in cls.takes else "int32"
-        yield (
-            ShapeError,
-            f"{cls.name}: sizes 2 and 3",
-            Sample(arrays((2,), dtype=kind), arrays((3,), dtype=kind)),
-        )
-        if "float" not in cls.takes:
-            yield DTypeError, f"{cls.name}: takes", Sample(arrays((2,)), arrays((2,)))
-
 
 class Comparison(Pair):
     """Base: true or false of two numbers in their promoted type. NaN is unequal to all and not ordered."""
 
     ahead: ClassVar[tuple[str, ...]] = ("float32", "int64")
     result: ClassVar[str] = "bool"
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        yield Sample(Array((4,), values=(1.0, 2.0, 2.0, NAN)), Array((4,), values=(2.0, 1.0, 2.0, NAN)))
 
 
 @op
@@ -71,9 +40,6 @@ class Equal(Comparison):
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a == b
-
-    def peer(self, torch: Any, a: Any, b: Any) -> Any:
-        return torch.eq(a, b)
 
 
 @op
@@ -228,14 +194,6 @@ class LogicalNot(Pointwise):
     def scalar(self, x: Scalar) -> Scalar:
         return ~e.cast(x, "bool")
 
-    def reference(self, x: Any) -> Any:
-        return np.logical_not(x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for shape in ((2, 3), (), (0,)):
-            yield Sample(arrays(shape))
-
 
 class Bits(Pair):
     """Base of operators on bits."""
@@ -309,36 +267,11 @@ class BitwiseInvert(Pointwise):
     def scalar(self, x: Scalar) -> Scalar:
         return ~x
 
-    def reference(self, x: Any) -> Any:
-        return np.invert(x)
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return torch.bitwise_not(x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for shape in ((2, 3), (), (0,)):
-            yield Sample(arrays(shape))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "bitwise_invert: takes", Sample(arrays((2,)))
-
 
 class Shift(Bits):
     """Base of shifts."""
 
     takes: ClassVar[tuple[str, ...]] = ("int", "uint")
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for a, b in PAIRS:
-            yield Sample(arrays(a), arrays(b, low=0.0, high=6.0))
-        yield Sample(arrays((3,)), 1)
-        yield Sample(
-            Array((4,), values=(1, -1, 5, -5), dtype="int32"),
-            Array((4,), values=(31, 32, 40, 40), dtype="int32"),
-        )
 
 
 def _outside(b: Scalar, bits: int) -> Scalar:
@@ -362,9 +295,6 @@ class BitwiseLeftShift(Shift):
         bits = e.BITS[a.dtype]
         return e.where(_outside(b, bits), e.constant(0, a.dtype), a << (b & (bits - 1)))
 
-    def reference(self, a: Any, b: Any) -> Any:
-        return np.left_shift(a, b)
-
 
 @op
 class BitwiseRightShift(Shift):
@@ -384,9 +314,6 @@ class BitwiseRightShift(Shift):
         zero = e.constant(0, a.dtype)
         rest = zero if a.dtype in e.UNSIGNED else e.where(a < 0, e.constant(-1, a.dtype), zero)
         return e.where(_outside(b, bits), rest, a >> (b & (bits - 1)))
-
-    def reference(self, a: Any, b: Any) -> Any:
-        return np.right_shift(a, b)
 
 
 @op
@@ -415,21 +342,6 @@ class Where(Pointwise):
     def scalar(self, condition: Scalar, x1: Scalar, x2: Scalar) -> Scalar:
         return e.where(condition, x1, x2)
 
-    def reference(self, condition: Any, x1: Any, x2: Any) -> Any:
-        return np.where(condition, x1, x2)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3), dtype="bool"), arrays((2, 3)), arrays((2, 3)))
-        yield Sample(arrays((2, 1), dtype="bool"), arrays((3,)), 0)
-        yield Sample(arrays((2, 1), dtype="bool"), 1.5, arrays((3,)))
-        yield Sample(arrays((2,), dtype="int32"), arrays(()), arrays((1,)))
-        yield Sample(arrays((0,), dtype="bool"), arrays(()), arrays((1,)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "where: sizes 2 and 3", Sample(arrays((2,), dtype="bool"), arrays((3,)), 0)
-
 
 @op
 class Isclose(Pointwise):
@@ -453,25 +365,9 @@ class Isclose(Pointwise):
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         common = super().compute_dtype(*inputs)
-        return common if common.kind == "float" else float64
+        return common if common.is_floating else float64
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         near = abs(a - b) <= abs(b) * self.rtol + self.atol
         found = (a == b) | (near & (abs(b) < float("inf")))
         return found | ((a != a) & (b != b)) if self.equal_nan else found
-
-    def reference(self, a: Any, b: Any) -> Any:
-        return np.isclose(a, b, self.rtol, self.atol, self.equal_nan)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        inf = float("inf")
-        a = Array((6,), values=(1.0, 2.0, NAN, inf, inf, -3.0))
-        b = Array((6,), values=(1.0 + 1e-7, 2.5, NAN, inf, -inf, inf))
-        for equal_nan in (False, True):
-            yield Sample(a, b, equal_nan=equal_nan, dtypes=("float32", "float64"))
-        yield Sample(arrays((2, 3)), arrays((3,)), rtol=0.5, atol=0.25)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "isclose: sizes 2 and 3", Sample(arrays((2,)), arrays((3,)))

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
-from weft.base.dtype import DType
+from weft.base.dtype import bool_
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
-from weft.ops.kernels import CHANNELS_LAST, Native
-from weft.ops.matrix import has_sizes, native_float, recast
+from weft.ops.matrix import recast
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
-from weft.ops.samples import Sample, arrays
 from weft.ops.shapes import sizes
 from weft.ops.types import TensorType, promote
-from weft.ops.window import Windows, each, exact, windows_of, windows_reference
+from weft.ops.window import Windows, each, windows_of
 
 
 class Convolving(Op):
@@ -28,25 +22,6 @@ class Convolving(Op):
 
     family: ClassVar[str] = "convolution"
     method: ClassVar[bool] = False
-
-    def native_windows(self, windows: Windows, groups: int) -> dict[str, Any]:
-        """Keywords of the native core."""
-        return {
-            "stride": list(windows.stride),
-            "padding": windows.padding,
-            "dilation": list(windows.dilation),
-            "groups": groups,
-        }
-
-    def native_of_any_size(self, of: str, dtype: DType, keywords: dict[str, Any], layout: str) -> Native:
-        """The kernel for all sizes. of: "dst", "src" or "weights", as the native core calls it."""
-        # Of a padding that follows from the window's size the numbers are asked for.
-        keywords["padding"] = [(int(low), int(high)) for low, high in keywords["padding"]]
-        return Native(
-            lambda *_: _core.onednn_convolution_of_any_size(dtype, of=of, **keywords),
-            exact=False,
-            layouts=(layout,),
-        )
 
 
 class Convolution(Convolving):
@@ -117,7 +92,7 @@ class Convolution(Convolving):
         given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
         rank = self.spatial + 2
         common = promote(*given.values())
-        if common.kind == "bool":
+        if common is bool_:
             raise self.fail(DTypeError, "takes numbers", **given)
         if x.ndim != rank or weight.ndim != rank:
             raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **given)
@@ -139,26 +114,6 @@ class Convolution(Convolving):
             )
         return x.like((x.shape[0], weight.shape[0], *count), common)
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, weight: TensorType, bias: TensorType | None = None
-    ) -> Iterator[Native]:
-        if not native_float(x, weight, bias):
-            return
-        keywords = self.native_windows(self.windows(weight), self.groups)
-        if has_sizes(x, weight):
-            keywords["bias"] = bias is not None
-            yield self.native_of_any_size("dst", x.dtype, keywords, CHANNELS_LAST)
-            return
-
-        def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
-            given = inputs[2] if bias is not None else None
-            return _core.onednn_convolution(
-                inputs[0], inputs[1], outputs[0], bias=given, **keywords, **options
-            )
-
-        packed = ((1, tuple(range(weight.ndim))),)
-        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate", "post_ops"), packed=packed)
-
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         cast = recast(getattr(F, self.name), (x, weight, bias), **self.values())
         if cast is not None:
@@ -178,46 +133,15 @@ class Convolution(Convolving):
     def vjp(self, x: Any, weight: Any, bias: Any, dy: Any) -> Any:
         keywords = gradient_attributes(self.windows(weight), self.groups)
         dx = dw = db = None
-        if x.dtype.kind == "float":
+        if x.dtype.is_differentiable:
             dx = F.convolution_input_gradient(dy, weight, spatial_size=x.shape[2:], **keywords)
             dx = F.cast(dx, dtype=x.dtype)
-        if weight.dtype.kind == "float":
+        if weight.dtype.is_differentiable:
             dw = F.convolution_weight_gradient(x, dy, kernel_size=weight.shape[2:], **keywords)
             dw = F.cast(dw, dtype=weight.dtype)
-        if bias is not None and bias.dtype.kind == "float":
+        if bias is not None and bias.dtype.is_differentiable:
             db = F.cast(F.sum(dy, axis=(0, *range(2, dy.ndim))), dtype=bias.dtype)
         return dx, dw, db
-
-    def reference(self, x: Any, weight: Any, bias: Any = None) -> Any:
-        windows = self.windows(weight)
-        y = convolve_reference(x, weight, windows, windows.number(x.shape[2:]), self.groups)
-        return y if bias is None else y + bias.reshape(-1, *(1,) * self.spatial)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        n = cls.spatial
-        image, window = (5, 4, 3)[:n], (3, 2, 2)[:n]
-        small, ones = (2,) * n, (1,) * n
-        weight = arrays((4, 2, *window))
-        yield Sample(arrays((2, 2, *image)), weight, arrays((4,)), tolerance=4)
-        yield Sample(arrays((2, 2, *image)), weight, stride=2, padding=1)
-        yield Sample(arrays((1, 2, *image)), weight, padding="same")
-        yield Sample(arrays((1, 2, *image)), weight, padding="valid", dilation=(2, 2, 1)[:n])
-        yield Sample(arrays((1, 4, *image)), weight, arrays((4,)), groups=2, padding=ones, tolerance=4)
-        yield Sample(arrays((1, 2, *image)), arrays((2, 1, *small)), groups=2, stride=2)
-        yield Sample(arrays((1, 1, *image)), arrays((1, 1, *window)), padding=((1, 2),) * n, stride=2)
-        yield Sample(arrays((0, 2, *image)), weight)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        n = cls.spatial
-        x = arrays((1, 3, *(4,) * n))
-        yield ShapeError, "3 channels in groups of 2", Sample(x, arrays((4, 2, *(2,) * n)))
-        yield ShapeError, f"need {n + 2} dimensions", Sample(arrays((3, 4)), arrays((4, 3)))
-        yield ShapeError, "does not fit x", Sample(x, arrays((4, 3, *(5,) * n)))
-        yield ShapeError, "bias needs the shape (4,)", Sample(x, arrays((4, 3, *(2,) * n)), arrays((3,)))
-        yield ValueError, "padding must be", Sample(x, arrays((4, 3, *(2,) * n)), padding="full")
-        yield ValueError, "stride must be", Sample(x, arrays((4, 3, *(2,) * n)), stride=0)
 
 
 def check_channels(op: Op, channels: Any, weight: TensorType, groups: int, given: Any) -> None:
@@ -238,15 +162,6 @@ def gradient_attributes(windows: Windows, groups: int) -> dict[str, Any]:
         "dilation": windows.dilation,
         "groups": groups,
     }
-
-
-def convolve_reference(x: Any, w: Any, windows: Windows, count: Sequence[int], groups: int) -> Any:
-    patches = windows_reference(x, windows, count)
-    shape = patches.shape
-    patches = patches.reshape(shape[0], groups, shape[1] // groups, math.prod(count), math.prod(windows.size))
-    kernels = exact(w).reshape(groups, w.shape[0] // groups, w.shape[1], math.prod(windows.size))
-    y = np.einsum("ngcpk,gock->ngop", patches, kernels)
-    return y.reshape(x.shape[0], w.shape[0], *count)
 
 
 @op
@@ -377,7 +292,7 @@ class TransposedConvolution(Convolving):
     def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
         given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
         rank = self.spatial + 2
-        if promote(*given.values()).kind == "bool":
+        if promote(*given.values()) is bool_:
             raise self.fail(DTypeError, "takes numbers", **given)
         if x.ndim != rank or weight.ndim != rank:
             raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **given)
@@ -414,25 +329,6 @@ class TransposedConvolution(Convolving):
         if any(beyond):
             y = F.pad(y, pad=tuple(n for rest in reversed(beyond) for n in (0, rest)))
         return y if bias is None else y + F.reshape(bias, shape=(-1, *(1,) * self.spatial))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        n = cls.spatial
-        image, window = (3, 2, 3)[:n], (3, 2, 2)[:n]
-        x = arrays((2, 2, *image))
-        yield Sample(x, arrays((2, 3, *window)), arrays((3,)))
-        yield Sample(x, arrays((2, 3, *window)), stride=2, padding=1, output_padding=1)
-        yield Sample(x, arrays((2, 3, *window)), dilation=3, output_padding=2)
-        yield Sample(x, arrays((2, 3, *window)), arrays((3,)), stride=2, dilation=3, output_padding=2)
-        yield Sample(x, arrays((2, 1, *window)), arrays((2,)), groups=2, dilation=2, stride=2)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        n = cls.spatial
-        x = arrays((1, 3, *(4,) * n))
-        yield ShapeError, "channels differ, 3 != 2", Sample(x, arrays((2, 3, *(2,) * n)))
-        yield ShapeError, f"need {n + 2} dimensions", Sample(arrays((3, 4)), arrays((3, 4)))
-        yield ValueError, "output_padding", Sample(x, arrays((3, 3, *(2,) * n)), output_padding=1)
 
 
 @op

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.convolution import Convolving, gradient_attributes
-from weft.ops.kernels import CHANNELS_LAST, ROW_MAJOR, Native
 from weft.ops.matrix import has_sizes, native_float, recast
 from weft.ops.op import op
-from weft.ops.oracle import np
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, promote
-from weft.ops.window import Windows, exact, window_places, windows_of, windows_reference
+from weft.ops.window import Windows, windows_of
 
 # When the gradient of the weights is one product (ConvolutionWeightGradient.unfolds).
 FEW_WINDOWS = 64  # of an image
@@ -73,20 +68,6 @@ class ConvolutionInputGradient(ConvolutionGradient):
         channels = weight.shape[1] * self.groups
         return dy.like((dy.shape[0], channels, *self.spatial_size), promote(dy, weight))
 
-    def kernels(self, dy: TensorType, weight: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        if not native_float(dy, weight):
-            return
-        keywords = self.native_windows(self.windows_of_size(weight.shape[2:]), self.groups)
-        if has_sizes(dy, weight):
-            yield self.native_of_any_size("src", dy.dtype, keywords, CHANNELS_LAST)
-            return
-
-        def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
-            return _core.onednn_convolution_backward_data(*inputs, *outputs, **keywords, **options)
-
-        packed = ((1, tuple(range(weight.ndim))),)
-        yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate",), packed=packed)
-
     def decompose(self, dy: Any, weight: Any) -> Any:
         """Windows that count backwards over dy, spread by the stride."""
         cast = recast(F.convolution_input_gradient, (dy, weight), **self.values())
@@ -121,53 +102,6 @@ class ConvolutionInputGradient(ConvolutionGradient):
         dw = F.convolution_weight_gradient(ddx, dy, kernel_size=weight.shape[2:], **self.windows_given())
         return F.cast(self.again(ddx, weight), dtype=dy.dtype), F.cast(dw, dtype=weight.dtype)
 
-    def reference(self, dy: Any, weight: Any) -> Any:
-        windows = self.windows_of_size(weight.shape[2:])
-        g, dy, weight = self.groups, exact(dy), exact(weight)
-        sizes = [
-            max(n + low + high, extent + (count - 1) * step)
-            for n, low, high, extent, count, step in zip(
-                self.spatial_size,
-                self.low,
-                self.high,
-                windows.extents,
-                dy.shape[2:],
-                self.stride,
-                strict=True,
-            )
-        ]
-        padded: Any = np.zeros((dy.shape[0], g * weight.shape[1], *sizes), np.result_type(dy, weight))
-        slopes = dy.reshape(dy.shape[0], g, dy.shape[1] // g, math.prod(dy.shape[2:]))
-        kernels = weight.reshape(g, -1, *weight.shape[1:])
-        for place in np.ndindex(windows.size):
-            part = np.einsum("ngop,goc->ngcp", slopes, kernels[(..., *place)])
-            here = (..., *window_places(windows, place, dy.shape[2:]))
-            padded[here] += part.reshape(padded[here].shape)
-        inner = (slice(low, low + n) for low, n in zip(self.low, self.spatial_size, strict=True))
-        return padded[(..., *inner)]
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for count, attributes in _gradient_cases():
-            weight = arrays((2, 2 // attributes["groups"], 3, 2))
-            yield Sample(arrays((2, 2, *count)), weight, spatial_size=(6, 5), **attributes)
-
-
-# Strides, dilations, groups and paddings at both ends, for images of 6x5 and windows of 3x2.
-GRADIENT_CASES: tuple[Any, ...] = (
-    ((1, 1), (1, 1), 1, (0, 0), (0, 0)),
-    ((2, 1), (1, 2), 1, (1, 0), (1, 1)),
-    ((2, 3), (1, 1), 2, (2, 1), (0, 1)),
-    ((1, 1), (1, 1), 1, (4, 3), (3, 3)),
-)
-
-
-def _gradient_cases() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """How many windows there are, and the attributes."""
-    for stride, dilation, groups, low, high in GRADIENT_CASES:
-        windows = Windows((3, 2), stride, low, high, dilation)
-        yield windows.number((6, 5)), gradient_attributes(windows, groups)
-
 
 @op
 class ConvolutionWeightGradient(ConvolutionGradient):
@@ -186,21 +120,6 @@ class ConvolutionWeightGradient(ConvolutionGradient):
         if (dy.shape[0], *dy.shape[2:]) != (x.shape[0], *count):
             raise self.fail(ShapeError, f"dy needs the sizes {count} after the second", x=x, dy=dy)
         return x.like((dy.shape[1], x.shape[1] // self.groups, *self.kernel_size), promote(x, dy))
-
-    def kernels(self, x: TensorType, dy: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        if not native_float(x, dy):
-            return
-        keywords = self.native_windows(self.windows_of_size(self.kernel_size), self.groups)
-        if has_sizes(x, dy):
-            yield self.native_of_any_size("weights", x.dtype, keywords, ROW_MAJOR)
-            return
-        if self.unfolds(x, dy):
-            return
-
-        def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
-            return _core.onednn_convolution_backward_weights(*inputs, *outputs, **keywords, **options)
-
-        yield Native(make, layouts=(ROW_MAJOR,), options=("accumulate",))
 
     def unfolds(self, x: Any, dy: Any) -> bool:
         """Whether one product of matrices is quicker than oneDNN's code, though the windows of x are written out.
@@ -255,19 +174,3 @@ class ConvolutionWeightGradient(ConvolutionGradient):
     def vjp(self, x: Any, dy: Any, ddw: Any) -> Any:
         dx = F.convolution_input_gradient(dy, ddw, spatial_size=x.shape[2:], **self.windows_given())
         return F.cast(dx, dtype=x.dtype), F.cast(self.again(x, ddw), dtype=dy.dtype)
-
-    def reference(self, x: Any, dy: Any) -> Any:
-        windows = self.windows_of_size(self.kernel_size)
-        g, count = self.groups, dy.shape[2:]
-        patches = windows_reference(x, windows, count)
-        patches = patches.reshape(
-            x.shape[0], g, x.shape[1] // g, math.prod(count), math.prod(self.kernel_size)
-        )
-        slopes = exact(dy).reshape(x.shape[0], g, dy.shape[1] // g, math.prod(count))
-        dw = np.einsum("ngcpk,ngop->gock", patches, slopes)
-        return dw.reshape(dy.shape[1], x.shape[1] // g, *self.kernel_size)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for count, attributes in _gradient_cases():
-            yield Sample(arrays((2, 2, 6, 5)), arrays((2, 2, *count)), kernel_size=(3, 2), **attributes)

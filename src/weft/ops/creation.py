@@ -11,8 +11,6 @@ from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.ops.kernels import Loop
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
-from weft.ops.samples import Sample
 from weft.ops.types import TensorType
 
 
@@ -43,20 +41,11 @@ class Full(Creation):
     def infer(self) -> TensorType:
         return TensorType(self.shape, self.dtype, self.device)
 
-    def kernels(self) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self) -> Iterator[Loop]:
         yield self.loop(e.constant(self.value, self.dtype.name))
 
     def vjp(self, dy: Any) -> Any:
         return ()
-
-    def reference(self) -> Any:
-        return np.full(self.shape, self.value, self.dtype.numpy)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(shape=(2, 3), value=1.5)
-        yield Sample(shape=(), value=-3, dtype="int8")
-        yield Sample(shape=(0, 2), value=True, dtype="bool")
 
 
 @op
@@ -70,23 +59,11 @@ class Stepped(Creation):
     def infer(self) -> TensorType:
         return TensorType(self.shape, self.dtype, self.device)
 
-    def kernels(self) -> Iterator[Loop]:  # type: ignore[override]
-        kind = "float64" if self.dtype.kind == "float" else "int64"
+    def kernels(self) -> Iterator[Loop]:
+        kind = "float64" if self.dtype.is_floating else "int64"
         place = e.cast(e.index(0), kind)
         value = e.constant(self.start, kind) + place * e.constant(self.step, kind)
         yield self.loop(e.cast(value, self.dtype.name))
 
     def vjp(self, dy: Any) -> Any:
         return ()
-
-    def reference(self) -> Any:
-        kind = np.float64 if self.dtype.kind == "float" else np.int64
-        steps = self.start + np.arange(self.shape[0], dtype=kind) * self.step
-        column = steps.astype(self.dtype.numpy).reshape(-1, *(1,) * (len(self.shape) - 1))
-        return np.broadcast_to(column, self.shape).copy()
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(shape=(4,))
-        yield Sample(shape=(3, 2), start=1.5, step=-0.25, dtype="float32")
-        yield Sample(shape=(0,), dtype="int8")

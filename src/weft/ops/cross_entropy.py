@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Native, Row, reducible
-from weft.ops.loss import REDUCTIONS, check_reduction
+from weft.ops.kernels import Loop, Row, reducible
+from weft.ops.loss import check_reduction
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
-from weft.ops.samples import Array, Sample, arrays
 from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
 
@@ -59,7 +56,7 @@ class Classes(Op):
         return [x, target, *rest]
 
     def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
-        if target.dtype.kind not in ("int", "uint"):
+        if not target.dtype.is_integer:
             raise self.fail(DTypeError, "target must be integers", x=x, target=target)
         if target.shape != rows:
             raise self.fail(ShapeError, f"target must have the shape {rows}", x=x, target=target)
@@ -98,19 +95,8 @@ class CheckLabels(Op):
     def infer(self, target: TensorType, x: TensorType) -> TensorType:
         return target.like(dtype=int64)
 
-    def kernels(self, target: TensorType, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        yield Native(
-            lambda _, __: _core.kernel_check_labels(self.of),
-            exact=False,
-            order=(0, 2),
-            numbers=((x.shape[self.axis], "int64"), (self.ignore_index, "int64")),
-        )
-
     def vjp(self, target: Any) -> Any:
         return None, None
-
-    def reference(self, target: Any, x: Any) -> Any:
-        return np.asarray(target, np.int64)
 
 
 class RowGradient(Op):
@@ -164,9 +150,7 @@ class CrossEntropyRows(ClassRow):
     def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Any:
         return self.rows(x), self.rows(x)
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, target: TensorType, weight: TensorType | None = None
-    ) -> Iterator[Loop]:
+    def kernels(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:
         row = Row(inputs=3)
         value, here, counts, scale = self.parts(row, x, target, weight)
         zero, one = e.constant(0, value.dtype), e.constant(1, value.dtype)
@@ -196,7 +180,7 @@ class CrossEntropyRows(ClassRow):
 class CrossEntropyRowsGradient(ClassRow, RowGradient):
     """The gradient of cross_entropy_rows' x from that of the losses, by one program for each row."""
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
     ) -> Iterator[Loop]:
         row = Row(inputs=4)
@@ -261,14 +245,14 @@ class CrossEntropy(Classes):
             raise ValueError(f"cross_entropy: label_smoothing must be in 0..1, got {self.label_smoothing}")
 
     def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
-        if target.dtype.kind != "float":
+        if not target.dtype.is_floating:
             super().check_target(x, target, rows)
         elif target.shape != x.shape:
             fact = "probabilities must have the shape of x, and class numbers must be integers"
             raise self.fail(ShapeError, fact, x=x, target=target)
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
-        soft = target.dtype.kind == "float"
+        soft = target.dtype.is_floating
         target, weight, axis = self.aligned(x, target, weight)
         if soft:
             losses = F.soft_cross_entropy_rows(
@@ -279,56 +263,6 @@ class CrossEntropy(Classes):
             x, target, weight, axis=axis, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing
         )
         return self.reduced(losses, shares, axis)
-
-    def reference(self, x: Any, target: Any, weight: Any = None) -> Any:
-        axis = min(1, np.ndim(x) - 1)
-        x = np.moveaxis(x, axis, -1)
-        count = x.shape[-1]
-        scale = np.ones(count) if weight is None else weight
-        logs = x - np.logaddexp.reduce(x, axis=-1, keepdims=True)
-        if np.asarray(target).dtype.kind in "iu":
-            here = np.asarray(target)[..., None] == np.arange(count)
-            counts = target != self.ignore_index
-            shares = np.sum(here * scale, -1) * counts
-        else:
-            here = np.moveaxis(target, axis, -1)
-            counts = np.ones(x.shape[:-1])
-            shares = counts
-        soft = here * (1 - self.label_smoothing) + self.label_smoothing / count
-        losses = -np.sum(soft * scale * logs, -1) * counts
-        if self.reduction == "none":
-            return losses
-        return np.sum(losses) / (np.sum(shares) if self.reduction == "mean" else 1)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        target = Array((4,), values=(2, 0, 1, 1), dtype="int64")
-        ignored = Array((4,), values=(2, -100, 1, 1), dtype="int32")
-        for reduction in REDUCTIONS:
-            yield Sample(arrays((4, 3)), target, reduction=reduction)
-            yield Sample(
-                arrays((4, 3)), ignored, arrays((3,), low=0.5), reduction=reduction, label_smoothing=0.25
-            )
-            yield Sample(
-                arrays((4, 3)), Array((4, 3), low=0.1, high=0.8), reduction=reduction, label_smoothing=0.25
-            )
-        places = Array((2, 2, 2), low=0, high=2, dtype="int64")
-        yield Sample(arrays((2, 3, 2, 2)), places, arrays((3,), low=0.5), reduction="none")
-        yield Sample(
-            arrays((2, 3, 2, 2)), arrays((2, 3, 2, 2), low=0.1), arrays((3,), low=0.5), label_smoothing=0.5
-        )
-        yield Sample(arrays((2, 3, 2, 2)), places, ignore_index=1)
-        yield Sample(arrays((3,)), Array((), values=1, dtype="int64"))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        integers = arrays((2,), dtype="int64")
-        yield ShapeError, f"{cls.name}: target must have the shape (4,)", Sample(arrays((4, 3)), integers)
-        yield ShapeError, f"{cls.name}: weight needs one", Sample(arrays((2, 3)), integers, arrays((2,)))
-        yield ValueError, "reduction must be one of", Sample(arrays((2, 3)), integers, reduction="max")
-        if cls is CrossEntropy:
-            yield ShapeError, "probabilities must have", Sample(arrays((2, 3)), arrays((2,)))
-            yield ValueError, "label_smoothing must be", Sample(arrays((2, 3)), integers, label_smoothing=2)
 
 
 class SoftRow(Op):
@@ -362,9 +296,7 @@ class SoftCrossEntropyRows(SoftRow):
     def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> TensorType:
         return x.like([1 if d == self.axis else n for d, n in enumerate(x.shape)])
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, target: TensorType, weight: TensorType | None = None
-    ) -> Iterator[Loop]:
+    def kernels(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:
         row = Row(inputs=3)
         value, wanted = self.parts(row, x, target, weight)
         top = row.max(value)
@@ -396,7 +328,7 @@ def smoothed(row: SoftRow, x: Any, target: Any, weight: Any) -> Any:
 class SoftCrossEntropyRowsGradient(SoftRow, RowGradient):
     """The gradient of soft_cross_entropy_rows' x, by one program for each row."""
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
     ) -> Iterator[Loop]:
         row = Row(inputs=4)
@@ -438,29 +370,3 @@ class NllLoss(Classes):
         shares = cast_to(F.where(here, factor, 0.0), x.dtype)
         losses = F.sum(F.where(here, -x * factor, 0), axis=axis, keepdims=True)
         return self.reduced(losses, shares, axis)
-
-    def reference(self, x: Any, target: Any, weight: Any = None) -> Any:
-        x = np.moveaxis(x, min(1, np.ndim(x) - 1), -1)
-        scale = np.ones(x.shape[-1]) if weight is None else weight
-        here = (np.asarray(target)[..., None] == np.arange(x.shape[-1])) * (target != self.ignore_index)[
-            ..., None
-        ]
-        losses = -np.sum(np.where(here, x * scale, 0), -1)
-        if self.reduction == "none":
-            return losses
-        return np.sum(losses) / (np.sum(here * scale) if self.reduction == "mean" else 1)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        ignored = Array((4,), values=(2, -100, 1, 1), dtype="int64")
-        for reduction in REDUCTIONS:
-            yield Sample(arrays((4, 3)), ignored, reduction=reduction)
-            yield Sample(arrays((4, 3)), ignored, arrays((3,), low=0.5), reduction=reduction)
-        places = Array((2, 2, 2), low=0, high=2, dtype="int64")
-        yield Sample(arrays((2, 3, 2, 2)), places, arrays((3,), low=0.5), ignore_index=1)
-        yield Sample(arrays((3,)), Array((), values=1, dtype="int64"))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield from CrossEntropy.errors.__func__(cls)  # type: ignore[attr-defined]
-        yield DTypeError, "nll_loss: target must be integers", Sample(arrays((2, 3)), arrays((2,)))

@@ -11,10 +11,8 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
 from weft.ops.reduction import same_kind, summable
-from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, normalize_axes
 
 
@@ -38,7 +36,7 @@ class Cumulative(Op):
         shape = [n + more if d == axis else n for d, n in enumerate(x.shape)]
         return x.like(shape, same_kind(self.dtype, x))
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         if not self.include_initial:
             row = Row(inputs=1)
             value = summable(e.load(0, x.dtype.name), self.dtype)
@@ -58,41 +56,6 @@ class Cumulative(Op):
         """The sums of gradients, in the other direction."""
         return F.cumulative_sum(dy, axis=0 if self.axis is None else self.axis, reverse=reverse)
 
-    def reference(self, x: Any) -> Any:
-        ufunc: Any = np.add if self.combine == "sum" else np.multiply
-        axis = 0 if self.axis is None else self.axis
-        dtype = None if self.dtype is None else self.dtype.numpy
-        if dtype is None and np.asarray(x).dtype.kind in "biu":
-            dtype = np.uint64 if np.asarray(x).dtype.kind == "u" else np.int64
-        turned = np.flip(x, axis) if self.reverse else np.asarray(x)
-        found = ufunc.accumulate(turned, axis=axis, dtype=dtype)
-        if self.include_initial:
-            shape = [1 if d == axis % x.ndim else n for d, n in enumerate(x.shape)]
-            found = np.concatenate([np.full(shape, self.start, found.dtype), found], axis=axis)
-        return np.flip(found, axis) if self.reverse else found
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        if self.reverse or self.include_initial:
-            return NotImplemented
-        return getattr(torch, f"cum{self.combine}")(x, dim=self.axis or 0)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(Array((4,), low=0.5, high=2.0))
-        for axis in (0, -1):
-            for reverse in (False, True):
-                for initial in (False, True):
-                    yield Sample(
-                        Array((2, 3), low=0.5, high=2.0), axis=axis, reverse=reverse, include_initial=initial
-                    )
-        yield Sample(arrays((2, 3)), axis=1, dtype="float64", gradient=False)
-        yield Sample(arrays((0, 3)), axis=0)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, f"{cls.name}: axis must be given", Sample(arrays((2, 3)))
-        yield IndexError, f"{cls.name}: axis 2", Sample(arrays((2, 3)), axis=2)
-
 
 @op
 class CumulativeSum(Cumulative):
@@ -111,7 +74,7 @@ class CumulativeSum(Cumulative):
     def vjp(self, x: Any, dy: Any) -> Any:
         if self.include_initial:
             return NotImplemented
-        return cast_to(self.again(dy, not self.reverse), x.dtype) if x.dtype.kind == "float" else None
+        return cast_to(self.again(dy, not self.reverse), x.dtype) if x.dtype.is_differentiable else None
 
 
 @op
@@ -135,6 +98,6 @@ class CumulativeProd(Cumulative):
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if self.include_initial:
             return NotImplemented
-        if x.dtype.kind != "float":
+        if not x.dtype.is_floating:
             return None
         return cast_to(self.again(dy * y, not self.reverse), x.dtype) / x

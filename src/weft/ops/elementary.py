@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from weft.base.dtype import DType
-from weft.base.errors import DTypeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise
-from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType
 
 Scalar = e.Scalar
@@ -32,15 +28,6 @@ class Elementary(Pointwise):
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.call(self.name, x)
-
-    def reference(self, x: Any) -> Any:
-        return getattr(np, self.name)(x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        low, high = cls.domain
-        for shape in ((2, 3), (), (0, 4), (17,)):
-            yield Sample(Array(shape, low=low, high=high))
 
 
 @op
@@ -176,9 +163,6 @@ class Rsqrt(Elementary):
     """
 
     domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
-
-    def reference(self, x: Any) -> Any:
-        return 1 / np.sqrt(x)
 
 
 @op
@@ -318,7 +302,6 @@ class Tanh(Elementary):
     """
 
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
-    post_op: ClassVar[str | None] = "tanh"
 
 
 @op
@@ -377,9 +360,6 @@ class Erf(Elementary):
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
 
-    def reference(self, x: Any) -> Any:
-        return np.vectorize(math.erf, otypes=[np.float64])(x)
-
 
 @op
 class Erfc(Elementary):
@@ -393,9 +373,6 @@ class Erfc(Elementary):
     >>> F.erfc(wf.tensor([0., -10.]))
     tensor([1., 2.], dtype=float32, device=cpu:0)
     """
-
-    def reference(self, x: Any) -> Any:
-        return np.vectorize(math.erfc, otypes=[np.float64])(x)
 
 
 @op
@@ -412,10 +389,6 @@ class Sigmoid(Elementary):
     """
 
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
-    post_op: ClassVar[str | None] = "sigmoid"
-
-    def reference(self, x: Any) -> Any:
-        return 1 / (1 + np.exp(-x))
 
 
 class Rounding(Elementary):
@@ -427,15 +400,6 @@ class Rounding(Elementary):
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.call(self.name, x) if x.dtype in e.FLOATS else x
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        yield Sample(Array((7,), values=(-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.0)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, f"{cls.name}: takes", Sample(arrays((2,), dtype="bool"))
 
 
 @op
@@ -507,14 +471,6 @@ class Property(Pointwise):
     def scalar(self, x: Scalar) -> Scalar:
         return self.of_float(x) if x.dtype in e.FLOATS else e.constant(self.integers, "bool")
 
-    def reference(self, x: Any) -> Any:
-        return getattr(np, self.name)(x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)))
-        yield Sample(Array((6,), values=(float("nan"), float("inf"), float("-inf"), -0.0, 0.0, -1.0)))
-
 
 @op
 class Isnan(Property):
@@ -583,9 +539,6 @@ class Signbit(Property):
             return e.call("copysign", e.constant(1, x.dtype), x) < 0
         return x < 0 if x.dtype in e.SIGNED else e.constant(False, "bool")
 
-    def reference(self, x: Any) -> Any:
-        return np.signbit(x) if np.asarray(x).dtype.kind not in "b" else np.zeros(np.shape(x), bool)
-
 
 @op
 class Cast(Pointwise):
@@ -614,24 +567,8 @@ class Cast(Pointwise):
 
     def vjp(self, *values: Any) -> Any:
         x, _, dy = values
-        both = x.dtype.kind == "float" and dy.dtype.kind == "float"
+        both = x.dtype.is_differentiable and dy.dtype.is_differentiable
         return (F.cast(dy, dtype=x.dtype) if both else None,)
-
-    def reference(self, x: Any) -> Any:
-        return np.asarray(x).astype(self.dtype.numpy)
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return x.to(getattr(torch, self.dtype.name))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for dtype in ("float32", "int32", "bool", "bfloat16"):
-            yield Sample(arrays((2, 3)), dtype=dtype, gradient=False)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield TypeError, "cast: dtype must be given", Sample(arrays((2,)))
-        yield DTypeError, "cannot read 'float8'", Sample(arrays((2,)), dtype="float8")
 
 
 @op
@@ -645,13 +582,10 @@ class FilledLike(Op):
     def infer(self, x: TensorType) -> TensorType:
         return x.like()
 
-    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Any]:
         from weft.ops.kernels import pointwise_loop
 
         yield pointwise_loop((x,), [e.constant(self.value, x.dtype.name)])
 
     def vjp(self, x: Any) -> Any:
         return None
-
-    def reference(self, x: Any) -> Any:
-        return np.full(np.shape(x), self.value, np.asarray(x).dtype)

@@ -11,9 +11,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, pointwise_loop
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
-from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, broadcast_shapes
 
 
@@ -33,27 +31,13 @@ class Triangle(Op):
             raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
         return x.like()
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         value = e.load(0, x.dtype.name)
         stays = self.keeps(e.index(x.ndim - 2) + self.k, e.index(x.ndim - 1))
         yield pointwise_loop((x,), [e.where(stays, value, e.constant(0, x.dtype.name))])
 
     def vjp(self, dy: Any) -> Any:
         return dy.__weft_apply__(type(self), (dy,), self.values())
-
-    def reference(self, x: Any) -> Any:
-        return getattr(np, self.name)(x, self.k)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for k in (0, 1, -2):
-            yield Sample(arrays((3, 4)), k=k)
-        yield Sample(arrays((2, 3, 3)), 1)
-        yield Sample(arrays((0, 3)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, f"{cls.name}: needs at least 2 dimensions", Sample(arrays((2,)))
 
 
 @op
@@ -103,14 +87,11 @@ class PlacesLike(Op):
     def infer(self, x: TensorType) -> TensorType:
         return x.like(dtype=int64)
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         yield pointwise_loop((x,), [e.index(self.axis % x.ndim)])
 
     def vjp(self, x: Any) -> Any:
         return None
-
-    def reference(self, x: Any) -> Any:
-        return np.indices(np.shape(x))[self.axis]
 
 
 @op
@@ -133,7 +114,7 @@ class OneHot(Op):
     positional = ("num_classes",)
 
     def infer(self, x: TensorType) -> TensorType:
-        if x.dtype.kind not in ("int", "uint"):
+        if not x.dtype.is_integer:
             raise self.fail(DTypeError, "takes integers", x=x)
         return x.like((*x.shape, self.num_classes), int64)
 
@@ -143,20 +124,6 @@ class OneHot(Op):
 
     def vjp(self, x: Any) -> Any:
         return None
-
-    def reference(self, x: Any) -> Any:
-        return (np.asarray(x)[..., None] == np.arange(self.num_classes)).astype(np.int64)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(Array((2, 3), low=0, high=4, dtype="int64"), 5)
-        yield Sample(Array((3,), values=(-1, 1, 7), dtype="int32"), num_classes=3)
-        yield Sample(Array((), values=1, dtype="uint8"), 2)
-        yield Sample(Array((0,), dtype="int64"), 2)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "one_hot: takes integers", Sample(arrays((2,)), 3)
 
 
 @op
@@ -185,18 +152,6 @@ class BroadcastArrays(Op):
     def decompose(self, *x: Any) -> Any:
         shape = broadcast_shapes(self.name, {f"x{k}": v.type for k, v in enumerate(x)})
         return [F.broadcast_to(v, shape=shape) for v in x]
-
-    def reference(self, *x: Any) -> Any:
-        return tuple(np.broadcast_arrays(*x))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 1)), arrays((3,)), arrays(()))
-        yield Sample([arrays((2, 3))])
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "broadcast_arrays: sizes 2 and 3", Sample(arrays((2,)), arrays((3,)))
 
 
 @op
@@ -244,18 +199,3 @@ class Meshgrid(Op):
             F.broadcast_to(F.expand_dims(v, axis=tuple(a for a in range(count) if a != d)), shape=shape)
             for v, d in zip(x, places, strict=True)
         ]
-
-    def reference(self, *x: Any) -> Any:
-        indexing: Any = self.indexing
-        return tuple(np.meshgrid(*x, indexing=indexing))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for indexing in ("xy", "ij"):
-            yield Sample([arrays((2,)), arrays((3,)), arrays((4,))], indexing=indexing)
-            yield Sample(arrays((2,)), indexing=indexing)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "meshgrid: takes arrays of one", Sample(arrays((2, 3)))
-        yield ValueError, "indexing must be", Sample(arrays((2,)), indexing="yx")

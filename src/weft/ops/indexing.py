@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from weft import _core
-from weft.base.dtype import DType, float32, int64
+from weft.base.dtype import DType, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Native
 from weft.ops.node import constant
 from weft.ops.op import Op, Runtime, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, unbroadcast
-from weft.ops.samples import Sample, arrays
+from weft.ops.samples import arrays
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes
 
 MODES = ("set", "add", "max", "min")
@@ -38,7 +35,7 @@ class Indexing(Op):
 
     def require_indices(self, *indices: TensorType) -> None:
         for k, t in enumerate(indices):
-            if t.dtype.kind not in ("int", "uint"):
+            if not t.dtype.is_integer:
                 raise self.fail(DTypeError, "indices must be integers", **{f"indices{k or ''}": t})
 
 
@@ -51,13 +48,6 @@ class Putting(Indexing):
     def check(self) -> None:
         if self.mode not in MODES:
             raise ValueError(f"{self.name}: mode must be one of {', '.join(MODES)}, got {self.mode!r}")
-
-    def put_reference(self, y: Any, places: Any, updates: Any) -> Any:
-        if self.mode == "set":
-            y[places] = updates
-        else:
-            {"add": np.add, "max": np.maximum, "min": np.minimum}[self.mode].at(y, places, updates)
-        return y
 
     def require_gradient(self) -> None:
         if self.mode in ("max", "min"):
@@ -90,34 +80,9 @@ class Take(Indexing):
         axis = self.place(x)
         return x.like((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
-    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        axis = self.place(x)
-        yield Native(lambda _, __: _core.kernel_index_get([axis], axis), exact=False)
-
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         axis = self.place(x.type)
         return F.index_put(zeros_like(x), dy, indices, axes=(axis,), position=axis, mode="add"), None
-
-    def reference(self, x: Any, indices: Any) -> Any:
-        return np.take(x, indices, axis=self.axis)
-
-    def peer(self, torch: Any, x: Any, indices: Any) -> Any:
-        return x.movedim(self.axis or 0, 0)[indices].movedim(
-            tuple(range(indices.ndim)), tuple(range(a := (self.axis or 0) % x.ndim, a + indices.ndim))
-        )
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4,)), indices((3,), 4))
-        yield Sample(arrays((2, 4, 3)), indices((2, 5), 4), axis=1)
-        yield Sample(arrays((2, 4)), indices((), 4), axis=-1)
-        yield Sample(arrays((2, 4)), indices((0,), 4), axis=0)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "indices must be integers", Sample(arrays((4,)), arrays((3,)))
-        yield ValueError, "axis must be given", Sample(arrays((4, 4)), indices((3,), 4))
-        yield IndexError, "axis 2 is out of range", Sample(arrays((4, 4)), indices((3,), 4), axis=2)
 
 
 def indices(shape: tuple[int, ...], size: int, dtype: str = "int64") -> Any:
@@ -164,11 +129,6 @@ class TakeAlongAxis(Indexing):
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:
         return x.like(self.shapes(x, indices)[1])
 
-    def kernels(self, x: TensorType, indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        axis, shape, repeated = self.shapes(x, indices)
-        if (x.shape, indices.shape) == (repeated, shape):
-            yield Native(lambda _, __: _core.kernel_take_along_axis(axis), exact=False)
-
     def decompose(self, x: Any, indices: Any) -> Any:
         axis, shape, repeated = self.shapes(x.type, indices.type)
         if (x.shape, indices.shape) == (repeated, shape):
@@ -181,26 +141,6 @@ class TakeAlongAxis(Indexing):
         (full,), (indices,) = broadcast_all((x,), repeated), broadcast_all((indices,), shape)
         dx = F.put_along_axis(zeros_like(full), indices, dy, axis=axis, mode="add")
         return unbroadcast(dx, x), None
-
-    def reference(self, x: Any, indices: Any) -> Any:
-        axis, shape, repeated = self.shapes(TensorType(x.shape, int64), TensorType(indices.shape, int64))
-        return np.take_along_axis(np.broadcast_to(x, repeated), np.broadcast_to(indices, shape), axis)
-
-    def peer(self, torch: Any, x: Any, indices: Any) -> Any:
-        return torch.take_along_dim(x, indices % x.shape[self.axis], self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 4)), indices((2, 3), 4))
-        yield Sample(arrays((4, 3)), indices((6, 3), 4), axis=0)
-        yield Sample(arrays((2, 4, 3)), indices((2, 5, 3), 4, "int32"), axis=1)
-        yield Sample(arrays((1, 4)), indices((3, 2), 4))
-        yield Sample(arrays((3, 4)), indices((1, 2), 4))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "as many dimensions", Sample(arrays((2, 4)), indices((3,), 4))
-        yield ShapeError, "sizes but for axis 1 differ", Sample(arrays((2, 4)), indices((3, 4), 4))
 
 
 @op
@@ -233,13 +173,6 @@ class PutAlongAxis(Putting):
             raise self.fail(ShapeError, "updates do not fit the indices", indices=indices, updates=updates)
         return x.like()
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, indices: TensorType, updates: TensorType
-    ) -> Iterator[Native]:
-        if updates.shape == indices.shape and updates.dtype is x.dtype:
-            axis = normalize_axes(self.name, self.axis, x.ndim)[0]
-            yield Native(lambda _, __: _core.kernel_scatter(axis, self.mode), exact=False, in_place=((0, 0),))
-
     def decompose(self, x: Any, indices: Any, updates: Any) -> Any:
         if updates.shape == indices.shape and updates.dtype is x.dtype:
             return NotImplemented
@@ -252,50 +185,9 @@ class PutAlongAxis(Putting):
         dx = dy if self.mode == "add" else F.put_along_axis(dy, indices, 0, axis=self.axis)
         return dx, None, F.cast(unbroadcast(taken, updates), dtype=updates.dtype) if _float(updates) else None
 
-    def reference(self, x: Any, indices: Any, updates: Any) -> Any:
-        y = np.array(x)
-        axis = self.axis % y.ndim
-        places = list(np.indices(indices.shape))
-        places[axis] = indices
-        return self.put_reference(y, tuple(places), np.broadcast_to(updates, indices.shape))
-
-    def peer(self, torch: Any, x: Any, indices: Any, updates: Any) -> Any:
-        modes = {"add": "sum", "max": "amax", "min": "amin"}
-        places = indices % x.shape[self.axis]
-        if self.mode == "set":
-            return torch.scatter(x, self.axis, places, updates.expand(places.shape))
-        return torch.scatter_reduce(x, self.axis, places, updates.expand(places.shape), modes[self.mode])
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for mode in MODES:
-            yield Sample(
-                arrays((2, 4), distinct=True),
-                arrays((2, 3), values=[[0, -1, 1], [3, 2, 0]], dtype="int64"),
-                arrays((2, 3)),
-                mode=mode,
-                gradient=mode in ("set", "add"),
-            )
-        yield Sample(arrays((4, 3)), indices((6, 2), 4), arrays((6, 2)), axis=0, mode="add")
-        yield Sample(arrays((4, 3)), indices((2, 3), 4), 2.0, axis=0)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ValueError,
-            "mode must be one of",
-            Sample(arrays((4,)), indices((2,), 4), arrays((2,)), mode="mul"),
-        )
-        yield (
-            ShapeError,
-            "indices must have 1 dimensions",
-            Sample(arrays((4,)), indices((2, 2), 4), arrays((2,))),
-        )
-        yield ShapeError, "updates do not fit", Sample(arrays((4,)), indices((1,), 4), arrays((2,)))
-
 
 def _float(value: Any) -> bool:
-    return value.dtype.kind == "float" and not value.type.weak
+    return value.dtype.is_differentiable and not value.type.weak
 
 
 def _part(x: Any, indices: Any, axis: int) -> Any:
@@ -326,11 +218,6 @@ def split_shape(
     return points, (*kept[:position], *points, *kept[position:])
 
 
-def reference_places(x: Any, axes: tuple[int, ...], indices: Sequence[Any]) -> tuple[Any, ...]:
-    """x with the indexed axes first, and the tuple that indexes them."""
-    return np.moveaxis(x, axes, range(len(axes))), tuple(np.broadcast_arrays(*indices))
-
-
 @op
 class IndexGet(Indexing):
     """Elements or slices at indices for several axes: what x[i, :, j] with arrays i, j means.
@@ -352,11 +239,6 @@ class IndexGet(Indexing):
     def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
         return x.like(split_shape(self, x, indices, self.axes, self.position)[1])
 
-    def kernels(self, x: TensorType, *indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        if all(t.shape == indices[0].shape for t in indices):
-            axes = [a % x.ndim for a in self.axes]
-            yield Native(lambda _, __: _core.kernel_index_get(axes, self.position), exact=False)
-
     def decompose(self, x: Any, *indices: Any) -> Any:
         points = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)[0]
         if all(v.shape == points for v in indices):
@@ -366,38 +248,6 @@ class IndexGet(Indexing):
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         dx = F.index_put(zeros_like(x), dy, *indices, **self.values(), mode="add")
         return (dx, *(None for _ in indices))
-
-    def reference(self, x: Any, *indices: Any) -> Any:
-        moved, places = reference_places(x, self.axes, indices)
-        y = moved[places]
-        rank = places[0].ndim
-        return np.moveaxis(y, range(rank), range(self.position, self.position + rank))
-
-    def peer(self, torch: Any, x: Any, *indices: Any) -> Any:
-        y = x.movedim(self.axes, tuple(range(len(self.axes))))[indices]
-        rank = torch.broadcast_tensors(*indices)[0].ndim
-        return y.movedim(tuple(range(rank)), tuple(range(self.position, self.position + rank)))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((4, 3)), indices((5,), 4), indices((5,), 3), axes=(0, 1))
-        yield Sample(arrays((4, 2, 3)), indices((2, 1), 4), indices((5,), 3), axes=(0, 2), position=1)
-        yield Sample(arrays((4, 2, 3)), indices((2, 2), 2), axes=(1,), position=2)
-        yield Sample(arrays((4, 3)), indices((0,), 4), axes=(0,))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "axis 0 is out of range", Sample(arrays(()), indices((2,), 1), axes=(0,))
-        yield (
-            ValueError,
-            "1 index arrays for the axes (0, 1)",
-            Sample(arrays((4, 3)), indices((2,), 3), axes=(0, 1)),
-        )
-        yield (
-            ValueError,
-            "position must be in 0..1",
-            Sample(arrays((4, 3)), indices((2,), 3), axes=(0,), position=2),
-        )
 
 
 @op
@@ -428,20 +278,6 @@ class IndexPut(Putting):
         same = all(t.shape == indices[0].shape for t in indices)
         return bool(same and updates.shape == shape and updates.dtype is x.dtype)
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, updates: TensorType, *indices: TensorType
-    ) -> Iterator[Native]:
-        shape = split_shape(self, x, indices, self.axes, self.position)[1]
-        if self._plain(x, updates, indices, shape):
-            axes = [a % x.ndim for a in self.axes]
-            last = 2 + len(indices)
-            yield Native(
-                lambda _, __: _core.kernel_index_put(axes, self.position, self.mode),
-                exact=False,
-                order=(0, *range(2, last), 1, last),
-                in_place=((0, 0),),
-            )
-
     def decompose(self, x: Any, updates: Any, *indices: Any) -> Any:
         points, shape = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)
         if self._plain(x, updates, indices, shape):
@@ -457,59 +293,6 @@ class IndexPut(Putting):
         if _float(updates):
             du = F.cast(unbroadcast(F.index_get(dy, *indices, **where), updates), dtype=updates.dtype)
         return (dx, du, *(None for _ in indices))
-
-    def reference(self, x: Any, updates: Any, *indices: Any) -> Any:
-        y = np.array(x)
-        moved, places = reference_places(y, self.axes, indices)
-        rank = places[0].ndim
-        shape = np.moveaxis(moved[places], range(rank), range(self.position, self.position + rank)).shape
-        full = np.broadcast_to(updates, shape)
-        self.put_reference(
-            moved, places, np.moveaxis(full, range(self.position, self.position + rank), range(rank))
-        )
-        return y
-
-    def peer(self, torch: Any, x: Any, updates: Any, *indices: Any) -> Any:
-        if self.mode not in ("set", "add"):
-            return NotImplemented
-        first = tuple(range(len(self.axes)))
-        rank = torch.broadcast_tensors(*indices)[0].ndim
-        shape = x.movedim(self.axes, first)[indices].shape
-        there = range(self.position, self.position + rank)
-        full = updates.movedim(tuple(there), tuple(range(rank))) if updates.ndim else updates
-        y = torch.index_put(x.movedim(self.axes, first), indices, full.expand(shape), self.mode == "add")
-        return y.movedim(first, self.axes)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        row = arrays((3,), values=[0, 2, -1], dtype="int64")
-        for mode in MODES:
-            yield Sample(
-                arrays((4, 3), distinct=True),
-                arrays((3, 3)),
-                row,
-                axes=(0,),
-                mode=mode,
-                gradient=mode in ("set", "add"),
-            )
-        yield Sample(
-            arrays((4, 2, 3)),
-            arrays((2, 2, 5)),
-            indices((2, 1), 4),
-            indices((5,), 3),
-            axes=(0, 2),
-            position=1,
-            mode="add",
-        )
-        yield Sample(arrays((4, 3)), 1.5, row, axes=(0,))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ShapeError,
-            "updates do not fit the shape (2, 3)",
-            Sample(arrays((4, 3)), arrays((4, 2, 3)), indices((2,), 4), axes=(0,)),
-        )
 
 
 @op
@@ -549,32 +332,12 @@ class Embedding(Indexing):
             normalize_axes(f"{self.name}: padding_idx as", self.padding_idx, int(table.shape[0]))
         return table.like((*indices.shape, table.shape[1]))
 
-    def kernels(self, indices: TensorType, table: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        yield Native(lambda _, __: _core.kernel_index_get([0], 0), exact=False, order=(1, 0, 2))
-
     def vjp(self, indices: Any, table: Any, dy: Any) -> Any:
         if self.padding_idx is not None:
             row = self.padding_idx % table.shape[0]
             other = F.expand_dims(F.not_equal(F.remainder(indices, table.shape[0]), row), axis=-1)
             dy = F.where(other, dy, 0)
         return None, F.index_put(zeros_like(table), dy, indices, axes=(0,), mode="add")
-
-    def reference(self, indices: Any, table: Any) -> Any:
-        return table[indices]
-
-    def peer(self, torch: Any, indices: Any, table: Any) -> Any:
-        return torch.nn.functional.embedding(indices % len(table), table, self.padding_idx)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(indices((3,), 4), arrays((4, 2)))
-        yield Sample(indices((2, 5), 4, "int32"), arrays((4, 3)))
-        yield Sample(indices((), 4), arrays((4, 3)), padding_idx=-1, gradient=False)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "indices must be integers", Sample(arrays((3,)), arrays((4, 2)))
-        yield ShapeError, "table needs 2 dimensions", Sample(indices((3,), 4), arrays((4,)))
 
 
 @op
@@ -601,7 +364,7 @@ class MaskedFill(Pointwise):
         return inputs[0].dtype
 
     def infer(self, *inputs: Any) -> TensorType:
-        if inputs[1].dtype.kind != "bool":
+        if inputs[1].dtype is not bool_:
             raise self.fail(DTypeError, "mask must be boolean", x=inputs[0], mask=inputs[1])
         return super().infer(*inputs)
 
@@ -609,24 +372,6 @@ class MaskedFill(Pointwise):
         value: Any = self.value
         chosen = mask if mask.dtype == "bool" else mask != 0
         return e.where(chosen, value if isinstance(value, e.Scalar) else e.constant(value, x.dtype), x)
-
-    def reference(self, x: Any, mask: Any) -> Any:
-        return np.where(mask, np.asarray(self.value, np.asarray(x).dtype), x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), arrays((2, 3), dtype="bool"), value=1.5)
-        yield Sample(
-            arrays((2, 3)),
-            arrays((3,), dtype="bool"),
-            value=-1e9,
-            gradient=False,
-            dtypes=("float32", "float64"),
-        )
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "mask must be boolean", Sample(arrays((3,)), arrays((3,)), value=0.0)
 
 
 __all__ = [

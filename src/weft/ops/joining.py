@@ -9,9 +9,7 @@ from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import Parts
 from weft.ops.op import Op, Runtime, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
-from weft.ops.samples import Sample, arrays
 from weft.ops.shape import END
 from weft.ops.types import TensorType, normalize_axes, promote
 
@@ -67,7 +65,7 @@ class Concat(Op):
         shape = [total if d == axis else n for d, n in enumerate(x[0].shape)]
         return TensorType(shape, promote(*x), device_of(*x))
 
-    def kernels(self, *x: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, *x: TensorType) -> Iterator[Parts]:
         if self.axis is not None:
             (axis,) = normalize_axes(self.name, self.axis, x[0].ndim)
             parts, start = [], 0
@@ -89,26 +87,9 @@ class Concat(Op):
         for v in x:
             stop = start + v.shape[axis]
             piece = F.slice(dy, starts=(start,), stops=(stop,), axes=(axis,))
-            gradients.append(cast_to(piece, v.dtype) if v.dtype.kind == "float" else None)
+            gradients.append(cast_to(piece, v.dtype) if v.dtype.is_differentiable else None)
             start = stop
         return gradients
-
-    def reference(self, *x: Any) -> Any:
-        return np.concatenate(x, axis=self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample([arrays((2, 3)), arrays((1, 3)), arrays((0, 3))])
-        yield Sample([arrays((2, 3)), arrays((2, 2))], axis=-1)
-        yield Sample([arrays((2, 3)), arrays((2,))], axis=None)
-        yield Sample([arrays((2, 3)), arrays((2, 3), dtype="int32")], axis=1)
-        yield Sample([arrays((2,))])
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "concat: sizes 3 and 2 of axis 1 differ", Sample([arrays((2, 3)), arrays((2, 2))])
-        yield ShapeError, "concat: 1 dimensions beside 2", Sample([arrays((2, 3)), arrays((3,))])
-        yield IndexError, "concat: axis 2", Sample([arrays((2, 3))], axis=2)
 
 
 @op
@@ -141,20 +122,6 @@ class Stack(Op):
     def decompose(self, *x: Any) -> Any:
         return F.concat([F.expand_dims(v, axis=self.axis) for v in x], axis=self.axis)
 
-    def reference(self, *x: Any) -> Any:
-        return np.stack(x, axis=self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for axis in (0, 1, -1):
-            yield Sample([arrays((2, 3)), arrays((2, 3)), arrays((2, 3))], axis=axis)
-        yield Sample([arrays(()), arrays(())])
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "stack: needs arrays of one shape", Sample([arrays((2, 3)), arrays((3,))])
-        yield IndexError, "stack: axis 3", Sample([arrays((2, 3))], axis=3)
-
 
 class Pieces(Op):
     """Base: one array as several views along an axis."""
@@ -186,10 +153,6 @@ class Pieces(Op):
         return F.concat(
             [F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis
         )
-
-    def reference(self, x: Any) -> Any:
-        starts = np.cumsum(self.sizes_of(np.shape(x)[self.axis]))
-        return tuple(np.split(x, starts[:-1], axis=self.axis)) if len(starts) else ()
 
 
 @op
@@ -225,18 +188,6 @@ class Split(Pieces):
             raise ShapeError(f"split: sizes {self.sizes} do not add up to {size}")
         return self.sizes
 
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((5, 2)), 2)
-        yield Sample(arrays((2, 5)), (1, 0, 4), axis=-1)
-        yield Sample(arrays((0, 5)), 2)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "split: sizes (1, 2) do not add up to 5", Sample(arrays((5,)), (1, 2))
-        yield ValueError, "split: sizes must be positive", Sample(arrays((5,)), 0)
-        yield IndexError, "split: axis 1", Sample(arrays((5,)), 2, 1)
-
 
 @op
 class Chunk(Pieces):
@@ -268,16 +219,6 @@ class Chunk(Pieces):
             return (0,) * self.chunks
         each = -(-size // self.chunks)
         return tuple(min(each, size - k) for k in range(0, size, each))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((5, 2)), 2)
-        yield Sample(arrays((2, 5)), chunks=4, axis=1)
-        yield Sample(arrays((0,)), 2)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ValueError, "chunk: chunks must be at least 1", Sample(arrays((5,)), 0)
 
 
 @op
@@ -311,21 +252,6 @@ class Unstack(Pieces):
         return F.stack(
             [F.filled_like(v) if d is None else d for v, d in zip(y, dy, strict=True)], axis=self.axis
         )
-
-    def reference(self, x: Any) -> Any:
-        return tuple(np.moveaxis(x, self.axis, 0))
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return torch.unbind(x, self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((3, 2)))
-        yield Sample(arrays((3, 2)), axis=-1)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "unstack: axis 1", Sample(arrays((5,)), axis=1)
 
 
 MODES = ("constant", "reflect", "replicate", "edge", "circular")
@@ -379,7 +305,7 @@ class Pad(Op):
                     )
         return x.like([n + (b + a) if b + a else n for n, (b, a) in zip(x.shape, widths, strict=True)])
 
-    def kernels(self, x: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Parts]:
         if self.mode == "constant":
             yield Parts(((0, self.inside),), fill=self.value)
 
@@ -431,28 +357,6 @@ class Pad(Op):
             )
         return [v for v, size in ((ends[0], before), (x, 1), (ends[1], after)) if size]
 
-    def reference(self, x: Any) -> Any:
-        if self.mode == "constant":
-            return np.pad(x, self._widths(np.ndim(x)), constant_values=self.value)
-        mode: Any = {"replicate": "edge", "circular": "wrap"}.get(self.mode, self.mode)
-        return np.pad(x, self._widths(np.ndim(x)), mode=mode)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for mode in MODES:
-            yield Sample(arrays((3, 4)), (1, 2), mode=mode)
-            yield Sample(arrays((3, 4)), (2, 0, 1, 2), mode=mode)
-            yield Sample(arrays((3, 4)), (), mode=mode)
-        yield Sample(arrays((2, 3)), pad=(1, 1), value=1)
-        yield Sample(arrays((0, 2)), (1, 1, 2, 0))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ValueError, "pad: mode must be one of", Sample(arrays((2,)), (1, 1), mode="mirror")
-        yield ValueError, "pad: needs two sizes", Sample(arrays((2,)), (1,))
-        yield ShapeError, "pad: 4 sizes for 1 dimensions", Sample(arrays((2,)), (1, 1, 1, 1))
-        yield ShapeError, "reflect needs size 3 of axis 0", Sample(arrays((2,)), (2, 0), mode="reflect")
-
 
 @op
 class Roll(Op):
@@ -501,22 +405,6 @@ class Roll(Op):
                 x = F.concat([F.slice(x, (a,), (b,), axes=(axis,)) for a, b in parts], axis=axis)
         return x if axes else F.positive(x)
 
-    def reference(self, x: Any) -> Any:
-        return np.roll(x, self.shift, self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), 1)
-        yield Sample(arrays((2, 3)), -4, axis=1)
-        yield Sample(arrays((2, 3)), (1, 2), axis=(0, -1))
-        yield Sample(arrays((2, 3)), 1, axis=(0, 1))
-        yield Sample(arrays((0, 3)), 1, axis=0)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "roll: axis 2", Sample(arrays((2, 3)), 1, axis=2)
-        yield ValueError, "differ in number", Sample(arrays((2, 3)), (1, 2, 3), axis=(0, 1))
-
 
 @op
 class Tile(Op):
@@ -559,18 +447,6 @@ class Tile(Op):
         )
         return F.reshape(wide, shape=result)
 
-    def reference(self, x: Any) -> Any:
-        return np.tile(x, self.repetitions)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for repetitions in ((2,), (2, 1, 3), (), (0, 2)):
-            yield Sample(arrays((2, 3)), repetitions)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ValueError, "tile: repetitions must be at least 0", Sample(arrays((2,)), (-1,))
-
 
 @op
 class Repeat(Op):
@@ -607,21 +483,3 @@ class Repeat(Op):
         head, n, tail = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
         wide = F.broadcast_to(F.expand_dims(x, axis=axis + 1), shape=(*head, n, self.repeats, *tail))
         return F.reshape(wide, shape=(*head, n * self.repeats, *tail))
-
-    def reference(self, x: Any) -> Any:
-        return np.repeat(x, self.repeats, self.axis)
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return torch.repeat_interleave(x, self.repeats, self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for axis in (None, 0, -1):
-            yield Sample(arrays((2, 3)), 2, axis=axis)
-        yield Sample(arrays((2, 3)), 0, axis=1)
-        yield Sample(arrays(()), 3)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ValueError, "repeat: repeats must be at least 0", Sample(arrays((2,)), -1)
-        yield IndexError, "repeat: axis 1", Sample(arrays((2,)), 1, axis=1)

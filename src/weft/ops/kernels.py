@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from weft.base.dtype import as_dtype
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr import scalar as e
@@ -148,8 +149,7 @@ def reducible(x: Scalar) -> Scalar:
     >>> reducible(e.load(0, "float16")).dtype
     'float32'
     """
-    wide = {"float16": "float32", "bfloat16": "float32", "bool": "int64"}
-    return e.cast(x, wide.get(x.dtype, x.dtype))
+    return e.cast(x, as_dtype(x.dtype).accumulation.name)
 
 
 def as_stored(x: Scalar) -> Scalar:
@@ -160,7 +160,7 @@ def as_stored(x: Scalar) -> Scalar:
     >>> as_stored(e.load(0, "float16"))
     cast[float16](cast[float32](x0))
     """
-    return e.cast(e.cast(x, "float32"), x.dtype) if x.dtype in ("float16", "bfloat16") else x
+    return e.cast(e.cast(x, "float32"), x.dtype) if x.dtype in e.HALVES else x
 
 
 class Row:

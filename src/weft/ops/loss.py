@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft.base.dtype import DType, as_dtype
+from weft.base.dtype import DType
 from weft.base.errors import ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, pointwise_loop, reducible
 from weft.ops.op import Op, Runtime, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise, pointwise_gradients
-from weft.ops.samples import Array, Sample, arrays
 from weft.ops.shapes import Contradiction, Partial, merge
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
@@ -45,7 +43,7 @@ class PointwiseLoss(Pointwise):
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         """Half types are computed as float32: there is a sum to come."""
-        return as_dtype(reducible(e.load(0, super().compute_dtype(*inputs).name)).dtype)
+        return super().compute_dtype(*inputs).accumulation
 
     def infer(self, *inputs: TensorType | None) -> TensorType:
         full = super().infer(*inputs).like(dtype=super().compute_dtype(*inputs))
@@ -115,35 +113,6 @@ class PointwiseLoss(Pointwise):
     def _runtime(self) -> dict[str, Any]:
         return {a.name: getattr(self, a.name) for a in self.attributes if a.runtime}
 
-    def elements(self, *inputs: Any) -> Any:
-        """The loss of each element in NumPy."""
-        raise NotImplementedError
-
-    def reference(self, *inputs: Any) -> Any:
-        each = self.elements(*inputs)
-        if self.reduction == "none":
-            return each
-        total = np.sum(each)
-        for axis in self.averaged(np.ndim(each)):
-            total = total / np.shape(each)[axis]
-        return total
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        (low, high), (low2, high2) = cls.domain
-        for attributes in cls.given:
-            for reduction in cls.accepted:
-                x = Array((3, 4), low=low, high=high, distinct=True)
-                yield Sample(x, Array((3, 4), low=low2, high=high2), reduction=reduction, **attributes)
-        for shape in ((), (2, 3, 2)):
-            yield Sample(Array(shape, low=low, high=high), Array(shape, low=low2, high=high2))
-        yield Sample(arrays((0, 2)), arrays((0, 2)), reduction="sum")
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, f"{cls.name}: x and target must have", Sample(arrays((2, 1)), arrays((2, 3)))
-        yield ValueError, "reduction must be one of", Sample(arrays((2,)), arrays((2,)), reduction="max")
-
 
 @op
 class MseLoss(PointwiseLoss):
@@ -162,9 +131,6 @@ class MseLoss(PointwiseLoss):
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
         return (x - target) * (x - target)
 
-    def elements(self, x: Any, target: Any) -> Any:
-        return (x - target) ** 2
-
 
 @op
 class L1Loss(PointwiseLoss):
@@ -182,9 +148,6 @@ class L1Loss(PointwiseLoss):
 
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
         return abs(x - target)
-
-    def elements(self, x: Any, target: Any) -> Any:
-        return np.abs(x - target)
 
 
 @op
@@ -214,10 +177,6 @@ class SmoothL1Loss(PointwiseLoss):
     def _half_beta(self, x: Scalar) -> Any:
         return self.beta * 0.5
 
-    def elements(self, x: Any, target: Any) -> Any:
-        d = np.abs(x - target)
-        return np.where(d < self.beta, 0.5 * d * d / (self.beta or 1), d - 0.5 * self.beta)
-
 
 @op
 class HuberLoss(PointwiseLoss):
@@ -242,10 +201,6 @@ class HuberLoss(PointwiseLoss):
         size = abs(x - target)
         half = size * 0.5
         return e.where(size <= self.delta, half * size, (size - self.delta * 0.5) * self.delta)
-
-    def elements(self, x: Any, target: Any) -> Any:
-        d = np.abs(x - target)
-        return np.where(d <= self.delta, 0.5 * d * d, self.delta * (d - 0.5 * self.delta))
 
 
 @op
@@ -274,11 +229,6 @@ class KlDiv(PointwiseLoss):
             return e.call("exp", target) * (target - x)
         zero = e.constant(0, x.dtype)
         return e.where(target == 0, zero, target * (e.call("log", target) - x))
-
-    def elements(self, x: Any, target: Any) -> Any:
-        if self.log_target:
-            return np.exp(target, dtype=np.float64) * (target - x)
-        return np.where(target == 0, 0, target * (np.log(target) - x))
 
 
 @op
@@ -309,16 +259,6 @@ class BinaryCrossEntropy(PointwiseLoss):
         slope = dy * (x - target) / F.maximum(x * (1 - x), 1e-12)
         return slope if weight is None else slope * weight, *others
 
-    def elements(self, x: Any, target: Any, weight: Any = None) -> Any:
-        yes, no = np.maximum(np.log(x), -100), np.maximum(np.log1p(-x), -100)
-        return -(target * yes + (1 - target) * no) * (1 if weight is None else weight)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        x, target = (Array((3, 4), low=0.1, high=0.9) for _ in range(2))
-        yield Sample(x, target, arrays((4,)))
-
 
 @op
 class BinaryCrossEntropyWithLogits(PointwiseLoss):
@@ -345,19 +285,6 @@ class BinaryCrossEntropyWithLogits(PointwiseLoss):
             softplus = softplus * ((pos_weight - 1) * target + 1)
         loss = (1 - target) * x + softplus
         return loss if weight is None else loss * weight
-
-    def elements(self, x: Any, target: Any, weight: Any = None, pos_weight: Any = None) -> Any:
-        factor = 1 if pos_weight is None else pos_weight
-        loss = factor * target * np.logaddexp(-x, 0) + (1 - target) * np.logaddexp(x, 0)
-        return loss * (1 if weight is None else weight)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        x, target = arrays((3, 4), distinct=True), Array((3, 4), low=0.0, high=1.0)
-        yield Sample(x, target, arrays((3, 1)))
-        yield Sample(x, target, None, arrays((4,)), reduction="sum")
-        yield Sample(x, target, arrays((3, 4)), arrays((4,)), reduction="none")
 
 
 @op
@@ -387,7 +314,7 @@ class CosineSimilarity(Op):
         (axis,) = normalize_axes(self.name, self.axis, len(shape))
         return x1.like([n for d, n in enumerate(shape) if d != axis], promote(x1, x2))
 
-    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
         common = promote(x1, x2).name
         row = Row(inputs=2)
         a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
@@ -401,25 +328,3 @@ class CosineSimilarity(Op):
         x1, x2 = F.broadcast_arrays(x1, x2)
         lengths = [F.maximum(F.vector_norm(v, axis=self.axis), self.eps) for v in (x1, x2)]
         return F.sum(x1 * x2, axis=self.axis) / (lengths[0] * lengths[1])
-
-    def reference(self, x1: Any, x2: Any) -> Any:
-        x1, x2 = np.broadcast_arrays(x1, x2)
-        lengths = [np.maximum(np.linalg.norm(v, axis=self.axis), self.eps) for v in (x1, x2)]
-        return np.sum(x1 * x2, self.axis) / (lengths[0] * lengths[1])
-
-    def peer(self, torch: Any, x1: Any, x2: Any) -> Any:
-        """With a small eps: PyTorch's gradient takes norms to be above it."""
-        if self.eps > 1e-6:
-            return NotImplemented
-        return torch.nn.functional.cosine_similarity(x1, x2, self.axis, self.eps)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), arrays((2, 3)))
-        yield Sample(arrays((2, 3)), arrays((1, 3)), axis=-1)
-        yield Sample(arrays((2, 3, 4)), arrays((2, 3, 4)), axis=0, eps=0.5)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "cosine_similarity: sizes 3 and 2", Sample(arrays((2, 3)), arrays((2, 2)))
-        yield IndexError, "cosine_similarity: axis 2", Sample(arrays((2, 3)), arrays((2, 3)), axis=2)

@@ -6,16 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
-from weft.base.dtype import float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import ANY, Loop, Native, Row, reducible
+from weft.ops.kernels import Loop, Row, reducible
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
-from weft.ops.samples import Sample, arrays
 from weft.ops.shapes import Contradiction, Partial, broadcast, merge, split_last
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
@@ -59,7 +55,7 @@ def recast(function: Any, values: Sequence[Any], **attributes: Any) -> Any:
     For decompositions of what has kernels for operands of one type only.
     """
     common = promote(*(v.type for v in values if v is not None))
-    wide = float32 if common.kind == "float" and common.itemsize == 2 else common
+    wide = common.accumulation if common.is_floating else common
     if all(v is None or v.dtype is wide for v in values):
         return None
     made = function(*(None if v is None else F.cast(v, dtype=wide) for v in values), **attributes)
@@ -93,7 +89,7 @@ class Dot(Product):
         axes = self.axes(len(full))
         return self.promoted(x1=x1, x2=x2).like([n for d, n in enumerate(full) if d not in axes])
 
-    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
         common = promote(x1, x2).name
         row = Row(inputs=2)
         a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
@@ -103,13 +99,9 @@ class Dot(Product):
     def vjp(self, x1: Any, x2: Any, dy: Any) -> Any:
         dy = F.expand_dims(dy, axis=self.axes(max(x1.ndim, x2.ndim)))
         return tuple(
-            F.cast(unbroadcast(dy * other, x), dtype=x.dtype) if x.dtype.kind == "float" else None
+            F.cast(unbroadcast(dy * other, x), dtype=x.dtype) if x.dtype.is_differentiable else None
             for x, other in ((x1, x2), (x2, x1))
         )
-
-    def reference(self, x1: Any, x2: Any) -> Any:
-        product = x1 * x2
-        return np.sum(product, axis=self.axes(np.ndim(product)), dtype=product.dtype)
 
 
 @op
@@ -138,20 +130,6 @@ class Vecdot(Dot):
             fact = f"sizes differ, {x1.shape[self.axis]} != {x2.shape[self.axis]}"
             raise self.fail(ShapeError, fact, x1=x1, x2=x2)
         return super().infer(x1, x2)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((3,)), arrays((3,)))
-        yield Sample(arrays((2, 3)), arrays((3,)))
-        yield Sample(arrays((2, 1, 3)), arrays((4, 3)))
-        yield Sample(arrays((3, 2)), arrays((3, 2)), axis=-2)
-        yield Sample(arrays((2, 0)), arrays((2, 0)))
-        yield Sample(arrays((4,), dtype="int32"), arrays((4,), dtype="int64"))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "vecdot: sizes differ, 3 != 4", Sample(arrays((3,)), arrays((4,)))
-        yield IndexError, "vecdot: both need axis 0", Sample(arrays((3,)), arrays((3,)), axis=0)
 
 
 @op
@@ -217,15 +195,6 @@ class Matmul(Product):
         x1, x2 = (*(first or ()), *m, *inner), (*(second or ()), *inner, *n)
         return [x1, x2], [None if lead is None else (*lead, *m, *n)]
 
-    def kernels(self, a: TensorType, b: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        if is_empty(a, b):
-            return
-        if native_float(a, b) and has_sizes(a, b):
-            yield product_of_sizes(a.dtype.name)
-        elif native_float(a, b):
-            packed = ((1, (0, 1)),) if b.ndim == 2 else ()
-            yield Native(make_matmul, options=("accumulate", "post_ops"), packed=packed)
-
     def decompose(self, a: Any, b: Any) -> Any:
         cast = recast(F.matmul, (a, b))
         if cast is not None:
@@ -243,54 +212,15 @@ class Matmul(Product):
         if a.ndim == 1:
             dy = F.expand_dims(dy, axis=-2)
         da = db = None
-        if a.dtype.kind == "float":
+        if a.dtype.is_differentiable:
             da = unbroadcast(F.matmul(dy, F.matrix_transpose(columns)), rows)
             da = F.cast(F.squeeze(da, axis=0) if a.ndim == 1 else da, dtype=a.dtype)
-        if b.dtype.kind == "float":
+        if b.dtype.is_differentiable:
             if columns.ndim == 2 and rows.ndim > 2:  # one product instead of one for each leading index
                 rows, dy = flat_rows(rows), flat_rows(dy)
             db = unbroadcast(F.matmul(F.matrix_transpose(rows), dy), columns)
             db = F.cast(F.squeeze(db, axis=1) if b.ndim == 1 else db, dtype=b.dtype)
         return da, db
-
-    def reference(self, a: Any, b: Any) -> Any:
-        return np.matmul(a, b)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for a, b in (
-            ((2, 3), (3, 4)),
-            ((3,), (3,)),
-            ((3,), (3, 2)),
-            ((2, 3), (3,)),
-            ((5, 2, 3), (3, 2)),
-            ((2, 3), (5, 3, 2)),
-            ((5, 1, 2, 3), (4, 3, 1)),
-            ((3,), (2, 3, 4)),
-            ((2, 4, 3), (3,)),
-            ((2, 0), (0, 3)),
-            ((0, 2), (2, 3)),
-            ((0,), (0,)),
-            ((2, 0), (0,)),
-            ((0,), (0, 2)),
-            ((0, 0), (0, 0)),
-            ((2, 0, 3), (3, 2)),
-            ((0, 2, 3), (3, 2)),
-        ):
-            yield Sample(arrays(a), arrays(b))
-        yield Sample(arrays((2, 3), dtype="int8"), arrays((3, 2), dtype="int32"))
-        yield Sample(arrays((2, 3), dtype="bfloat16"), arrays((3, 2), dtype="float32"), gradient=False)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ShapeError,
-            "matmul: inner sizes differ, 3 != 4: a is f32[2,3]",
-            Sample(arrays((2, 3)), arrays((4, 2))),
-        )
-        yield ShapeError, "leading sizes (2,) and (3,)", Sample(arrays((2, 3, 3)), arrays((3, 3, 2)))
-        yield ShapeError, "at least 1 dimension", Sample(arrays(()), arrays((2,)))
-        yield DTypeError, "takes numbers", Sample(arrays((2,), dtype="bool"), arrays((2,), dtype="bool"))
 
 
 def flat_rows(x: Any) -> Any:
@@ -301,18 +231,6 @@ def flat_rows(x: Any) -> Any:
 Geometry = tuple[str, tuple[int, ...], Any]
 
 
-def make_matmul(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
-    """oneDNN's product."""
-    return _core.onednn_matmul(*inputs[:2], outputs[0], **options)
-
-
-def product_of_sizes(dtype: str, transposed: bool = False, bias: bool = False) -> Native:
-    """The kernel of a product for all sizes; transposed: the second operand is."""
-    return Native(
-        lambda *_: _core.onednn_product_of_any_size(dtype, transposed=transposed, bias=bias), exact=False
-    )
-
-
 MOST_DIMENSIONS = 12
 
 
@@ -321,6 +239,7 @@ def has_sizes(*types: TensorType | None) -> bool:
 
     Nor is there one for more than 12 dimensions, the most that oneDNN has.
 
+    >>> from weft.base.dtype import float32
     >>> from weft.ops.sizes import extent
     >>> has_sizes(TensorType((2, extent(0, 1)), float32)), has_sizes(TensorType((2, 3), float32))
     (True, False)
@@ -328,15 +247,6 @@ def has_sizes(*types: TensorType | None) -> bool:
     if any(t is not None and t.ndim > MOST_DIMENSIONS for t in types):
         return False
     return any(isinstance(n, Size) for t in types if t is not None for n in t.shape)
-
-
-def is_empty(*types: TensorType | None) -> bool:
-    """Whether a size is 0, for which oneDNN has no kernel; Sizes are at least 2.
-
-    >>> is_empty(TensorType((2, 0), float32), None), is_empty(TensorType((2, 3), float32))
-    (True, False)
-    """
-    return any(isinstance(n, int) and n == 0 for t in types if t is not None for n in t.shape)
 
 
 @op
@@ -383,17 +293,6 @@ class Linear(Product):
             )
         return self.promoted(**given).like((*x.shape[:-1], weight.shape[0]))
 
-    def kernels(  # type: ignore[override]
-        self, x: TensorType, weight: TensorType, bias: TensorType | None = None
-    ) -> Iterator[Native]:
-        if not native_float(x, weight, bias) or is_one_row(x) or is_empty(x, weight):
-            return
-        if has_sizes(x, weight):
-            yield product_of_sizes(x.dtype.name, transposed=True, bias=bias is not None)
-        else:
-            packed = ((1, (1, 0)),)  # the kernel takes the transpose
-            yield Native(make_linear, options=("accumulate", "post_ops"), packed=packed)
-
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         if native_float(x.type, weight.type, None if bias is None else bias.type) and is_one_row(x.type):
             y = F.vecdot(F.expand_dims(x, axis=-2), weight)
@@ -412,34 +311,6 @@ class Linear(Product):
             F.cast(F.matmul(F.matrix_transpose(slopes), rows), dtype=weight.dtype),
             db,
         )
-
-    def reference(self, x: Any, weight: Any, bias: Any = None) -> Any:
-        y = np.matmul(x, weight.T)
-        return y if bias is None else y + bias
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), arrays((4, 3)), arrays((4,)))
-        yield Sample(arrays((2, 3)), arrays((4, 3)))
-        yield Sample(arrays((5, 2, 3)), arrays((4, 3)), arrays((4,)))
-        yield Sample(arrays((3,)), arrays((4, 3)), arrays((4,)))
-        yield Sample(arrays((1, 1, 3)), arrays((4, 3)))
-        yield Sample(arrays((0, 3)), arrays((4, 3)), arrays((4,)), out_features=4)
-        yield Sample(arrays((0, 3)), arrays((0, 3)))
-        yield Sample(arrays((2, 0)), arrays((3, 0)), arrays((3,)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "linear: inner sizes differ, 3 != 2", Sample(arrays((2, 3)), arrays((4, 2)))
-        yield ShapeError, "bias needs the shape (4,)", Sample(arrays((2, 3)), arrays((4, 3)), arrays((3,)))
-        yield ShapeError, "out_features is 5, not 4", Sample(arrays((2, 3)), arrays((4, 3)), out_features=5)
-
-
-def make_linear(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
-    """oneDNN's product with the weight transposed, and the bias added in the same pass."""
-    x, (dtype, w, sw) = inputs[:2]
-    weight = (dtype, (w[1], w[0]), sw if sw == ANY else (sw[1], sw[0]))
-    return _core.onednn_matmul(x, weight, outputs[0], bias=(*inputs, None)[2], **options)
 
 
 @op
@@ -463,18 +334,6 @@ class Outer(Product):
 
     def decompose(self, x1: Any, x2: Any) -> Any:
         return F.expand_dims(x1, axis=1) * x2
-
-    def reference(self, x1: Any, x2: Any) -> Any:
-        return np.multiply.outer(x1, x2)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2,)), arrays((3,)))
-        yield Sample(arrays((0,)), arrays((3,)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "outer: takes vectors", Sample(arrays((2, 1)), arrays((3,)))
 
 
 @op
@@ -532,29 +391,6 @@ class Tensordot(Product):
         b = F.reshape(F.permute_dims(x2, axes=(*second, *right)), shape=(k, n))
         shape = (*(x1.shape[d] for d in left), *(x2.shape[d] for d in right))
         return F.reshape(F.matmul(a, b), shape=shape)
-
-    def reference(self, x1: Any, x2: Any) -> Any:
-        axes: Any = self.axes
-        return np.tensordot(x1, x2, axes)
-
-    def peer(self, torch: Any, x1: Any, x2: Any) -> Any:
-        return torch.tensordot(x1, x2, dims=self.axes)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)), arrays((3, 4, 5)))
-        yield Sample(arrays((2, 3)), arrays((4,)), axes=0)
-        yield Sample(arrays((2, 3, 4)), arrays((4, 3, 5)), axes=((1, -1), (1, 0)))
-        yield Sample(arrays((2, 3)), arrays((2, 3)), axes=2)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ShapeError,
-            "sizes differ, 3 of axis 1 != 2 of axis 0",
-            Sample(arrays((2, 3)), arrays((2, 3)), axes=1),
-        )
-        yield ValueError, "two tuples", Sample(arrays((2, 3)), arrays((2, 3)), axes=((0,), (0, 1)))
 
 
 @op
@@ -637,38 +473,6 @@ class Einsum(Product):
             value, term = _join(value, term, *parts[k], keep)
         value, term = _summed(value, term, set(result))
         return F.permute_dims(value, axes=tuple(term.index(c) for c in result))
-
-    def reference(self, *x: Any) -> Any:
-        return np.einsum(self.equation, *x)
-
-    def peer(self, torch: Any, *x: Any) -> Any:
-        return torch.einsum(self.equation, *x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), arrays((3, 4)), equation="ij,jk->ik")
-        yield Sample(arrays((2, 3)), arrays((3, 4)), equation="ij, jk")
-        yield Sample(arrays((2, 3)), equation="ij->ji")
-        yield Sample(arrays((2, 3)), equation="ij->")
-        yield Sample(arrays((2, 3)), arrays((4,)), equation="ij,k->kji")
-        yield Sample(arrays((5, 2, 3)), arrays((5, 3, 4)), equation="bij,bjk->bik")
-        yield Sample(arrays((5, 2, 3)), arrays((3, 4)), equation="...ij,...jk->...ik")
-        yield Sample(arrays((2, 3)), arrays((3, 4)), arrays((4, 2)), equation="ij,jk,kl->il")
-        yield Sample(arrays((2, 3, 4)), arrays((2, 4)), equation="abc,ac->b")
-        yield Sample(arrays((2, 3)), arrays((2, 3)), equation="ij,ij->i")
-        yield Sample(arrays((3, 3)), equation="ii")
-        yield Sample(arrays((3, 2, 3)), arrays((2, 3)), equation="iji,ji->ij")
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield (
-            ShapeError,
-            "sizes of 'j' differ, 3 != 4",
-            Sample(arrays((2, 3)), arrays((4, 2)), equation="ij,jk->ik"),
-        )
-        yield ValueError, "1 operands for 2", Sample(arrays((2, 3)), equation="ij,jk->ik")
-        yield ValueError, "no equation", Sample(arrays((2, 3)), equation="i1->i")
-        yield ValueError, "has a new one", Sample(arrays((2, 3)), equation="ij->k")
 
 
 def _diagonal(value: Any, term: str) -> tuple[Any, str]:

@@ -340,7 +340,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     }
     made = cls(**attributes)
     if runtime:  # the node has the Values; its operator is the same whatever they are
-        made = made.with_runtime({name: 0.0 if v.dtype.kind == "float" else 0 for name, v in runtime.items()})
+        made = made.with_runtime({name: 0.0 if v.dtype.is_floating else 0 for name, v in runtime.items()})
     node = make_node(made, [_lift(cls, value) for value in inputs], runtime)
     outputs = node.outputs if capture is None else capture.made(node)
     visible = tuple(outputs[: len(outputs) - made.hidden])
@@ -352,7 +352,7 @@ def _fitted(
 ) -> tuple[Sequence[Any], dict[str, Any]]:
     """Numbers that the operator writes to its first input, as its type takes them."""
     x = inputs[0] if cls.fitted and inputs else None
-    if not isinstance(x, Value) or x.type.weak or x.dtype.kind not in ("int", "uint"):
+    if not isinstance(x, Value) or x.type.weak or not x.dtype.is_integer:
         return inputs, attributes
 
     def fit(name: str, value: Any) -> Any:

@@ -12,8 +12,8 @@ know types and other operators, never data. What a rule is called with is named 
     vjp(x, w, y, dy)              inputs, outputs and output gradients, those it names -> a gradient for each input
     kernels(*inputs)              choices of weft.ops.kernels, best first; none taken: decompose
     decompose(x, w, b=None)       the meaning in other operators
-    reference(x, w, b=None)       the meaning in NumPy; read by tests only, as are samples() and errors()
-    peer(torch, x, w, b=None)     the meaning in PyTorch, where its function of that name is none or another; for tests
+    reference(x, w, b=None)       the meaning in NumPy; read by tests only, as is samples(). Operators of the package
+                                  have theirs in tests/ops/material
 """
 
 from __future__ import annotations
@@ -74,11 +74,10 @@ class Attribute:
     def __init__(self, name: str, annotation: str, default: Any) -> None:
         self.name, self.default, self.runtime = name, default, annotation.startswith("Runtime[")
         self.accepts = annotation[len("Runtime[") : -1] if self.runtime else annotation
-        if self.accepts not in _CONVERTERS:
-            raise TypeError(
-                f"attribute {name}: no converter for {self.accepts!r}; there are: {', '.join(_CONVERTERS)}"
-            )
-        self.convert: Callable[[Any], Any] = _CONVERTERS[self.accepts]
+        try:
+            self.convert: Callable[[Any], Any] = converter_of(self.accepts)
+        except TypeError as problem:
+            raise TypeError(f"attribute {name}: {problem}") from None
 
     def __repr__(self) -> str:
         shown = "" if self.default is self.REQUIRED else f" = {self.default!r}"
@@ -160,20 +159,27 @@ def _several(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
     return convert_all
 
 
-def _either(one: Callable[[Any], Any], other: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _union(converters: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    *others, last = converters
+
     def convert(value: Any) -> Any:
-        try:
-            return one(value)
-        except TypeError:
-            return other(value)
+        for each in others:
+            try:
+                return each(value)
+            except TypeError:
+                continue
+        return last(value)
 
     return convert
 
 
-def _or_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else convert(value)
+def _none(value: Any) -> None:
+    if value is not None:
+        raise TypeError
 
 
+# The types of attributes: these names, those of attribute_type, ``tuple[T, ...]`` of one and ``T | U``, of which the
+# first that takes the value converts it.
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "int": _integer,
     "float": _number,
@@ -181,27 +187,59 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "str": _exactly(str),
     "DType": as_dtype,
     "Device": _device,
-    "tuple[int, ...]": _several(_integer),
-    "tuple[bool, ...]": _several(_exactly(bool)),
-    "tuple[tuple[int, ...], ...]": _several(_several(_integer)),
-    "tuple[DType, ...]": _several(as_dtype),
-    "tuple[str, ...]": _several(_exactly(str)),
-    "int | tuple[int, ...]": _either(_integer, _several(_integer)),
-    "int | str | tuple[int, ...]": _either(_integer, _either(_exactly(str), _several(_integer))),
-    "str | tuple[int, ...]": _either(_exactly(str), _several(_integer)),
-    "int | str | tuple[int, ...] | tuple[tuple[int, ...], ...]": _either(
-        _integer, _either(_exactly(str), _either(_several(_integer), _several(_several(_integer))))
-    ),
-    "int | tuple[tuple[int, ...], ...]": _either(_integer, _several(_several(_integer))),
-    "bool | int | float": lambda value: value if isinstance(value, bool) else _number(value),
+    "None": _none,
     "object": lambda value: value,
 }
-_CONVERTERS |= {f"{name} | None": _or_none(convert) for name, convert in _CONVERTERS.items()}
+
+
+def _alternatives(text: str) -> list[str]:
+    """The parts of a union, without those inside of brackets: "int | tuple[int | str, ...]" has two."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c == "[") - (c == "]")
+        if c == "|" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [part.strip() for part in parts]
+
+
+def converter_of(text: str) -> Callable[[Any], Any]:
+    """What makes a value of a type that is written as annotations write it; raises TypeError if there is none.
+
+    >>> converter_of("int | tuple[int, ...]")([1, 2]), converter_of("tuple[tuple[int, ...], ...]")([[1], []])
+    ((1, 2), ((1,), ()))
+    >>> converter_of("list[int]")
+    Traceback (most recent call last):
+        ...
+    TypeError: 'list[int]' is no type of attributes; accepted are int, float, bool, str, DType, Device, None, object, \
+classes with @attribute_type, tuple[T, ...] and T | U
+    """
+    converter = _CONVERTERS.get(text)
+    if converter is None:
+        parts = _alternatives(text)
+        if len(parts) > 1:  # None first: other converters need not look at it
+            parts.sort(key=lambda part: part != "None")
+            converter = _union([converter_of(part) for part in parts])
+        elif text.startswith("tuple[") and text.endswith(", ...]"):
+            converter = _several(converter_of(text[len("tuple[") : -len(", ...]")]))
+        else:
+            words = (name for name in _CONVERTERS if name.isidentifier() and name not in _declared)
+            raise TypeError(
+                f"{text!r} is no type of attributes; accepted are {', '.join(words)}, "
+                "classes with @attribute_type, tuple[T, ...] and T | U"
+            )
+        _CONVERTERS[text] = converter
+    return converter
+
+
+_declared: set[str] = set()
 
 
 def attribute_type(cls: C) -> C:
     """Class decorator: attributes may be of this type, under its name. Its values are frozen, hashed and compared."""
     _CONVERTERS[cls.__name__] = _exactly(cls)
+    _declared.add(cls.__name__)
     return cls
 
 
@@ -409,7 +447,9 @@ class Op:
 
     # Rules.
 
-    def infer(self, *inputs: Any) -> Any:
+    # With (*inputs: Any, **unused: Any) type checkers take a rule of any parameters: they name what it reads.
+
+    def infer(self, *inputs: Any, **unused: Any) -> Any:
         """The outputs' types: one TensorType or a tuple. Raises ShapeError, DTypeError."""
         raise NotImplementedError(f"{self.name}: no infer")
 
@@ -417,18 +457,18 @@ class Op:
         """The device that it runs on, whatever its inputs'; None, the default: where they are."""
         return None
 
-    def vjp(self, *values: Any) -> Any:
+    def vjp(self, *values: Any, **unused: Any) -> Any:
         """A gradient for each input, None for those that have none; one alone need not be in a tuple.
 
         NotImplemented: by decompose; so it is without a vjp, where there is a decompose.
         """
         raise NotImplementedError(f"{self.name}: has no gradient")
 
-    def kernels(self, *inputs: TensorType | None) -> Iterator[Any]:
+    def kernels(self, *inputs: Any, **unused: Any) -> Iterator[Any]:
         """Choices for these inputs, best first."""
         return iter(())
 
-    def decompose(self, *inputs: Any) -> Any:
+    def decompose(self, *inputs: Any, **unused: Any) -> Any:
         """The same in other operators; NotImplemented where attributes have it that there is a kernel.
 
         Without a vjp it also gives the gradient.
@@ -442,13 +482,9 @@ class Op:
         """
         return None
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Any, **unused: Any) -> Any:
         """The same in NumPy."""
         raise NotImplementedError(f"{self.name}: no reference")
-
-    def peer(self, torch: Any, *inputs: Any) -> Any:
-        """The same in PyTorch, where it has no function of this name that takes the same; read by tests only."""
-        return NotImplemented
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
         """Types of learnable inputs, as far as the others and the attributes say; for symbols that make them."""
@@ -509,12 +545,7 @@ class Op:
 
     @classmethod
     def samples(cls) -> Iterator[Any]:
-        """weft.ops.samples.Sample objects that tests run."""
-        return iter(())
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        """(exception, words of its message, arguments): calls that must fail."""
+        """weft.ops.samples.Sample objects that tests run, such as weft.testing.check_operator."""
         return iter(())
 
     @classmethod
@@ -536,7 +567,7 @@ class Op:
 
     def require_floats(self, **operands: TensorType | None) -> None:
         """Raise DTypeError unless all operands are of floating-point types."""
-        if any(t is not None and t.dtype.kind != "float" for t in operands.values()):
+        if any(t is not None and not t.dtype.is_floating for t in operands.values()):
             raise self.fail(DTypeError, "takes floating-point types", **operands)
 
 

@@ -6,14 +6,13 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft.base.dtype import int64
+from weft.base.dtype import bool_, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Several, pointwise_loop, reducible
 from weft.ops.op import Op, Runtime, op
 from weft.ops.oracle import np
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 
 Number = Any  # a Scalar in kernels, an array or a float in references
@@ -82,12 +81,12 @@ class Update(Op):
             expected = f"{', '.join(self.scalars)}, then as many of each: {', '.join(self.roles())}"
             raise self.fail(ValueError, f"{len(operands)} operands are not {expected}")
         for name, t in zip(self.scalars, operands, strict=False):
-            if t.shape or t.dtype.kind == "bool":
+            if t.shape or t.dtype is bool_:
                 raise self.fail(ShapeError, f"{name} must be a number or a 0-d tensor", **{name: t})
         result: dict[int, TensorType] = {}
         for inputs, outputs in self.groups(len(operands)):
             named = {role: operands[k] for role, k in zip(self.roles(), inputs, strict=True)}
-            if any(t.dtype.kind != "float" or t.weak for t in named.values()):
+            if any(not t.dtype.is_floating or t.weak for t in named.values()):
                 raise self.fail(DTypeError, "takes floating-point types", **named)
             if any(t.shape != operands[inputs[0]].shape for t in named.values()):
                 raise self.fail(ShapeError, "shapes differ", **named)
@@ -95,7 +94,7 @@ class Update(Op):
                 result[output] = operands[k].like()
         return tuple(result[k] for k in sorted(result))
 
-    def kernels(self, *operands: TensorType) -> Iterator[Several]:  # type: ignore[override]
+    def kernels(self, *operands: TensorType) -> Iterator[Several]:
         loops: dict[tuple[str, ...], Loop] = {}
         parts = []
         shared = tuple(range(len(self.scalars)))
@@ -128,39 +127,6 @@ class Update(Op):
         results = [e.cast(value, t.dtype.name) for value, t in zip(found, written, strict=True)]
         return pointwise_loop([*scalars, *types], results, given)
 
-    def reference(self, *operands: Any) -> Any:
-        numbers = {a.name: getattr(self, a.name) for a in self.attributes if a.runtime}
-        numbers |= dict(zip(self.scalars, operands, strict=False))
-        made: dict[int, Any] = {}
-        for inputs, outputs in self.groups(len(operands)):
-            found = self.rule(_Narrowed(numbers, None), *(operands[k] for k in inputs))
-            made |= dict(zip(outputs, found, strict=True))
-        return tuple(made[k] for k in sorted(made))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        shapes = ((2, 3), (4,), (0,))
-        numbers = {"lr": 0.125, "step": 3}
-        for attributes in cls.variants():
-            tensors = [arrays(s, low=0.1) for _ in cls(**attributes).roles() for s in shapes]
-            given = [numbers[name] for name in cls.scalars]
-            yield Sample(*given, *tensors, gradient=False, **attributes)
-            held = [arrays((), values=x) for x in given]
-            yield Sample(*held, *tensors, gradient=False, **attributes)
-
-    @classmethod
-    def variants(cls) -> Iterator[dict[str, Any]]:
-        """Attributes to be tested."""
-        yield {}
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        x = arrays((2,))
-        count, numbers = len(cls().roles()), (1,) * len(cls.scalars)
-        yield ShapeError, "shapes differ", Sample(*numbers, x, arrays((3,)), *(x,) * (count - 2))
-        yield ValueError, "then as many of each", Sample(*numbers, *(x,) * (count + 1))
-        yield ShapeError, "must be a number or a 0-d tensor", Sample(*(x,) * len(numbers), *(x,) * count)
-
 
 class _Narrowed(dict[str, Any]):
     """Numbers in float64; narrow() brings what was computed of them to the elements' type, once for all elements."""
@@ -189,11 +155,11 @@ class CountUpdate(Op):
     def infer(self, step: TensorType, witness: TensorType) -> TensorType:
         if step.shape:
             raise self.fail(ShapeError, "step must be a 0-d tensor", step=step, witness=witness)
-        if step.dtype is not int64 or witness.dtype.kind != "float":
+        if step.dtype is not int64 or not witness.dtype.is_floating:
             raise self.fail(DTypeError, "takes a number of steps and a float", step=step, witness=witness)
         return step.like()
 
-    def kernels(self, step: TensorType, witness: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, step: TensorType, witness: TensorType) -> Iterator[Loop]:
         if witness.shape:
             return
         element = reducible(e.load(1, witness.dtype.name))
@@ -202,21 +168,6 @@ class CountUpdate(Op):
 
     def decompose(self, step: Any, witness: Any) -> Any:
         return F.count_update(step, F.basic_index(witness, items=(0,) * witness.ndim))
-
-    def reference(self, step: Any, witness: Any) -> Any:
-        return step + 1
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for dtype in ("float32", "bfloat16", "float64"):
-            for shape in ((), (3, 2)):
-                yield Sample(arrays((), values=3, dtype="int64"), arrays(shape, dtype=dtype), gradient=False)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        step = arrays((), values=3, dtype="int64")
-        yield ShapeError, "step must be a 0-d tensor", Sample(arrays((2,), dtype="int64"), step)
-        yield DTypeError, "takes a number of steps and a float", Sample(step, step)
 
 
 @op
@@ -245,12 +196,6 @@ class SgdUpdate(Update):
             return (p - lr * g,)
         m = momentum * x[2] + numbers.narrow(1 - numbers["dampening"]) * g
         return p - lr * (g + momentum * m if self.nesterov else m), m
-
-    @classmethod
-    def variants(cls) -> Iterator[dict[str, Any]]:
-        yield {"momentum": 0.9, "weight_decay": 0.01}
-        yield {"momentum": 0.9, "dampening": 0.5, "nesterov": True}
-        yield {"with_momentum": False, "weight_decay": 0.01}
 
 
 @op
@@ -287,11 +232,6 @@ class AdamUpdate(Update):
         rate = narrow(lr / (1 - power(beta1, step)))
         scale = narrow(1 / sqrt(1 - power(beta2, step)))
         return p - rate * m / (sqrt(v) * scale + narrow(numbers["eps"])), m, v
-
-    @classmethod
-    def variants(cls) -> Iterator[dict[str, Any]]:
-        yield {"weight_decay": 0.01}
-        yield {"weight_decay": 0.01, "decoupled": True}
 
 
 @op

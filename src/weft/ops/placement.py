@@ -10,7 +10,6 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import View, pointwise_loop
 from weft.ops.op import Op, op
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 
 
@@ -38,7 +37,7 @@ class ToDevice(Op):
     def home(self) -> Device:
         return self.device
 
-    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Any]:
         if x.device is self.device:
             yield View(lambda shape, strides: (shape, strides, 0))
         else:
@@ -46,22 +45,6 @@ class ToDevice(Op):
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.to_device(dy, device=x.device)
-
-    def reference(self, x: Any) -> Any:
-        return x
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return x
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), device="cpu:1", gradient=False)  # which is on another device than x
-        yield Sample(arrays((2, 3)), device="cpu:0")
-        yield Sample(arrays((3,), dtype="int32"), device="cpu:1")
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield TypeError, "to_device: device must be given", Sample(arrays((2,)))
 
 
 __all__ = ["ToDevice"]

@@ -40,15 +40,13 @@ class Pointwise(Op):
 
     takes: kinds of dtypes it accepts ("bool", "int", "uint", "float"). result: "same", "bool", or "float": integers and
     booleans are computed as float32. The gradient is derived from the scalar function unless vjp is given; `smooth`
-    False: it is zero wherever there is one (rounding, comparisons). post_op: what oneDNN calls it where it is done to
-    what a kernel is about to write; None if it has no such thing.
+    False: it is zero wherever there is one (rounding, comparisons).
     """
 
     family: ClassVar[str] = "pointwise"
     takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint", "float")
     result: ClassVar[str] = "same"
     smooth: ClassVar[bool] = True
-    post_op: ClassVar[str | None] = None
 
     def scalar(self, *x: Any) -> Scalar:
         """The value of one element."""
@@ -61,7 +59,7 @@ class Pointwise(Op):
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         """The type that is computed in, which the operands are converted to."""
         common = promote(*(t for t in inputs if t is not None))
-        if self.result == "float" and common.kind != "float":
+        if self.result == "float" and not common.is_floating:
             return float32
         return common
 
@@ -136,7 +134,7 @@ class Pointwise(Op):
     def vjp(self, *values: Any) -> tuple[Any, ...]:
         """dy times the derivative of the scalar function, summed over what was repeated."""
         *inputs, y, dy = values
-        if not self.smooth or self.result == "bool" or dy.dtype.kind != "float":
+        if not self.smooth or self.result == "bool" or not dy.dtype.is_differentiable:
             return (None,) * len(inputs)
         return pointwise_gradients(self, inputs, y, dy)
 
@@ -240,7 +238,7 @@ def pointwise_gradients(of: Any, inputs: Sequence[Any], y: Any, dy: Any) -> tupl
     plain = of.with_runtime(dict.fromkeys(runtime, 0.0)) if runtime else of
     gradients: list[Any] = []
     for k, x in enumerate(inputs):
-        if x is None or x.dtype.kind != "float" or x.type.weak:
+        if x is None or not x.dtype.is_differentiable or x.type.weak:
             gradients.append(None)
             continue
         how = {

@@ -6,42 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
-from weft.base.dtype import DType, as_dtype, int32, uint8
+from weft.base.dtype import DType, bool_, int32, uint8
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
-from weft.ops.kernels import LIKE_INPUT, Native, lowest
-from weft.ops.matrix import native_float
+from weft.ops.kernels import lowest
 from weft.ops.node import constant
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
-from weft.ops.samples import Sample, arrays
 from weft.ops.shapes import sizes
 from weft.ops.types import TensorType
-from weft.ops.window import Windows, each, window_places, windows_of, windows_reference
+from weft.ops.window import Windows, each, windows_of
 
 Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
-
-
-def dense(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
-    """The strides of an image [n, c, *spatial] without gaps.
-
-    >>> dense((2, 3, 4, 5), False), dense((2, 3, 4, 5), True)
-    ((60, 20, 5, 1), (60, 1, 15, 3))
-    """
-    order = [0, *range(2, len(shape)), 1] if channels_last else list(range(len(shape)))
-    strides = [0] * len(shape)
-    step = 1
-    for d in reversed(order):
-        strides[d] = step
-        step *= shape[d]
-    return tuple(strides)
-
-
-def lies(x: Geometry, channels_last: bool) -> bool:
-    """Whether x has no gaps and lies so."""
-    wanted = dense(x[1], channels_last)
-    return all(n == 1 or s == w for n, s, w in zip(x[1], x[2], wanted, strict=True))
 
 
 class Pooling(Op):
@@ -87,7 +63,7 @@ class Pooling(Op):
         return found._replace(high=tuple(high))
 
     def infer_one(self, x: TensorType) -> TensorType:
-        if x.dtype.kind == "bool":
+        if x.dtype is bool_:
             raise self.fail(DTypeError, "takes numbers", x=x)
         if x.ndim != self.spatial + 2:
             raise self.fail(ShapeError, f"x needs {self.spatial + 2} dimensions", x=x)
@@ -96,24 +72,6 @@ class Pooling(Op):
         if any(isinstance(n, int) and n < 1 for n in count):
             raise self.fail(ShapeError, f"a window of {windows.extents} does not fit x with its padding", x=x)
         return x.like((*x.shape[:2], *count))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        n = cls.spatial
-        x = arrays((2, 2, *(6, 5, 4)[:n]), distinct=True)
-        yield Sample(x, kernel_size=2)
-        yield Sample(x, kernel_size=(3, 2, 2)[:n], stride=(2, 1, 2)[:n], padding=1)
-        yield Sample(x, kernel_size=3, stride=2, ceil_mode=True, padding=1)
-        yield Sample(arrays((0, 2, *(3,) * n), distinct=True), kernel_size=2, stride=1)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        n = cls.spatial
-        x = arrays((1, 2, *(4,) * n))
-        yield ShapeError, f"x needs {n + 2} dimensions", Sample(arrays((4,)), kernel_size=2)
-        yield ShapeError, "does not fit x", Sample(x, kernel_size=5)
-        yield ValueError, "at most half of kernel_size", Sample(x, kernel_size=2, padding=2)
-        yield ValueError, "kernel_size must be", Sample(x, kernel_size=0)
 
 
 def attributes_of(windows: Windows, spatial: Sequence[Any]) -> dict[str, Any]:
@@ -140,25 +98,6 @@ class MaxPooling(Pooling):
         size: Any = self.kernel_size
         return y, y.like(dtype=index_type(size))
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        if not native_float(x):
-            return
-        windows = self.windows(x.shape[2:])
-
-        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry | None]) -> Any:
-            y, indices = outputs
-            order = next((k for k in (True, False) if indices and lies(indices, k)), None)
-            if indices and (order is None or y is None or not lies(inputs[0], order) or not lies(y, order)):
-                return None
-            if indices and not order and set(windows.dilation) != {1}:
-                return None  # computed in another layout, in which the indices would stay
-            return _core.onednn_pooling(
-                inputs[0], y, training=indices is not None, **native_attributes("max", windows)
-            )
-
-        yield Native(make, layouts=(LIKE_INPUT, LIKE_INPUT), optional=(1,))
-        yield Native(make, contiguous=(0,), optional=(1,))
-
     def decompose(self, x: Any) -> tuple[Any, Any]:
         windows = self.windows(x.shape[2:])
         count = windows.number(x.shape[2:])
@@ -170,33 +109,6 @@ class MaxPooling(Pooling):
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         windows = self.windows(x.shape[2:])
         return F.max_pool_gradient(dy, indices, **attributes_of(windows, x.shape[2:]))
-
-    def reference(self, x: Any) -> tuple[Any, Any]:
-        windows = self.windows(x.shape[2:])
-        count = windows.number(x.shape[2:])
-        least = lowest(as_dtype(x.dtype).name)
-        patches = windows_reference(x, windows, count, least)
-        flat = patches.reshape(*x.shape[:2], *count, math.prod(windows.size))
-        return flat.max(axis=-1), flat.argmax(axis=-1).astype(index_type(windows.size).numpy)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        n = cls.spatial
-        yield Sample(
-            arrays((1, 2, *(6, 5, 4)[:n]), distinct=True), kernel_size=2, stride=1, dilation=(2, 1, 2)[:n]
-        )
-
-
-def native_attributes(kind: str, windows: Windows) -> dict[str, Any]:
-    """Keywords of the native core."""
-    return {
-        "kind": kind,
-        "window": list(windows.size),
-        "stride": list(windows.stride),
-        "padding": windows.padding,
-        "dilation": list(windows.dilation),
-    }
 
 
 class PoolingGradient(Op):
@@ -246,22 +158,6 @@ class PoolingGradient(Op):
         spatial = tuple((low, n, 1) for low, n in zip(self.low, self.spatial_size, strict=True))
         return F.basic_index(total, items=((0, lead[0], 1), (0, lead[1], 1), *spatial))
 
-    def gathered_reference(self, dy: Any, chosen: Any) -> Any:
-        """chosen(k): what of dy goes to element k of the windows."""
-        windows = self.windows()
-        count = dy.shape[2:]
-        sizes = [
-            max(n + low, (k - 1) * step + extent)
-            for n, low, k, step, extent in zip(
-                self.spatial_size, self.low, count, self.stride, windows.extents, strict=True
-            )
-        ]
-        padded: Any = np.zeros((*dy.shape[:2], *sizes), dy.dtype)
-        for k, place in enumerate(np.ndindex(windows.size)):
-            padded[(..., *window_places(windows, place, count))] += chosen(k)
-        inner = (slice(low, low + n) for low, n in zip(self.low, self.spatial_size, strict=True))
-        return padded[(..., *inner)]
-
 
 @op
 class MaxPoolGradient(PoolingGradient):
@@ -271,27 +167,6 @@ class MaxPoolGradient(PoolingGradient):
         if indices.shape != dy.shape:
             raise self.fail(ShapeError, "shapes differ", dy=dy, indices=indices)
         return self.infer_one(dy)
-
-    def kernels(self, dy: TensorType, indices: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        if not native_float(dy):
-            return
-        windows = self.windows()
-
-        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-            slope, found = inputs
-            order = next((k for k in (True, False) if lies(found, k)), None)
-            if order is None or (not order and set(windows.dilation) != {1}):
-                return None  # see MaxPooling
-            shape = outputs[0][1]
-            return _core.onednn_pooling_backward(
-                (slope[0], shape, dense(shape, order)),
-                (slope[0], found[1], found[2]),
-                slope,
-                outputs[0],
-                **native_attributes("max", windows),
-            )
-
-        yield Native(make, layouts=(LIKE_INPUT,))
 
     def decompose(self, dy: Any, indices: Any) -> Any:
         zero = constant(0, dy.dtype)
@@ -305,23 +180,6 @@ class MaxPoolGradient(PoolingGradient):
         flat = F.reshape(patches, shape=(*ddx.shape[:2], *count, math.prod(self.size)))
         places = F.cast(F.expand_dims(indices, axis=-1), dtype=int32)
         return F.squeeze(F.take_along_axis(flat, places), axis=-1), None
-
-    def reference(self, dy: Any, indices: Any) -> Any:
-        return self.gathered_reference(dy, lambda k: np.where(indices == k, dy, 0))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        indices = arrays((2, 2, 3, 4), low=0, high=5.99, dtype="uint8")
-        yield Sample(
-            arrays((2, 2, 3, 4)),
-            indices,
-            spatial_size=(6, 5),
-            size=(3, 2),
-            stride=(2, 1),
-            low=(1, 0),
-            high=(0, 0),
-            dilation=(1, 1),
-        )
 
 
 class AveragePooling(Pooling):
@@ -347,17 +205,6 @@ class AveragePooling(Pooling):
             return "inside"
         return "padded" if beyond else "window"
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        kind = NATIVE_AVERAGE.get(self.divisor(x.shape[2:]))
-        if not native_float(x) or kind is None:
-            return
-        keywords = native_attributes(kind, self.windows(x.shape[2:]))
-
-        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-            return _core.onednn_pooling(inputs[0], outputs[0], **keywords)
-
-        yield Native(make, layouts=(LIKE_INPUT,))
-
     def decompose(self, x: Any) -> Any:
         windows = self.windows(x.shape[2:])
         count = windows.number(x.shape[2:])
@@ -374,28 +221,6 @@ class AveragePooling(Pooling):
             **attributes_of(windows, x.shape[2:]),
         )
 
-    def reference(self, x: Any) -> Any:
-        windows = self.windows(x.shape[2:])
-        count = windows.number(x.shape[2:])
-        axes = tuple(range(-self.spatial, 0))
-        total = windows_reference(x, windows, count).sum(axis=axes)
-        return total / counts_reference(self.divisor(x.shape[2:]), windows, x.shape[2:], self.padding)
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        kept = {k: v for k, v in self.values().items() if k != "dilation"}
-        return getattr(torch.nn.functional, self.name)(x, **kept)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        n = cls.spatial
-        x = arrays((1, 2, *(6, 5, 4)[:n]))
-        yield Sample(x, kernel_size=3, stride=2, padding=1, count_include_pad=False)
-        yield Sample(x, kernel_size=3, stride=2, padding=1, count_include_pad=False, ceil_mode=True)
-
-
-NATIVE_AVERAGE = {"window": "average_with_padding", "inside": "average"}
-
 
 def divide(total: Any, divisor: str, windows: Windows, spatial: Sequence[int], padding: Any) -> Any:
     """Sums over windows divided by what they count."""
@@ -411,17 +236,6 @@ def divide(total: Any, divisor: str, windows: Windows, spatial: Sequence[int], p
     return F.divide(total, F.sum(windows_of(ones, windows, count), axis=axes))
 
 
-def counts_reference(divisor: str, windows: Windows, spatial: Sequence[int], padding: Any) -> Any:
-    if divisor == "window":
-        return math.prod(windows.size)
-    count = windows.number(spatial)
-    ones = np.ones(spatial)
-    if divisor == "padded":
-        ones = np.pad(ones, [(p, p) for p in padding], constant_values=1)
-        windows = windows._replace(low=(0,) * len(padding))
-    return windows_reference(ones, windows, count).sum(axis=tuple(range(-len(count), 0)))
-
-
 @op
 class AvgPoolGradient(PoolingGradient):
     """dx of an avg_pool from dy. divisor: see AveragePooling. Returns [n, c, *spatial_size]."""
@@ -431,17 +245,6 @@ class AvgPoolGradient(PoolingGradient):
 
     def infer(self, dy: TensorType) -> TensorType:
         return self.infer_one(dy)
-
-    def kernels(self, dy: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        kind = NATIVE_AVERAGE.get(self.divisor)
-        if not native_float(dy) or kind is None:
-            return
-        keywords = native_attributes(kind, self.windows())
-
-        def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-            return _core.onednn_pooling_backward(outputs[0], inputs[0], inputs[0], outputs[0], **keywords)
-
-        yield Native(make, layouts=(LIKE_INPUT,))
 
     def decompose(self, dy: Any) -> Any:
         part = divide(dy, self.divisor, self.windows(), self.spatial_size, self.padding)
@@ -453,25 +256,6 @@ class AvgPoolGradient(PoolingGradient):
         dims = len(count)
         total = F.sum(windows_of(ddx, windows, count), axis=tuple(range(2 + dims, 2 + 2 * dims)))
         return divide(total, self.divisor, windows, self.spatial_size, self.padding)
-
-    def reference(self, dy: Any) -> Any:
-        part = dy / counts_reference(self.divisor, self.windows(), self.spatial_size, self.padding)
-        return self.gathered_reference(dy, lambda _: part)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for divisor in ("window", "inside", "padded"):
-            yield Sample(
-                arrays((2, 2, 4, 6)),
-                spatial_size=(6, 5),
-                size=(3, 2),
-                stride=(2, 1),
-                low=(1, 1),
-                high=(2, 1),
-                dilation=(1, 1),
-                divisor=divisor,
-                padding=(1, 1),
-            )
 
 
 class AdaptivePooling(Op):
@@ -515,27 +299,6 @@ class AdaptivePooling(Op):
                 parts.append(self.combine(F.basic_index(x, items=items), axis))
             x = F.concat(parts, axis=axis)
         return x
-
-    def reference(self, x: Any) -> Any:
-        size: Any = self.output_size
-        fold = np.mean if "avg" in self.name else np.max
-        y = np.zeros((*x.shape[:2], *size), x.dtype)
-        for i, (a, b) in enumerate(adaptive_windows(x.shape[2], size[0])):
-            for j, (c, d) in enumerate(adaptive_windows(x.shape[3], size[1])):
-                y[:, :, i, j] = fold(x[:, :, a:b, c:d], axis=(2, 3))
-        return y
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        x = arrays((2, 2, 6, 5), distinct=True)
-        yield Sample(x, output_size=(3, 5))
-        yield Sample(x, output_size=1)
-        yield Sample(x, output_size=(4, 3))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "x needs 4 dimensions", Sample(arrays((2, 3)), output_size=2)
-        yield ValueError, "output_size must be", Sample(arrays((1, 2, 3, 3)), output_size=0)
 
 
 def adaptive_windows(n: int, m: int) -> list[tuple[int, int]]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, bool_, float32, int64, uint32, uint64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import RESERVATION, Native, View
+from weft.ops.kernels import View
 from weft.ops.op import Op, Runtime, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import Pointwise
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 
 
@@ -65,42 +62,15 @@ class Dropout(Op):
         assert x is not None
         return "bits", uint32, x.size
 
-    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[View]:
         if not self.training:
             yield View(lambda shape, strides: (shape, strides, 0))
-            return
-
-        def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
-            return _core.kernel_dropout(mask=outputs[1] is not None)
-
-        p: Any = self.p
-        yield Native(make, exact=False, numbers=(*RESERVATION, (p, "float64")), optional=(1,))
 
     def vjp(self, *values: Any) -> Any:
         if not self.training:
             return values[-1]
         _, _, mask, dy, _ = values
         return F.dropout_gradient(dy, mask, p=self.p)
-
-    def reference(self, x: Any) -> Any:
-        if not self.training:
-            return x
-        p: Any = self.p
-        mask = np.random.default_rng(0).random(x.shape) >= p
-        return np.where(mask, x / (1 - p) if p < 1 else 0, 0), mask
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((3, 4)), p=0.5)
-        yield Sample(arrays((3, 4)), p=0.0)
-        yield Sample(arrays((3, 4)), p=1.0)
-        yield Sample(arrays((3, 4)), p=0.5, training=False)
-        yield Sample(arrays((0, 4)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ValueError, "p must be in 0.0..1.0, got 1.5", Sample(arrays((2,)), p=1.5)
-        yield DTypeError, "floating-point", Sample(arrays((2,), dtype="int32"))
 
 
 @op
@@ -157,23 +127,6 @@ class Bernoulli(Random):
         assert p is not None
         return "bits", uint32, p.size
 
-    def kernels(self, p: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        yield Native(lambda _, __: _core.kernel_bernoulli(), exact=False, numbers=RESERVATION)
-
-    def reference(self, p: Any) -> Any:
-        return np.asarray(
-            np.random.default_rng(0).random(p.shape) < p, self.dtype.numpy if self.dtype else p.dtype
-        )
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((3, 4), low=0, high=1))
-        yield Sample(arrays((5,), low=0, high=1), dtype="int32")
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield DTypeError, "floating-point", Sample(arrays((2,), dtype="int32"))
-
 
 @op
 class RandomPermutation(Random):
@@ -188,22 +141,6 @@ class RandomPermutation(Random):
         (x,) = inputs
         assert x is not None
         return "bits", uint64, x.shape[0]
-
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        yield Native(lambda _, __: _core.kernel_permutation(), exact=False, numbers=RESERVATION)
-
-    def reference(self, x: Any) -> Any:
-        return np.random.default_rng(0).permutation(x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((5, 2)))
-        yield Sample(arrays((3,), dtype="int32"))
-        yield Sample(arrays((0, 4)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "needs at least 1 dimension", Sample(arrays(()))
 
 
 class Filling(Random):
@@ -239,15 +176,6 @@ class RandomNormal(Filling):
     mean: Runtime[float] = 0.0
     std: Runtime[float] = 1.0
 
-    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
-        numbers = (*RESERVATION, (self.mean, "float64"), (self.std, "float64"))
-        yield Native(lambda _, __: _core.kernel_random_normal(), exact=False, numbers=numbers)
-
-    def reference(self) -> Any:
-        mean: Any = self.mean
-        std: Any = self.std
-        return mean + std * np.random.default_rng(0).standard_normal(self.shape)
-
 
 @op
 class RandomUniform(Filling):
@@ -256,15 +184,6 @@ class RandomUniform(Filling):
     kind = "uniform"
     low: Runtime[float] = 0.0
     high: Runtime[float] = 1.0
-
-    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
-        numbers = (*RESERVATION, (self.low, "float64"), (self.high, "float64"))
-        yield Native(lambda _, __: _core.kernel_random_uniform(), exact=False, numbers=numbers)
-
-    def reference(self) -> Any:
-        low: Any = self.low
-        high: Any = self.high
-        return np.random.default_rng(0).uniform(low, high, self.shape)
 
 
 @op
@@ -275,15 +194,6 @@ class RandomIntegers(Filling):
     dtype: DType = int64
     low: Runtime[int] = 0
     high: Runtime[int]
-
-    def kernels(self) -> Iterator[Native]:  # type: ignore[override]
-        numbers = (*RESERVATION, (self.low, "int64"), (self.high, "int64"))
-        yield Native(lambda _, __: _core.kernel_random_integers(), exact=False, numbers=numbers)
-
-    def reference(self) -> Any:
-        low: Any = self.low
-        high: Any = self.high
-        return np.random.default_rng(0).integers(low, high, self.shape)
 
 
 __all__ = ["Bernoulli", "Dropout", "RandomIntegers", "RandomNormal", "RandomPermutation", "RandomUniform"]

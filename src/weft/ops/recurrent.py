@@ -338,7 +338,7 @@ class Lstm(Recurrent):
         c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
         return ops.sigmoid(o) * ops.tanh(c), c
 
-    def kernels(  # type: ignore[override]
+    def kernels(
         self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType
     ) -> Iterator[Native]:
         if not is_native(x, h0, c0, *parameters):

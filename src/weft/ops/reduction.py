@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from weft.base.dtype import DType, bool_, int64, uint64
-from weft.base.errors import DTypeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, Several, reducible
 from weft.ops.op import Op, Runtime, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
-from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import TensorType, normalize_axes
 
 Scalar = e.Scalar
@@ -40,7 +37,7 @@ class Reduction(Op):
         shape = [1 if d in axes else n for d, n in enumerate(x.shape) if self.keepdims or d not in axes]
         return x.like(shape, self.result(x))
 
-    def kernels(self, x: TensorType) -> Iterator[Loop]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
         axes = normalize_axes(self.name, self.axis, x.ndim)
         row = Row(inputs=1)
         count: Any = 1
@@ -57,38 +54,12 @@ class Reduction(Op):
             dy = F.expand_dims(dy, axis=axes)
         return F.broadcast_like(dy, x)
 
-    def peer(self, torch: Any, x: Any) -> Any:
-        """On rows: PyTorch takes no axes to mean all of them, and some of its functions take but one."""
-        axes = normalize_axes(self.name, self.axis, x.ndim)
-        left = [d for d in range(x.ndim) if d not in axes]
-        rows = x.permute(*left, *axes).flatten(len(left)) if axes else x[..., None]
-        shape = [1 if d in axes else n for d, n in enumerate(x.shape) if self.keepdims or d not in axes]
-        return self.peer_of_rows(torch, rows).reshape(shape)
-
-    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
-        """The same along the last axis."""
-        return getattr(torch, self.name)(rows, dim=-1)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4), distinct=True))
-        for axis in (0, -1, (0, 2), (), None):
-            for keepdims in (False, True):
-                yield Sample(arrays((2, 3, 4), distinct=True), axis=axis, keepdims=keepdims)
-        yield Sample(arrays((), distinct=True))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, f"{cls.name}: axis 2", Sample(arrays((2, 3)), axis=2)
-        if any(a.name == "axis" and "tuple" in a.accepts for a in cls.attributes):
-            yield ValueError, f"{cls.name}: an axis is named twice", Sample(arrays((2, 3)), axis=(0, -2))
-
 
 def same_kind(dtype: DType | None, x: TensorType) -> DType:
     """What sums and products give: dtype, else that of x, wide for integers and booleans."""
     if dtype is not None:
         return dtype
-    if x.dtype.kind == "float":
+    if x.dtype.is_floating:
         return x.dtype
     return uint64 if x.dtype.kind == "uint" else int64
 
@@ -98,7 +69,7 @@ def summable(x: Scalar, dtype: DType | None) -> Scalar:
     wide = reducible(x)
     if wide.dtype not in e.FLOATS:
         wide = e.cast(wide, "uint64" if wide.dtype in e.UNSIGNED else "int64")
-    if dtype is not None and dtype.kind == "float":
+    if dtype is not None and dtype.is_floating:
         wide = reducible(e.cast(wide, dtype.name))
     return wide
 
@@ -127,17 +98,7 @@ class Sum(Reduction):
         return row.sum(summable(x, self.dtype))
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        return cast_to(self.spread(dy, x), x.dtype) if x.dtype.kind == "float" else None
-
-    def reference(self, x: Any) -> Any:
-        dtype = None if self.dtype is None else self.dtype.numpy
-        return np.sum(x, axis=self.axis, keepdims=self.keepdims, dtype=dtype)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        yield Sample(arrays((2, 3)), axis=1, dtype="float64")
-        yield Sample(arrays((0, 3)), axis=0)
+        return cast_to(self.spread(dy, x), x.dtype) if x.dtype.is_differentiable else None
 
 
 @op
@@ -163,7 +124,7 @@ class Prod(Reduction):
         return row.prod(summable(x, self.dtype))
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        if x.dtype.kind != "float" or dy.dtype.kind != "float":
+        if not x.dtype.is_differentiable or not dy.dtype.is_differentiable:
             return None
         axes = normalize_axes(self.name, self.axis, x.ndim)
         zero = F.equal(x, 0)
@@ -172,16 +133,6 @@ class Prod(Reduction):
         at_zero = F.where(F.equal(zeros, 1), others, 0)
         slope = F.where(zero, at_zero, F.where(F.equal(zeros, 0), others / F.where(zero, 1, x), 0))
         return cast_to(self.spread(dy, x), x.dtype) * slope
-
-    def reference(self, x: Any) -> Any:
-        dtype = None if self.dtype is None else self.dtype.numpy
-        return np.prod(x, axis=self.axis, keepdims=self.keepdims, dtype=dtype)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        yield Sample(arrays((0, 3)), axis=0)
-        yield Sample(arrays((2, 3)), dtype="float64")
 
 
 @op
@@ -207,31 +158,20 @@ class Mean(Reduction):
         total = row.sum(reducible(x))
         return total / row.number(count, total.dtype)
 
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield from super().errors()
-        yield DTypeError, "mean: takes floating-point", Sample(arrays((2,), dtype="int32"))
-
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         axes = normalize_axes(self.name, self.axis, x.ndim)
         return self.spread(F.divide_by_count(dy, x, axis=axes), x)
-
-    def reference(self, x: Any) -> Any:
-        return np.mean(x, axis=self.axis, keepdims=self.keepdims)
 
 
 class Extreme(Reduction):
     """Base of the greatest and the least."""
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
-        if x.dtype.kind != "float":
+        if not x.dtype.is_floating:
             return None
         mask = cast_to(F.equal(x, self.spread(y, x)), x.dtype)
         axes = normalize_axes(self.name, self.axis, x.ndim)
         return self.spread(dy, x) * mask / F.sum(mask, axis=axes, keepdims=True)
-
-    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
-        return getattr(torch, f"a{self.name}")(rows, dim=-1)
 
 
 @op
@@ -253,9 +193,6 @@ class Max(Extreme):
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.reduce("max", reducible(x), 0) if x.dtype == "bool" else row.max(reducible(x))
 
-    def reference(self, x: Any) -> Any:
-        return np.max(x, axis=self.axis, keepdims=self.keepdims)
-
 
 @op
 class Min(Extreme):
@@ -274,21 +211,12 @@ class Min(Extreme):
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.min(reducible(x))
 
-    def reference(self, x: Any) -> Any:
-        return np.min(x, axis=self.axis, keepdims=self.keepdims)
-
 
 class Quantifier(Reduction):
     """Base of any and all."""
 
     def result(self, x: TensorType) -> DType:
         return bool_
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        yield Sample(arrays((0, 3)), axis=0)
-        yield Sample(arrays((3, 2), dtype="bool"), axis=1)
 
 
 @op
@@ -309,9 +237,6 @@ class Any_(Quantifier):
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.reduce("max", e.cast(e.cast(x, "bool"), "uint8"), 0)
 
-    def reference(self, x: Any) -> Any:
-        return np.any(x, axis=self.axis, keepdims=self.keepdims)
-
 
 @op
 class All(Quantifier):
@@ -328,9 +253,6 @@ class All(Quantifier):
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.reduce("min", e.cast(e.cast(x, "bool"), "uint8"), 1)
-
-    def reference(self, x: Any) -> Any:
-        return np.all(x, axis=self.axis, keepdims=self.keepdims)
 
 
 @op
@@ -352,9 +274,6 @@ class CountNonzero(Reduction):
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.sum(e.cast(e.cast(x, "bool"), "int64"))
 
-    def reference(self, x: Any) -> Any:
-        return np.count_nonzero(np.asarray(x), axis=self.axis, keepdims=self.keepdims)
-
 
 class Position(Reduction):
     """Base of argmax and argmin."""
@@ -366,16 +285,6 @@ class Position(Reduction):
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.reduce(self.name, reducible(x))
-
-    def reference(self, x: Any) -> Any:
-        return getattr(np, self.name)(x, axis=self.axis, keepdims=self.keepdims)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for axis in (0, -1, None):
-            for keepdims in (False, True):
-                yield Sample(arrays((2, 3, 4)), axis=axis, keepdims=keepdims)
-        yield Sample(arrays(()))
 
 
 @op
@@ -429,20 +338,6 @@ class Spread(Reduction):
         apart = x - F.mean(x, axis=axes, keepdims=True)
         return F.divide_by_count(apart, x, axis=axes, correction=self.correction)
 
-    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
-        return getattr(torch, self.name)(rows, dim=-1, correction=self.correction)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for axis, keepdims in ((0, False), (-1, True), ((0, 2), False), (None, False)):
-            for correction in (0, 1, 0.5):
-                yield Sample(arrays((2, 3, 4)), axis=axis, keepdims=keepdims, correction=correction)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield from super().errors()
-        yield DTypeError, f"{cls.name}: takes floating-point", Sample(arrays((2,), dtype="int32"))
-
 
 @op
 class Var(Spread):
@@ -464,9 +359,6 @@ class Var(Spread):
     def vjp(self, x: Any, dy: Any) -> Any:
         return self.spread(dy * 2, x) * self.slope(x)
 
-    def reference(self, x: Any) -> Any:
-        return np.var(x, axis=self.axis, keepdims=self.keepdims, ddof=self.correction)
-
 
 @op
 class Std(Spread):
@@ -487,9 +379,6 @@ class Std(Spread):
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         return self.spread(dy / y, x) * self.slope(x)
-
-    def reference(self, x: Any) -> Any:
-        return np.std(x, axis=self.axis, keepdims=self.keepdims, ddof=self.correction)
 
 
 @op
@@ -518,28 +407,6 @@ class Logsumexp(Reduction):
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         return self.spread(dy, x) * F.exp(x - self.spread(y, x))
-
-    def reference(self, x: Any) -> Any:
-        keepdims: Any = self.keepdims
-        axis: Any = self.axis
-        return np.logaddexp.reduce(x, axis=axis, keepdims=keepdims)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for sample in super().samples():
-            if (
-                not isinstance(sample.attributes.get("axis", 0), tuple)
-                and sample.attributes.get("axis", 0) is not None
-            ):
-                yield sample
-        inf = float("inf")
-        rows = ((-inf, -inf), (-inf, 1.0), (inf, 1.0), (1000.0, 1000.0))
-        yield Sample(Array((4, 2), values=rows), axis=1, gradient=False)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield from super().errors()
-        yield DTypeError, "logsumexp: takes floating-point", Sample(arrays((2,), dtype="int32"))
 
 
 @op
@@ -596,28 +463,6 @@ class VectorNorm(Reduction):
         slope = along * F.sign(x) * F.pow(F.abs(x) / norm, float(self.ord - 1))
         return F.where(F.equal(norm, 0), 0, slope)
 
-    def reference(self, x: Any) -> Any:
-        axes = normalize_axes(self.name, self.axis, np.ndim(x))
-        if not axes:
-            return np.abs(x) if self.ord else (np.asarray(x) != 0) * 1.0
-        rows = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*np.delete(np.shape(x), axes), -1)
-        found = np.linalg.norm(rows, self.ord, axis=-1)
-        return np.expand_dims(found, axes) if self.keepdims else found
-
-    def peer_of_rows(self, torch: Any, rows: Any) -> Any:
-        return torch.linalg.vector_norm(rows, self.ord, dim=-1)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        for ord in (0, 1, 3, 2.5, float("inf"), float("-inf")):
-            yield Sample(arrays((2, 3), distinct=True), axis=1, ord=ord)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield from super().errors()
-        yield DTypeError, "vector_norm: takes floating-point", Sample(arrays((2,), dtype="int32"))
-
 
 @op
 class DivideByCount(Op):
@@ -631,7 +476,7 @@ class DivideByCount(Op):
     def infer(self, a: TensorType, x: TensorType) -> TensorType:
         return a.like()
 
-    def kernels(self, a: TensorType, x: TensorType) -> Iterator[Several]:  # type: ignore[override]
+    def kernels(self, a: TensorType, x: TensorType) -> Iterator[Several]:
         count: Any = 1
         for axis in self.axis:
             count = count * x.shape[axis]
@@ -646,6 +491,3 @@ class DivideByCount(Op):
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.divide_by_count(dy, x, axis=self.axis, correction=self.correction), None
-
-    def reference(self, a: Any, x: Any) -> Any:
-        return a / (np.prod([x.shape[axis] for axis in self.axis]) - self.correction)

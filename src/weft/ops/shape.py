@@ -10,9 +10,7 @@ from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import Parts, View
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import unbroadcast
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, normalize_axes
 
 
@@ -29,7 +27,7 @@ class Viewing(Op):
         assert seen is not None
         return x.like(seen[0])
 
-    def kernels(self, x: TensorType) -> Iterator[View]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[View]:
         yield View(self.see)
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -48,7 +46,7 @@ class ViewGradient(Op):
     def infer(self, dy: TensorType, x: TensorType) -> TensorType:
         return dy.like(x.shape)
 
-    def kernels(self, dy: TensorType, x: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, dy: TensorType, x: TensorType) -> Iterator[Parts]:
         of: Any = self.of
         yield Parts(((0, of.see),), fill=0)
 
@@ -57,15 +55,6 @@ class ViewGradient(Op):
         return dz.__weft_apply__(type(of), (dz,), of.values()), None
 
     outputs: ClassVar[tuple[str, ...]] = ("z",)
-
-    def reference(self, dy: Any, x: Any) -> Any:
-        of: Any = self.of
-        z = np.zeros(np.shape(x), dy.dtype)
-        shape, strides, offset = of.see(z.shape, tuple(s // z.itemsize for s in z.strides))
-        if z.size:
-            start = z.reshape(-1)[offset:]
-            np.lib.stride_tricks.as_strided(start, shape, [n * z.itemsize for n in strides])[...] = dy
-        return z
 
 
 class Permuting(Viewing):
@@ -105,22 +94,6 @@ class PermuteDims(Permuting):
             raise ShapeError(f"permute_dims: axes {self.axes} are not a permutation of the {ndim} of x")
         return axes
 
-    def reference(self, x: Any) -> Any:
-        return np.transpose(x, self.axes)
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return torch.permute(x, self.axes)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)), axes=(2, 0, 1))
-        yield Sample(arrays((2, 3)), axes=(-1, 0))
-        yield Sample(arrays(()), axes=())
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "axes (0, 0) are not a permutation of the 2", Sample(arrays((2, 3)), axes=(0, 0))
-
 
 @op
 class ExpandDims(Viewing):
@@ -151,22 +124,6 @@ class ExpandDims(Viewing):
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.squeeze(dy, axis=normalize_axes(self.name, self.axis, dy.ndim))
 
-    def reference(self, x: Any) -> Any:
-        return np.expand_dims(x, self.axis)
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return torch.unsqueeze(x, self.axis) if isinstance(self.axis, int) else NotImplemented
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3)), axis=1)
-        yield Sample(arrays((2, 3)), axis=(0, -1))
-        yield Sample(arrays(()), axis=0)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "expand_dims: axis 3", Sample(arrays((2, 3)), axis=3)
-
 
 @op
 class Squeeze(Viewing):
@@ -194,19 +151,6 @@ class Squeeze(Viewing):
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.expand_dims(dy, axis=normalize_axes(self.name, self.axis, x.ndim))
-
-    def reference(self, x: Any) -> Any:
-        return np.squeeze(x, self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 1, 3)), axis=1)
-        yield Sample(arrays((1, 2, 1)), axis=(0, -1))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "squeeze: size 3 of axis 1 is not 1", Sample(arrays((2, 3)), axis=1)
-        yield IndexError, "squeeze: axis 2", Sample(arrays((2, 3)), axis=2)
 
 
 @op
@@ -265,20 +209,6 @@ class Reshape(Viewing):
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.reshape(dy, shape=x.shape)
-
-    def reference(self, x: Any) -> Any:
-        return np.reshape(x, self.shape)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 6)), shape=(3, -1))
-        yield Sample(arrays((2, 6)), shape=(2, 3, 2))
-        yield Sample(arrays(()), shape=(1, 1))
-        yield Sample(arrays((0, 3)), shape=(3, 0, 2))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "reshape: 6 elements do not fit", Sample(arrays((2, 3)), shape=(4, -1))
 
 
 def reshape_strides(
@@ -341,19 +271,6 @@ class BroadcastTo(Viewing):
     def vjp(self, x: Any, dy: Any) -> Any:
         return unbroadcast(dy, x)
 
-    def reference(self, x: Any) -> Any:
-        return np.broadcast_to(x, self.shape)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 1)), shape=(3, 2, 4))
-        yield Sample(arrays(()), shape=(2,))
-        yield Sample(arrays((1, 3)), shape=(0, 3))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "broadcast_to: x does not fit (3,)", Sample(arrays((2,)), shape=(3,))
-
 
 @op
 class BroadcastLike(Op):
@@ -365,14 +282,11 @@ class BroadcastLike(Op):
     def infer(self, a: TensorType, x: TensorType) -> TensorType:
         return a.like(see_broadcast(self.name, a.shape, (0,) * a.ndim, x.shape)[0])
 
-    def kernels(self, a: TensorType, x: TensorType) -> Iterator[View]:  # type: ignore[override]
+    def kernels(self, a: TensorType, x: TensorType) -> Iterator[View]:
         yield View(lambda shape, strides: see_broadcast(self.name, shape, strides, x.shape))
 
     def vjp(self, a: Any, dy: Any) -> Any:
         return unbroadcast(dy, a), None
-
-    def reference(self, a: Any, x: Any) -> Any:
-        return np.broadcast_to(a, x.shape)
 
 
 def see_broadcast(
@@ -410,18 +324,6 @@ class Swapaxes(Permuting):
         axes[first], axes[second] = second, first
         return tuple(axes)
 
-    def reference(self, x: Any) -> Any:
-        return np.swapaxes(x, self.axis1, self.axis2)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)), 0, -1)
-        yield Sample(arrays((2, 3)), axis1=1, axis2=1)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "swapaxes: axis 2", Sample(arrays((2, 3)), 0, 2)
-
 
 @op
 class MatrixTranspose(Permuting):
@@ -439,21 +341,6 @@ class MatrixTranspose(Permuting):
         if ndim < 2:
             raise ShapeError(f"matrix_transpose: needs at least 2 dimensions, got {ndim}")
         return (*range(ndim - 2), ndim - 1, ndim - 2)
-
-    def reference(self, x: Any) -> Any:
-        return np.swapaxes(x, -1, -2)
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return x.mT
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)))
-        yield Sample(arrays((2, 0)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "matrix_transpose: needs at least 2", Sample(arrays((2,)))
 
 
 @op
@@ -487,19 +374,6 @@ class Moveaxis(Permuting):
         moved = {d % ndim: s % ndim for s, d in pairs}
         others = iter(a for a in range(ndim) if a not in moved.values())
         return tuple(moved[d] if d in moved else next(others) for d in range(ndim))
-
-    def reference(self, x: Any) -> Any:
-        return np.moveaxis(x, self.source, self.destination)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)), 0, -1)
-        yield Sample(arrays((2, 3, 4)), source=(0, -1), destination=(1, 0))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "moveaxis: axis 2", Sample(arrays((2, 3)), 2, 0)
-        yield ValueError, "differ in number", Sample(arrays((2, 3)), (0, 1), 0)
 
 
 @op
@@ -542,22 +416,6 @@ class Flatten(Viewing):
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.reshape(dy, shape=x.shape)
 
-    def reference(self, x: Any) -> Any:
-        return np.reshape(x, self._shape(np.shape(x)))
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)))
-        yield Sample(arrays((2, 3, 4)), 1)
-        yield Sample(arrays((2, 3, 4)), start_axis=0, end_axis=1)
-        yield Sample(arrays(()))
-        yield Sample(arrays((2, 0, 4)), 1)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "flatten: axis 2", Sample(arrays((2, 3)), 2)
-        yield ValueError, "end_axis 0 comes before", Sample(arrays((2, 3)), 1, 0)
-
 
 @op
 class Flip(Viewing):
@@ -585,20 +443,6 @@ class Flip(Viewing):
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.flip(dy, axis=self.axis)
-
-    def reference(self, x: Any) -> Any:
-        return np.flip(x, self.axis)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for axis in (None, 0, -1, (0, 2), ()):
-            yield Sample(arrays((2, 3, 4)), axis=axis)
-        yield Sample(arrays(()))
-        yield Sample(arrays((0, 2)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "flip: axis 2", Sample(arrays((2, 3)), axis=2)
 
 
 END = 2**62  # as a stop of slices: there is none
@@ -648,29 +492,6 @@ class Slice(Viewing):
                 offset = strides[axis] * places.start + offset
         return tuple(sizes), tuple(jumps), offset
 
-    def reference(self, x: Any) -> Any:
-        where = [slice(None)] * np.ndim(x)
-        assert self.steps is not None
-        assert self.axes is not None
-        for start, stop, step, axis in zip(self.starts, self.stops, self.steps, self.axes, strict=True):
-            where[axis] = slice(start, stop, step)
-        return np.asarray(x)[tuple(where)]
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((5, 4)), (1,), (-1,))
-        yield Sample(arrays((5, 4)), (4, 0), (-(2**62), END), (-2, 3))
-        yield Sample(arrays((5, 4)), starts=(1,), stops=(END,), axes=(-1,))
-        yield Sample(arrays((5, 4)), (3,), (1,))
-        yield Sample(arrays((5, 4)), (-9,), (2,))
-        yield Sample(arrays(()), (), ())
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "slice: axis 2", Sample(arrays((2, 3)), (0,), (1,), axes=(2,))
-        yield ValueError, "must not be 0", Sample(arrays((2, 3)), (0,), (1,), (0,))
-        yield ValueError, "differ in number", Sample(arrays((2, 3)), (0, 1), (1,))
-
 
 @op
 class Diagonal(Viewing):
@@ -704,20 +525,6 @@ class Diagonal(Viewing):
             (*(strides[d] for d in kept), strides[first] + strides[second]),
             start,
         )
-
-    def reference(self, x: Any) -> Any:
-        return np.diagonal(x, self.offset, self.axis1, self.axis2)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for offset in (0, 1, -1, 7):
-            yield Sample(arrays((3, 4)), offset)
-        yield Sample(arrays((2, 3, 4)), axis1=-1, axis2=0, offset=1)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "diagonal: axis 1 is out of range", Sample(arrays((2,)))
-        yield ValueError, "diagonal: an axis is named twice", Sample(arrays((2, 3)), 0, 0, 0)
 
 
 __all__ = ["END", "Viewing", "reshape_strides", "see_broadcast"]

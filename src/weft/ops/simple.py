@@ -75,7 +75,7 @@ class SimpleOp(Pointwise):
         """That of the operands and numbers together; float32 for integers that the function is not defined on."""
         numbers = [kind_of(getattr(self, a.name)) for a in self.attributes if a.runtime]
         common = promote(*(t for t in (*inputs, *numbers) if t is not None))
-        if common.kind != "float":
+        if not common.is_floating:
             try:
                 self.trial(common.name, [t is None for t in inputs])
             except (TypeError, OverflowError):
@@ -98,7 +98,7 @@ class SimpleOp(Pointwise):
     def vjp(self, *values: Any) -> tuple[Any, ...]:
         """By the rule that was given, else by symbolic differentiation."""
         *inputs, y, dy = values
-        if y.dtype.kind != "float":
+        if not y.dtype.is_differentiable:
             return (None,) * len(inputs)
         if self.rule is None:
             return pointwise_gradients(self, inputs, y, dy)
@@ -114,7 +114,7 @@ class SimpleOp(Pointwise):
         reads = tuple(name for name in inspect.signature(self.rule).parameters if name in known)
         gradients: list[Any] = []
         for k, x in enumerate(inputs):
-            if x is None or x.dtype.kind != "float" or x.type.weak:
+            if x is None or not x.dtype.is_differentiable or x.type.weak:
                 gradients.append(None)
                 continue
             dtypes = (*(common for _ in reads), x.dtype)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft import _core
 from weft.base.dtype import int64
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.indexing import zeros_like
-from weft.ops.kernels import Native
 from weft.ops.matrix import cast_all
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType, normalize_axes
 
 
@@ -29,29 +24,6 @@ class Sorting(Op):
 
     def place(self, x: TensorType) -> int:
         return normalize_axes(self.name, self.axis, x.ndim)[0]
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for descending in (False, True):
-            yield Sample(arrays((5,), distinct=True), descending=descending)
-            yield Sample(arrays((3, 4), distinct=True), axis=0, descending=descending)
-            yield Sample(arrays((2, 6), dtype="int32"), descending=descending)
-        yield Sample(arrays((2, 0)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield IndexError, "axis 2 is out of range", Sample(arrays((2, 3)), axis=2)
-        yield IndexError, "axis -1 is out of range", Sample(arrays(()))
-
-
-def order_reference(x: Any, axis: int, descending: bool) -> Any:
-    """The stable order of NumPy's elements, NaN last."""
-    if not descending:
-        return np.argsort(x, axis=axis, kind="stable")
-    if x.dtype.kind == "f":
-        return np.argsort(-x, axis=axis, kind="stable")
-    backwards = np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
-    return x.shape[axis] - 1 - backwards
 
 
 @op
@@ -75,23 +47,8 @@ class Sort(Sorting):
         self.place(x)
         return x.like(), x.like(dtype=int64)
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        axis = self.place(x)
-
-        def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
-            return _core.kernel_sort(axis, self.descending, values=True, indices=outputs[1] is not None)
-
-        yield Native(make, exact=False, optional=(1,))
-
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         return F.put_along_axis(zeros_like(x), indices, dy, axis=self.axis)
-
-    def reference(self, x: Any) -> Any:
-        order = order_reference(x, self.axis, self.descending)
-        return np.take_along_axis(x, order, self.axis), order
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        return torch.sort(x, dim=self.axis, descending=self.descending).values
 
 
 @op
@@ -110,15 +67,6 @@ class Argsort(Sorting):
     def infer(self, x: TensorType) -> TensorType:
         self.place(x)
         return x.like(dtype=int64)
-
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        axis = self.place(x)
-        yield Native(
-            lambda _, __: _core.kernel_sort(axis, self.descending, values=False, indices=True), exact=False
-        )
-
-    def reference(self, x: Any) -> Any:
-        return order_reference(x, self.axis, self.descending)
 
 
 @op
@@ -151,38 +99,8 @@ class Topk(Op):
         y = x.like((*x.shape[:axis], self.k, *x.shape[axis + 1 :]))
         return y, y.like(dtype=int64)
 
-    def kernels(self, x: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        axis = normalize_axes(self.name, self.axis, x.ndim)[0]
-        yield Native(lambda _, __: _core.kernel_topk(axis, self.largest), exact=False)
-
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         return None if dy is None else F.put_along_axis(zeros_like(x), indices, dy, axis=self.axis)
-
-    def reference(self, x: Any) -> Any:
-        if self.largest and x.dtype.kind == "f":
-            order = np.argsort(np.where(np.isnan(x), -np.inf, -x), axis=self.axis, kind="stable")
-        else:
-            order = order_reference(x, self.axis, self.largest)
-        order = np.take(order, np.arange(self.k), axis=self.axis)
-        return np.take_along_axis(x, order, self.axis), order
-
-    def peer(self, torch: Any, x: Any) -> Any:
-        """For floats, which differ in samples: PyTorch gives equal elements in any order."""
-        if not x.is_floating_point():
-            return NotImplemented
-        return torch.topk(x, self.k, self.axis, self.largest, self.sorted)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((5,), distinct=True), k=3)
-        yield Sample(arrays((4, 3), distinct=True), k=2, axis=0, largest=False)
-        yield Sample(arrays((2, 6), dtype="int32"), k=4)
-        yield Sample(arrays((2, 3), distinct=True), k=0)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "topk: k must be in 0..3, got 4", Sample(arrays((2, 3)), k=4)
-        yield IndexError, "axis 2 is out of range", Sample(arrays((2, 3)), k=1, axis=2)
 
 
 @op
@@ -212,10 +130,6 @@ class Searchsorted(Op):
             raise self.fail(ShapeError, "x1 needs one dimension, or x2's leading ones", x1=x1, x2=x2)
         return x2.like(dtype=int64)
 
-    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Native]:  # type: ignore[override]
-        if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
-            yield Native(lambda _, __: _core.kernel_searchsorted(right=self.side == "right"), exact=False)
-
     def decompose(self, x1: Any, x2: Any) -> Any:
         if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
             return NotImplemented
@@ -223,27 +137,6 @@ class Searchsorted(Op):
         b = F.expand_dims(b, axis=0) if x2.ndim == 0 else b
         a = F.broadcast_to(a, shape=(*b.shape[:-1], a.shape[-1]))
         return F.reshape(F.searchsorted(a, b, side=self.side), shape=x2.shape)
-
-    def reference(self, x1: Any, x2: Any) -> Any:
-        side: Any = self.side
-        if np.ndim(x1) == 1:
-            return np.searchsorted(x1, x2, side)
-        places = [np.searchsorted(x1[k], x2[k], side) for k in np.ndindex(x1.shape[:-1])]
-        return np.reshape(places, x2.shape).astype(np.int64)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        row = arrays((4,), values=[-1, 0, 0, 1])
-        for side in ("left", "right"):
-            yield Sample(row, arrays((5,), values=[0, -2, 1, 2, 0]), side=side)
-        yield Sample(row, arrays((2, 3)))
-        yield Sample(row, arrays(()))
-        yield Sample(arrays((2, 3), values=[[0, 1, 2], [-1, 0, 0]]), arrays((2, 4)))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ValueError, "side must be", Sample(arrays((3,)), arrays((3,)), side="middle")
-        yield ShapeError, "x1 needs one dimension", Sample(arrays((2, 3)), arrays((3, 4)))
 
 
 __all__ = ["Argsort", "Searchsorted", "Sort", "Topk"]

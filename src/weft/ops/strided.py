@@ -15,7 +15,6 @@ from weft.ops.creation import Stepped
 from weft.ops.kernels import Parts, View
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
-from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 
 
@@ -85,7 +84,7 @@ class AsStrided(Strided):
         self.require_inside(x)
         return x.like(self.shape)
 
-    def kernels(self, x: TensorType) -> Iterator[View]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[View]:
         yield View(self.see)
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -101,21 +100,6 @@ class AsStrided(Strided):
         flat = F.index_put(F.reshape(nothing, shape=(-1,)), dy, places, axes=(0,), position=0, mode="add")
         return F.reshape(flat, shape=x.shape)
 
-    def reference(self, x: Any) -> Any:
-        return self.window(np.ascontiguousarray(x)).copy()
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for window in cls.windows():
-            yield Sample(arrays((3, 4)), **window)
-        yield Sample(arrays((3, 4)), shape=(3, 2, 2), strides=(4, 0, 1), offset=1)
-        yield Sample(arrays((8,)), shape=(4, 3), strides=(1, 1))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        yield ShapeError, "do not lie inside", Sample(arrays((3,)), shape=(2,), strides=(3,))
-        yield ShapeError, "2 sizes, but 1 strides", Sample(arrays((3,)), shape=(2, 1), strides=(3,))
-
 
 @op
 class PutStrided(Strided):
@@ -129,30 +113,15 @@ class PutStrided(Strided):
             raise self.fail(ShapeError, f"value does not fit the shape {self.shape}", x=x, value=value)
         return x.like()
 
-    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:
         yield Parts(((0, lambda shape, strides: (shape, strides, 0)), (1, self.see)))
 
     def vjp(self, x: Any, value: Any, dy: Any) -> Any:
         if not self.distinct():
             raise NotImplementedError(f"{self.name}: no gradient where an element is written twice")
         rest = F.put_strided(dy, F.multiply(value, 0), **self.values())
-        own = value.dtype.kind == "float"
+        own = value.dtype.is_differentiable
         return rest, F.cast(F.as_strided(dy, **self.values()), dtype=value.dtype) if own else None
-
-    def reference(self, x: Any, value: Any) -> Any:
-        y = np.array(x, order="C")
-        self.window(y)[...] = value
-        return y
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        for window in cls.windows():
-            yield Sample(arrays((3, 4)), arrays(window["shape"]), **window)
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        window: dict[str, Any] = {"shape": (2,), "strides": (1,)}
-        yield ShapeError, "value does not fit", Sample(arrays((3,)), arrays((3,)), **window)
 
 
 @op
@@ -187,29 +156,10 @@ class Assemble(Op):
         parts = zip(self.sizes, self.strides, self.offsets, strict=True)
         return [AsStrided(shape=n, strides=s, offset=offset) for n, s, offset in parts]
 
-    def kernels(self, *part: TensorType) -> Iterator[Parts]:  # type: ignore[override]
+    def kernels(self, *part: TensorType) -> Iterator[Parts]:
         full = sum(map(math.prod, self.sizes)) == math.prod(self.shape)
         views = tuple((k, view.see) for k, view in enumerate(self.windows()))
         yield Parts(views, fill=None if full else 0)
 
     def vjp(self, part: Any, dy: Any) -> Any:
         return [F.as_strided(dy, **view.values()) for view in self.windows()]
-
-    def reference(self, *part: Any) -> Any:
-        y = np.zeros(self.shape, part[0].dtype)
-        for x, view in zip(part, self.windows(), strict=True):
-            view.window(y)[...] = x
-        return y
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        two: dict[str, Any] = {"sizes": ((2, 2), (2,)), "strides": ((3, 1), (3,)), "offsets": (0, 2)}
-        yield Sample([arrays((2, 2)), arrays((2,))], shape=(2, 3), **two)
-        yield Sample([arrays((2,))], shape=(6,), sizes=((2,),), strides=((3,),), offsets=(2,))
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        one: dict[str, Any] = {"sizes": ((2,),), "strides": ((1,),), "offsets": (0,)}
-        yield ShapeError, "does not fit", Sample([arrays((3,))], shape=(4,), **one)
-        yield ShapeError, "2 parts, but 1 windows", Sample([arrays((2,)), arrays((2,))], shape=(4,), **one)
-        yield ShapeError, "do not lie inside", Sample([arrays((2,))], shape=(1,), **one)

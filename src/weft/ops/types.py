@@ -12,14 +12,12 @@ import math
 from collections.abc import Sequence
 
 from weft.base.device import Device, cpu
-from weft.base.dtype import DType, bool_, float32
+from weft.base.dtype import DType, as_dtype, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any
 from weft.ops.sizes import Size
 
 __all__ = ["TensorType", "broadcast_shapes", "normalize_axes", "promote"]
-
-_SHORT = {"float": "f", "int": "i", "uint": "u"}
 
 
 class TensorType:
@@ -83,14 +81,7 @@ class TensorType:
         return hash((self.shape, self.dtype, self.device, self.weak))
 
     def __repr__(self) -> str:
-        kind = (
-            "bool"
-            if self.dtype is bool_
-            else "bf16"
-            if self.dtype.name == "bfloat16"
-            else f"{_SHORT[self.dtype.kind]}{self.dtype.itemsize * 8}"
-        )
-        return f"{kind}[{','.join(map(str, self.shape))}]@{self.device}"
+        return f"{self.dtype.short}[{','.join(map(str, self.shape))}]@{self.device}"
 
 
 def promote(*types: TensorType) -> DType:
@@ -118,22 +109,20 @@ _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2}
 
 
 def _meet(a: DType, b: DType) -> DType:
-    if a is b or b.kind == "bool":
+    if a is b or b is bool_:
         return a
-    if a.kind == "bool":
+    if a is bool_:
         return b
     if a.kind == b.kind:
-        if {a.name, b.name} == {"float16", "bfloat16"}:
-            return float32
-        return a if a.itemsize >= b.itemsize else b
-    if "float" in (a.kind, b.kind):
-        return a if a.kind == "float" else b
+        if a.bits == b.bits:  # float16 and bfloat16: neither holds the other's numbers
+            return a.accumulation
+        return a if a.bits > b.bits else b
+    if a.is_floating or b.is_floating:
+        return a if a.is_floating else b
     signed, unsigned = (a, b) if a.kind == "int" else (b, a)
-    if signed.itemsize > unsigned.itemsize:
+    if signed.bits > unsigned.bits:
         return signed
-    from weft.base.dtype import as_dtype
-
-    return as_dtype(f"int{unsigned.itemsize * 16}") if unsigned.itemsize < 8 else float32
+    return as_dtype(f"int{unsigned.bits * 2}") if unsigned.bits < 64 else float32
 
 
 def broadcast_shapes(name: str, operands: dict[str, TensorType]) -> tuple[int | Size, ...]:
@@ -197,7 +186,7 @@ def require_floats(name: str, **operands: TensorType) -> None:
     """Raise DTypeError unless all operands are of floating-point types."""
     require(
         name,
-        all(t.dtype.kind == "float" for t in operands.values()),
+        all(t.dtype.is_floating for t in operands.values()),
         DTypeError,
         "takes floating-point types",
         **operands,

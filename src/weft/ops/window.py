@@ -6,16 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
-from weft.base.dtype import float32
 from weft.ops import functions as F
 from weft.ops.kernels import Parts
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
-from weft.ops.samples import Sample, arrays
 from weft.ops.shape import Viewing
 from weft.ops.types import TensorType
 
-__all__ = ["SlidingWindows", "Spread", "Windows", "each", "exact", "windows_of", "windows_reference"]
+__all__ = ["SlidingWindows", "Spread", "Windows", "each", "windows_of"]
 
 
 class Windows(NamedTuple):
@@ -96,25 +93,6 @@ class SlidingWindows(Viewing):
             total = spread if total is None else total + spread
         return total
 
-    def reference(self, x: Any) -> Any:
-        flat = np.ascontiguousarray(x)
-        shape, strides, offset = self.see(x.shape, tuple(s // x.itemsize for s in flat.strides))
-        if 0 in shape:
-            return np.zeros(shape, x.dtype)
-        places = sum(
-            (
-                np.arange(n).reshape((n,) + (1,) * (len(shape) - 1 - d)) * s
-                for d, (n, s) in enumerate(zip(shape, strides, strict=True))
-            ),
-            start=np.asarray(offset),
-        )
-        return flat.reshape(-1)[places]
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 7)), start=(1,), count=(2,), size=(3,), stride=(2,), dilation=(1,))
-        yield Sample(arrays((2, 7)), start=(4,), count=(3,), size=(3,), stride=(1,), dilation=(-2,))
-
 
 @op
 class Spread(Op):
@@ -146,7 +124,7 @@ class Spread(Op):
         offset = sum(s * low for s, low in zip(strides[lead:], self.low, strict=True))
         return (*shape[:lead], *spatial), (*strides[:lead], *steps), offset
 
-    def kernels(self, x: TensorType) -> Iterator[Any]:  # type: ignore[override]
+    def kernels(self, x: TensorType) -> Iterator[Any]:
         yield Parts(((0, self.see),), fill=self.value)
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -156,26 +134,6 @@ class Spread(Op):
             dy, start=self.low, count=spatial, size=ones, stride=self.step, dilation=ones
         )
         return F.reshape(seen, shape=x.shape)
-
-    def reference(self, x: Any) -> Any:
-        shape = self.infer(TensorType(x.shape, float32)).shape
-        y: Any = np.full(shape, self.value, x.dtype)
-        places: tuple[Any, ...] = tuple(
-            slice(low, low + (n - 1) * step + 1, step)
-            for n, low, step in zip(x.shape[x.ndim - len(self.low) :], self.low, self.step, strict=True)
-        )
-        y[(..., *places)] = x
-        return y
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield Sample(arrays((2, 3, 4)), low=(1, 0), high=(2, 1), step=(2, 1), value=0)
-        yield Sample(arrays((2, 3)), low=(1,), high=(0,), step=(3,), value=1.5)
-
-
-def exact(x: Any) -> Any:
-    """Arrays of 16-bit floats as float32, as NumPy computes with those only."""
-    return np.asarray(x, np.float32) if np.asarray(x).dtype.name in ("float16", "bfloat16") else x
 
 
 def windows_of(x: Any, windows: Windows, count: Sequence[int], value: float = 0) -> Any:
@@ -199,30 +157,4 @@ def windows_of(x: Any, windows: Windows, count: Sequence[int], value: float = 0)
         size=windows.size,
         stride=windows.stride,
         dilation=windows.dilation,
-    )
-
-
-def windows_reference(x: Any, windows: Windows, count: Sequence[int], value: Any = 0) -> Any:
-    """The same in NumPy."""
-    x = exact(x)
-    spatial = len(windows.size)
-    lead = x.ndim - spatial
-    high = [
-        max((n - 1) * step + extent - low - size, 0)
-        for n, step, extent, low, size in zip(
-            count, windows.stride, windows.extents, windows.low, x.shape[lead:], strict=True
-        )
-    ]
-    padded = np.pad(x, [(0, 0)] * lead + list(zip(windows.low, high, strict=True)), constant_values=value)
-    found: Any = np.empty((*x.shape[:lead], *count, *windows.size), x.dtype)
-    for place in np.ndindex(windows.size):
-        found[(..., *place)] = padded[(..., *window_places(windows, place, count))]
-    return found
-
-
-def window_places(windows: Windows, place: Sequence[int], count: Sequence[int]) -> tuple[Any, ...]:
-    """Where the padded image has one element of all windows."""
-    return tuple(
-        slice(p * d, p * d + (n - 1) * step + 1, step) if n else slice(0, 0)
-        for p, d, step, n in zip(place, windows.dilation, windows.stride, count, strict=True)
     )

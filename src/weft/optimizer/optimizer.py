@@ -113,7 +113,7 @@ class Optimizer:
         for p in params:
             if not isinstance(p, Tensor):
                 raise TypeError(f"{self._name}: parameters are tensors, got {type(p).__name__}")
-            if p.dtype.kind != "float":
+            if not p.dtype.is_differentiable:
                 raise DTypeError(
                     f"{self._name}: only floating-point tensors can be trained: {_core.describe(p)}"
                 )

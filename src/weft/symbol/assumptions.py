@@ -102,7 +102,7 @@ def _tell(known: Inference, variable: SymbolNode, found: TensorType | None, dtyp
     before = known.shape_of((variable, 0)), known.dtype_of((variable, 0))
     if found is not None and before[0] is None:
         known.tell_shape(variable, 0, tuple(None if isinstance(n, Size) else n for n in found.shape))
-    if dtype is not None and (found is not None or dtype.kind == "float"):
+    if dtype is not None and (found is not None or dtype.is_floating):
         known.tell_dtype(variable, 0, dtype if found is None else found.dtype)
     return before != (known.shape_of((variable, 0)), known.dtype_of((variable, 0)))
 
@@ -124,7 +124,7 @@ def choose_dtype(known: Inference, shaped: bool) -> bool:
 def _likely_dtype(known: Inference, variable: SymbolNode) -> DType:
     readers = known.readers.get(id(variable), ())
     beside = [dtype for node in readers for x in node.entries if (dtype := known.dtype_of(x))]
-    floats = [dtype for dtype in beside if dtype.kind == "float"]
+    floats = [dtype for dtype in beside if dtype.is_floating]
     for likely in (True, False):
         for dtype in (*floats[:1], float32, int64, bool_):
             if all(_takes(known, node, variable, dtype, likely) for node in readers):

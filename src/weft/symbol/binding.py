@@ -68,7 +68,7 @@ def bind_shapes(
         return zeros(t.shape, t.dtype, placement.variables[name])
 
     requests = [
-        "null" if types[name].dtype.kind != "float" else request
+        "null" if not types[name].dtype.is_differentiable else request
         for name, request in zip(plans.arguments, _requests(plans, grad_req), strict=True)
     ]
     arrays = [new(name) for name in plans.arguments]
@@ -112,7 +112,10 @@ def bind_arrays(
         where,
     ).run()
     for name, grad in grads.items():
-        if (grad.shape, grad.dtype) != (arrays[name].shape, arrays[name].dtype) or grad.dtype.kind != "float":
+        if (grad.shape, grad.dtype) != (
+            arrays[name].shape,
+            arrays[name].dtype,
+        ) or not grad.dtype.is_differentiable:
             raise DTypeError(
                 f"bind: the gradient of {name} must be like it, a floating-point array: {name} is"
                 f" {_core.describe(arrays[name])}, its gradient {_core.describe(grad)}"

@@ -138,7 +138,7 @@ class Executor:
             raise ShapeError(f"backward: {len(listed)} gradients for {len(self.outputs)} outputs")
         found = []
         for k, (slope, y, name) in enumerate(zip(listed, self.outputs, self._plans.outputs, strict=True)):
-            if y.dtype.kind != "float":
+            if not y.dtype.is_differentiable:
                 continue
             if slope is None:
                 if k not in self._ones:

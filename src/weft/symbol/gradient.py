@@ -32,7 +32,7 @@ class SymbolGradient(Op):
     def infer(self, *x: TensorType) -> Any:
         variables = x[len(x) - len(self.names) :]
         for name, t in zip(self.names, variables, strict=True):
-            if t.dtype.kind != "float":
+            if not t.dtype.is_differentiable:
                 raise self.fail(DTypeError, "only floating-point values have gradients", **{name: t})
         return tuple(t.like() for t in variables)
 

@@ -114,7 +114,7 @@ def _apply(made: Lowered, node: SymbolNode, training: bool, device: Device) -> N
 def _differentiate(made: Lowered, node: SymbolNode, op: SymbolGradient) -> None:
     values = [made[x] for x in node.entries]
     count = len(values) - len(op.names)
-    ys = [y for y in values[:count] if y.dtype.kind == "float"]
+    ys = [y for y in values[:count] if y.dtype.is_differentiable]
     found = gradients(ys, values[count:])
     for k, (x, dx) in enumerate(zip(values[count:], found, strict=True)):
         made[node, k] = F.filled_like(x) if dx is None else dx

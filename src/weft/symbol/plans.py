@@ -209,9 +209,9 @@ class _Training:
         self.lowered = plans._lowered(signature, True)
         self.outputs = [self.lowered[entry] for entry in plans.entries]
         self.written = dict(self.lowered.written)
-        floats = [v for v in self.outputs if v.dtype.kind == "float"]
+        floats = [v for v in self.outputs if v.dtype.is_differentiable]
         self.slopes = [input_value(v.type, f"d{k}") for k, v in enumerate(floats)]
-        self.places = [k for k, v in enumerate(self.outputs) if v.dtype.kind == "float"]
+        self.places = [k for k, v in enumerate(self.outputs) if v.dtype.is_differentiable]
         arguments = [self.lowered.inputs[name] for name in plans.arguments]
         wanted = [v for v, lie in zip(arguments, signature.gradient_strides, strict=True) if lie is not None]
         slopes = dict(zip(map(id, wanted), gradients(floats, wanted, self.slopes), strict=True))

@@ -94,7 +94,7 @@ def _tolerances(actual: Any, expected: Any, x: Any, y: Any) -> tuple[float, floa
     """Of the coarser float among them; Python's numbers and lists take the other's."""
     known = [as_dtype(a.dtype) for a in (actual, expected) if isinstance(a, Tensor | np.ndarray | np.generic)]
     kinds: list[DType] = known or [as_dtype(x.dtype), as_dtype(y.dtype)]
-    floats = [t.itemsize for t in kinds if t.kind == "float"]
+    floats = [t.itemsize for t in kinds if t.is_floating]
     return TOLERANCES[min(floats)] if floats else (0.0, 0.0)
 
 

@@ -62,7 +62,7 @@ def check_gradient(
 
 
 def _is_float(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.dtype.kind == "float"
+    return isinstance(x, Tensor) and x.dtype.is_differentiable
 
 
 def _as_float64(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from weft.imperative.trace import trace
 from weft.imperative.transformation import Transformation
 from weft.ops import registry
 from weft.ops.op import Op, differentiable
-from weft.ops.samples import Array
+from weft.ops.samples import Array, Sample
 from weft.testing.close import assert_close
 from weft.testing.gradients import check_gradient
 
@@ -22,31 +23,48 @@ __all__ = ["check_operator"]
 DTYPES = ("float32",)
 
 
-def check_operator(cls: type[Op] | str, *, order: int = 1) -> int:
-    """Check an operator on all samples that its class gives; returns how many calls were checked.
+def check_operator(
+    cls: type[Op] | str,
+    *,
+    samples: Iterable[Sample] | None = None,
+    reference: Callable[..., Any] | None = None,
+    order: int = 1,
+) -> int:
+    """Check an operator on samples; returns how many calls were checked.
 
-    For each: the value is that of `reference`, shape and dtype are what `infer` says, a traced function gives the same
-    bits, and, where it is differentiable, gradients are those of differences in float64; order=2: second ones, too.
-    Raises AssertionError that names the sample, ValueError if the class has no samples or is not registered.
+    samples: weft.ops.samples.Sample objects, by default those of the class's `samples`. reference: a function of the
+    operator, which has the attributes, and of NumPy arrays, that gives the value; by default the class's `reference`.
+    Without one the value is not compared.
 
-    >>> check_operator("atan2", order=2) > 0
-    True
+    For each sample: the value is that of the reference, shape and dtype are what `infer` says, a traced function gives
+    the same bits, and, where it is differentiable, gradients are those of differences in float64; order=2: second
+    ones, too.
+    Raises AssertionError that names the sample, ValueError if there are no samples or the class is not registered.
+
+    >>> from weft.ops.samples import Sample, arrays
+    >>> calls = [Sample(arrays((2, 3))), Sample(arrays((4,)), axis=0, dtypes=("float32", "float64"))]
+    >>> check_operator("log_softmax", samples=calls, order=2)
+    3
     """
     op: Any = registry.get(cls) if isinstance(cls, str) else cls
     if not (isinstance(op, type) and issubclass(op, Op) and op.registered):
         raise ValueError(f"check_operator: takes a registered operator or its name, got {cls!r}")
     checked = 0
-    for number, sample in enumerate(op.samples()):
+    if reference is None and op.reference is not Op.reference:
+        reference = op.reference
+    for number, sample in enumerate(op.samples() if samples is None else samples):
         for dtype in sample.dtypes or DTYPES:
             random = np.random.default_rng(number)
             operands = [_made(each, dtype, random) for each in sample.operands]
             try:
-                _check(op, sample, operands, order)
+                _check(op, sample, operands, reference, order)
             except AssertionError as problem:
                 raise AssertionError(f"check_operator: {op.name}, {sample!r}, {dtype}: {problem}") from None
             checked += 1
     if not checked:
-        raise ValueError(f"check_operator: {op.name} has no samples()")
+        raise ValueError(
+            f"check_operator: {op.name} has no samples; give samples=[Sample(...), ...], or the class a samples()"
+        )
     return checked
 
 
@@ -82,7 +100,9 @@ def _made(operand: Any, dtype: str, random: Any) -> Any:
     return asarray(np.asarray(values).reshape(operand.shape).astype(kind.numpy))
 
 
-def _check(op: Any, sample: Any, operands: list[Any], order: int) -> None:
+def _check(
+    op: Any, sample: Sample, operands: list[Any], reference: Callable[..., Any] | None, order: int
+) -> None:
     function = registry.function(op.name)
 
     def call(*arrays: Any) -> Any:
@@ -92,9 +112,9 @@ def _check(op: Any, sample: Any, operands: list[Any], order: int) -> None:
         result = call(*operands)
     outputs = result if isinstance(result, tuple) else (result,)
     bound, inputs = seen.calls[0]
-    if op.reference is not Op.reference and not op.random:
+    if reference is not None and not op.random:
         given = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
-        wanted = bound.reference(*given)
+        wanted = reference(bound, *given)
         for y, w in zip(outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=False):
             rtol, atol = (1e-2, 1e-2) if y.dtype.itemsize == 2 else (2e-5 * sample.tolerance,) * 2
             assert_close(y, np.asarray(w), rtol=rtol, atol=atol, equal_nan=True)
@@ -104,7 +124,7 @@ def _check(op: Any, sample: Any, operands: list[Any], order: int) -> None:
         traced = again(*operands)
         for y, t in zip(outputs, traced if isinstance(traced, tuple) else (traced,), strict=True):
             assert_close(t, y, rtol=1e-6, atol=1e-6, equal_nan=True)
-    floats = [x for x in operands if isinstance(x, Tensor) and x.dtype.kind == "float"]
+    floats = [x for x in operands if isinstance(x, Tensor) and x.dtype.is_differentiable]
     is_smooth = differentiable(op) and sample.gradient and not op.random
-    if is_smooth and floats and any(y.dtype.kind == "float" for y in outputs):
+    if is_smooth and floats and any(y.dtype.is_differentiable for y in outputs):
         check_gradient(call, *operands, order=order, rtol=1e-3 * sample.tolerance, atol=1e-5)

@@ -84,7 +84,7 @@ class Row(NamedTuple):
 
 def root_mean_square(x: Tensor) -> Any:
     """The size of a typical element: the norm over the square root of the number."""
-    wide = x.astype("float32") if x.dtype.kind != "float" or x.dtype.itemsize < 4 else x
+    wide = x.astype("float32") if not x.dtype.is_floating or x.dtype.itemsize < 4 else x
     return registry.function("sqrt")(registry.function("mean")(wide * wide))
 
 

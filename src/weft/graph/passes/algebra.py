@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import math
 
-from weft.base.dtype import DType
-from weft.expr import scalar as e
+from weft.base.dtype import DType, bool_
 from weft.graph.rewrite import Rewriting, local
 from weft.ops.activation import Relu
 from weft.ops.arithmetic import (
@@ -129,7 +128,7 @@ def _is_positive(value: Value | None) -> bool:
 
 def _is_nothing(value: Value | None, node: Node) -> bool:
     """Whether adding it changes no number: -0.0, or 0 where integers are added, which have no other zero."""
-    return _is(value, 0) and (node.outputs[0].dtype.kind != "float" or not _is_positive(value))
+    return _is(value, 0) and (not node.outputs[0].dtype.is_floating or not _is_positive(value))
 
 
 def _cast(source: Value, dtype: DType, node: Node, graph: Rewriting) -> Value | None:
@@ -142,7 +141,7 @@ def _cast(source: Value, dtype: DType, node: Node, graph: Rewriting) -> Value | 
     if dtype is base.dtype:
         return graph.new(base)
     # From a float to integers, what is out of range depends on the float's type.
-    if source.dtype.kind == "float" and dtype.kind not in ("float", "bool"):
+    if source.dtype.is_floating and dtype.is_integer:
         return None
     return make_node(Cast(dtype=dtype), [graph.new(base)], like=node).outputs[0]
 
@@ -154,17 +153,14 @@ def is_lossless(a: DType, b: DType) -> bool:
     >>> is_lossless(int8, float16), is_lossless(uint8, int8), is_lossless(int32, float32)
     (True, False, False)
     """
-    if a is b or a.kind == "bool":
+    if a is b or a is bool_:
         return True
     match a.kind, b.kind:
         case ("float", "float"):
             return b.itemsize > a.itemsize
         case ("int" | "uint", "float"):
-            return e.BITS[a.name] - (a.kind == "int") <= _DIGITS[b.name]
+            return a.digits <= b.digits
         case ("uint", "int"):
             return b.itemsize > a.itemsize
         case (kind, other):
             return kind == other and b.itemsize >= a.itemsize
-
-
-_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a float's numbers, in bits

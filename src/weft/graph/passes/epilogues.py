@@ -1,7 +1,7 @@
 """Pointwise operators that the kernel before them can do before it writes: matrix products, convolutions, rows.
 
-No operator is named here: one takes steps if its kernel can (weft.ops.epilogue), one can be a step of a native kernel
-if it has a `post_op`.
+No operator is named here: which kernels take which steps is for the kernels of weft.ops.epilogue to say
+(weft/kernels/cpu/epilogue.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,134 @@
+"""Kernels of operators, apart from their meaning: registered for a kind of device, tried in order.
+
+An operator's class (weft.ops) says what it means; its loops and views follow from that on every device. What is
+quicker on one kind of device is registered here, in ``weft/kernels/KIND/FAMILY.py`` for the operators of
+``weft/ops/FAMILY.py``, which is imported when one of them is planned for such a device for the first time:
+
+    @kernel(Argsort)
+    def argsort(op, x):
+        yield Native(lambda *_: _core.kernel_sort(...), exact=False)
+
+A registered function is called with the operator and the types of its inputs, None for a missing one, and yields
+choices of weft.ops.kernels, best first; where it yields none, the next one is asked, and at last the operator itself. A
+Native choice declares what it needs: layouts of its operands, what it may overwrite, parameters, packed operands.
+
+>>> from weft.base.dtype import float32
+>>> from weft.ops.registry import get
+>>> from weft.ops.types import TensorType
+>>> x = TensorType((3, 4), float32)
+>>> [type(choice).__name__ for choice in choices(get("sort")(), [x])]
+['Native']
+>>> [type(choice).__name__ for choice in choices(get("exp")(), [x])]
+['Loop']
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from weft.base.record import Record
+from weft.base.typing import Any
+from weft.ops.op import Op
+from weft.ops.types import TensorType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["Registered", "choices", "kernel", "registered"]
+
+OPERATORS = "weft.ops."
+
+
+class Registered(Record):
+    """One entry: offers(op, *types) gives choices; provider: the library or the code that runs; when: see `kernel`."""
+
+    offers: Callable[..., Any]
+    provider: str
+    when: Callable[..., bool] | None = None
+
+
+_TABLE: dict[tuple[type[Op], str], list[Registered]] = {}
+_LOADED: set[tuple[str, str]] = set()  # (kind of device, module of operators) whose kernels are in the table
+_FAMILIES: dict[str, frozenset[str]] = {}  # kind of device -> the modules that there are
+
+
+def kernel(
+    cls: type[Op],
+    *,
+    device: str = "cpu",
+    provider: str = "native",
+    when: Callable[..., bool] | None = None,
+) -> Callable[[F], F]:
+    """Function decorator: registers what offers kernels of an operator on a kind of device, behind those there are.
+
+    when(op, *types): whether it may be asked; without it, always. Kernels of a class are those of its subclasses, too,
+    unless these have their own. Raises TypeError if cls is not a class of operators.
+
+    >>> from weft.ops.registry import get
+    >>> kernel(get("sort"), device="gpu", provider="example")(lambda op, x: ()) is not None
+    True
+    >>> _ = _TABLE.pop((get("sort"), "gpu"))
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Op)):
+        raise TypeError(f"kernel: takes a class of operators, got {cls!r}")
+
+    def register(offers: F) -> F:
+        _TABLE.setdefault((cls, device), []).append(Registered(offers, provider, when))
+        return offers
+
+    return register
+
+
+def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
+    """The entries of an operator's class for a kind of device, in the order that they are tried.
+
+    >>> from weft.ops.registry import get
+    >>> [entry.provider for entry in registered(get("matmul"))], registered(get("matmul"), "gpu")
+    (['onednn'], ())
+    """
+    for base in cls.__mro__:
+        _load(base.__module__, device)
+        entries = _TABLE.get((base, device))
+        if entries is not None:
+            return entries
+        if base is Op or "kernels" in vars(base):  # its own loops take the place of what it would inherit
+            break
+    return ()
+
+
+def choices(op: Op, types: Sequence[TensorType | None]) -> Iterator[Any]:
+    """The kernels that an operator may run with on inputs of these types, best first."""
+    for entry in registered(type(op), _device_kind(op, types)):
+        if entry.when is None or entry.when(op, *types):
+            yield from entry.offers(op, *types)
+    yield from op.kernels(*types)
+
+
+def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
+    home = op.home()
+    if home is not None:
+        return home.kind
+    return next((t.device.kind for t in types if t is not None and not t.weak), "cpu")
+
+
+def _load(operators: str, device: str) -> None:
+    """Import the module of kernels for a module of operators, where there is one."""
+    if (device, operators) in _LOADED:
+        return
+    if operators.startswith(OPERATORS):
+        families = _FAMILIES.get(device)
+        if families is None:
+            folder = os.path.join(os.path.dirname(__file__), device)
+            names = os.listdir(folder) if os.path.isdir(folder) else []
+            families = _FAMILIES[device] = frozenset(n[:-3] for n in names if n.endswith(".py"))
+        family = operators[len(OPERATORS) :]
+        if family in families:
+            name = f"{__name__}.{device}.{family}"
+            if name not in sys.modules:
+                __import__(name)
+    _LOADED.add((device, operators))

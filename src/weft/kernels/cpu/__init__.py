@@ -1,0 +1,1 @@
+"""Kernels for processors: oneDNN's, and those of native/kernels."""

@@ -1,0 +1,179 @@
+"""An operator and the pointwise steps after it as one kernel: oneDNN's post-ops, and loops over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from weft.expr import scalar as e
+from weft.expr.kernel import Each, Fold, Reduction, Scan, Store
+from weft.expr.kernel import parts as parts_of
+from weft.kernels import choices, kernel
+from weft.ops.activation import Gelu, HardSwish, Relu, Silu
+from weft.ops.arithmetic import Add, Multiply
+from weft.ops.elementary import Sigmoid, Tanh
+from weft.ops.epilogue import Epilogue
+from weft.ops.kernels import Loop, Native, as_stored
+from weft.ops.node import Value, input_value
+from weft.ops.pointwise import Pointwise
+from weft.ops.types import TensorType
+
+# What oneDNN can do to a result before it writes it, by the names that weft._core reads.
+POST_OPS: dict[type[Pointwise], str | Callable[[Any], str]] = {
+    Add: "add",
+    Gelu: lambda op: "gelu_tanh" if op.approximate == "tanh" else "gelu_erf",
+    HardSwish: "hardswish",
+    Multiply: "mul",
+    Relu: "relu",
+    Sigmoid: "sigmoid",
+    Silu: "swish",
+    Tanh: "tanh",
+}
+
+
+def post_op(step: Pointwise) -> str | None:
+    """oneDNN's name of a pointwise operator, None if it has none.
+
+    >>> post_op(Gelu(approximate="tanh")), post_op(Relu())
+    ('gelu_tanh', 'relu')
+    """
+    name = POST_OPS.get(type(step))
+    return name if name is None or isinstance(name, str) else name(step)
+
+
+@kernel(Epilogue, provider="onednn")
+def epilogue(op: Epilogue, *inputs: TensorType | None) -> Iterator[Any]:
+    own, extras, runtime = op.split(inputs)
+    of: Any = op.of
+    stand_ins = {name: input_value(t, name) for name, t in runtime.items()}
+    bound = of.with_runtime(stand_ins) if runtime else of
+    for choice in choices(bound, own):
+        made: Any = None
+        if isinstance(choice, Native):
+            made = _native(op, choice, own, extras)
+        elif isinstance(choice, Loop):
+            made = _loop(op, choice, own, extras, list(stand_ins.values()))
+        if made is not None:
+            yield made
+
+
+# Native kernels.
+
+
+def _native(op: Epilogue, choice: Native, own: Sequence[Any], extras: Sequence[Any]) -> Native | None:
+    """The kernel with the steps as what oneDNN calls post-ops; None if it does not take these."""
+    steps: Any = op.steps
+    ranks = [t.ndim for t in own if t is not None][:2]
+    if (
+        "post_ops" not in choice.options
+        or op.runtime
+        or min(ranks) < 2  # products with vectors write their result in another shape
+        or any(post_op(step) is None for step, *_ in steps)
+        or any(t is None or t.weak for t in extras)
+    ):
+        return None
+
+    def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
+        left = list(inputs[op.count :])
+        post_ops = [post_op(step) if count == 1 else (post_op(step), left.pop(0)) for step, _, count in steps]
+        return native(inputs[: op.count], outputs, post_ops=post_ops, **options)
+
+    native: Any = choice.make
+    return choice.replaced(make=make, options=("accumulate",))
+
+
+# Loops over rows.
+
+
+def _loop(
+    op: Epilogue, choice: Loop, own: Sequence[Any], extras: Sequence[Any], runtime: Sequence[Value]
+) -> Loop | None:
+    """The loop that stores the changed value; None unless it stores one at every position, as the last thing."""
+    storing = [
+        k
+        for k, stage in enumerate(choice.stages)
+        if any(isinstance(p, Store) and p.operand == choice.inputs for p in parts_of(stage))
+    ]
+    if not choice.axes or not storing or not isinstance(choice.stages[storing[-1]], Each):
+        return None
+    if any(
+        _loads(part.value, choice.inputs) for s in choice.stages[storing[-1] + 1 :] for part in parts_of(s)
+    ):
+        return None
+    shift = len(extras) + len(runtime)
+    change = _Change(choice, shift, {id(v): len(own) + len(extras) + k for k, v in enumerate(runtime)})
+    operands = iter(range(len(own), len(own) + len(extras)))
+    stages = [change.stage(stage) for stage in choice.stages]
+    last: Any = stages[storing[-1]]
+    stores = [
+        _stored(op, s, own, extras, operands) if s.operand == choice.inputs + shift else s
+        for s in last.stores
+    ]
+    stages[storing[-1]] = Each(tuple(stores))
+    return Loop(choice.inputs + shift, tuple(stages), choice.axes, change.numbers, choice.ordered)
+
+
+def _stored(
+    op: Epilogue, store: Store, own: Sequence[Any], extras: Sequence[Any], operands: Iterator[int]
+) -> Store:
+    """The store with the steps done to its value. On the way, an operand is (scalar, type), None if missing."""
+    of: Any = op.of
+    made = of.infer(*own)
+    first = made if isinstance(made, TensorType) else made[0]
+    given = [
+        None if t is None else (e.load(k, t.dtype.name), t) for k, t in zip(operands, extras, strict=True)
+    ]
+
+    def apply(step: Any, parts: list[Any]) -> tuple[e.Scalar, TensorType]:
+        types = [None if part is None else part[1] for part in parts]
+        wanted = step.operand_dtypes(*types)
+        scalars = [
+            None if part is None else _as(part[0], part[1], dtype.name)
+            for part, dtype in zip(parts, wanted, strict=True)
+        ]
+        return as_stored(step.scalar(*scalars)), step.infer(*types)
+
+    changed, _ = op.through((as_stored(store.value), first), given, apply)
+    return Store(store.operand, changed, store.add)
+
+
+def _as(x: e.Scalar, type: TensorType, dtype: str) -> e.Scalar:
+    """An operand's element in the type of the computation; a Python number is not rounded on its way there."""
+    return e.load(x.value, dtype) if type.weak else e.cast(x, dtype)
+
+
+class _Change:
+    """A loop's stages with `shift` more inputs; runtime values (by id, their input) are loaded, not parameters."""
+
+    def __init__(self, loop: Loop, shift: int, runtime: dict[int, int]) -> None:
+        self.loop, self.shift, self.runtime = loop, shift, runtime
+        self.kept = [k for k, value in enumerate(loop.numbers) if id(value) not in runtime]
+        self.numbers = tuple(loop.numbers[k] for k in self.kept)
+
+    def scalar(self, root: e.Scalar) -> e.Scalar:
+        def replace(part: e.Scalar) -> e.Scalar:
+            if part.op == "load" and part.value >= self.loop.inputs:
+                return e.load(part.value + self.shift, part.dtype)
+            if part.op == "parameter":
+                value = self.loop.numbers[part.value]
+                if id(value) in self.runtime:
+                    return e.load(self.runtime[id(value)], part.dtype)
+                return e.parameter(self.kept.index(part.value), part.dtype)
+            return part
+
+        return e.substitute(root, replace)
+
+    def stage(self, stage: Any) -> Any:
+        if isinstance(stage, Fold):
+            return Fold(tuple(map(self.reduction, stage.reductions)))
+        stores = tuple(Store(s.operand + self.shift, self.scalar(s.value), s.add) for s in stage.stores)
+        if isinstance(stage, Scan):
+            return Scan(tuple(map(self.reduction, stage.reductions)), stores, stage.reverse)
+        return type(stage)(stores)
+
+    def reduction(self, r: Reduction) -> Reduction:
+        return Reduction(r.number, r.op, self.scalar(r.value), r.start)
+
+
+def _loads(root: e.Scalar, operand: int) -> bool:
+    return any(part.op == "load" and part.value == operand for part in e.walk(root))

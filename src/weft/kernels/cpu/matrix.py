@@ -1,0 +1,63 @@
+"""Kernels of weft.ops.matrix on processors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from weft import _core
+from weft.kernels import kernel
+from weft.ops.kernels import ANY, Native
+from weft.ops.matrix import Geometry, Linear, Matmul, has_sizes, is_one_row, native_float
+from weft.ops.types import TensorType
+
+
+@kernel(Matmul, provider="onednn")
+def matmul(op: Matmul, a: TensorType, b: TensorType) -> Iterator[Native]:
+    if is_empty(a, b):
+        return
+    if native_float(a, b) and has_sizes(a, b):
+        yield product_of_sizes(a.dtype.name)
+    elif native_float(a, b):
+        packed = ((1, (0, 1)),) if b.ndim == 2 else ()
+        yield Native(make_matmul, options=("accumulate", "post_ops"), packed=packed)
+
+
+def make_matmul(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
+    """oneDNN's product."""
+    return _core.onednn_matmul(*inputs[:2], outputs[0], **options)
+
+
+def product_of_sizes(dtype: str, transposed: bool = False, bias: bool = False) -> Native:
+    """The kernel of a product for all sizes; transposed: the second operand is."""
+    return Native(
+        lambda *_: _core.onednn_product_of_any_size(dtype, transposed=transposed, bias=bias), exact=False
+    )
+
+
+def is_empty(*types: TensorType | None) -> bool:
+    """Whether a size is 0, for which oneDNN has no kernel; Sizes are at least 2.
+
+    >>> from weft.base.dtype import float32
+    >>> is_empty(TensorType((2, 0), float32), None), is_empty(TensorType((2, 3), float32))
+    (True, False)
+    """
+    return any(isinstance(n, int) and n == 0 for t in types if t is not None for n in t.shape)
+
+
+@kernel(Linear, provider="onednn")
+def linear(op: Linear, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> Iterator[Native]:
+    if not native_float(x, weight, bias) or is_one_row(x) or is_empty(x, weight):
+        return
+    if has_sizes(x, weight):
+        yield product_of_sizes(x.dtype.name, transposed=True, bias=bias is not None)
+    else:
+        packed = ((1, (1, 0)),)  # the kernel takes the transpose
+        yield Native(make_linear, options=("accumulate", "post_ops"), packed=packed)
+
+
+def make_linear(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
+    """oneDNN's product with the weight transposed, and the bias added in the same pass."""
+    x, (dtype, w, sw) = inputs[:2]
+    weight = (dtype, (w[1], w[0]), sw if sw == ANY else (sw[1], sw[0]))
+    return _core.onednn_matmul(x, weight, outputs[0], bias=(*inputs, None)[2], **options)

@@ -1,0 +1,119 @@
+"""Kernels of weft.ops.pooling on processors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from weft import _core
+from weft.kernels import kernel
+from weft.ops.kernels import LIKE_INPUT, Native
+from weft.ops.matrix import native_float
+from weft.ops.pooling import AveragePooling, AvgPoolGradient, Geometry, MaxPoolGradient, MaxPooling
+from weft.ops.types import TensorType
+from weft.ops.window import Windows
+
+
+def dense(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
+    """The strides of an image [n, c, *spatial] without gaps.
+
+    >>> dense((2, 3, 4, 5), False), dense((2, 3, 4, 5), True)
+    ((60, 20, 5, 1), (60, 1, 15, 3))
+    """
+    order = [0, *range(2, len(shape)), 1] if channels_last else list(range(len(shape)))
+    strides = [0] * len(shape)
+    step = 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= shape[d]
+    return tuple(strides)
+
+
+def lies(x: Geometry, channels_last: bool) -> bool:
+    """Whether x has no gaps and lies so."""
+    wanted = dense(x[1], channels_last)
+    return all(n == 1 or s == w for n, s, w in zip(x[1], x[2], wanted, strict=True))
+
+
+@kernel(MaxPooling, provider="onednn")
+def max_pooling(op: MaxPooling, x: TensorType) -> Iterator[Native]:
+    if not native_float(x):
+        return
+    windows = op.windows(x.shape[2:])
+
+    def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry | None]) -> Any:
+        y, indices = outputs
+        order = next((k for k in (True, False) if indices and lies(indices, k)), None)
+        if indices and (order is None or y is None or not lies(inputs[0], order) or not lies(y, order)):
+            return None
+        if indices and not order and set(windows.dilation) != {1}:
+            return None  # computed in another layout, in which the indices would stay
+        return _core.onednn_pooling(
+            inputs[0], y, training=indices is not None, **native_attributes("max", windows)
+        )
+
+    yield Native(make, layouts=(LIKE_INPUT, LIKE_INPUT), optional=(1,))
+    yield Native(make, contiguous=(0,), optional=(1,))
+
+
+def native_attributes(kind: str, windows: Windows) -> dict[str, Any]:
+    """Keywords of the native core."""
+    return {
+        "kind": kind,
+        "window": list(windows.size),
+        "stride": list(windows.stride),
+        "padding": windows.padding,
+        "dilation": list(windows.dilation),
+    }
+
+
+@kernel(MaxPoolGradient, provider="onednn")
+def max_pool_gradient(op: MaxPoolGradient, dy: TensorType, indices: TensorType) -> Iterator[Native]:
+    if not native_float(dy):
+        return
+    windows = op.windows()
+
+    def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
+        slope, found = inputs
+        order = next((k for k in (True, False) if lies(found, k)), None)
+        if order is None or (not order and set(windows.dilation) != {1}):
+            return None  # see MaxPooling
+        shape = outputs[0][1]
+        return _core.onednn_pooling_backward(
+            (slope[0], shape, dense(shape, order)),
+            (slope[0], found[1], found[2]),
+            slope,
+            outputs[0],
+            **native_attributes("max", windows),
+        )
+
+    yield Native(make, layouts=(LIKE_INPUT,))
+
+
+@kernel(AveragePooling, provider="onednn")
+def average_pooling(op: AveragePooling, x: TensorType) -> Iterator[Native]:
+    kind = NATIVE_AVERAGE.get(op.divisor(x.shape[2:]))
+    if not native_float(x) or kind is None:
+        return
+    keywords = native_attributes(kind, op.windows(x.shape[2:]))
+
+    def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
+        return _core.onednn_pooling(inputs[0], outputs[0], **keywords)
+
+    yield Native(make, layouts=(LIKE_INPUT,))
+
+
+NATIVE_AVERAGE = {"window": "average_with_padding", "inside": "average"}
+
+
+@kernel(AvgPoolGradient, provider="onednn")
+def avg_pool_gradient(op: AvgPoolGradient, dy: TensorType) -> Iterator[Native]:
+    kind = NATIVE_AVERAGE.get(op.divisor)
+    if not native_float(dy) or kind is None:
+        return
+    keywords = native_attributes(kind, op.windows())
+
+    def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
+        return _core.onednn_pooling_backward(outputs[0], inputs[0], inputs[0], outputs[0], **keywords)
+
+    yield Native(make, layouts=(LIKE_INPUT,))

@@ -1,0 +1,46 @@
+"""What tests know of the operators of weft.ops.cumulative."""
+
+import numpy as np
+from tests.ops.material import material
+
+from weft.base.errors import ShapeError
+from weft.ops.cumulative import Cumulative
+from weft.ops.samples import Array, Sample, arrays
+
+
+@material(Cumulative)
+class _:
+    def reference(self, x):
+        ufunc = np.add if self.combine == "sum" else np.multiply
+        axis = 0 if self.axis is None else self.axis
+        dtype = None if self.dtype is None else self.dtype.numpy
+        if dtype is None and np.asarray(x).dtype.kind in "biu":
+            dtype = np.uint64 if np.asarray(x).dtype.kind == "u" else np.int64
+        turned = np.flip(x, axis) if self.reverse else np.asarray(x)
+        found = ufunc.accumulate(turned, axis=axis, dtype=dtype)
+        if self.include_initial:
+            shape = [1 if d == axis % x.ndim else n for d, n in enumerate(x.shape)]
+            found = np.concatenate([np.full(shape, self.start, found.dtype), found], axis=axis)
+        return np.flip(found, axis) if self.reverse else found
+
+    def peer(self, torch, x):
+        if self.reverse or self.include_initial:
+            return NotImplemented
+        return getattr(torch, f"cum{self.combine}")(x, dim=self.axis or 0)
+
+    @classmethod
+    def samples(cls):
+        yield Sample(Array((4,), low=0.5, high=2.0))
+        for axis in (0, -1):
+            for reverse in (False, True):
+                for initial in (False, True):
+                    yield Sample(
+                        Array((2, 3), low=0.5, high=2.0), axis=axis, reverse=reverse, include_initial=initial
+                    )
+        yield Sample(arrays((2, 3)), axis=1, dtype="float64", gradient=False)
+        yield Sample(arrays((0, 3)), axis=0)
+
+    @classmethod
+    def errors(cls):
+        yield ShapeError, f"{cls.name}: axis must be given", Sample(arrays((2, 3)))
+        yield IndexError, f"{cls.name}: axis 2", Sample(arrays((2, 3)), axis=2)

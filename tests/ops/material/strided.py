@@ -1,0 +1,66 @@
+"""What tests know of the operators of weft.ops.strided."""
+
+import numpy as np
+from tests.ops.material import material
+
+from weft.base.errors import ShapeError
+from weft.ops.samples import Sample, arrays
+from weft.ops.strided import Assemble, AsStrided, PutStrided
+
+
+@material(AsStrided)
+class _:
+    def reference(self, x):
+        return self.window(np.ascontiguousarray(x)).copy()
+
+    @classmethod
+    def samples(cls):
+        for window in cls.windows():
+            yield Sample(arrays((3, 4)), **window)
+        yield Sample(arrays((3, 4)), shape=(3, 2, 2), strides=(4, 0, 1), offset=1)
+        yield Sample(arrays((8,)), shape=(4, 3), strides=(1, 1))
+
+    @classmethod
+    def errors(cls):
+        yield ShapeError, "do not lie inside", Sample(arrays((3,)), shape=(2,), strides=(3,))
+        yield ShapeError, "2 sizes, but 1 strides", Sample(arrays((3,)), shape=(2, 1), strides=(3,))
+
+
+@material(PutStrided)
+class _:
+    def reference(self, x, value):
+        y = np.array(x, order="C")
+        self.window(y)[...] = value
+        return y
+
+    @classmethod
+    def samples(cls):
+        for window in cls.windows():
+            yield Sample(arrays((3, 4)), arrays(window["shape"]), **window)
+
+    @classmethod
+    def errors(cls):
+        window = {"shape": (2,), "strides": (1,)}
+        yield ShapeError, "value does not fit", Sample(arrays((3,)), arrays((3,)), **window)
+
+
+@material(Assemble)
+class _:
+    def reference(self, *part):
+        y = np.zeros(self.shape, part[0].dtype)
+        for x, view in zip(part, self.windows(), strict=True):
+            view.window(y)[...] = x
+        return y
+
+    @classmethod
+    def samples(cls):
+        two = {"sizes": ((2, 2), (2,)), "strides": ((3, 1), (3,)), "offsets": (0, 2)}
+        yield Sample([arrays((2, 2)), arrays((2,))], shape=(2, 3), **two)
+        yield Sample([arrays((2,))], shape=(6,), sizes=((2,),), strides=((3,),), offsets=(2,))
+
+    @classmethod
+    def errors(cls):
+        one = {"sizes": ((2,),), "strides": ((1,),), "offsets": (0,)}
+        yield ShapeError, "does not fit", Sample([arrays((3,))], shape=(4,), **one)
+        yield ShapeError, "2 parts, but 1 windows", Sample([arrays((2,)), arrays((2,))], shape=(4,), **one)
+        yield ShapeError, "do not lie inside", Sample([arrays((2,))], shape=(1,), **one)
