@@ -1,5 +1,6 @@
 """Names of other libraries: the answer to each says what weft has, and that is there."""
 
+import inspect
 import re
 import traceback
 
@@ -138,3 +139,36 @@ def test_errors_in_modules_name_the_path_and_show_the_users_lines(transform, mon
     with pytest.raises(wf_errors.ShapeError) as caught:
         Net()(wf.ones((2, 5)))
     assert "linear.py" in str(traceback.extract_tb(caught.value.__traceback__))
+
+
+def test_errors_of_keywords_and_files(tmp_path):
+    with pytest.raises(TypeError, match=r"Linear: no argument use_bias; .*; did you mean bias"):
+        M.Linear(2, 3, use_bias=False)
+    with pytest.raises(TypeError, match="Adam: no argument learning_rate; there are: params, lr, "):
+        optim.Adam([wf.ones(2)], learning_rate=1)
+    with pytest.raises(TypeError, match="did you mean num_workers"):
+        wf.data.DataLoader([1], workers=2)
+    with pytest.raises(TypeError, match="StepLR: no argument step; "):
+        optim.lr_scheduler.StepLR(optim.SGD([wf.ones(2)], lr=1), step=3)
+    assert str(inspect.signature(M.Linear)).startswith("(in_features")
+    (tmp_path / "a.pt").write_bytes(b"PK\x03\x04" + bytes(range(100)))
+    with pytest.raises(
+        wf.FileFormatError, match=r"is not a safetensors file: it begins with b'PK.*torch\.save"
+    ):
+        wf.load(tmp_path / "a.pt")
+
+
+def test_a_checkpoints_model_alone(tmp_path):
+    net, path = M.Linear(3, 2), tmp_path / "run.safetensors"
+    wf.checkpoint.save(path, model=net, optimizer=optim.Adam(net.parameters()))
+    assert wf.checkpoint.parts(path) == ["model", "optimizer"]
+    other = M.Linear(3, 2)
+    with pytest.raises(ValueError, match="given were model; strict=False loads some of them"):
+        wf.checkpoint.load(path, model=other)
+    wf.checkpoint.load(path, model=other, strict=False)
+    np.testing.assert_array_equal(other.weight.numpy(), net.weight.numpy())
+    with pytest.raises(ValueError, match="has the parts model, optimizer; given were net"):
+        wf.checkpoint.load(path, net=other, strict=False)
+    with pytest.raises(TypeError, match="model has no state_dict"):
+        wf.checkpoint.save(path, model=3)
+    assert wf.checkpoint.parts(path) == ["model", "optimizer"]

@@ -151,7 +151,7 @@ MODULE = {
     "initialize": "parameters have values from the start; weft.module.init sets others",
     "load_parameters": "use load_state_dict(weft.load(path))",
     "requires_grad_": "attach those parameters to the GradManager that are to be trained",
-    "save_parameters": "use weft.save(net.state_dict(), path)",
+    "save_parameters": "use weft.save(path, net.state_dict())",
     "to": _DEVICE,
     "zero_grad": _CLEAR,
 }

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Si
 from typing import Any
 
 from weft.base.device import Device, as_device
+from weft.base.keywords import names_keywords
 from weft.data.collator import as_tensors, mapped
 from weft.data.dataset import MapStream, StreamDataset
 from weft.data.fetch import END, End, Fetch, Task
@@ -53,6 +54,7 @@ class Statistics:
         return self.waited_s / self.total_s if self.total_s else 0.0
 
 
+@names_keywords
 class DataLoader:
     """Batches of a dataset; each iteration is one epoch, in the order that its sampler gives for that epoch.
 

@@ -209,7 +209,8 @@ class Rewriting:
                 continue
             self._settled.add(id(made))
             self._kept.append(made)
-            made.place, made.where = node.place, node.where
+            # The line of the one that it replaces, unless a rule has named one of what it merges.
+            made.place, made.where = node.place, made.where or node.where
             stack.extend(v.node for v in reads_of(made))
 
     def _draws(self, node: Node) -> frozenset[int]:

@@ -202,6 +202,10 @@ class GradManager:
             unwatch(x, leaves[id(x)])
         self._capture = None
 
+    def __repr__(self) -> str:
+        state = ", recording" if self._leaves is not None else ""
+        return f"GradManager({len(self._watched)} tensors attached{state})"
+
     def __enter__(self) -> GradManager:
         self.record()
         return self
@@ -223,7 +227,10 @@ class GradManager:
         is needed was overwritten, or if there are not as many dy as y.
         """
         if self._leaves is None:
-            raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
+            raise RuntimeError(
+                "backward: this GradManager does not record: it is called once, inside of its with statement; "
+                "for several results give a list of them"
+            )
         if self._capture is not _core.capture():
             raise GraphError(
                 "backward: what is written down as a graph cannot end a recording that began outside"
@@ -487,6 +494,9 @@ class Function:
         if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
             outputs = [_core.alias(y, keep_past=False, is_result=True) for y in outputs]
             _core.record_function(inputs, outputs, self.backward)
+        elif not _core.is_recording() or _core.is_stopping():
+            # An argument that forward gives back would bring its history along.
+            outputs = [_core.alias(y, keep_past=False) if any(y is x for x in inputs) else y for y in outputs]
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
 
     def _in_graph(self, args: Sequence[Any]) -> Any:
@@ -668,10 +678,16 @@ def _detach(self: Tensor) -> Tensor:
     return _core.alias(self, keep_past=False)
 
 
+def _detach_value(self: Value) -> Value:
+    """The same, of a value of a graph; that of a graph outside is found, as by every operator."""
+    capture = _core.capture()
+    return stopped(self if capture is None else capture.lift(self))
+
+
 for _name, _value in {
     "grad": property(_get_grad, _set_grad, doc=_get_grad.__doc__),
     "requires_grad": property(_requires_grad),
     "detach": _detach,
 }.items():
     setattr(Tensor, _name, _value)
-setattr(Value, "detach", stopped)  # noqa: B010 - declared there it would import upwards
+setattr(Value, "detach", _detach_value)  # noqa: B010 - declared there it would import upwards

@@ -39,6 +39,7 @@ from weft.imperative.foreign import without_foreign
 from weft.imperative.gradient import gradients, is_recorded
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import Lazily, LazyTrace
+from weft.imperative.retracing import ENOUGH, Retracing
 from weft.imperative.scribe import CannotWrite, Scribe, users_line
 from weft.imperative.surroundings import Surroundings, surroundings
 from weft.imperative.tensor import Tensor
@@ -81,6 +82,7 @@ class Trace:
         self._breaks: dict[str, None] = {}
         self._unsteady = 0  # calls in a row that made programs of segments
         self._watched = WATCHED
+        self._retracing = Retracing(function, None if dynamic is None else dynamic.axes)
         self._warned: dict[int, Any] = {}  # NumPy arrays that a warning was given of
         self._lock = threading.RLock()
 
@@ -127,7 +129,7 @@ class Trace:
             return result
         if result is ...:
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
-        if _core.get_scribe() is not None:  # part of something greater
+        if _core.get_scribe() is not None or _core.capture() is not None:  # part of something greater
             return self.function(*args, **kwargs)
         if result:
             return self._in_segments(args, kwargs)
@@ -135,6 +137,8 @@ class Trace:
             # Another thread may have made it meanwhile.
             done, result = replays.run(args, kwargs, self.function)
             if not done and not result:
+                if self._retracing.is_enough:
+                    return self.function(*args, **kwargs)
                 if self._dynamic is None:
                     with _closed(replays):
                         return self._record(args, kwargs)
@@ -256,13 +260,13 @@ class Trace:
         signature = Signature(leaves, structure, dynamic.of(args, kwargs), trace_keys())
         entry = next((each for each in self._programs if each.holds(signature)), None)
         if entry is None:
-            entry = DynamicTraced(self.function, self.name, leaves, structure, signature)
+            entry = DynamicTraced(self.function, self.name, leaves, structure, signature, dynamic.reason)
         plan = entry.plan_for(leaves, signature.sizes)
         self._replays().add(args, kwargs, plan, plan.spec)
         for old in entry.surplus():
             self._drop(old)
         if entry not in self._programs:
-            self._add(entry)
+            self._add(entry, args, kwargs)
 
     def _captured_arrays(self, outside: Surroundings) -> list[Tensor]:
         """NumPy arrays of the surroundings, as Tensors over their memory; a warning for each that can change."""
@@ -309,27 +313,36 @@ class Trace:
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays().add(args, kwargs, program, program.spec if program else {})
         if program is not None:
-            self._add(program)
+            self._add(program, args, kwargs)
 
-    def _add(self, program: Any) -> None:
+    def _add(self, program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a program; the oldest may have to go."""
         self._programs.append(program)
         self._made += 1
-        if len(self._programs) > self.max_entries:
-            oldest = self._programs.pop(0)
-            for each in getattr(oldest, "plans", [oldest]):
-                self._drop(each)
-            if self._made == self.max_entries + 1:
-                _warn(
-                    f"{self.name}: traced {self._made} times, because arguments keep changing in what "
-                    "programs depend on; from now on the oldest programs are dropped "
-                    f"(max_entries={self.max_entries})",
-                    users_line(),
-                )
+        self._retracing.meet(args, kwargs)
+        if len(self._programs) <= self.max_entries:
+            return
+        oldest = self._programs.pop(0)
+        plans = getattr(oldest, "plans", None)  # of dynamic axes, each of which ran once when it was made
+        runs = sum([self._drop(each) for each in ([oldest] if plans is None else plans)])
+        if self._made == self.max_entries + 1:
+            _warn(
+                f"{self.name}: traced {self._made} times, because arguments keep changing in what "
+                "programs depend on; from now on the oldest programs are dropped "
+                f"(max_entries={self.max_entries})\n  {self._retracing.reason}",
+                users_line(),
+            )
+        # With a budget, a program is what keeps memory within it.
+        if self.memory_budget is None and self._retracing.dropped(runs > len(plans or [])):
+            _warn(
+                f"{self.name}: its last {ENOUGH} programs were dropped before they ran again; from now on calls "
+                f"that no program fits run as Python, operation by operation\n  {self._retracing.reason}",
+                users_line(),
+            )
 
-    def _drop(self, plan: Traced) -> None:
-        for replays in self._under.values():
-            replays.drop(plan)
+    def _drop(self, plan: Traced) -> int:
+        """How many calls have run it."""
+        return sum([replays.drop(plan) for replays in self._under.values()])
 
     def _give_up(self, problem: CannotWrite) -> None:
         text = f"{self.name}: {problem.fact}\n  at {problem.where}"

@@ -11,6 +11,7 @@ from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.elsewhere import add_names, without_names
 from weft.base.errors import DTypeError
+from weft.base.keywords import names_keywords
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import changed, containers_in, depends_on, state_of
 from weft.imperative.gradient import no_grad
@@ -417,6 +418,10 @@ class Module:
         return Handle(self._pre_hooks, hook)
 
     __dir__ = without_names
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("weft."):
+            names_keywords(cls)
 
     def extra_repr(self) -> str:
         """What repr shows between the parentheses: the attributes of `shown`; to be overridden."""

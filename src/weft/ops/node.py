@@ -75,7 +75,9 @@ class Node:
                 found = found or device
             elif device is not found:
                 listed = ", ".join(repr(v.type) for v in self.inputs if v is not None)
-                raise DeviceError(f"{self.op.name}: operands on different devices: {listed}")
+                raise DeviceError(
+                    f"{self.op.name}: operands on different devices: {listed}; x.to_device(device) copies"
+                )
         return self.op.home() or found
 
     def bound(self) -> Op:
@@ -173,6 +175,11 @@ class Value:
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("the elements of a value in a graph are not known before it is computed")
+
+    def __float__(self) -> float:
+        raise TypeError("the number in a value of a graph is not known before it is computed")
+
+    __int__ = __complex__ = __float__
 
     def __bool__(self) -> bool:
         raise TypeError(

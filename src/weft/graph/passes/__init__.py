@@ -2,7 +2,7 @@
 
 >>> [each.name for each in PASSES]  # doctest: +NORMALIZE_WHITESPACE
 ['marks', 'batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'regions',
- 'assembled', 'epilogues', 'recompute']
+ 'assembled', 'contracted', 'epilogues', 'recompute']
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weft.graph.passes.assembled import assembled
 from weft.graph.passes.batch_norm import batch_norm
 from weft.graph.passes.common import common
 from weft.graph.passes.constants import constants
+from weft.graph.passes.contracted import contracted
 from weft.graph.passes.epilogues import epilogues
 from weft.graph.passes.expand import expand
 from weft.graph.passes.marks import marks
@@ -92,9 +93,20 @@ PASSES: tuple[Pass, ...] = (
         exact=False,
     ),
     Pass(
+        contracted,
+        "means of gradients of single examples are products, not sums of products",
+        after=("views", "common"),
+        exact=False,
+    ),
+    Pass(
         epilogues,
         "a product that is added to, normalized and cut off is written once",
-        after=("batch_norm", "expand", "common"),  # a value that turns out to have two readers stays
+        after=(
+            "batch_norm",
+            "expand",
+            "common",
+            "contracted",
+        ),  # a value that turns out to have two readers stays
         exact=False,
     ),
     Pass(
