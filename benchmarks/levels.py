@@ -6,7 +6,8 @@ A kernel that takes longer than its decomposition, in the geometric mean of its 
 --write puts the ratios into src/weft/ops/offers.py, where operators look them up. NAME: only rows of such kernels.
 
 Each side of each level is a process of its own with one thread. Sides take turns; the shortest call of all turns
-counts. (Not processor time: the kernel adds that of a thread on another core only when the thread is switched.) PyTorch is capped by ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA, and MKL, which it
+counts. (Not processor time: the kernel adds that of a thread on another core only when the thread is switched.)
+PyTorch is capped by ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA, and MKL, which it
 calls, by MKL_ENABLE_INSTRUCTIONS (which MKL does not heed on every processor); NumPy by NPY_DISABLE_CPU_FEATURES.
 """
 
