@@ -104,6 +104,8 @@ def steps(name, repeats):
             once()
             kind = "traced" if traced else "eager"
             say(f"{name} {kind} {'step' if exchanging else 'compute'}", timed(once, repeats))
+            if exchanging:
+                say(f"{name} {kind} seen", [seen_on_timeline(once) for _ in range(repeats)])
     net, *_ = network(name)
     gradients = [(p, p * 0) for p in reversed(list(net.parameters()))]
     exchange = wf.kvstore.all_reduce()
@@ -115,6 +117,27 @@ def steps(name, repeats):
             g.wait()
 
     say(f"{name} exchange", timed(alone, repeats))
+
+
+def seen_on_timeline(step):
+    """Of the exchange in a step that could be hidden, the share that is not, as the profiler's timeline shows it.
+
+    What could be: all of it, or as much as kernels ran in two thirds of the step, whichever is less.
+    """
+    D.barrier()
+    with wf.tools.profile(memory=False) as p:
+        step()
+    *_, row = p.exchanges()
+    exchange = row["waiting_s"] + row["moving_s"]
+    steps = p.recording.steps
+    work = [w.name.startswith("exchange") for w in p.recording.work]
+    kernels = sum(
+        float(s["end"] - s["start"]) * 1e-9
+        for s, k in zip(steps, p.recording.step_work, strict=True)
+        if not work[k]
+    )
+    possible = min(exchange, kernels * 2 / 3)
+    return max(0.0, 1 - row["hidden"] * exchange / possible)
 
 
 def compression(repeats):

@@ -5,7 +5,9 @@
 Two processes with one thread each on this machine. All-reduces are compared with mpi4py's Iallreduce on the same
 buffers; below 1 MB the row is what is added to it in us. "Exchange not hidden" is what a step with exchange takes
 longer than one without, as a share of the exchange alone; the bar lets 70 % of what could be hidden be hidden: of the
-exchange, or of backward, taken as two thirds of the step without exchange, whichever is shorter. With --peers PyTorch's
+exchange, or of backward, taken as two thirds of the step without exchange, whichever is shorter. "Not hidden on the
+timeline" is the same as the profiler sees it: exchange during which no kernel ran. Where ranks have less than two cores
+each, exchange and kernels share them, so that hidden time is not saved time. With --peers PyTorch's
 gloo runs beside it (installed into build/peers/torch), and rows of steps are weft's best time over
 DistributedDataParallel's. Rows of servers need Ray: pip install weft[dist].
 """
@@ -110,6 +112,14 @@ def step_rows(name: str, times: Times, others: Times) -> list[Row]:
                 bar=shown,
                 times=[seen / exchange],
                 note=note,
+            )
+        )
+        rows.append(
+            Row(
+                f"{name} {kind}: not hidden on the timeline",
+                "of what could be",
+                bar=0.3,
+                times=times[f"{name} {kind} seen"],
             )
         )
         if other := others.get(f"{name} gloo step"):

@@ -130,6 +130,9 @@ void bind_kernels(nb::module_& m) {
       m, "kernel_searchsorted", [](bool right) { return PyKernel{make_searchsorted(right)}; },
       nb::arg("right") = false, "sorted[.., n], values[.., m] -> int64[.., m].");
   def(
+      m, "kernel_two_bits", [](float threshold) { return PyKernel{make_two_bits(threshold)}; },
+      nb::arg("threshold"), "x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].");
+  def(
       m, "kernel_unique", [] { return PyKernel{make_unique_kernel()}; },
       "x[n] -> values[n], int64 first[n], inverse[n], counts[n], number.");
 }

@@ -78,13 +78,16 @@ bool is_other_array(PyObject* object) noexcept {
          PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__array_interface__");
 }
 
+nb::object as_array(PyObject* object) {
+  static constinit Imported convert("weft.imperative.creation", "asarray");
+  return convert(nb::handle(object));
+}
+
 // What NumPy's scalars and arrays stand for; null: the object is none of them.
 nb::object from_numpy(PyObject* object) {
   if (is_tensor(object) || PyFloat_CheckExact(object) || PyLong_Check(object)) return {};
   if (is_other_number(object)) return as_python_number(object);
-  if (!is_other_array(object)) return {};
-  static constinit Imported convert("weft.imperative.creation", "asarray");
-  return convert(nb::handle(object));
+  return is_other_array(object) ? as_array(object) : nb::object();
 }
 
 }  // namespace
@@ -669,7 +672,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       continue;
     }
     if (is_number(input)) continue;
-    if (nb::object made = from_numpy(input); made.is_valid()) {
+    if (nb::object made = PyList_CheckExact(input) ? as_array(input) : from_numpy(input); made.is_valid()) {
       a.kept.push_back(std::move(made));
       a.inputs[k] = input = a.kept.back().ptr();
       if (is_tensor(input)) met(input);

@@ -3,6 +3,7 @@
 // The function gets tensors of its own, copies of the operands, so that whatever it keeps of them stays valid
 // when the program's memory has become something else's; what it wrote is copied back. It runs under the GIL,
 // on whatever thread runs the program, and sees nothing of what that thread's caller is doing.
+#include <utility>
 #include <vector>
 
 #include "bindings/layers.h"
@@ -105,9 +106,26 @@ class CallsPythonOnMemory final : public Kernel {
   const int inputs_, outputs_;
 };
 
+PyObject* when_abandoned = nullptr;
+
+void call_when_abandoned() noexcept {
+  if (python_is_ending()) return;
+  const WithGil gil;
+  if (PyObject* const answer = PyObject_CallNoArgs(when_abandoned))
+    Py_DECREF(answer);
+  else
+    PyErr_WriteUnraisable(when_abandoned);
+}
+
 }  // namespace
 
 void bind_python_kernel(nb::module_& m) {
+  // function() is called where a step has failed inside of a loop or branch, before its memory is given back.
+  def(m, "on_abandoned", [](nb::object function) {
+    PyObject* const before = std::exchange(when_abandoned, function.release().ptr());
+    abandoned.store(&call_when_abandoned, std::memory_order_release);
+    Py_XDECREF(before);
+  });
   def(
       m, "kernel_python",
       [](nb::object function, int inputs, int outputs, bool memory) {

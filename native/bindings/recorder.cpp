@@ -14,6 +14,7 @@
 
 #include "bindings/functions.h"
 #include "bindings/program.h"
+#include "bindings/tape.h"
 #include "program/step_log.h"
 #include "storage/runtime.h"
 
@@ -62,8 +63,6 @@ uint32_t this_thread() noexcept {
   return thread;
 }
 
-thread_local uint32_t context_here = 0;  // what Python says this thread is at
-
 // Texts by number, from 1 on; 0 is none.
 class Names {
  public:
@@ -106,14 +105,23 @@ class Recorder final : public PoolWatch {
     }
     for (const auto& [engine, watcher] : watchers_) engine->add_observer(watcher);
     if (memory) {
-      uint64_t held = 0;
-      for (int k = 0; k < Runtime::get().used_devices(); ++k)
-        held += Runtime::get().pool({DeviceKind::cpu, k}).stats().in_use_bytes;
-      {
-        const std::lock_guard lock(mutex_);
-        data_.held_bytes = held;
-      }
+      // Watched first: what is allocated in between is told twice, and known by its address and time.
       Pool::watch.store(this, std::memory_order_release);
+      std::vector<MemoryEvent> held;
+      for (int k = 0; k < Runtime::get().used_devices(); ++k) {
+        for (const auto& [memory_held, bytes] : Runtime::get().pool({DeviceKind::cpu, k}).live_blocks()) {
+          MemoryEvent event{};
+          event.address = reinterpret_cast<uint64_t>(memory_held);
+          event.bytes = bytes;
+          event.device = static_cast<int16_t>(k);
+          held.push_back(event);
+        }
+        const int64_t time = now();
+        for (MemoryEvent& event : held)
+          if (!event.time) event.time = time;
+      }
+      const std::lock_guard lock(mutex_);
+      data_.held = std::move(held);
     }
     return true;
   }
@@ -175,12 +183,12 @@ class Recorder final : public PoolWatch {
   struct Data {
     std::vector<OperationEvent> operations;
     std::unordered_map<uint64_t, size_t> pending;  // by the engine's number and the operation's id
-    std::vector<MemoryEvent> memory;
+    std::vector<MemoryEvent> memory, held;         // held: what was there before
     std::vector<WaitEvent> waits;
     Names names, shapes;
     std::unordered_map<Place, uint32_t, PlaceHash> sites;
     std::vector<Place> places;
-    uint64_t dropped = 0, held_bytes = 0;
+    uint64_t dropped = 0;
     size_t events() const noexcept { return operations.size() + memory.size() + waits.size(); }
   };
 
@@ -361,6 +369,7 @@ class Recorder final : public PoolWatch {
     nb::dict result;
     result["operations"] = bytes_of(data.operations);
     result["memory"] = bytes_of(data.memory);
+    result["held"] = bytes_of(data.held);
     result["waits"] = bytes_of(data.waits);
     result["steps"] = bytes_of(step_events);
     result["names"] = names;
@@ -370,7 +379,6 @@ class Recorder final : public PoolWatch {
     result["step_shapes"] = step_shapes;
     result["programs"] = programs;
     result["dropped"] = data.dropped + steps.dropped;
-    result["held_bytes"] = data.held_bytes;
     return result;
   }
 
@@ -399,6 +407,7 @@ void bind_recorder(nb::module_& m) {
   def(m, "peek_recorder", [] { return Recorder::get().peek(); });
   // What this thread is at, for the events to come; returns what it was at.
   def(m, "set_recording_context", [](uint32_t context) { return std::exchange(context_here, context); });
+  def(m, "recording_context", [] { return context_here; });
 }
 
 }  // namespace weft

@@ -10,6 +10,7 @@
 
 namespace weft {
 
+thread_local uint32_t context_here = 0;
 thread_local int recording_off = 0;
 thread_local uint32_t stop_epoch = 0;
 thread_local int no_grads = 0;
@@ -52,6 +53,13 @@ void put_geometry(const Tensor& x, Tensor& y) {
 
 bool is_differentiable(const Tensor& x) noexcept { return is_float(x.dtype); }
 
+// The module of a call that is being recorded. While a trace is written down, Python's frames tell.
+uint32_t noted_context() {
+  if (context_here || !scribe) return context_here;
+  static constinit Imported here("weft.imperative.paths", "number_here");
+  return nb::cast<uint32_t>(here());
+}
+
 // Remembers a call. Its outputs are in `results`.
 void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
             std::span<const uint32_t> versions, std::span<Tracked> results) {
@@ -71,6 +79,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   node->plan = plan;
   node->backward = backward;
   node->site = Site::here();
+  node->context = noted_context();
   node->numbers.assign(numbers.begin(), numbers.end());
   const size_t count = inputs.size() + results.size();
   node->saved.reserve(count);
@@ -199,6 +208,7 @@ void TapeNode::clear() noexcept {
   outputs.clear();
   devices.clear();
   site = {};
+  context = 0;
 }
 
 void TapeNode::dispose() const noexcept {
@@ -401,6 +411,11 @@ void bind_tape(nb::module_& m) {
   // Whether what is written down now has no gradient, because of a no_grad inside.
   def(m, "is_stopping", [] { return stopping(); });
   def(m, "is_recording", [] { return recording(); });
+  // How often the memory of x was written, for those who keep it for later.
+  def(m, "write_count", [](nb::handle x) {
+    const Tensor& tensor = tensor_of(x, "write_count");
+    return tensor.chunk ? tensor.chunk->writes.load(std::memory_order_relaxed) : 0u;
+  });
   // Makes x a leaf; what it was before is the leaf's past.
   def(m, "watch", [](nb::handle x) {
     Tensor& tensor = tensor_of(x, "attach");
@@ -576,6 +591,7 @@ void bind_tape(nb::module_& m) {
     node->number = ++last_number;
     node->function = backward.release().ptr();
     node->site = Site::here();
+    node->context = noted_context();
     for (nb::handle x : inputs) {
       const Tracked& tracked = tracked_of(x.ptr());
       node->edges.push_back({tracked.node, tracked.index});

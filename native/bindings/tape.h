@@ -42,6 +42,7 @@ class TapeNode : public Counted<TapeNode> {
   bool runs_python = false;     // it, or one that it came from, has a `function`
   std::vector<Device> devices;  // Kind::function: of the inputs, then of the outputs
   Site site;                    // the line of the call
+  uint32_t context = 0;         // the module that it was in, as weft.imperative.paths numbers them
 
   // Empty; with the room of an earlier one, if there is any.
   static Ref<TapeNode> make();
@@ -54,6 +55,10 @@ class TapeNode : public Counted<TapeNode> {
  private:
   void clear() noexcept;
 };
+
+// The module that this thread is in, as weft.imperative.paths numbers them, while that is noted; 0: none. Set
+// by Python around calls of modules, and by the way back to that of the call whose gradient it computes.
+extern thread_local uint32_t context_here;
 
 extern thread_local int recording_off;  // > 0: inside no_grad
 inline bool recording() noexcept { return recording_off == 0; }

@@ -12,6 +12,17 @@ namespace weft {
 
 namespace {
 
+// What is pushed meanwhile belongs to the module of a call.
+class InContext {
+ public:
+  explicit InContext(uint32_t context) : before_(std::exchange(context_here, context)) {}
+  ~InContext() { context_here = before_; }
+  InContext(const InContext&) = delete;
+
+ private:
+  const uint32_t before_;
+};
+
 class Walk {
  public:
   Walk(std::span<TapeNode* const> leaves, bool create_graph, const OnFinal& on_final)
@@ -113,6 +124,7 @@ class Walk {
       found_[wanted->second] = std::move(slopes[0]);
       return;
     }
+    const InContext of_call(node->context);
     switch (node->kind) {
       case TapeNode::Kind::leaf:
         add(node->edges[0].node, node->edges[0].index, std::move(*slopes[0]));

@@ -11,10 +11,6 @@ namespace {
 
 constexpr int64_t kPiece = 16 << 10;
 
-struct Range {
-  int64_t low = std::numeric_limits<int64_t>::max(), high = std::numeric_limits<int64_t>::min();
-};
-
 }  // namespace
 }  // namespace weft
 
@@ -24,23 +20,29 @@ struct Range {
 namespace weft {
 namespace {
 
-// The smallest and the largest; a uint64 above the largest int64 counts as that.
-Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
-  const RowFunctions functions = row_functions(DType::int64, dtype);
-  const RowFunction load = step == 1 ? functions.contiguous : functions.strided;
-  const auto size = static_cast<int64_t>(size_of(dtype));
+// As int64; a uint64 above the largest int64 counts as that.
+void load_as_given(const char* from, DType dtype, int64_t step, int64_t count, int64_t* to) {
+  const RowFunctions load = row_functions(DType::int64, dtype);
+  (step == 1 ? load.contiguous : load.strided)(reinterpret_cast<char*>(to), 1, from, step, count);
+  if (dtype == DType::uint64)
+    for (int64_t i = 0; i < count; ++i) to[i] = to[i] < 0 ? std::numeric_limits<int64_t>::max() : to[i];
+}
+
+bool is_row_of_int64(const char* data, DType dtype, int64_t step) {
+  return dtype == DType::int64 && step == 1 && reinterpret_cast<uintptr_t>(data) % alignof(int64_t) == 0;
+}
+
+bool any_index_outside(const char* from, DType dtype, int64_t step, int64_t count, int64_t size) {
+  const auto outside = WEFT_AT_LEVEL(any_outside);
+  if (is_row_of_int64(from, dtype, step)) return outside(reinterpret_cast<const int64_t*>(from), count, size);
+  const auto item = static_cast<int64_t>(size_of(dtype));
   int64_t items[kIndexChunk];
-  const auto widen = WEFT_AT_LEVEL(widened);
-  Range range;
   for (int64_t done = 0; done < count; done += kIndexChunk) {
     const int64_t now = std::min(kIndexChunk, count - done);
-    load(reinterpret_cast<char*>(items), 1, from + done * step * size, step, now);
-    if (dtype == DType::uint64)
-      for (int64_t i = 0; i < now; ++i)
-        items[i] = items[i] < 0 ? std::numeric_limits<int64_t>::max() : items[i];
-    range = widen(range, items, now);
+    load_as_given(from + done * step * item, dtype, step, now, items);
+    if (outside(items, now, size)) return true;
   }
-  return range;
+  return false;
 }
 
 // The first that is out of range, in row-major order.
@@ -48,10 +50,11 @@ Range range_of(const char* from, DType dtype, int64_t step, int64_t count) {
   for (int64_t line = 0; line < lines.count; ++line) {
     for (int64_t i = 0; i < lines.length[0]; ++i) {
       const char* at = lines.at(line)[0] + i * lines.step[0] * static_cast<int64_t>(size_of(dtype));
-      const Range one = range_of(at, dtype, 1, 1);
-      if (one.low >= -size && one.high < size) continue;
+      int64_t index;
+      load_as_given(at, dtype, 1, 1, &index);
+      if (index >= -size && index < size) continue;
       const std::string value =
-          dtype == DType::uint64 ? std::to_string(load_as<uint64_t>(at)) : std::to_string(one.low);
+          dtype == DType::uint64 ? std::to_string(load_as<uint64_t>(at)) : std::to_string(index);
       throw IndexError(std::string(function) + ": index " + value + " is out of range for axis " +
                        std::to_string(axis) + " of size " + std::to_string(size));
     }
@@ -72,9 +75,9 @@ void check_indices(const View& indices, int64_t size, int axis, const char* func
                  for (int64_t unit = begin; unit < end; ++unit) {
                    const int64_t start = unit % pieces * kPiece;
                    const char* from = lines.at(unit / pieces)[0] + start * lines.step[0] * item;
-                   const Range range = range_of(from, indices.dtype, lines.step[0],
-                                                std::min(kPiece, lines.length[0] - start));
-                   if (range.low < -size || range.high >= size) bad.store(true, std::memory_order_relaxed);
+                   const int64_t count = std::min(kPiece, lines.length[0] - start);
+                   if (any_index_outside(from, indices.dtype, lines.step[0], count, size))
+                     bad.store(true, std::memory_order_relaxed);
                  }
                });
   if (bad.load(std::memory_order_relaxed)) refuse(lines, indices.dtype, size, axis, function);
@@ -104,12 +107,36 @@ Indexed::Indexed(const View& x, const View* indices, const std::vector<int>& dim
     point_dims.add(indices[0].shape[d], step[d + 1], values.strides[position + d] * size);
 }
 
-size_t Indexed::scratch_bytes(const View* indices, size_t count) {
-  return static_cast<size_t>(count_of(indices[0])) * sizeof(int64_t) * (count > 1 ? 2 : 1);
+namespace {
+
+bool is_direct(const View& x, const View* indices, const std::vector<int>& dims, bool writes) {
+  if (dims.size() > 1 || (writes && x.dtype == indices[0].dtype)) return false;
+  int64_t before = 1, step = 1;
+  for (int d = 0; d < dims[0]; ++d) before *= x.shape[d];
+  bool dense = true;
+  for (int d = indices[0].ndim - 1; d >= 0; --d) {
+    dense &= indices[0].shape[d] == 1 || indices[0].strides[d] == step;
+    step *= indices[0].shape[d];
+  }
+  return before == 1 && dense;
 }
 
-const int64_t* Indexed::offsets(const View& x, const View* indices, const std::vector<int>& dims,
-                                char* scratch) const {
+}  // namespace
+
+size_t Indexed::scratch_bytes(const View& x, const View* indices, const std::vector<int>& dims, bool writes) {
+  if (is_direct(x, indices, dims, writes)) return 0;
+  return static_cast<size_t>(count_of(indices[0])) * sizeof(int64_t) * (dims.size() > 1 ? 2 : 1);
+}
+
+void Indexed::find_offsets(const View& x, const View* indices, const std::vector<int>& dims, char* scratch,
+                           bool writes) {
+  if (is_direct(x, indices, dims, writes)) {
+    indices_ = indices[0].data;
+    index_type_ = indices[0].dtype;
+    size_ = x.shape[dims[0]];
+    step_ = x.strides[dims[0]] * static_cast<int64_t>(size_of(x.dtype));
+    return;
+  }
   auto* const total = reinterpret_cast<int64_t*>(scratch);
   for (size_t i = 0; i < dims.size(); ++i) {
     int64_t* const one = i == 0 ? total : total + points;
@@ -119,18 +146,39 @@ const int64_t* Indexed::offsets(const View& x, const View* indices, const std::v
       strides[d] = stride;
       stride *= indices[i].shape[d];
     }
-    copy({reinterpret_cast<char*>(one), DType::int64, indices[i].ndim, indices[i].shape, strides},
-         indices[i]);
+    const bool in_row = std::equal(strides, strides + indices[i].ndim, indices[i].strides);
+    const bool as_given = in_row && is_row_of_int64(indices[i].data, indices[i].dtype, 1);
+    if (!as_given)
+      copy({reinterpret_cast<char*>(one), DType::int64, indices[i].ndim, indices[i].shape, strides},
+           indices[i]);
+    const auto* const from = as_given ? reinterpret_cast<const int64_t*>(indices[i].data) : one;
     const int64_t size = x.shape[dims[i]];
     const int64_t step = x.strides[dims[i]] * static_cast<int64_t>(size_of(x.dtype));
     parallel_for(points, kPiece, [=](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
-        const int64_t offset = (one[p] + (one[p] < 0 ? size : 0)) * step;
+        const int64_t offset = (from[p] + (from[p] < 0 ? size : 0)) * step;
         total[p] = i == 0 ? offset : total[p] + offset;
       }
     });
   }
-  return total;
+  found_ = total;
+}
+
+const int64_t* Indexed::offsets(int64_t begin, int64_t count, int64_t* buffer) const {
+  if (found_) return found_ + begin;
+  load_indices(indices_ + begin * static_cast<int64_t>(size_of(index_type_)), index_type_, 1, count, size_,
+               buffer);
+  for (int64_t i = 0; i < count; ++i) buffer[i] *= step_;
+  return buffer;
+}
+
+std::pair<int64_t, int64_t> Indexed::bounds() const {
+  if (found_) {
+    const auto [least, most] = std::minmax_element(found_, found_ + points);
+    return {*least, *most + 1};
+  }
+  const int64_t last = (size_ - 1) * step_;
+  return {std::min<int64_t>(last, 0), std::max<int64_t>(last, 0) + 1};
 }
 
 }  // namespace weft

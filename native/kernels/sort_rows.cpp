@@ -21,6 +21,7 @@ namespace {
 
 constexpr int64_t kPiece = 32 << 10;
 constexpr int64_t kCountingWords = 16 << 10;  // lines of 16-bit words from which counting values is faster
+constexpr int64_t kRadixWords = 192;          // the same, and counting their halves
 
 struct WordRange {
   uint64_t least, most;
@@ -43,6 +44,22 @@ void argsort_counting(const Word* words, int64_t count, int64_t* places) {
   int64_t sum = 0;
   for (int64_t& n : next) sum += std::exchange(n, sum);
   for (int64_t i = 0; i < count; ++i) places[next[words[i]]++] = i;
+}
+
+// The same for the lower half of 16-bit words, then for the upper.
+void argsort_halves(const uint16_t* words, int64_t count, int64_t* places) {
+  uint32_t next[2][256] = {};
+  for (int64_t i = 0; i < count; ++i) ++next[0][words[i] & 255], ++next[1][words[i] >> 8];
+  for (auto& counts : next) {
+    uint32_t sum = 0;
+    for (uint32_t& n : counts) sum += std::exchange(n, sum);
+  }
+  const auto by_lower = std::make_unique_for_overwrite<uint32_t[]>(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) by_lower[next[0][words[i] & 255]++] = static_cast<uint32_t>(i);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t place = by_lower[static_cast<size_t>(i)];
+    places[next[1][words[place] >> 8]++] = place;
+  }
 }
 
 // `places` holds packed words meanwhile.
@@ -96,6 +113,15 @@ void decode_line(const WordOf<T>* words, int64_t count, WordOf<T> flip, char* to
   WEFT_AT_LEVEL(decode<T>)(words, count, flip, to, step);
 }
 
+template <class Word>
+void column_maxima(const Word* words, int64_t count, Word* to) {
+  WEFT_AT_LEVEL(maxima<Word>)(words, count, to);
+}
+template void column_maxima(const uint8_t*, int64_t, uint8_t*);
+template void column_maxima(const uint16_t*, int64_t, uint16_t*);
+template void column_maxima(const uint32_t*, int64_t, uint32_t*);
+template void column_maxima(const uint64_t*, int64_t, uint64_t*);
+
 uint64_t largest_word(const void* words, int64_t count, size_t word_size) {
   return WEFT_AT_LEVEL(largest)(words, count, word_size);
 }
@@ -135,7 +161,11 @@ void argsort_words(const uint8_t* words, int64_t count, int64_t* places) {
 void argsort_words(const uint16_t* words, int64_t count, int64_t* places) {
   check_count(count);
   if (count >= kCountingWords) return argsort_counting(words, count, places);
-  unpack(argsort_packed<uint16_t>(words, count, places, 0, 0), count);
+  if (count >= kRadixWords) return argsort_halves(words, count, places);
+  uint32_t packed[kRadixWords];
+  for (int64_t i = 0; i < count; ++i) packed[i] = uint32_t{words[i]} << 16 | static_cast<uint32_t>(i);
+  sort_words(packed, count);
+  std::transform(packed, packed + count, places, [](uint32_t word) { return word & 0xffff; });
 }
 void argsort_words(const uint32_t* words, int64_t count, int64_t* places) {
   check_count(count);

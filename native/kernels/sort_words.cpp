@@ -27,8 +27,56 @@ constexpr int kDigitBits = 11;
 constexpr int64_t kRadixWords = 512;  // below, comparing is faster
 
 template <class Word>
+[[gnu::always_inline]] inline void exchange(Word& x, Word& y) {
+  const Word low = std::min(x, y);
+  y = std::max(x, y);
+  x = low;
+}
+
+// Merge sort without branches on words. A merge runs from both ends at once, half of the result each, so
+// neither of the two needs to look for the end of its input: of words + half, only the first half or less is
+// read by the one, and the rest by the other.
+template <class Word>
+void merge_sort(Word* words, int64_t count, Word* spare) {
+  if (count <= 4) {
+    if (count == 2) exchange(words[0], words[1]);
+    if (count < 3) return;
+    if (count == 4) exchange(words[2], words[3]);
+    exchange(words[0], words[1]);
+    if (count == 3) {
+      exchange(words[1], words[2]);
+      return exchange(words[0], words[1]);
+    }
+    exchange(words[0], words[2]);
+    exchange(words[1], words[3]);
+    return exchange(words[1], words[2]);
+  }
+  const int64_t half = count / 2;
+  merge_sort(words, half, spare);
+  merge_sort(words + half, count - half, spare);
+  const Word *left = words, *right = words + half;
+  const Word *left_last = right - 1, *right_last = words + count - 1;
+  Word *to = spare, *to_last = spare + count - 1;
+  for (int64_t i = 0; i < half; ++i) {
+    const bool from_right = *right < *left;
+    *to++ = from_right ? *right : *left;
+    right += from_right;
+    left += !from_right;
+    const bool from_left = *right_last < *left_last;
+    *to_last-- = from_left ? *left_last : *right_last;
+    left_last -= from_left;
+    right_last -= !from_left;
+  }
+  if (count % 2) *to = left <= left_last ? *left : *right;
+  std::copy_n(spare, count, words);
+}
+
+template <class Word>
 void radix_sort(Word* words, int64_t count) {
-  if (count < kRadixWords) return std::sort(words, words + count);
+  if (count < kRadixWords) {
+    Word spare[kRadixWords];
+    return merge_sort(words, count, spare);
+  }
   constexpr int kDigits = (static_cast<int>(sizeof(Word)) * 8 + kDigitBits - 1) / kDigitBits;
   constexpr size_t kValues = size_t{1} << kDigitBits;
   const auto spare = std::make_unique_for_overwrite<Word[]>(static_cast<size_t>(count));

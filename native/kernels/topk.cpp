@@ -2,9 +2,9 @@
 //
 // A line is cut into pieces; each collects candidates that reach a bound, and whenever it has too many keeps
 // the best k, whose last one is the new bound: an element behind it with an equal word has the higher index
-// and loses. The first bound is the k-th best of a sample of the line, which k elements are known to reach.
-// Blocks whose largest word is below the bound are passed by in vectors. If k is a large part of the line,
-// all of it is sorted.
+// and loses. The first bound is the k-th best of a sample of the line, or of the largest words of kColumns
+// disjoint sets of elements: k elements are known to reach it. Blocks whose largest word is below the bound
+// are passed by in vectors. If k is a large part of the line, all of it is sorted.
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -62,21 +62,37 @@ WordOf<T> first_bound(const Line<T>& line, int64_t k) {
   return words[static_cast<size_t>(k - 1)];
 }
 
+template <class Word>
+Word bound_of_block(const Word* words, int64_t count, int64_t k) {
+  if (k > kColumns || count < 4 * kColumns) return 0;
+  Word maxima[kColumns];
+  column_maxima(words, count, maxima);
+  std::nth_element(maxima, maxima + (k - 1), maxima + kColumns, std::greater<>());
+  return maxima[k - 1];
+}
+
 // The best k of elements [begin, end) that reach the bound.
 template <class T>
 Candidates<WordOf<T>> collect(const Line<T>& line, int64_t begin, int64_t end, int64_t k, WordOf<T> bound) {
   using Word = WordOf<T>;
   Candidates<Word> found;
   const auto capacity = static_cast<size_t>(2 * k + kGroup);
+  found.reserve(capacity + kGroup);
   Word words[kBlock];
+  int64_t reaching[kGroup];
   for (; begin < end; begin += kBlock) {
     const int64_t count = std::min(kBlock, end - begin);
     encode_line<T>(line.at(begin), line.step, count, line.order, words);
+    if (bound == 0) bound = bound_of_block(words, count, k);
     for (int64_t group = 0; group < count; group += kGroup) {
       const int64_t stop = std::min(group + kGroup, count);
       if (largest_word(words + group, stop - group, sizeof(Word)) < bound) continue;
-      for (int64_t i = group; i < stop; ++i)
-        if (words[i] >= bound) found.push_back({words[i], begin + i});
+      int64_t number = 0;
+      for (int64_t i = group; i < stop; ++i) {
+        reaching[number] = i;
+        number += words[i] >= bound;
+      }
+      for (int64_t j = 0; j < number; ++j) found.push_back({words[reaching[j]], begin + reaching[j]});
       if (found.size() < capacity) continue;
       keep_best(found, k);
       const Word last = found.back().word;  // nth_element has put the k-th there
@@ -93,13 +109,17 @@ Candidates<WordOf<T>> best_of_line(const Line<T>& line, int64_t k) {
   using Word = WordOf<T>;
   const Word bound = first_bound(line, k);
   Candidates<Word> all;
-  std::mutex mutex;
-  parallel_for(line.count, kPieceElements, [&](int64_t begin, int64_t end) {
-    Candidates<Word> found = collect(line, begin, end, k, bound);
-    const std::lock_guard guard(mutex);
-    all.insert(all.end(), found.begin(), found.end());
-  });
-  keep_best(all, k);
+  if (line.count <= kPieceElements) {
+    all = collect(line, 0, line.count, k, bound);
+  } else {
+    std::mutex mutex;
+    parallel_for(line.count, kPieceElements, [&](int64_t begin, int64_t end) {
+      Candidates<Word> found = collect(line, begin, end, k, bound);
+      const std::lock_guard guard(mutex);
+      all.insert(all.end(), found.begin(), found.end());
+    });
+    keep_best(all, k);
+  }
   std::sort(all.begin(), all.end());
   return all;
 }

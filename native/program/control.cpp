@@ -149,8 +149,13 @@ size_t Inner::scratch_bytes(const View* inputs) const {
 void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scratch) const {
   const Program& p = *program_;
   place(frame, inputs, outputs, scratch);
-  for (const Program::Step& step : p.steps)
-    step.kernel->run({gather(frame, step), slots_.data() + step.first_slot, scratch + owned_});
+  try {
+    for (const Program::Step& step : p.steps)
+      step.kernel->run({gather(frame, step), slots_.data() + step.first_slot, scratch + owned_});
+  } catch (...) {
+    if (auto* const hook = abandoned.load(std::memory_order_acquire)) hook();
+    throw;
+  }
   for (size_t j = 0; j < p.outputs.size(); ++j) {
     const View& made = frame.views[static_cast<size_t>(p.outputs[j].value)];
     if (made.data != outputs[j].data) copy(outputs[j], made);

@@ -6,6 +6,7 @@
 // before.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "engine/ref.h"
@@ -30,6 +31,10 @@ class Bound {
   // data: of the operands.
   virtual void run(char* const* data, const uint64_t* parameters) const = 0;
 };
+
+// Called where a kernel has failed in a loop or branch of a program, before the memory of what ran before it
+// is given back: other threads may still be at work in it. Null: nothing is called.
+inline std::atomic<void (*)() noexcept> abandoned{nullptr};
 
 class Kernel : public Counted<Kernel> {
  public:

@@ -283,6 +283,17 @@ void Pool::reset_peaks() noexcept {
   stats_.peak_reserved_bytes = stats_.reserved_bytes;
 }
 
+std::vector<std::pair<const void*, uint64_t>> Pool::live_blocks() {
+  std::vector<std::pair<const void*, uint64_t>> found;
+  const std::lock_guard guard(lock_);
+  take_returned();
+  found.reserve(stats_.live_blocks);
+  walk([&](Block* block) {
+    if (block->state() == State::live) found.emplace_back(block->address() + front_, in_use_by(block));
+  });
+  return found;
+}
+
 void Pool::set_limit(uint64_t bytes) noexcept {
   const uint64_t limit = limit_of(bytes);
   bool above;

@@ -104,6 +104,8 @@ class Pool {
   uint64_t trim() noexcept;
   PoolStats stats() noexcept;
   void reset_peaks() noexcept;
+  // What is allocated now, in the order of addresses, each with its bytes as in_use_bytes counts them.
+  std::vector<std::pair<const void*, uint64_t>> live_blocks();
 
   // 0: physical memory and swap. If more is reserved, unused memory is given back at once; what is in use
   // above the limit stays.

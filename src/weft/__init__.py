@@ -86,6 +86,11 @@ if TYPE_CHECKING:
     from weft.imperative.creation import tensor as tensor
     from weft.imperative.creation import zeros as zeros
     from weft.imperative.creation import zeros_like as zeros_like
+    from weft.imperative.derivatives import hessian as hessian
+    from weft.imperative.derivatives import jacobian as jacobian
+    from weft.imperative.derivatives import jvp as jvp
+    from weft.imperative.derivatives import linearize as linearize
+    from weft.imperative.derivatives import vjp as vjp
     from weft.imperative.export import load_program as load_program
     from weft.imperative.gradient import Function as Function
     from weft.imperative.gradient import GradManager as GradManager
@@ -117,6 +122,7 @@ if TYPE_CHECKING:
     from weft.imperative.trace import TraceWarning as TraceWarning
     from weft.imperative.trace import trace as trace
     from weft.imperative.transformation import Transformation as Transformation
+    from weft.imperative.vmap import vmap as vmap
     from weft.ops.simple import simple_op as simple_op
 
     __version__: str
@@ -164,6 +170,8 @@ _MODULE_OF = {
         "zeros",
         "zeros_like",
     ),
+    "weft.imperative.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
+    "weft.imperative.vmap": ("vmap",),
     "weft.imperative.gradient": (
         "Function",
         "GradManager",
@@ -240,15 +248,17 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             "_"
         ):  # `from weft import _core` asks for an attribute before it imports the module
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
-        elif name in importlib.import_module("weft.functional").__dir__():
-            value = getattr(importlib.import_module("weft.functional"), name)
-            if not importlib.import_module("weft.ops.registry").is_builtin(name):
+        elif name in (functions := importlib.import_module("weft.functional")).__dir__():
+            value = getattr(functions, name)
+            if not functions.is_kept(name):
                 return value  # a user's, who may make it again
         else:
-            raise AttributeError(f"module 'weft' has no attribute {name!r}")
+            elsewhere = importlib.import_module("weft.base.elsewhere")
+            raise elsewhere.missing("weft", name, __dir__) from None
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    special = (name for name in globals() if name.startswith("__"))
+    return sorted({*special, *__all__, *importlib.import_module("weft.functional").__dir__(), "__version__"})

@@ -16,6 +16,7 @@ from weakref import ref
 
 from weft import _core
 from weft.base.dtype import DType, as_dtype, float32
+from weft.imperative.creation import ones, tensor, zeros
 from weft.imperative.gradient import no_grad
 from weft.imperative.transformation import Transformation
 from weft.ops import registry
@@ -106,9 +107,9 @@ class GradScaler:
     init_scale: the first factor. A step whose gradients are not all finite is left out, and the factor becomes
     backoff_factor times as large; after growth_interval steps in a row that were not left out, growth_factor times.
     enabled=False: everything is passed on as it is, as is right for bfloat16, which has the range of float32.
-    Whether a step is left out depends on values: step() waits for the gradients, and a traced function ends its program
-    there, so trace forward and backward, and call the scaler outside.
-    Raises ValueError for factors that do not grow or do not shrink.
+    The factor and what was found live in tensors, so all of it may be in a traced function: there step() updates
+    everything and keeps what was before where a gradient is not finite, and nothing waits. Outside, step() waits for
+    the gradients. Raises ValueError for factors that do not grow or do not shrink.
     Source: Micikevicius et al. 2018, Mixed precision training; the interface is PyTorch's.
 
     >>> import weft as wf
@@ -140,52 +141,68 @@ class GradScaler:
             )
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.enabled = growth_interval, enabled
-        self._scale, self._good = float(init_scale), 0
-        self._finite: dict[int, bool] = {}  # by optimizer: those whose gradients are unscaled since update()
+        self._scale = tensor(float(init_scale), dtype="float64")
+        self._good = zeros((), dtype="int64")  # steps in a row that were not left out
+        # Since the last update: whether gradients were unscaled, and whether some were not finite.
+        self._looked, self._bad = zeros((), dtype="bool"), zeros((), dtype="bool")
+        self._finite: dict[
+            int, Any
+        ] = {}  # by optimizer: those whose gradients are unscaled, and not yet used
+        self._unscaled: set[int] = set()  # since update()
         self._stepped: set[int] = set()
 
     def get_scale(self) -> float:
-        """The factor now; 1 if the scaler is not enabled."""
-        return self._scale if self.enabled else 1.0
+        """The factor now, waited for; 1 if the scaler is not enabled."""
+        return float(self._scale.item()) if self.enabled else 1.0
 
     def scale(self, loss: Any) -> Any:
-        """The loss, or a list or tuple of them, times the factor."""
+        """The loss, or a list or tuple of them, times the factor. Of a 16-bit loss in float32, which has the range."""
         if isinstance(loss, list | tuple):
             return type(loss)(map(self.scale, loss))
-        return loss * self._scale if self.enabled else loss
+        if not self.enabled:
+            return loss
+        wide = float32 if _is_half(loss.dtype) else loss.dtype
+        return loss.astype(wide) * self._scale.to_device(loss.device).astype(wide)
 
-    def unscale_(self, optimizer: Any) -> bool:
-        """Divide the gradients of an optimizer's parameters by the factor; whether all are finite.
+    def unscale_(self, optimizer: Any) -> Any:
+        """Divide the gradients of an optimizer's parameters by the factor; whether all are finite, a 0-d tensor.
 
         step() does it by itself; to be called before gradients are looked at or clipped. Gradients of parameters of
         16-bit types are divided in float32. Raises RuntimeError the second time before update().
         """
         if not self.enabled:
             return True
-        if id(optimizer) in self._finite:
+        if id(optimizer) in self._stepped:
+            raise RuntimeError("GradScaler: unscale_ comes before step(), and once for each update()")
+        if id(optimizer) in self._unscaled:
             raise RuntimeError(
                 "GradScaler: unscale_ was called already for this optimizer since the last update()"
             )
-        if id(optimizer) in self._stepped:
-            raise RuntimeError("GradScaler: unscale_ comes before step(), and once for each update()")
         finite = None
         isfinite, all_ = registry.function("isfinite"), registry.function("all")
         with no_grad():
+            inverse = 1.0 / self._scale
             for group in optimizer.param_groups:
                 for p in group.params:
                     if (g := p.grad) is None:
                         continue
                     wide = g.astype("float32") if _is_half(g.dtype) else g
-                    p.grad = (wide * (1.0 / self._scale)).astype(g.dtype)  # not in place: it may be shared
-                    good = all_(isfinite(p.grad))
-                    finite = good if finite is None else finite & good.to_device(finite.device)
-        self._finite[id(optimizer)] = finite is None or bool(finite.item())
-        return self._finite[id(optimizer)]
+                    factor = inverse.to_device(g.device).astype(wide.dtype)
+                    p.grad = (wide * factor).astype(g.dtype)  # not in place: it may be shared
+                    good = all_(isfinite(p.grad)).to_device(self._scale.device)
+                    finite = good if finite is None else finite & good
+            finite = ones((), dtype="bool") if finite is None else finite
+            self._looked[...] = True
+            self._bad[...] = self._bad | ~finite
+        self._finite[id(optimizer)] = finite
+        self._unscaled.add(id(optimizer))
+        return finite
 
-    def step(self, optimizer: Any) -> bool:
+    def step(self, optimizer: Any) -> Any:
         """optimizer.step() with unscaled gradients, unless one is infinite or NaN; whether it was done.
 
-        Raises RuntimeError the second time before update().
+        In a traced function the answer is a 0-d tensor; else a bool, which is waited for. Raises RuntimeError the
+        second time before update().
         """
         if not self.enabled:
             optimizer.step()
@@ -196,31 +213,42 @@ class GradScaler:
             )
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
+        finite = self._finite.pop(id(optimizer))
         self._stepped.add(id(optimizer))
-        if self._finite[id(optimizer)]:
+        if _core.get_scribe() is not None:
+            _step_where(finite, optimizer)
+            return finite
+        done = bool(finite.item())
+        if done:
             optimizer.step()
-        return self._finite[id(optimizer)]
+        return done
 
     def update(self, new_scale: float | None = None) -> None:
         """Adapt the factor to what the steps since the last update found, or set it."""
         if not self.enabled:
             return
-        if new_scale is not None:
-            if not new_scale > 0:
-                raise ValueError(f"GradScaler: new_scale must be positive, got {new_scale}")
-            self._scale, self._good = float(new_scale), 0
-        elif self._finite and not all(self._finite.values()):
-            self._scale, self._good = self._scale * self.backoff_factor, 0
-        elif self._finite:
-            self._good += 1
-            if self._good == self.growth_interval:
-                self._scale, self._good = self._scale * self.growth_factor, 0
+        where = registry.function("where")
+        with no_grad():
+            if new_scale is not None:
+                if not new_scale > 0:
+                    raise ValueError(f"GradScaler: new_scale must be positive, got {new_scale}")
+                self._scale[...] = float(new_scale)
+                self._good[...] = 0
+            else:
+                good = self._good + 1
+                grows = good >= self.growth_interval
+                factor = where(self._bad, self.backoff_factor, where(grows, self.growth_factor, 1.0))
+                self._scale[...] = where(self._looked, self._scale * factor.astype("float64"), self._scale)
+                self._good[...] = where(self._looked, where(self._bad | grows, good * 0, good), self._good)
+            self._looked[...] = False
+            self._bad[...] = False
         self._finite.clear()
+        self._unscaled.clear()
         self._stepped.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """What training goes on from: the factor, and how many steps in a row were good."""
-        return {"scale": self._scale, "growth_tracker": self._good}
+        """What training goes on from: the factor, and how many steps in a row were good. Waits for them."""
+        return {"scale": float(self._scale.item()), "growth_tracker": int(self._good.item())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state. Raises ValueError for one without "scale" and "growth_tracker"."""
@@ -228,4 +256,18 @@ class GradScaler:
             raise ValueError(
                 f"GradScaler: a state has scale and growth_tracker, this one {', '.join(map(str, state))}"
             )
-        self._scale, self._good = float(state["scale"]), int(state["growth_tracker"])
+        self._scale[...], self._good[...] = float(state["scale"]), int(state["growth_tracker"])
+
+
+def _step_where(condition: Any, optimizer: Any) -> None:
+    """optimizer.step() in a program: what it has written keeps its former content where the condition is False."""
+    where = registry.function("where")
+    with no_grad():
+        cohorts = [cohort for group in optimizer.param_groups for cohort in group.cohorts]
+        written = [
+            x for c in cohorts for x in (*c.parameters, *(y for of in c.state.values() for y in of), c.step)
+        ]
+        before = [x * 1 for x in written]  # no copy: in a program the product is what x was
+        optimizer.step()
+        for x, old in zip(written, before, strict=True):
+            x[...] = where(condition.to_device(x.device), x, old)

@@ -26,7 +26,7 @@ from weft.imperative.serialization import load as load_tensors
 from weft.imperative.serialization import save as save_tensors
 from weft.imperative.tensor import Tensor
 
-__all__ = ["Stateful", "load", "save"]
+__all__ = ["Stateful", "load", "parts", "save"]
 
 FORMAT = "weft.checkpoint"  # the key of the metadata, which holds the version
 VERSION = 1
@@ -57,6 +57,12 @@ def save(path: str | os.PathLike[str], values: Mapping[str, Any] | None = None, 
     Waits for all tensors in it. values: what else is to be found again, such as {"step": 7}, of the kinds that states
     are made of; tuples come back as lists. Raises TypeError for anything else, and what weft.save raises.
     """
+    for name, part in parts.items():
+        if not hasattr(part, "state_dict"):
+            raise TypeError(
+                f"checkpoint: {name} has no state_dict(): it is of type {type(part).__name__}; "
+                "what is no part goes into values, the mapping behind the path"
+            )
     states = {name: part.state_dict() for name, part in parts.items()}
     whole = {"parts": states, "values": dict(values or {}), "random": random.get_state()}
     tensors: dict[str, Tensor] = {}
@@ -65,18 +71,35 @@ def save(path: str | os.PathLike[str], values: Mapping[str, Any] | None = None, 
     save_tensors(path, tensors, {FORMAT: str(VERSION), "state": text})
 
 
-def load(path: str | os.PathLike[str], /, *, random_state: bool = True, **parts: Stateful) -> dict[str, Any]:
+def parts(path: str | os.PathLike[str]) -> list[str]:
+    """The names of the parts in a file. Raises FileFormatError if it is no checkpoint, and what weft.load raises.
+
+    >>> import tempfile
+    >>> import weft as wf, weft.module as M
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     wf.checkpoint.save(f"{folder}/run.safetensors", model=M.Linear(2, 1))
+    ...     parts(f"{folder}/run.safetensors")
+    ['model']
+    """
+    return sorted(_read(path, f"checkpoint: {os.fsdecode(path)!r}")["parts"])
+
+
+def load(
+    path: str | os.PathLike[str], /, *, random_state: bool = True, strict: bool = True, **parts: Stateful
+) -> dict[str, Any]:
     """Bring parts to the states in a file, and weft.random's streams with random_state; returns the values.
 
-    The parts must be those of the file, by name. All that can be checked is checked before the first one is changed.
-    Raises ValueError if the names differ or a state does not fit its part, FileFormatError if the file is no
-    checkpoint, and what weft.load raises.
+    The parts must be those of the file, by name; with strict=False they may be some of them, such as the model alone
+    for inference: a part of the file that is not given is left out. All that can be checked is checked before the first
+    one is changed. Raises ValueError if the names differ or a state does not fit its part, FileFormatError if the file
+    is no checkpoint, and what weft.load raises.
     """
     where = f"checkpoint: {os.fsdecode(path)!r}"
     whole = _read(path, where)
     states = whole["parts"]
-    if states.keys() != parts.keys():
-        raise ValueError(f"{where}: has the parts {_listed(states)}; given were {_listed(parts)}")
+    if parts.keys() - states.keys() or (strict and states.keys() != parts.keys()):
+        advice = "" if parts.keys() - states.keys() else "; strict=False loads some of them"
+        raise ValueError(f"{where}: has the parts {_listed(states)}; given were {_listed(parts)}{advice}")
     for name, part in parts.items():
         if hasattr(part, "check_state_dict"):
             part.check_state_dict(states[name])
@@ -101,7 +124,10 @@ def _listed(names: Mapping[str, Any]) -> str:
 def _read(path: str | os.PathLike[str], where: str) -> dict[str, Any]:
     metadata = load_metadata(path)
     if metadata.get(FORMAT) != str(VERSION) or "state" not in metadata:
-        raise FileFormatError(f"{where}: is no checkpoint of version {VERSION}")
+        raise FileFormatError(
+            f"{where}: is no checkpoint of version {VERSION}; a file of tensors is read by "
+            "weft.load, and given to load_state_dict"
+        )
     tensors = load_tensors(path)
 
     def found(pairs: dict[str, Any]) -> Any:

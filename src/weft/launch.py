@@ -2,11 +2,13 @@
 
     python -m weft.launch -n 2 train.py ARGS                  MPI: kinds dist_sync, weft.distributed
     python -m weft.launch -n 2 --kv dist_async train.py ARGS  Ray: dist_sync_ps, dist_async, dist_ssp
+    python -m weft.launch -n 2 --profile p.html train.py ARGS the same, and a page of what all processes did
 
 With MPI this is `mpiexec -n 2 python train.py ARGS`, with the mpiexec of the environment's own MPI (package mpich or
 openmpi) where there is one, else the one on PATH; --hosts and what --mpi holds go to it. With Ray the processes are
 tasks of the cluster of RAY_ADDRESS, or of one that is started on this machine. Each process gets its share of the
-cores. The same script runs alone by `python train.py`. docs/distributed.md tells how machines join.
+cores. The same script runs alone by `python train.py`; -m takes the name of a module instead of a script.
+docs/distributed.md tells how machines join.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["main", "mpi_command"]
 
+# mpiexec ends all ranks at once when one was killed. Behind this shell it learns of that some seconds later, so that
+# the other ranks of the host, which look at each other's processes, can say which one has died.
+GUARD = ("sh", "-c", '"$@"; status=$?; [ $status -le 128 ] || sleep 5; exit $status', "weft")
 RAY_KINDS = ("dist_sync_ps", "dist_async", "dist_ssp")
 
 
@@ -41,6 +47,10 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=int, help="threads of each process (default: its share of the cores)"
     )
+    parser.add_argument(
+        "--profile", type=Path, metavar="FILE", help="write the profiler's page of all processes there"
+    )
+    parser.add_argument("-m", dest="module", action="store_true", help="the script is a module")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     found = parser.parse_args(given)
@@ -85,11 +95,26 @@ def _is_open_mpi(command: str) -> bool:
 def main(given: Sequence[str] | None = None) -> int:
     """Start the script; returns the status to end with."""
     options = arguments(sys.argv[1:] if given is None else given)
-    if not Path(options.script).exists():
+    if not options.module and not Path(options.script).exists():
         sys.stderr.write(f"weft.launch: no script {options.script!r}\n")
         return 2
+    script = [*(["-m"] if options.module else []), options.script, *options.args]
+    if options.profile is None:
+        return start(options, script)
+    if not options.profile.resolve().parent.is_dir():
+        sys.stderr.write(f"weft.launch: no folder {options.profile.parent} for the profile\n")
+        return 2
+    # Beside the page: a folder that all machines of a job see, if they see that one.
+    with tempfile.TemporaryDirectory(prefix="weft-ranks-", dir=options.profile.resolve().parent) as folder:
+        if not options.module:
+            script[0] = os.path.abspath(script[0])
+        status = start(options, ["-m", "weft.tools.profiler", "--rank-folder", folder, *script])
+        return write_profile(options.profile, Path(folder), options.n) or status
+
+
+def start(options: argparse.Namespace, script: Sequence[str]) -> int:
+    """Run what follows `python` on all processes; returns the status to end with."""
     env = environment(options.n, options.threads, options.kv)
-    script = [options.script, *options.args]
     if options.kv in RAY_KINDS:
         from weft.kvstore.workers import run_workers
 
@@ -99,7 +124,22 @@ def main(given: Sequence[str] | None = None) -> int:
     except FileNotFoundError as error:
         sys.stderr.write(f"weft.launch: {error}\n")
         return 2
-    return subprocess.run([*command, sys.executable, *script], env=env).returncode
+    return subprocess.run([*command, *GUARD, sys.executable, *script], env=env).returncode
+
+
+def write_profile(page: Path, folder: Path, n: int) -> int:
+    """One page of what the ranks have left in a folder; returns 0, or 1 if there is nothing."""
+    from weft.tools.profiling import Profile  # which takes longer to import than to start the job
+
+    files = [path for k in range(n) if (path := folder / f"rank-{k}.raw").exists()]
+    if not files:
+        sys.stderr.write("weft.launch: no process has left a profile\n")
+        return 1
+    joined = Profile.load(*files)
+    joined.save(page)
+    missing = f", of {len(files)} of {n} processes" if len(files) < n else ""
+    sys.stderr.write(f"{joined}\n{page.resolve()}{missing}\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -194,3 +194,35 @@ def test_an_error_of_a_sample_comes_through():
     loader = data.DataLoader(Squares(), batch_size=2, transform=fail)
     with pytest.raises(RuntimeError, match="sample 0"):
         next(iter(loader))
+
+
+def test_text_of_numpy():
+    samples = [{"x": np.float32(k), "name": np.str_(k), "words": np.array(["a", str(k)])} for k in range(4)]
+    batch = next(iter(data.DataLoader(samples, batch_size=2)))
+    assert (batch["name"], batch["words"]) == (["0", "1"], [["a", "a"], ["0", "1"]])
+    assert batch["x"].numpy().tolist() == [0, 1]
+
+
+class Streamed:
+    def __iter__(self):
+        return iter(range(5))
+
+
+@pytest.mark.parametrize(("mode", "workers"), [("thread", 0), ("thread", 2), ("process", 2)])
+def test_iterables_begin_anew(mode, workers):
+    loader = data.DataLoader(Streamed(), batch_size=2, num_workers=workers, mode=mode)
+    assert [numbers(loader) for _ in range(2)] == [[[0, 1], [2, 3], [4]]] * 2
+    with pytest.raises(TypeError, match="got list_iterator"):
+        data.DataLoader(iter([1, 2]))
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_datasets_of_hugging_face(mode):
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict({"x": [[k, k + 0.5] for k in range(10)], "name": list("abcdefghij")})
+    table = table.with_format("numpy")
+    for given in (table, table.to_iterable_dataset()):
+        loader = data.DataLoader(given, batch_size=4, num_workers=2, mode=mode)
+        batches = list(loader)
+        assert [batch["x"].shape for batch in batches] == [(4, 2), (4, 2), (2, 2)]
+        assert [name for batch in batches for name in batch["name"]] == list("abcdefghij")

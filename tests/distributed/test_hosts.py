@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("mpi4py")
@@ -31,18 +33,27 @@ def ip(*words, check=True):
     return subprocess.run(["ip", *words], capture_output=True, text=True, check=check)
 
 
-@pytest.fixture
-def hosts(tmp_path):
-    """(a name that both begin with, their addresses, what stands for ssh)."""
+def namespaces(tmp_path):
+    """(their names, their addresses, what stands for ssh); ended by `ip netns del`."""
     if os.geteuid() or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and iproute2")
     name = f"weft{os.getpid()}-"
     addresses = ["10.213.7.1", "10.213.7.2"]
     spaces = [name + address for address in addresses]
-    if ip("netns", "add", spaces[0], check=False).returncode:
-        pytest.skip("this system makes no network namespaces")
+    for space in spaces:
+        if ip("netns", "add", space, check=False).returncode:
+            pytest.skip("this system makes no network namespaces")
+    ssh = tmp_path / "ssh"
+    ssh.write_text(SSH.replace("NAME", name))
+    ssh.chmod(0o755)
+    return spaces, addresses, ssh
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """Two namespaces with a cable between them: see namespaces."""
+    spaces, addresses, ssh = namespaces(tmp_path)
     try:
-        ip("netns", "add", spaces[1])
         ip("link", "add", "wefta", "type", "veth", "peer", "name", "weftb")
         for space, link, address in zip(spaces, ("wefta", "weftb"), addresses, strict=True):
             ip("link", "set", link, "netns", space)
@@ -50,11 +61,49 @@ def hosts(tmp_path):
             ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
             ip("-n", space, "link", "set", "eth0", "up")
             ip("-n", space, "link", "set", "lo", "up")
-        ssh = tmp_path / "ssh"
-        ssh.write_text(SSH.replace("NAME", name))
-        ssh.chmod(0o755)
         yield spaces, addresses, ssh
     finally:
+        for space in spaces:
+            ip("netns", "del", space, check=False)
+
+
+@pytest.fixture
+def bad_hosts(tmp_path):
+    """The same with a cable that delays each frame by 5 ms, more or less, and loses one of a hundred."""
+    if not Path("/dev/net/tun").exists():
+        pytest.skip("this system has no network devices of programs (/dev/net/tun)")
+    spaces, addresses, ssh = namespaces(tmp_path)
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    halves = []
+    try:
+        for k, (space, address, end) in enumerate(zip(spaces, addresses, ends, strict=True)):
+            words = [
+                "ip",
+                "netns",
+                "exec",
+                space,
+                sys.executable,
+                PROGRAMS / "cable.py",
+                end.fileno(),
+                address,
+            ]
+            halves.append(
+                subprocess.Popen(
+                    [str(word) for word in (*words, 0.005, 0.01, k, tmp_path / f"cable-{k}")],
+                    pass_fds=[end.fileno()],
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        for half in halves:
+            assert half.stdout.readline() == "up\n"
+        yield spaces, addresses, ssh
+    finally:
+        for half in halves:
+            half.kill()
+            half.communicate()
+        for end in ends:
+            end.close()
         for space in spaces:
             ip("netns", "del", space, check=False)
 
@@ -104,23 +153,10 @@ def test_two_hosts(hosts, program, tmp_path):
 
 
 @pytest.mark.parametrize("program", ["collectives.py", "data_parallel.py"])
-def test_two_hosts_with_loss_and_delay(hosts, program, tmp_path):
-    for space in hosts[0]:
-        words = [
-            "-n",
-            space,
-            "qdisc",
-            "add",
-            "dev",
-            "eth0",
-            "root",
-            "netem",
-            "delay",
-            "5ms",
-            "2ms",
-            "loss",
-            "1%",
-        ]
-        if subprocess.run(["tc", *words], capture_output=True).returncode:
-            pytest.skip("this kernel has no netem")
-    run(hosts, program, tmp_path)
+def test_two_hosts_with_loss_and_delay(bad_hosts, program, tmp_path):
+    run(bad_hosts, program, tmp_path, timeout_s=500)
+    came, lost = np.sum(
+        [list(map(int, (tmp_path / f"cable-{k}").read_text().split())) for k in range(2)], axis=0
+    )
+    assert came > 200
+    assert lost > 0

@@ -222,6 +222,55 @@ def test_workers_go_on_when_one_is_killed(start, kind, seed):
         assert job.number(f"step-{rank}") == 25
 
 
+@pytest.mark.parametrize("kind", ["dist_sync_ps", "dist_async", "dist_ssp"])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_push_is_lost_or_applied_twice_however_many_die(start, kind, seed):
+    """Of 3 workers and 2 servers one is killed at a random moment, again and again; a counter counts each push.
+
+    With 3 kinds and 4 seeds these are some 50 kills. A killed worker is started again, as another one for the servers;
+    not where rounds are synchronous, as it would have fewer of them than the others. Every push adds 1 to an element of
+    its own: that must be there once if the push was acknowledged, and at most once if its worker died before.
+    """
+    chance = random.Random(f"{kind} {seed}")
+    synchronous, steps = kind == "dist_sync_ps", 150
+    job = start(kind, 3, "counting.py", steps, restarts=0 if synchronous else 20)
+    job.until(lambda: all(job.number(f"step-{rank}") >= 1 for rank in range(3)))
+
+    def is_over():
+        return job.process.poll() is not None or max(job.number(f"step-{k}") for k in range(3)) > steps - 10
+
+    def acknowledged():
+        return sum(len(path.read_text().split()) for path in job.folder.glob("done-*"))
+
+    kills = dead = 0
+    while kills < 6 and not is_over():
+        if chance.random() < 0.5 and not (synchronous and dead):
+            target = job.number(f"pid-{chance.randrange(3)}")
+            dead += 1
+        else:
+            target = chance.choice(job.until(lambda: job.servers() or (is_over() and [0])))
+        time.sleep(chance.random() * 0.2)
+        if target == 0 or is_over():
+            break
+        before = acknowledged()
+        try:
+            os.kill(target, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        kills += 1
+        job.until(lambda before=before: is_over() or acknowledged() > before)
+    print(f"{kind} {seed}: {kills} kills")
+    assert kills >= 2
+    (counted,) = job.end()
+    sent = [set(map(int, path.read_text().split())) for path in job.folder.glob("sent-*")]
+    done = [set(map(int, path.read_text().split())) for path in job.folder.glob("done-*")]
+    sent, done = set.union(*sent), set.union(*done)
+    assert len(done) >= 2 * steps
+    assert set(np.unique(counted)) <= {0.0, 1.0}
+    applied = set(np.nonzero(counted)[0].tolist())
+    assert done <= applied <= sent
+
+
 def test_a_worker_that_died_is_started_again(start):
     job = start("dist_async", 2, "server_training.py", 15, restarts=1)
     job.until(lambda: job.number("step-1") > 3)

@@ -25,13 +25,19 @@ def train(out, n, epochs, *arguments, kv=None):
     return json.loads((out / "result.json").read_text())
 
 
-def test_ranks_over_mpi_go_on_from_each_others_checkpoints(tmp_path):
+def test_ranks_over_mpi_train_as_one_process_that_goes_on_from_their_checkpoint(tmp_path):
     pytest.importorskip("mpi4py")
     alone = train(tmp_path / "alone", 1, 2)
     train(tmp_path / "changing", 2, 1, "--eager")
     changing = train(tmp_path / "changing", 1, 2)
     assert (alone["ranks"], changing["ranks"]) == (1, 1)
     np.testing.assert_allclose(changing["losses"], alone["losses"], rtol=1e-3)
+
+
+@pytest.mark.full
+def test_ranks_over_mpi_go_on_from_one_process(tmp_path):
+    pytest.importorskip("mpi4py")
+    alone = train(tmp_path / "alone", 1, 2)
     train(tmp_path / "other", 1, 1)
     other = train(tmp_path / "other", 2, 2)
     assert other["ranks"] == 2

@@ -27,6 +27,20 @@ def test_updates_run_as_soon_as_their_gradient_is_there():
     assert ordered(tasks, size, keep=True) == list(range(8))
 
 
+def test_what_others_work_for_stays_where_it_is():
+    """A wait for an exchange frees the gradient, and is no reason to wait early: kernels run beside the exchange."""
+    tasks = [
+        Task(0, makes=frozenset({"gradient"})),
+        Task(1, frozenset({0}), frozenset({"gradient"}), frozenset({"sum"})),  # begins the exchange
+        Task(2, makes=frozenset({"other"})),
+        Task(3, frozenset({1}), frozenset({"gradient", "sum"}), stays=True),  # waits for it
+        Task(4, frozenset({2}), frozenset({"other"})),
+    ]
+    size = {"gradient": 100, "sum": 100, "other": 10}
+    assert ordered(tasks, size) == [0, 1, 2, 4, 3]
+    assert ordered([*tasks[:3], tasks[3].replaced(stays=False), tasks[4]], size) == [0, 1, 3, 2, 4]
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_random_tasks(seed):
     r = random.Random(seed)

@@ -57,7 +57,7 @@ HOSTILE = {
     "NUL padding": (file_of(b"{}\0\0"), "no JSON"),
     "space in front": (file_of(b" {}"), "begins with"),
     "byte order mark": (file_of(b"\xef\xbb\xbf{}"), "begins with"),
-    "pickle": (pickle.dumps({"x": [1.0] * 100}), "a header of"),
+    "pickle": (pickle.dumps({"x": [1.0] * 100}), "is not a safetensors file"),
     "array": (file_of(b"[]"), "no JSON object"),
     "text": (file_of(b'"x"'), "no JSON object"),
     "key twice": (file_of(b"{" + GOOD + b"," + GOOD + b"}", b"."), "key 'x' twice"),

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import weft as wf
-from weft.distributed.compression import make_codec
+from weft.distributed.compression import TwoBitEncode, make_codec
 from weft.kvstore import create
+from weft.ops import registry
 
 
 def two_bit(x, residual, threshold):
@@ -50,6 +51,28 @@ def test_two_bits_are_mxnets_over_several_steps(size, threshold):
         np.testing.assert_array_equal(
             codec.decode([packed], size).numpy(), two_bit_values(expected, size, np.float32(threshold))
         )
+
+
+@pytest.mark.parametrize("size", [0, *SIZES])
+def test_the_kernel_of_two_bits_does_what_its_operator_says(size):
+    """Dense and strided arrays, eager and traced, against the operator's decomposition."""
+    rng = np.random.default_rng(size)
+    encode = registry.function("two_bit_encode")
+    x, residual = (rng.standard_normal(2 * size).astype("float32") for _ in range(2))
+    if size:
+        x[0], residual[-1] = np.nan, -0.0
+    for step in (1, 2):
+        a, kept = wf.tensor(x)[: step * size : step], wf.tensor(residual)[: step * size : step]
+        bits, rest = TwoBitEncode(threshold=0.5).decompose(a, kept.copy())
+        traced_kept = kept.copy()
+        traced = wf.trace(lambda a, r: encode(a, r, threshold=0.5))(a, traced_kept)
+        given = encode(a, kept, threshold=0.5)
+        for found, expected in ((given, bits), (traced, bits), (kept, rest), (traced_kept, rest)):
+            np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    with pytest.raises(wf.ShapeError, match="one axis and size"):
+        encode(wf.zeros(3), wf.zeros(4), threshold=0.5)
+    with pytest.raises(wf.DTypeError, match="takes float32"):
+        encode(wf.zeros(3, "float64"), wf.zeros(3), threshold=0.5)
 
 
 def test_two_bits_take_a_sixteenth_of_the_bytes():

@@ -47,6 +47,56 @@ async def blocked(coroutine):
     return task
 
 
+def test_rounds_and_barriers_wait_for_workers_that_are_still_to_come(tmp_path):
+    """A worker that starts late has as many rounds as the others; one that dies before it comes is not waited for."""
+
+    async def main():
+        server = Server("dist_sync_ps", 3, str(tmp_path))
+        await server.join(0, "first")
+        await server.init("w", np.zeros(3, "float32"), 0)
+        await server.configure("updater", SGD)
+        early = await blocked(push(server, 0, 1, 1.0))
+        there = await blocked(server.barrier(1, 0))
+        await server.join(1, "second")
+        late = await blocked(push(server, 1, 1, 2.0))
+        also_there = await blocked(server.barrier(1, 1))
+        await server.leave(2)  # it has never been there
+        assert await early == await late == 1
+        await asyncio.gather(there, also_there)
+        assert server.passed == 1
+        server._snapshot()
+        again = Server("dist_sync_ps", 3, str(tmp_path))
+        assert again._expected() == {0, 1}
+        await again.barrier(1, 1)  # a worker that is started again begins with barriers that all have passed
+
+    run(main())
+
+
+def test_nobody_waits_for_a_worker_that_waits_in_a_barrier(tmp_path):
+    """Two workers with unequal numbers of pushes: the one that is through pushes no more."""
+
+    async def main():
+        server = await started("dist_ssp", folder=str(tmp_path), staleness=1)
+        for number in (1, 2):
+            await push(server, 1, number, 1.0)
+        waiting = await blocked(server.pull("w", 1))
+        await server.rest(0, True)
+        assert (await waiting).tolist() == [-2, -2, -2]
+        again = Server("dist_ssp", 2, str(tmp_path), staleness=1)  # it is killed meanwhile
+        await push(again, 1, 3, 1.0)
+        await again.pull("w", 1)
+        await again.rest(0, False)
+        assert again.clocks["w"] == {0: 3, 1: 3}  # both have come to the same point
+        await push(again, 1, 4, 1.0)
+        await again.pull("w", 1)
+        await push(again, 1, 5, 1.0)
+        waiting = await blocked(again.pull("w", 1))
+        await push(again, 0, 1, 1.0)
+        await waiting
+
+    run(main())
+
+
 def test_a_synchronous_round_is_one_update_of_the_sum():
     async def main():
         server = await started("dist_sync_ps")

@@ -115,10 +115,10 @@ def callables():
             target = getattr(module, name, None)
             if callable(target):
                 found[f"{info.name}.{name}"] = (target, parameters_of(target))
-    for name in wf.functional.__dir__():
-        cls = wf.ops.registry.get(name) if hasattr(wf.ops, "registry") else None
-        inputs = [(i.name, "Tensor", False) for i in cls.inputs] if cls else [("x", "Tensor", False)]
-        named = [(a.name, "attribute", True) for a in cls.attributes] if cls else []
+    for name in wf.ops.registry.public_names():
+        cls = wf.ops.registry.get(name)
+        inputs = [(i.name, "Tensor", False) for i in cls.inputs]
+        named = [(a.name, "attribute", True) for a in cls.attributes]
         found[f"functional.{name}"] = (getattr(wf.functional, name), inputs + named)
     found |= native()  # by now tensors have their methods
     return {name: found[name] for name in sorted(found) if not UNSAFE.search(name)}

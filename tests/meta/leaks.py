@@ -1,5 +1,6 @@
 """A cross-section of weft, for a process that ends with nanobind's leak warnings on."""
 
+import contextlib
 import tempfile
 
 import weft as wf
@@ -89,10 +90,8 @@ def engine():
     own.push(lambda context: None, mutate_vars=[variable], on_done=lambda error: None)
     own.push_async(lambda context, done: done(), const_vars=[variable])
     own.push(lambda context: 1 / 0, name="fails")
-    try:
+    with contextlib.suppress(wf.EngineError):
         own.wait_for_all()
-    except wf.EngineError:
-        pass
     return own
 
 

@@ -3,8 +3,13 @@
 import doctest
 import functools
 import importlib
+import importlib.util
+import inspect
+import json
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,3 +98,55 @@ def test_the_notes_on_calls_follow_functions_through_their_files():
         if file and names:
             text = (ROOT / file).read_text()
             assert any(n in text or n.split("::")[-1] in text for n in names), line
+
+
+FOREIGN = sorted((ROOT / "docs" / "coming-from").glob("*.md"))
+
+
+@pytest.mark.parametrize("path", FOREIGN, ids=lambda path: path.stem)
+def test_tables_for_users_of_other_libraries_name_what_there_is(path):
+    for row in path.read_text().splitlines():
+        ours = row.split("|")[2] if row.startswith("| ") else ""
+        for names in re.findall(r"`[^`]*?\b(?:wf|weft)((?:\.[A-Za-z_]\w*)+)", ours):
+            found = importlib.import_module("weft")
+            for name in names[1:].split("."):
+                found = (
+                    getattr(found, name)
+                    if hasattr(found, name)
+                    else importlib.import_module(f"{found.__name__}.{name}")
+                )
+        for method in re.findall(r"\bx\.([a-z_]+)", ours):
+            assert hasattr(weft.ones(1), method), row
+
+
+def reference():
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_has_every_public_name():
+    pages = reference()
+    assert "weft.functional" in pages.MODULES
+    for name in pages.MODULES:
+        module, text = importlib.import_module(name), pages.page(name)
+        wanted = (
+            weft.ops.registry.public_names() if name == "weft.functional" else getattr(module, "__all__", [])
+        )
+        for each in wanted if name != "weft" else pages.public_names(module):
+            if not inspect.ismodule(getattr(module, each)) and callable(getattr(module, each)):
+                assert f"\n## {each}\n" in text, f"{name}.{each}"
+
+
+def test_the_site_builds_and_is_searched(tmp_path):
+    """Strictly: a link or an anchor that leads nowhere, and a page outside of the navigation, are errors."""
+    pytest.importorskip("mkdocs")
+    run = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    index = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
+    for wanted in ("clip_grad_norm", "scaled_dot_product_attention", "What a trace guards"):
+        assert any(wanted in page["title"] or wanted in page["text"] for page in index), wanted

@@ -23,6 +23,7 @@ LAYERS = [
     ["ops"],
     ["graph"],
     ["executor"],
+    ["transform"],
     ["imperative"],
     ["functional", "random", "symbol"],
     [
@@ -38,7 +39,8 @@ LAYERS = [
     ["distributed"],  # data parallelism is for modules and optimizers
     ["kvstore"],
     ["models"],
-    ["compat", "tools", "testing", "utils", "info", "launch"],
+    ["compat", "tools", "testing", "utils", "info"],
+    ["launch"],  # starts programs, and tools that look at them
     [""],  # weft/__init__.py: lends every name and is imported by nobody
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}

@@ -74,36 +74,37 @@ def gpt():
 
 
 WORKER = """
-import sys, time
-import numpy as np
 import weft as wf, weft.module as M, weft.optimizer as optim, weft.functional as F
-net = M.Sequential(M.Linear(64, 256), M.ReLU(), M.Linear(256, 10))
+layers = [M.Sequential(M.Linear(512, 512), M.ReLU()) for _ in range(6)]
+net = wf.distributed.DataParallel(M.Sequential(*layers, M.Linear(512, 10)))
 manager, optimizer = wf.GradManager().attach(net.parameters()), optim.SGD(net.parameters(), lr=0.1)
-x, y = wf.ones((64, 64)), wf.zeros((64,), dtype="int64")
-for k in range(12):
+x, y = wf.ones((256, 512)), wf.zeros((256,), dtype="int64")
+
+@wf.trace
+def step(x, y):
     with manager:
         loss = F.cross_entropy(net(x), y)
         manager.backward(loss)
     optimizer.step().clear_grad()
-    loss.item()
-    wf.tools.mark_step()
+    return loss
+
+for k in range(4):
+    step(x, y).item()
+with wf.tools.profile(memory=False) as p:
+    for k in range(4):
+        step(x, y).item()
+        p.step()
+rank = wf.distributed.rank()
+p.dump(f"rank-{rank}.raw", f"rank {rank}")
 """
 
 
 def two_workers(folder):
+    """The steady part of a job: the page's file."""
     (folder / "worker.py").write_text(WORKER)
-    command = [sys.executable, "-m", "weft.tools.profiler", "--no-open", "--out=p.html"]
-    processes = [
-        subprocess.Popen(
-            [*command, f"--raw=r{k}.raw", f"--worker=rank {k}", "worker.py"],
-            cwd=folder,
-            stderr=subprocess.DEVNULL,
-        )
-        for k in range(2)
-    ]
-    for process in processes:
-        assert process.wait() == 0
-    return wf.tools.Profile.load(folder / "r0.raw", folder / "r1.raw")
+    subprocess.run([sys.executable, "-m", "weft.launch", "-n", "2", "worker.py"], cwd=folder, check=True)
+    wf.tools.Profile.load(folder / "rank-0.raw", folder / "rank-1.raw").save(folder / "workers.html")
+    return folder / "workers.html"
 
 
 def shot(page, file, name, *prepare):
@@ -122,6 +123,12 @@ LONGEST = (
     "(() => { let best = -1; D.lanes.forEach(l => { if (l.kind === 'kernel') for (let i = l.first; i < l.last; i++) "
     "if (best < 0 || E.own[i] > E.own[best]) best = i; }); view = [E.start[best] - 6 * E.seconds[best], "
     "E.start[best] + 7 * E.seconds[best]]; clampView(); weft.select(best); })()"
+)
+
+
+STEP = (  # the last one but one
+    "(() => { const s = D.steps[D.steps.length - 2], wide = s.end - s.start; "
+    "view = [s.start - .02 * wide, s.end + .02 * wide]; clampView(); draw(); })()"
 )
 
 
@@ -145,8 +152,9 @@ def main(names):
             shot(page, folder / "gpt.html", "profile-gpt", LONGEST)
             shot(page, folder / "gpt.html", "profile-steps", "weft.show('steps')")
         if is_wanted("workers"):
-            two_workers(folder).save(folder / "workers.html")
-            shot(page, folder / "workers.html", "profile-two-workers")
+            file = two_workers(folder)
+            shot(page, file, "profile-two-ranks", STEP)
+            shot(page, file, "profile-exchange", "weft.show('exchange')")
         if is_wanted("graph"):
             net = resnet50().eval()
             wf.tools.draw(net, wf.ones((1, 3, 64, 64)), path=folder / "graph.html")

@@ -9,6 +9,7 @@ import pytest
 import weft as wf
 import weft.data as data
 import weft.functional as F
+import weft.module as M
 from weft.engine import Engine
 from weft.tools.advice import RULES, advice_on
 from weft.tools.recording import MEMORY, OPERATION, STEP, WAIT, ProgramFacts, Recording, Work
@@ -165,12 +166,22 @@ def test_reorders():
 
 
 def test_reorders_of_a_real_program():
-    x, w = wf.ones((2, 16, 12, 12)), wf.ones((16, 16, 3, 3))
-    f = wf.trace(lambda x, w: F.conv2d(x, w, padding=1))
-    f(x, w)
-    p = record(lambda: f(x, w).wait())
-    program = f.programs[0].plan.recipe
-    assert ("reorders" in kinds(p)) == bool(program.reorders)
+    """A weight that comes with each call is put into the convolution's layout each time; a module's is once."""
+    w = wf.ones((16, 16, 3, 3))
+    conv = M.Conv2d(16, 16, 3, padding=1)
+    x = wf.asarray(
+        np.ones((2, 12, 12, 16), np.float32).transpose(0, 3, 1, 2)
+    )  # channels last, as it computes
+
+    def run(f, *arrays):
+        f(*arrays)
+        return record(lambda: f(*arrays).wait())
+
+    given = wf.trace(lambda x, w: F.conv2d(x, w, padding=1))
+    found = only(run(given, x, w), "reorders")
+    assert found.times == given.programs[0].plan.recipe.reorders > 0
+    assert "test_advice.py" in found.where
+    assert "reorders" not in kinds(run(wf.trace(lambda x: conv(x)), x))
 
 
 def test_oversubscription():

@@ -20,6 +20,7 @@ from weft.tools import flops
 from weft.tools.__main__ import tools
 from weft.tools.allocations import allocations_of, by_line, in_use, peak
 from weft.tools.profiling import Profile
+from weft.tools.recording import STEP, Exchange, Recording, Work
 from weft.tools.timeline_events import steps_of
 
 
@@ -83,6 +84,32 @@ def test_modules_of_eager_and_traced_calls():
     assert "Module.__call__" in M.Module.__call__.__qualname__, "recording leaves the class as it was"
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_gradients_belong_to_the_modules_of_their_calls(traced):
+    net = Net()
+    manager = wf.GradManager().attach(net.parameters())
+
+    def step(x):
+        with manager:
+            loss = (net(x) ** 2).sum()
+            manager.backward(loss)
+        return loss
+
+    run, x = wf.trace(step) if traced else step, wf.ones((3, 16))
+    run(x), run(x)
+    with wf.tools.profile() as p:
+        run(x).wait()
+    products = [(d.name.split(",")[0], d.module) for d in details(p, "kernel")]
+    products = sorted(each for each in products if each[0] in ("linear", "matmul"))
+    # forward and the gradient of each weight; the gradient of the second layer's input
+    assert [name for name, module in products if module in ("Net.first", "Net")] == ["linear", "matmul"]
+    assert [name for name, module in products if module == "Net.second"] == ["linear", "matmul", "matmul"]
+    assert len(products) == 5
+    relu = [d.module for d in details(p, "kernel") if "where" in d.name]
+    assert relu == ["Net"]
+    assert _core.recording_context() == 0
+
+
 def test_fused_kernels_name_all_their_steps():
     net, x = wf.trace(lambda x, w: F.relu(F.linear(x, w))), (wf.ones((8, 16)), wf.ones((32, 16)))
     net(*x)
@@ -100,7 +127,9 @@ def test_planning_tracing_and_compiling_are_seen(monkeypatch, tmp_path):
         return wf.exp(x) * wf.sin(x) - wf.tanh(x) / (wf.cos(x) + wf.abs(x))
 
     with wf.tools.profile() as p:
-        f(wf.ones((5, 7))).wait()  # operator by operator, with code that the process may have from another test
+        f(
+            wf.ones((5, 7))
+        ).wait()  # operator by operator, with code that the process may have from another test
         f(wf.ones((5, 7))).wait()  # one loop that no other test has
     kinds = {m.kind for m in p.recording.moments}
     assert {"trace", "optimize", "plan", "compile"} <= kinds
@@ -154,6 +183,84 @@ def test_memory_by_line_and_at_the_peak():
     assert (np.diff(seconds) >= 0).all()
     assert bytes_[-1] == r.held_bytes + sum(x.bytes for x in found if x.held)
     assert next(iter(by_line(found).values()))[0] >= 1
+
+
+def test_what_was_there_before_is_given_back_in_the_record():
+    a = wf.ones((1000, 256))
+    a.wait()
+    with wf.tools.profile() as p:
+        b = wf.ones((1000, 128))
+        b.wait()
+        del a
+        c = wf.ones((10, 10))
+        c.wait()
+    r = p.recording
+    assert r.held_bytes >= 4 * 256_000
+    assert len(r.held) > 0
+    seconds, bytes_ = in_use(r)
+    assert bytes_[0] == r.held_bytes
+    assert bytes_.max() == r.held_bytes + 4 * 128_000
+    assert bytes_[-1] <= r.held_bytes - 4 * 128_000 + 448
+    assert peak(r)[1] == bytes_.max()
+    assert len(seconds) == len(r.memory) + 1
+    del b, c
+
+
+def test_exchanges_are_shown_with_what_ran_beside_them():
+    r = Recording(10.0)
+    r.steps = np.zeros(3, STEP)
+    r.steps["start"], r.steps["end"] = [0, 2e9, 6e9], [1e9, 5e9, 9e9]
+    r.step_work = np.array([0, 0, 1])
+    r.work = [
+        Work("matmul", "net.py:3", "", "", 0, "f", 5, 0),
+        Work("exchange_end", "net.py:4", "", "", 0, "f", 5, 1),
+    ]
+    r.exchanges = [
+        Exchange("gradients mean", "float32[8]", "net.py:9", 32, 1, 0.5, 3.0, 4.0, 6.0),
+        Exchange("gradients mean", "float32[4]", "net.py:9", 16, 2, 0.5, 6.0, 6.0, 8.0),
+        Exchange("barrier", "", "net.py:10", 0, 3, 0.5, 8.0, 9.0, 9.0),
+    ]
+    p = Profile([r])
+    gradients, barrier, every = p.exchanges()
+    assert (gradients["calls"], gradients["bytes"], gradients["waiting_s"], gradients["moving_s"]) == (
+        2,
+        48,
+        1,
+        4,
+    )
+    assert gradients["hidden"] == pytest.approx(2 / 5)  # 3..5 of 3..8; waiting for it is no computing
+    assert (barrier["name"], barrier["hidden"]) == ("barrier", 0)
+    assert (every["name"], every["calls"], every["hidden"]) == ("all", 3, pytest.approx(2 / 6))
+    [lane] = lanes(p, "exchange")
+    shown = [p.events.details[k] for k in p.events.detail[lane.first : lane.last]]
+    assert [d.name for d in shown] == [
+        "wait for gradients mean",
+        "gradients mean",
+        "gradients mean",
+        "wait for barrier",
+        "barrier",
+    ]
+    assert [d.bytes for d in shown] == [0, 32, 16, 0, 0]
+    assert p.events.start[lane.first : lane.last].tolist() == [3, 4, 6, 8, 9]
+    assert sum(row["calls"] for row in p.table()) == 3  # exchanges are no kernels
+    r.marks = [5.0, 10.0]
+    assert [row["calls"] for row in p.exchanges(step=0)] == [1]
+    assert [row["calls"] for row in p.exchanges(step=1)] == [1, 1, 2]
+
+
+def test_machines_without_a_common_clock_meet_in_collectives():
+    def of(host, begin_ns, times):
+        r = Recording(10.0)
+        r.facts = {"host": host, "begin_ns": begin_ns, "worker": host}
+        r.exchanges = [Exchange("x", "", "", 4, k, 0.0, t - 0.1, t, t + 0.1) for k, t in times.items()]
+        return r
+
+    a, b = of("a", 5_000, {1: 2.0, 2: 3.0, 3: 4.0}), of("b", 77_000_000_000, {2: 1.0, 3: 2.0, 4: 3.0})
+    starts = {lane.worker: Profile([a, b]).events.start[lane.first] for lane in Profile([a, b]).events.lanes}
+    assert starts["b"] == pytest.approx(0.9 + 2.0)
+    b.facts["host"] = "a"
+    assert Profile([a, b]).events.start[-1] > 70
+    assert Profile([a, b]).seconds > 70
 
 
 def test_several_engines_and_threads():

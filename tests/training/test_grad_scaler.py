@@ -1,4 +1,4 @@
-"""GradScaler: small gradients survive float16, overflows leave steps out, and the factor follows."""
+"""GradScaler: small gradients survive float16, overflows leave steps out, the factor follows; also in one program."""
 
 import numpy as np
 import pytest
@@ -97,3 +97,93 @@ def test_state_and_misuse():
         scaler.update(0.0)
     with pytest.raises(ValueError, match="growth_factor"):
         GradScaler(growth_factor=1.0)
+
+
+def training(traced, overflow_at):
+    """Seven steps of Adam with a scaler; one batch overflows. The parameters, counts of steps, and factors."""
+    wf.random.seed(3)
+    net = M.Sequential(M.Linear(4, 6), M.Tanh(), M.Linear(6, 2))
+    optimizer = optim.Adam(net.parameters(), lr=0.05)
+    manager = wf.GradManager().attach(net.parameters())
+    scaler = GradScaler(init_scale=64.0, growth_interval=2)
+
+    def step(x):
+        with manager:
+            loss = wf.mean(net(x) ** 2)
+            manager.backward(scaler.scale(loss))
+        done = scaler.step(optimizer)
+        scaler.update()
+        optimizer.clear_grad()
+        return loss, done
+
+    run = wf.trace(step, strict=True) if traced else step
+    rng = np.random.default_rng(1)
+    dones, scales = [], []
+    for k in range(7):
+        x = rng.standard_normal((3, 4), dtype=np.float32)
+        if k == overflow_at:
+            x[0, 0] = np.inf
+        _, done = run(wf.tensor(x))
+        dones.append(bool(done))
+        scales.append(scaler.get_scale())
+    kept = {name: np.array(value) for name, value in optimizer.state_dict()["state"].items()}
+    return run, [p.numpy() for p in net.parameters()], dones, scales, kept, scaler.state_dict()
+
+
+@pytest.mark.parametrize("overflow_at", [None, 0, 3])
+def test_a_traced_step_is_one_program_that_leaves_steps_out(overflow_at):
+    _, *eager = training(False, overflow_at)
+    traced, *found = training(True, overflow_at)
+    assert len(traced.programs) == 1
+    params, dones, scales, kept, state = found
+    assert (dones, scales, state) == tuple(eager[k] for k in (1, 2, 4))
+    assert dones == [k != overflow_at for k in range(7)]
+    assert all(np.isfinite(p).all() for p in params)
+    for a, b in zip(params, eager[0], strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+    assert kept.keys() == eager[3].keys()
+    for name, value in eager[3].items():
+        np.testing.assert_allclose(kept[name], value, rtol=1e-4, atol=1e-7, err_msg=name)
+
+
+def test_float16_in_a_traced_step():
+    """Gradients that float16 cannot hold survive, and the factor shrinks until they are finite."""
+    w = wf.zeros(2)
+    manager, optimizer = wf.GradManager().attach([w]), optim.SGD([w], lr=1.0)
+    scaler = GradScaler(init_scale=2.0**40)
+
+    @wf.trace(strict=True)
+    def step(x):
+        with manager:
+            loss = wf.sum((w.astype("float16") * x).astype("float32")) * 1e-8
+            manager.backward(scaler.scale(loss))
+        done = scaler.step(optimizer)
+        scaler.update()
+        optimizer.clear_grad()
+        return done
+
+    x = wf.tensor([4.0, 8.0], dtype="float16")
+    dones = [bool(step(x)) for _ in range(25)]
+    assert not dones[0]
+    assert dones[-1]
+    assert dones == sorted(dones)  # once it fits, it goes on fitting
+    assert len(step.programs) == 1
+    np.testing.assert_allclose(w.numpy(), [-4e-8 * sum(dones), -8e-8 * sum(dones)], rtol=1e-3)
+
+
+def test_the_scaler_outside_of_a_traced_backward():
+    w, manager, optimizer = model()
+    scaler = GradScaler(init_scale=8.0, growth_interval=1)
+
+    @wf.trace
+    def gradients(x):
+        with manager:
+            manager.backward(scaler.scale(wf.sum(w * x)))
+
+    for k in range(3):
+        gradients(wf.tensor([1.0, 1.0]))
+        assert scaler.step(optimizer)
+        scaler.update()
+        optimizer.clear_grad()
+        assert scaler.get_scale() == 8.0 * 2.0 ** (k + 1)
+    assert w.numpy().tolist() == [-2.0, -1.0]

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["listen", "note", "noted", "span"]
+__all__ = ["exchanged", "listen", "note", "noted", "span"]
 
-# span(kind, name) gives a context manager; note(kind, text, where) is told of a moment.
+# span(kind, name) gives a context manager; note(kind, text, where) is told of a moment; exchanged(...) of an exchange.
 _listener: Any = None
 
 
 def listen(listener: Any) -> Any:
-    """Let an object with span(kind, name) and note(kind, text, where) be told from now on; returns the one before.
+    """Let an object with span, note and exchanged, as here, be told from now on; returns the one before.
 
     None: nothing is told.
     """
@@ -64,6 +64,21 @@ def note(kind: str, text: str, where: str = "") -> None:
     """
     if _listener is not None:
         _listener.note(kind, text, where)
+
+
+def exchanged(
+    name: str, where: str, size_bytes: int, times_ns: tuple[int, int, int, int], number: int = 0
+) -> None:
+    """Tell of an exchange with other processes that has ended.
+
+    where: the user's line; size_bytes: of this process's part. times_ns: on the clock of time.perf_counter_ns, when it
+    was asked for, when this process was ready for it, when all others were, and when it ended. number: of a collective,
+    the same on all ranks; 0 for other exchanges.
+
+    >>> exchanged("all_reduce", "train.py:7", 4096, (0, 10, 20, 30), 1)
+    """
+    if _listener is not None:
+        _listener.exchanged(name, where, size_bytes, times_ns, number)
 
 
 def noted(kind: str, name_of: Callable[..., str]) -> Callable[[F], F]:

@@ -150,7 +150,8 @@ FLAGS: dict[str, Flag] = {
             "WEFT_DEBUG",
             int,
             0,
-            "0 is silent; 1 prints graphs before and after each pass that changes them, 2 each rewrite, too",
+            "0 is silent; 1 prints graphs before and after each pass that changes them, and shows weft's own frames in "
+            "tracebacks of modules; 2 prints each rewrite, too",
             least=0,
         ),
         Flag(

@@ -22,9 +22,9 @@ Join = Callable[[list[Any]], Any]
 def collate(samples: Sequence[Any]) -> Any:
     """A batch of samples of one structure: arrays, tensors and numbers become one tensor with a new first dimension.
 
-    Tuples, named ones too, lists and dictionaries are put together part by part; text and None stay lists. Numbers of
-    Python become float32, int64 or bool, as in weft.tensor. Raises ShapeError for arrays of different shapes, TypeError
-    for samples of different structure or other types.
+    Tuples, named ones too, lists and dictionaries are put together part by part; text and None stay lists.
+    Numbers of Python become float32, int64 or bool, as in weft.tensor. Raises ShapeError for arrays of different
+    shapes, TypeError for samples of different structure or other types.
 
     >>> x, names = collate([(1.5, "a"), (2.5, "b")])
     >>> x, names
@@ -44,6 +44,9 @@ def stacked(samples: Sequence[Any], join: Join | None = None) -> Any:
             _same_shapes(samples)
             return F.stack(samples)
         samples = [each.numpy() for each in samples]
+        first = samples[0]
+    if isinstance(first, np.ndarray | np.generic) and first.dtype.kind in "USO":  # text
+        samples = [each.tolist() for each in samples]
         first = samples[0]
     if isinstance(first, np.ndarray | np.generic):
         return (join or _stack)(samples)

@@ -13,8 +13,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Si
 from typing import Any
 
 from weft.base.device import Device, as_device
+from weft.base.keywords import names_keywords
 from weft.data.collator import as_tensors, mapped
-from weft.data.dataset import StreamDataset
+from weft.data.dataset import MapStream, StreamDataset
 from weft.data.fetch import END, End, Fetch, Task
 from weft.data.pool import Options, Ticket
 from weft.data.processes import ProcessPool
@@ -53,10 +54,12 @@ class Statistics:
         return self.waited_s / self.total_s if self.total_s else 0.0
 
 
+@names_keywords
 class DataLoader:
     """Batches of a dataset; each iteration is one epoch, in the order that its sampler gives for that epoch.
 
-    dataset: a Dataset, or anything with __getitem__ and __len__; a StreamDataset, which has no samplers.
+    dataset: a Dataset, or anything with __getitem__ and __len__; or a StreamDataset, or any other iterable that begins
+    anew at each iter(), which has no samplers.
     batch_size: samples in a batch; the last batch is shorter, or left out with drop_last. shuffle: a RandomSampler with
     this seed, by default one drawn from weft.random. sampler: a Sampler in its place, or any iterable of indices; a
     BatchSampler decides about whole batches. transform: called with each sample. collator: makes a batch of a list of
@@ -111,6 +114,8 @@ class DataLoader:
         self.options = Options(num_workers, timeout_s, on_error)
         self.mode, self.prefetch, self.persistent = mode, operator.index(prefetch), bool(persistent)
         self.device = None if device is None else as_device(device)
+        if not _has_indices(dataset) and isinstance(dataset, Iterable) and not isinstance(dataset, Iterator):
+            dataset = MapStream(dataset)
         self.dataset, self.transform, self.collator = dataset, transform, collator
         self.batches = self._sampler(sampler, batch_size, shuffle, seed, drop_last)
         self.seed = self._seed_of(seed)
@@ -140,7 +145,7 @@ class DataLoader:
             if sampler is not None or shuffle:
                 raise ValueError("DataLoader: a stream has its own order: no sampler, no shuffle")
             return BatchSampler([], batch_size, drop_last)
-        if not isinstance(self.dataset, Sized) or not hasattr(self.dataset, "__getitem__"):
+        if not _has_indices(self.dataset):
             what = type(self.dataset).__name__
             raise TypeError(f"DataLoader: takes a Dataset or a StreamDataset, got {what}")
         if isinstance(sampler, BatchSampler):
@@ -316,3 +321,7 @@ class DataLoader:
         self.batches.load_state_dict(state["batches"])
         self._epoch, self._batch, self._begun = state["epoch"], state["batch"], False
         self.seed = state["seed"]
+
+
+def _has_indices(dataset: Any) -> bool:
+    return isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")

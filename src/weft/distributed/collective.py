@@ -2,8 +2,9 @@
 
 Outside of graphs an exchange is one asynchronous operation of the engine: it reads and writes its arrays, runs when
 they are ready, holds no worker while it is under way, and poisons what it would have written if it fails. In a graph it
-is two steps, so that what lies between them overlaps with it: `exchange_start` hands copies of its arrays to the queue,
-`exchange_end` waits and gives the results.
+is two steps, so that what lies between them overlaps with it: `exchange_start` hands its arrays to the queue, and makes
+the arrays of the results; `exchange_end` waits. The latter reads both, so the planner keeps their memory for the queue;
+its results take the place of what the former made.
 
 Order: both declare the world's token, an array that each exchange overwrites. So the engine, the recorder of traces and
 the planner keep exchanges in the program's order without knowing what they are.
@@ -42,7 +43,7 @@ __all__ = ["Exchange", "Pending", "exchanged"]
 class Exchange(Protocol):
     """What is exchanged: run(comm, inputs, outputs), on the queue's thread, on NumPy arrays, after ranks have agreed.
 
-    In programs, take(inputs, outputs), if there, copies what it needs and gives what runs then, without inputs.
+    In programs that is memory of the program, which stays what it is until the exchange has ended.
     A class with `between` = True is an exchange of two ranks: run is a generator then, which yields while it waits.
     Those of one `channel` keep their order; failed(why) gives what tells the other rank that this one cannot take part.
     """
@@ -53,19 +54,23 @@ class Exchange(Protocol):
 _specs: dict[int, tuple[Any, str, str]] = {}  # of exchanges in graphs: what, its text, the user's line
 _numbers = itertools.count(1)
 _under_way: dict[int, _Running] = {}
+# What a call that is being recorded has given to an exchange, until that is over: it runs operator by operator, so that
+# only Python keeps the memory, and an error may lose it.
+_kept: dict[int, list[Any]] = {}
 
 
 class _Running:
     """An exchange that a program has begun."""
 
-    def __init__(self, outputs: list[Any]) -> None:
-        self.outputs = outputs
+    def __init__(self, spec: int) -> None:
+        self.spec = spec
         self.ended = threading.Event()
         self.error: BaseException | None = None
 
     def done(self, error: BaseException | None) -> None:
         self.error = error
         self.ended.set()
+        _kept.pop(self.spec, None)
 
 
 class Pending:
@@ -150,9 +155,13 @@ def _on_engine(
 
 
 def _job(text: str, where: str, what: Any, arrays: Any, results: Any, done: Any) -> Job:
+    size = max(sum(x.nbytes for x in arrays), sum(y.nbytes for y in results))
     if getattr(what, "between", False):
-        return Job(text, where, None, done, between=lambda comm: what.run(comm, arrays, results))
-    return Job(text, where, None if what is None else lambda comm: what.run(comm, arrays, results), done)
+        return Job(
+            text, where, None, done, between=lambda comm: what.run(comm, arrays, results), size_bytes=size
+        )
+    work = None if what is None else lambda comm: what.run(comm, arrays, results)
+    return Job(text, where, work, done, size_bytes=size)
 
 
 # In graphs.
@@ -162,13 +171,16 @@ def _in_graph(text: str, what: Any, inputs: Sequence[Any], types: Sequence[Any],
     spec = next(_numbers)
     _specs[spec] = (what, text, where)
     sizes, dtypes = tuple(tuple(shape) for shape, *_ in types), tuple(dtype for _, dtype, _ in types)
-    start = registry.function("exchange_start")
-    handle = start(*inputs, world().token, count=len(inputs), spec=spec, sizes=sizes, types=dtypes)
+    attributes = {"count": len(inputs), "spec": spec, "sizes": sizes, "types": dtypes}
+    kept = _kept[spec] = [*inputs]
+    made = registry.function("exchange_start")(*inputs, world().token, **attributes)
+    begun = list(made) if isinstance(made, tuple | list) else [made]
+    kept.extend(begun)
     found: list[Any] = []
 
     def outputs() -> list[Any]:
         if not found:
-            made = registry.function("exchange_end")(handle, spec=spec, sizes=sizes, types=dtypes)
+            made = registry.function("exchange_end")(*begun, *inputs, **attributes)
             found.extend(made if isinstance(made, tuple | list) else [made])
         return found
 
@@ -198,6 +210,7 @@ class _Step(PythonOp):
     """Base of the two steps. Their kernels see the program's memory, of which they keep nothing."""
 
     public: ClassVar[bool] = False
+    count: int  # of what is given
     spec: int
     sizes: tuple[tuple[int, ...], ...]
     types: tuple[DType, ...]
@@ -216,40 +229,38 @@ class _Step(PythonOp):
         yield Native(
             lambda inputs, outputs: _core.kernel_python(function, len(inputs), len(outputs), memory=True),
             ordered=True,
+            in_place=self.places(),
         )
+
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Inputs and the outputs that may be in their place."""
+        return ()
 
 
 @op
 class ExchangeStart(_Step):
-    """Hands copies of its arguments to the communication queue; gives the number of the exchange, int64[1]."""
+    """Hands its arguments to the communication queue. Gives the number of the exchange, int64[1], and what it writes.
 
-    count: int
+    The token comes last; its new content is what orders exchanges.
+    """
 
     def form(self) -> Form:
-        return Form([f"x{k}" for k in range(self.count)], ["token"], 1, 1)
+        outputs = 1 + len(self.sizes)
+        return Form([f"x{k}" for k in range(self.count)], ["token"], outputs, outputs)
 
     def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        return [*known, ()], [(1,)]
+        return [*known, ()], [(1,), *self.sizes]
 
     def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
-        return ["int64"]
+        return ["int64", *self.types]
 
     def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        import numpy as np
-
         what, text, where = _specs[self.spec]
         *arrays, token = inputs
-        number, new_token = outputs
+        number, *results, new_token = outputs
         queue = world().queue
         assert queue is not None
-        results = [np.empty(size, t.numpy) for size, t in zip(self.sizes, self.types, strict=True)]
-        running = _Running(results)
-        take = getattr(what, "take", None)  # one copy, to where the exchange is made
-        if take is not None:
-            what = take(arrays, results)
-            arrays = []
-        else:
-            arrays = [x.copy() for x in arrays]
+        running = _Running(self.spec)
         number[0] = next(_numbers)
         new_token[...] = token
         _under_way[int(number[0])] = running
@@ -258,24 +269,41 @@ class ExchangeStart(_Step):
 
 @op
 class ExchangeEnd(_Step):
-    """Waits for the exchange of this number, and gives its results."""
+    """Waits for the exchange of this number; gives its results.
+
+    Inputs: what exchange_start has given, then what it was given, which is read until now.
+    """
 
     def form(self) -> Form:
-        return Form(["number"], [], len(self.sizes), len(self.sizes))
+        given = [f"y{k}" for k in range(len(self.sizes))] + [f"x{k}" for k in range(self.count)]
+        return Form(["number", *given], [], len(self.sizes), len(self.sizes))
 
     def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        return [(1,)], self.sizes
+        return [(1,), *self.sizes, *known[1 + len(self.sizes) :]], self.sizes
 
     def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
         return self.types
+
+    def places(self) -> tuple[tuple[int, int], ...]:
+        return tuple((1 + k, k) for k in range(len(self.sizes)))
 
     def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         running = _under_way.pop(int(inputs[0][0]))
         running.ended.wait()
         if running.error is not None:
             raise running.error
-        for y, found in zip(outputs, running.outputs, strict=True):
-            y[...] = found
+        for y, made in zip(outputs, inputs[1:], strict=False):
+            if y.ctypes.data != made.ctypes.data:
+                y[...] = made
+
+
+def wait_for_begun() -> None:
+    """Wait for all exchanges that programs have begun: their memory is about to be something else's."""
+    for running in list(_under_way.values()):
+        running.ended.wait()
+
+
+_core.on_abandoned(wait_for_begun)
 
 
 def fail(text: str, why: str) -> None:

@@ -18,14 +18,21 @@ top-k: Stich et al. 2018, Sparsified SGD with memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
+from weft import _core
 from weft import functional as F
+from weft.base.dtype import as_dtype
+from weft.base.errors import DTypeError, ShapeError
 from weft.imperative.creation import zeros
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
 from weft.imperative.trace import trace
+from weft.ops import registry
+from weft.ops.kernels import Native
+from weft.ops.op import Op, op
+from weft.ops.types import TensorType
 
 __all__ = ["Cast", "Codec", "TopK", "TwoBit", "make_codec"]
 
@@ -54,6 +61,45 @@ class Codec:
         return f"{type(self).__name__}({self.parameters})"
 
 
+@op
+class TwoBitEncode(Op):
+    """The bits that TwoBit sends of x, uint8[4 ceil(n / 16)]; residual becomes what is left.
+
+    x, residual: float32[n]; threshold: above 0.
+    """
+
+    family: ClassVar[str] = "custom"
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ("y", "rest")
+    hidden: ClassVar[int] = 1
+    fixed: ClassVar[tuple[str, ...]] = ("x",)
+    writes: ClassVar[dict[str, str]] = {"residual": "rest"}
+    threshold: float
+
+    def infer(self, x: TensorType, residual: TensorType) -> Any:
+        if x.ndim != 1 or residual.shape != x.shape:
+            raise self.fail(ShapeError, "takes two arrays of one axis and size", x=x, residual=residual)
+        if (x.dtype.name, residual.dtype.name) != ("float32", "float32"):
+            raise self.fail(DTypeError, "takes float32", x=x, residual=residual)
+        words = -(-x.shape[0] // GROUP)
+        return TensorType((4 * words,), as_dtype("uint8"), x.device), residual.like()
+
+    def kernels(self, x: TensorType, residual: TensorType) -> Iterator[Native]:  # type: ignore[override]
+        yield Native(lambda _, __: _core.kernel_two_bits(self.threshold), in_place=((1, 1),))
+
+    def decompose(self, x: Any, residual: Any) -> Any:
+        t = self.threshold
+        r = residual + x
+        up, down = r >= t, r <= -t
+        rest = F.where(up, r - t, F.where(down, r + t, r))
+        code = up.astype("uint8") * 3 + down.astype("uint8") * 2
+        if missing := -x.shape[0] % GROUP:
+            code = F.concat([code, F.broadcast_to(code[:1] * 0, (missing,))])
+        four = code.reshape(-1, 4)
+        return four[:, 0] * 64 + four[:, 1] * 16 + four[:, 2] * 4 + four[:, 3], rest
+
+
 class TwoBit(Codec):
     """residual += x; from threshold up it sends +threshold, as bits 11, from -threshold down -threshold, as 10, else 0.
 
@@ -66,20 +112,7 @@ class TwoBit(Codec):
             raise ValueError(f"set_gradient_compression: threshold must be positive, got {threshold!r}")
         self.threshold = float(threshold)
         self.parameters = {"type": "2bit", "threshold": self.threshold}
-        self._encode, self._decode = trace(self._packed), trace(self._unpacked)
-
-    def _packed(self, x: Tensor, residual: Tensor) -> Tensor:
-        t = self.threshold
-        r = residual + x
-        up, down = r >= t, r <= -t
-        residual[...] = F.where(up, r - t, F.where(down, r + t, r))
-        code = up.astype("uint8") * 3 + down.astype("uint8") * 2
-        missing = -x.size % GROUP
-        if missing:
-            code = F.concat([code, zeros(missing, dtype="uint8", device=x.device)])
-        four = code.reshape(-1, 4)
-        packed: Tensor = four[:, 0] * 64 + four[:, 1] * 16 + four[:, 2] * 4 + four[:, 3]
-        return packed
+        self._decode = trace(self._unpacked)
 
     def _unpacked(self, packed: Tensor) -> Tensor:
         bits = [F.bitwise_and(F.bitwise_right_shift(packed, k), 3) for k in (6, 4, 2, 0)]
@@ -90,7 +123,7 @@ class TwoBit(Codec):
 
     def encode(self, x: Tensor, residual: Tensor | None) -> list[Tensor]:
         with no_grad():
-            return [self._encode(x, residual)]
+            return [registry.function("two_bit_encode")(x, residual, threshold=self.threshold)]
 
     def decode(self, parts: Sequence[Tensor], size: int) -> Tensor:
         with no_grad():

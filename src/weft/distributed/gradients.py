@@ -19,7 +19,7 @@ from weft import functional as F
 from weft.base.errors import DTypeError
 from weft.distributed.collective import Pending, described, exchanged
 from weft.distributed.compression import Cast, Codec, make_codec
-from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, wide
+from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, completed, wide
 from weft.distributed.world import world
 from weft.imperative.creation import zeros
 from weft.imperative.gradient import gradients_of, keep_gradient, no_grad
@@ -38,10 +38,9 @@ class Gathered:
         self.op = op
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        self.take(inputs, outputs).run(comm, (), outputs)
-
-    def take(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Flat:
         """Gather them where they are reduced: in the output, unless that is of another type than MPI adds."""
+        from mpi4py import MPI
+
         (y,) = outputs
         direct = wide(y[:0]).dtype == y.dtype
         flat = y if direct else np.empty(y.shape, "float32")
@@ -49,24 +48,11 @@ class Gathered:
         for x in inputs:
             np.copyto(flat[offset : offset + x.size].reshape(x.shape), x, casting="unsafe")
             offset += x.size
-        return _Flat(self.op, flat)
-
-
-class _Flat:
-    """All-reduce in place, in memory that is the output's or is copied there."""
-
-    def __init__(self, op: str, flat: Any) -> None:
-        self.op, self.flat = op, flat
-
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        from mpi4py import MPI
-
-        (y,) = outputs
-        comm.Allreduce(MPI.IN_PLACE, self.flat, _mpi_op(self.op))
+        completed(comm.Iallreduce(MPI.IN_PLACE, flat, _mpi_op(self.op)))
         if self.op == "mean":
-            self.flat *= self.flat.dtype.type(1 / comm.size)
-        if self.flat is not y:
-            y[...] = self.flat
+            flat *= flat.dtype.type(1 / comm.size)
+        if flat is not y:
+            y[...] = flat
 
 
 class Apart:
@@ -167,7 +153,8 @@ def _cast_sum(xs: Sequence[Tensor], codec: Cast, name: str, priority: int) -> Ca
 class GradientExchange:
     """A callback of GradManager.attach: gradients become their mean, or sum, over all ranks, while backward runs.
 
-    op: "mean" or "sum". bucket_bytes: gradients are exchanged together up to so many; larger ones by themselves.
+    op: "mean" or "sum". bucket_bytes: gradients are exchanged together up to so many; those of more than half of that
+    by themselves.
     compression: as set_gradient_compression's, of float32 gradients. Of one rank it does nothing.
 
     >>> import weft as wf
@@ -211,6 +198,9 @@ class GradientExchange:
                 with no_grad():
                     dx = before + dx
                 keep_gradient(x, None)
+        if 2 * dx.nbytes > self.bucket_bytes:  # alone, so that it is not copied; smaller ones wait for others
+            self._send([(x, dx)])
+            return
         if self._bucket and not self._fits(dx):
             self._close()
         self._bucket.append((x, dx))
@@ -226,8 +216,10 @@ class GradientExchange:
     def _close(self) -> None:
         """Exchange what is in the bucket."""
         bucket, self._bucket = self._bucket, []
-        if not bucket:
-            return
+        if bucket:
+            self._send(bucket)
+
+    def _send(self, bucket: list[tuple[Tensor, Tensor]]) -> None:
         self.exchanges += 1
         xs, dxs = [x for x, _ in bucket], [dx for _, dx in bucket]
         with no_grad():

@@ -25,21 +25,23 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import flags
+from weft.base import events, flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
 
-__all__ = ["Job", "Queue"]
+__all__ = ["GRACE_S", "Job", "Queue"]
 
 TEXT_BYTES = 640  # of a description that is gathered when ranks disagree
 SPIN_S = 100e-6  # how long an agreement is polled before the thread sleeps between polls
 MOST_SLEEP_S = 400e-6
+LOOK_S = 0.25  # between looks at the processes of other ranks
+GRACE_S = 1.0  # between a rank's word that others have died, and the end of the job
 
 
 class Job:
     """One exchange. text: what it is, equal on all ranks; where: the user's line; work(comm): what follows agreement.
 
     done(error): called on the queue's thread at the end. between: None for a collective, else a function that gives
-    a generator, which yields while it waits: an exchange of two ranks.
+    a generator, which yields while it waits: an exchange of two ranks. size_bytes: of this rank's arrays.
     """
 
     def __init__(
@@ -50,10 +52,14 @@ class Job:
         done: Callable[[BaseException | None], None],
         failure: str = "",
         between: Callable[[Any], Generator[None, None, None]] | None = None,
+        size_bytes: int = 0,
     ) -> None:
         self.text, self.where, self.work, self.done = text, where, work, done
-        self.failure, self.between = failure, between
+        self.failure, self.between, self.size_bytes = failure, between, size_bytes
+        self.asked_ns = time.perf_counter_ns()
+        self.began_ns = self.agreed_ns = 0  # when this rank was ready for it, when all were
         self.numbered = False  # it has a ticket
+        self.number = 0  # of a collective, the same on all ranks
 
 
 class Queue:
@@ -73,6 +79,7 @@ class Queue:
         self._current = ""
         self._reported = 0.0
         self._stopping = False
+        self.dead = ""  # which ranks of this host have died
         self._busy = False  # a collective runs, on whichever thread
         self.count = 0
         self.thread = threading.Thread(target=self._run, name="weft-communication", daemon=True)
@@ -161,6 +168,8 @@ class Queue:
         self._finish(job, error)
 
     def _finish(self, job: Job, error: BaseException | None) -> None:
+        times = (job.asked_ns, job.began_ns, job.agreed_ns, time.perf_counter_ns())
+        events.exchanged(job.text, job.where, job.size_bytes, times, job.number)
         try:
             job.done(error)
         except Exception as problem:
@@ -171,6 +180,7 @@ class Queue:
         while self._new_between:
             job = self._new_between.popleft()
             assert job.between is not None
+            job.began_ns = job.agreed_ns = time.perf_counter_ns()
             self._between.append((job, job.between(self.comm)))
         going = []
         for job, steps in self._between:
@@ -188,8 +198,11 @@ class Queue:
         self._current, self._since = f"{job.text} at {job.where}" if job.where else job.text, time.monotonic()
         if self._counters is not None:
             self._counters[self.comm.rank, 0] = self.count
+        job.began_ns = job.agreed_ns = time.perf_counter_ns()
+        job.number = self.count
         try:
             self._agree(job)
+            job.agreed_ns = time.perf_counter_ns()
             if job.work is not None:
                 self._under_way = True
                 job.work(self.comm)
@@ -202,6 +215,8 @@ class Queue:
     def _agree(self, job: Job) -> None:
         """Raises DistributedError, on all ranks, unless all mean the same and none has failed."""
         from mpi4py import MPI
+
+        self._check_alive(job.text)
 
         word = int.from_bytes(hashlib.blake2b(job.text.encode(), digest_size=7).digest(), "big")
         mine = np.array([word, -word, bool(job.failure)], "int64")
@@ -233,6 +248,7 @@ class Queue:
         sleep = 20e-6
         limit: float = flags.get("WEFT_COLLECTIVE_TIMEOUT_S")
         while not request.Test():
+            self._check_alive(text)
             self._poll()
             waited = time.monotonic() - begin
             if waited < SPIN_S:
@@ -243,7 +259,26 @@ class Queue:
             time.sleep(sleep)
             sleep = min(sleep * 1.5, MOST_SLEEP_S)
 
+    def _check_alive(self, text: str) -> None:
+        """Raises DistributedError once a rank of this host has died: no collective ends any more."""
+        if self.dead:
+            raise DistributedError(f"{text.partition(' ')[0]}: {self.dead}")
+
     # Ranks that others wait for.
+
+    def _look_for_dead(self) -> None:
+        """Say, once, which ranks of this host have died without a word."""
+        if self._counters is None or self.dead or self._stopping:
+            return
+        found = [
+            f"rank {rank} ({self.names[rank]}, pid {pid})"
+            for rank, (_, pid, _) in enumerate(self._counters.tolist())
+            if pid and rank != self.comm.rank and _state(pid) == "gone"
+        ]
+        if found:
+            self.dead = f"{', '.join(found)} has died; the job ends, go on from its last checkpoint"
+            sys.stderr.write(f"weft: rank {self.comm.rank}: {self.dead}\n")
+            sys.stderr.flush()
 
     def missing(self) -> list[str]:
         """The ranks on this host that have not entered the collective that this rank is in, and why, if that shows."""
@@ -260,17 +295,23 @@ class Queue:
         return found
 
     def _watch_stalls(self) -> None:
-        """Name the ranks that keep this one waiting for long, on stderr.
+        """Name the ranks that keep this one waiting for long, and those that have died, on stderr.
 
-        An agreement can be given up. What MPI is in the middle of cannot, so a rank that is stopped there for too long
-        ends this process, and with it the job.
+        An agreement can be given up. What MPI is in the middle of cannot, so a rank that is stopped there for too long,
+        or has died, ends this process, and with it the job.
         """
         period: float = flags.get("WEFT_STALL_S")
         limit: float = flags.get("WEFT_COLLECTIVE_TIMEOUT_S")
         while not self._stopping:
-            time.sleep(min(max(min(period, limit) / 4, 0.05), 1.0))
+            time.sleep(min(max(min(period, limit) / 4, 0.05), LOOK_S))
             since = self._since
             now = time.monotonic()
+            self._look_for_dead()
+            if self.dead and since is not None and self._under_way and now - since > GRACE_S:
+                sys.stderr.write(f"weft: {self._current}: {self.dead}\n")
+                sys.stderr.flush()
+                time.sleep(GRACE_S)  # so that the others can say so, too
+                os._exit(1)
             if since is not None and self._under_way and now - since > limit:
                 missing = "; ".join(self.missing()) or "no rank on this host is behind"
                 sys.stderr.write(f"weft: {self._current}: not all ranks came within {limit:g} s: {missing}\n")

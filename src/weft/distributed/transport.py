@@ -6,6 +6,7 @@ does not know, are added in float32.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -13,9 +14,42 @@ import numpy as np
 
 from weft.distributed.errors import DistributedError
 
-__all__ = ["AllGather", "AllReduce", "AllToAll", "Broadcast", "Receive", "ReduceScatter", "Send"]
+__all__ = [
+    "AllGather",
+    "AllReduce",
+    "AllToAll",
+    "Broadcast",
+    "Receive",
+    "ReduceScatter",
+    "Send",
+    "Waiting",
+    "completed",
+]
 
 HEADER_BYTES = 256
+SPIN_S = 100e-6  # of a crowded host: how long a wait asks before it sleeps between questions
+SLEEP_S = 20e-6
+
+
+class Waiting:
+    """How exchanges wait for MPI. crowded: the ranks of this host have fewer than two cores each."""
+
+    crowded = False
+
+
+def completed(request: Any) -> None:
+    """Wait for MPI to end an exchange that all ranks have begun.
+
+    MPI waits by asking again and again, without the GIL. Where this thread shares a core with what computes, it sleeps
+    between questions instead: else it takes the time that the other rank's half of the exchange needs to run in.
+    """
+    if not Waiting.crowded:
+        request.Wait()
+        return
+    begin = time.perf_counter()
+    while not request.Test():
+        if time.perf_counter() - begin > SPIN_S:
+            time.sleep(SLEEP_S)
 
 
 def _bytes(x: Any) -> Any:
@@ -45,7 +79,7 @@ class AllReduce:
         source = np.ascontiguousarray(wide(x))
         direct = source.dtype == y.dtype and y.flags.c_contiguous
         target = y if direct else np.empty(x.shape, source.dtype)
-        comm.Allreduce(source, target, _mpi_op(self.op))
+        completed(comm.Iallreduce(source, target, _mpi_op(self.op)))
         if self.op == "mean":
             target *= target.dtype.type(1 / comm.size)
         if not direct:
@@ -62,7 +96,7 @@ class Broadcast:
         (x,), (y,) = inputs, outputs
         if comm.rank == self.root:
             y[...] = x
-        comm.Bcast(y.reshape(-1).view("uint8"), self.root)
+        completed(comm.Ibcast(y.reshape(-1).view("uint8"), self.root))
 
 
 class AllGather:
@@ -70,7 +104,7 @@ class AllGather:
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         (x,), (y,) = inputs, outputs
-        comm.Allgather(_bytes(x), y.reshape(-1).view("uint8"))
+        completed(comm.Iallgather(_bytes(x), y.reshape(-1).view("uint8")))
 
 
 class ReduceScatter:
@@ -80,7 +114,7 @@ class ReduceScatter:
         (x,), (y,) = inputs, outputs
         source = np.ascontiguousarray(wide(x))
         target = y if source.dtype == y.dtype else np.empty(y.shape, source.dtype)
-        comm.Reduce_scatter_block(source, target, _mpi_op("sum"))
+        completed(comm.Ireduce_scatter_block(source, target, _mpi_op("sum")))
         if target is not y:
             y[...] = target
 
@@ -90,7 +124,7 @@ class AllToAll:
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         (x,), (y,) = inputs, outputs
-        comm.Alltoall(_bytes(x), y.reshape(-1).view("uint8"))
+        completed(comm.Ialltoall(_bytes(x), y.reshape(-1).view("uint8")))
 
 
 def _header(text: str) -> Any:

@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,16 @@ import numpy as np
 from weft import random
 from weft.base import flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
-from weft.distributed.queue import Job, Queue
+from weft.distributed.queue import GRACE_S, Job, Queue
+from weft.distributed.transport import Waiting
 from weft.engine import default_engine
 from weft.imperative.creation import zeros
 
-__all__ = ["World", "init", "is_first", "rank", "seed", "world", "world_size"]
+__all__ = ["World", "init", "is_first", "known_rank", "rank", "seed", "world", "world_size"]
 
 # One of these is set by each of the usual process managers: hydra, Open MPI, PMIx (Slurm, PRRTE).
 UNDER_MPI = ("PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")
+RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 EXIT_S = 20.0
 
 
@@ -78,6 +81,17 @@ def world() -> World:
     return _world or init()
 
 
+def known_rank() -> int:
+    """The number of this process in its job, without joining it.
+
+    >>> known_rank()
+    0
+    """
+    if _world is not None or flags.get("WEFT_JOB") is not None:
+        return flags.get("WEFT_RANK") if _world is None else _world.rank
+    return next((int(os.environ[name]) for name in RANKS if name in os.environ), 0)
+
+
 def rank() -> int:
     """The number of this process among those of the job, from 0."""
     return world().rank
@@ -118,9 +132,11 @@ def _joined() -> World:
     comm = MPI.COMM_WORLD.Dup()
     if comm.size == 1:
         return World(0, 1)
-    queue = Queue(comm, _counters(MPI, comm), _hosts(comm))
+    counters = _counters(MPI, comm)
+    Waiting.crowded = 2 * int((counters[:, 1] > 0).sum()) > len(os.sched_getaffinity(0))
+    queue = Queue(comm, counters, _hosts(comm))
     joined = World(comm.rank, comm.size, queue)
-    _end_all_on_errors(MPI)
+    _end_all_on_errors(MPI, queue)
     atexit.register(_leave, joined)
     return joined
 
@@ -153,7 +169,7 @@ def _counters(MPI: Any, comm: Any) -> Any:
 _windows: list[Any] = []
 
 
-def _end_all_on_errors(MPI: Any) -> None:
+def _end_all_on_errors(MPI: Any, queue: Queue) -> None:
     """An exception that ends this rank ends the job, as the others would wait for it."""
     before = sys.excepthook
 
@@ -161,6 +177,8 @@ def _end_all_on_errors(MPI: Any) -> None:
         before(kind, error, trace)
         sys.stderr.write(f"weft: rank {MPI.COMM_WORLD.rank} ends the job because of this error\n")
         sys.stderr.flush()
+        if queue.dead:
+            time.sleep(GRACE_S)  # the other ranks find out by themselves
         sys.stdout.flush()
         MPI.COMM_WORLD.Abort(1)
 
@@ -175,8 +193,10 @@ def _leave(joined: World) -> None:
         default_engine().wait_for_all(timeout_s=flags.get("WEFT_EXIT_TIMEOUT_S"))
     while (error := _say_goodbye(queue)) is not None:
         sys.stderr.write(f"weft: rank {joined.rank} has come to its end before others: {error}\n")
-        if isinstance(error, CollectiveTimeout):
+        if isinstance(error, CollectiveTimeout) or queue.dead:
             from mpi4py import MPI
+
+            time.sleep(GRACE_S if queue.dead else 0)
 
             sys.stderr.flush()
             sys.stdout.flush()

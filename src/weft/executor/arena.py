@@ -42,6 +42,7 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
                 frozenset(after[k]),
                 frozenset(id(x.buffer) for x in step.reads if x.buffer.is_temporary),
                 frozenset(id(y.buffer) for y in step.writes if y.buffer.is_temporary),
+                isinstance(step, NativeStep) and step.ordered,
             )
             for k, step in enumerate(steps)
         ]

@@ -18,13 +18,15 @@ __all__ = ["Task", "ordered"]
 class Task(Record):
     """One step. after: numbers of steps that must have run; number: its place in the program's order.
 
-    reads, makes: temporary memory by key. An array that several tasks make is theirs from the first one on.
+    reads, makes: temporary memory by key. An array that several tasks make is theirs from the first one on. stays: it
+    runs no earlier than in the program's order, whatever it frees: others may be at work for it meanwhile.
     """
 
     number: int
     after: frozenset[int] = frozenset()
     reads: frozenset[Hashable] = frozenset()
     makes: frozenset[Hashable] = frozenset()
+    stays: bool = False
 
 
 def ordered(tasks: Sequence[Task], size_bytes: Mapping[Any, int], keep: bool = False) -> list[int]:
@@ -78,7 +80,7 @@ class _Schedule:
                 self.push(follower)
 
     def push(self, k: int) -> None:
-        has_time = self.keep or not self.frees(k)
+        has_time = self.keep or self.tasks[k].stays or not self.frees(k)
         heapq.heappush(self.ready, (has_time, self.tasks[k].number, k))
 
     def frees(self, k: int) -> bool:

@@ -14,15 +14,33 @@ from weft import imperative as _imperative  # noqa: F401 - so that functions can
 from weft.base.typing import Any
 from weft.ops import registry as _registry
 
+# NumPy's and PyTorch's names of functions that have the array API's here.
+_ALIASES = {
+    "concatenate": "concat",
+    "cumprod": "cumulative_prod",
+    "cumsum": "cumulative_sum",
+    "ravel": "flatten",
+}
+
+
+def is_kept(name: str) -> bool:
+    """Whether a name means the same function for ever: not that of a user's operator, which may be made again."""
+    return name in _ALIASES or _registry.is_builtin(name)
+
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    function = _registry.function(name)
-    if _registry.is_builtin(name):
+    operator = _ALIASES.get(name, name)
+    if _registry.find(operator) is None:
+        from weft.base.elsewhere import missing
+
+        raise missing(__name__, name, __dir__)
+    function = _registry.function(operator)
+    if is_kept(name):
         globals()[name] = function
     return function
 
 
 def __dir__() -> list[str]:
-    return _registry.public_names()
+    return sorted([*_registry.public_names(), *_ALIASES])

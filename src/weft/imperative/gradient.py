@@ -202,6 +202,10 @@ class GradManager:
             unwatch(x, leaves[id(x)])
         self._capture = None
 
+    def __repr__(self) -> str:
+        state = ", recording" if self._leaves is not None else ""
+        return f"GradManager({len(self._watched)} tensors attached{state})"
+
     def __enter__(self) -> GradManager:
         self.record()
         return self
@@ -223,7 +227,10 @@ class GradManager:
         is needed was overwritten, or if there are not as many dy as y.
         """
         if self._leaves is None:
-            raise RuntimeError("backward: this GradManager does not record; use it in a with statement")
+            raise RuntimeError(
+                "backward: this GradManager does not record: it is called once, inside of its with statement; "
+                "for several results give a list of them"
+            )
         if self._capture is not _core.capture():
             raise GraphError(
                 "backward: what is written down as a graph cannot end a recording that began outside"
@@ -528,10 +535,10 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     if (
         _core.capture() is not None
         or any(hasattr(x, "__weft_control__") for x in args)
-        or (scribe is not None and scribe.differentiable and scribe.defers)
+        or (scribe is not None and scribe.differentiable and scribe.defers and not scribe.notes_regions)
     ):
-        # A body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says, and of what is
-        # put off there is nothing to be kept.
+        # A body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says, and what is put
+        # off and has no gradient inside of its program has that of the whole program.
         return f(*args)
     return _Region(f, args)(*args, *_tracked_in(f))
 
@@ -566,6 +573,7 @@ class _Region(Function):
         self.stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
         self.positions: list[Any] = []  # of draws in the graph that is being written down
         self.scribe = None if _core.is_stopping() else _writer()
+        self.is_put_off = self.scribe is not None and self.scribe.defers
         self.is_recorded = _core.is_recording()
 
     def forward(self, *x: Any) -> Any:
@@ -596,6 +604,11 @@ class _Region(Function):
 
     def backward(self, *dy: Any) -> Any:
         writer = _writer()
+        if self.is_put_off and self.positions and writer is not self.scribe:
+            raise GraphError(
+                "recompute: what drew random numbers in a traced call has its gradient in that call; this one began "
+                "later\n  hint: trace(lazy=False)"
+            )
         draws = writer is None or not writer.defers
         now = {device: _core.get_generator(device) for device in self.devices} if draws else {}
         if draws:
@@ -639,6 +652,11 @@ class _Region(Function):
         fresh: Tensor = x.copy()
         writer.begin_again(fresh)
         return fresh
+
+
+def is_recorded() -> bool:
+    """Whether this thread records for some gradient."""
+    return _recordings().active > 0
 
 
 def _writer() -> Any:

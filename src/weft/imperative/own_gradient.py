@@ -23,8 +23,8 @@ from weft.ops.node import Value, input_value, make_node
 __all__ = ["HIDDEN", "give_own_gradient"]
 
 HIDDEN = (
-    "the function refers to a tensor that wants a gradient and that is none of its arguments, nor found by the names in "
-    "it; pass it as an argument"
+    "the function refers to a tensor that wants a gradient and that is none of its arguments, nor found by the names in"
+    " it; pass it as an argument"
 )
 
 

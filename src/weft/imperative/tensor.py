@@ -16,6 +16,7 @@ from weft import _core
 from weft import storage as storage  # sets up the memory that tensors lie in
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
+from weft.base.elsewhere import add_names, without_names
 from weft.base.typing import Any
 from weft.engine import default_engine
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         def astype(self, dtype: DType | str | Any, *, copy: bool = True) -> Tensor: ...
         def to_device(self, device: Device | str, *, stream: None = None) -> Tensor: ...
         def memory(self) -> memoryview: ...
+        def tolist(self) -> Any: ...
         def __getitem__(self, key: Any) -> Tensor: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
         def __len__(self) -> int: ...
@@ -247,6 +249,16 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     return out[0] if len(out) == 1 and out[0] is not None else made
 
 
+def _tolist(self: Tensor) -> Any:
+    """The elements as Python's numbers in nested lists; a number for 0 dimensions.
+
+    >>> import weft as wf
+    >>> wf.tensor([[1, 2], [3, 4]]).tolist(), wf.tensor(0.5).tolist()
+    ([[1, 2], [3, 4]], 0.5)
+    """
+    return self.numpy().tolist() if self.ndim else self.item()
+
+
 def _memory(self: Tensor) -> memoryview:
     """The bytes of a contiguous tensor, read-only; waits for pending writes. Raises ValueError for other tensors.
 
@@ -315,6 +327,8 @@ _METHODS = {
     "astype": _astype,
     "to_device": _to_device,
     "memory": _memory,
+    "tolist": _tolist,
+    "__dir__": without_names,
     "__repr__": _repr,
     "__format__": _format,
     "__array__": _array,
@@ -346,3 +360,4 @@ def _add_operators() -> None:
 
 
 _add_operators()
+add_names(Tensor, "Tensor")

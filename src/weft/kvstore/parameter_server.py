@@ -22,13 +22,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft import _core
-from weft.base import flags
+from weft.base import events, flags
 from weft.base.errors import DTypeError
 from weft.distributed.compression import Codec, make_codec
 from weft.distributed.world import world
 from weft.engine import default_engine
 from weft.imperative.creation import empty
 from weft.imperative.gradient import no_grad
+from weft.imperative.scribe import users_line
 from weft.imperative.tensor import Tensor
 from weft.kvstore.base import Key, KVStore, check_like, listed, register, same_types, unknown
 from weft.kvstore.local import check_optimizer, unique_rows
@@ -128,9 +129,10 @@ class ParameterServerStore(KVStore):
         self._codec: Codec | None = None
         self._first: dict[Key, Any] = {}
         self._optimizer: Any = None
-        self._calls: dict[int, tuple[str, int, float]] = {}  # that are under way
+        self._calls: dict[object, tuple[str, int, float]] = {}  # that are under way
         name = f"{socket.gethostname()}, pid {os.getpid()}"
-        self._barriers = self._all("join", self._world.rank, name)[0]["passed"]
+        self._job = job
+        self._all("join", self._world.rank, name)
         _open.append(self)
         if len(_open) == 1:
             atexit.register(close_all)
@@ -150,19 +152,29 @@ class ParameterServerStore(KVStore):
         return self._ray.get([getattr(server, method).remote(*args) for server in self._servers])
 
     def _call(
-        self, text: str, server: int, method: str, args: Sequence[Any], then: Callable[[Any], None], done: Any
+        self,
+        of: _Asked,
+        server: int,
+        method: str,
+        args: Sequence[Any],
+        then: Callable[[Any], None],
+        done: Any,
     ) -> None:
         """Call a server; then(answer) runs when it has answered, done(error) at the end."""
-        key = id(done)
-        self._calls[key] = (text, server, time.monotonic())
+        key, began = object(), time.perf_counter_ns()
+        self._calls[key] = (of.text, server, time.monotonic())
 
         def answered(future: Any) -> None:
             self._calls.pop(key, None)
             try:
-                then(future.result())
+                answer = future.result()
+                then(answer)
             except Exception as error:
                 done(_cause(error))
             else:
+                size = sum(x.nbytes for x in args[4]) if method == "push" else answer.nbytes
+                times = (of.asked_ns, began, began, time.perf_counter_ns())
+                events.exchanged(f"{of.text}: server {server}", of.where, size, times)
                 done()
 
         try:
@@ -175,7 +187,7 @@ class ParameterServerStore(KVStore):
     def _watch(self) -> None:
         """Name servers that do not answer for long, on stderr."""
         period: float = flags.get("WEFT_STALL_S")
-        told: dict[int, float] = {}
+        told: dict[object, float] = {}
         while True:
             time.sleep(min(max(period / 4, 0.05), 1.0))
             now = time.monotonic()
@@ -275,6 +287,7 @@ class ParameterServerStore(KVStore):
             self._number += 1
             number = self._number
         inputs = [_core.alias(x, keep_past=False) for _, xs, *_ in sends for x in xs]
+        asked = _Asked(f"push {key!r}")
 
         def start(_: Any, on_complete: Any) -> None:
             left = _Countdown(len(sends), on_complete)
@@ -287,7 +300,7 @@ class ParameterServerStore(KVStore):
                 if form["kind"] == "rows":
                     parts = [form["rows"], *parts]
                 arguments = (key, self._worker, number, self.rank, parts, {"kind": form["kind"]})
-                self._call(f"push {key!r}", piece.server, "push", arguments, lambda _: None, left)
+                self._call(asked, piece.server, "push", arguments, lambda _: None, left)
 
         default_engine().push_async(start, None, inputs, (), [known.turn], priority, f"push {key!r}")
 
@@ -305,7 +318,7 @@ class ParameterServerStore(KVStore):
         return made if isinstance(key, list | tuple) else made[0]
 
     def _receive(self, key: Key, known: _Known, targets: list[Tensor], priority: int) -> None:
-        pushes = known.pushes
+        pushes, asked = known.pushes, _Asked(f"pull {key!r}")
 
         def start(_: Any, on_complete: Any) -> None:
             left = _Countdown(len(known.pieces), on_complete)
@@ -321,7 +334,7 @@ class ParameterServerStore(KVStore):
 
                 version = known.base.get(piece.server, 0) + pushes
                 arguments = (key, self.rank, version)
-                self._call(f"pull {key!r}", piece.server, "pull", arguments, write, left)
+                self._call(asked, piece.server, "pull", arguments, write, left)
 
         default_engine().push_async(start, None, (), (), [*targets, known.turn], priority, f"pull {key!r}")
 
@@ -342,7 +355,7 @@ class ParameterServerStore(KVStore):
         known = self._keys[key]
         rows = unique_rows(row_ids, known.shape)
         values = empty((rows.size, *known.shape[1:]), dtype=known.dtype)
-        pushes = known.pushes
+        pushes, asked = known.pushes, _Asked(f"row_sparse_pull {key!r}")
 
         def start(_: Any, on_complete: Any) -> None:
             left = _Countdown(len(known.pieces), on_complete)
@@ -355,7 +368,7 @@ class ParameterServerStore(KVStore):
 
                 version = known.base.get(piece.server, 0) + pushes
                 arguments = (key, self.rank, version, rows[low:high] - piece.begin)
-                self._call(f"row_sparse_pull {key!r}", piece.server, "pull", arguments, write, left)
+                self._call(asked, piece.server, "pull", arguments, write, left)
 
         default_engine().push_async(
             start, None, (), (), [values, known.turn], priority, f"row_sparse_pull {key!r}"
@@ -411,8 +424,12 @@ class ParameterServerStore(KVStore):
 
     def barrier(self) -> None:
         self._finish()
-        self._barriers += 1
-        self._ray.get(self._servers[0].barrier.remote(self._barriers, self.rank))
+        _barriers[self._job] = _barriers.get(self._job, 0) + 1
+        if self.type == "dist_ssp":
+            self._all("rest", self.rank, True)
+        self._ray.get(self._servers[0].barrier.remote(_barriers[self._job], self.rank))
+        if self.type == "dist_ssp":
+            self._all("rest", self.rank, False)
 
     def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
         from weft import checkpoint
@@ -454,12 +471,22 @@ class ParameterServerStore(KVStore):
 
 
 _open: list[ParameterServerStore] = []
+# How many barriers this process has come to, by job: stores of a job share its servers. A worker that is started again
+# begins with none, as its script does, and those that all had passed let it through.
+_barriers: dict[str, int] = {}
 
 
 def close_all() -> None:
     """Close all stores of this process."""
     while _open:
         _open.pop().close()
+
+
+class _Asked:
+    """A push or pull: what it is, the user's line, when it was asked for."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.where, self.asked_ns = text, users_line(), time.perf_counter_ns()
 
 
 class _Countdown:

@@ -55,12 +55,18 @@ def server_actors(job: str, count: int, arguments: tuple[Any, ...], folder: str 
     from weft.kvstore.server import Server
 
     make = ray.remote(num_cpus=0.1, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)(Server)
+    # A server waits for each update: on its own thread, it need not wake another one for that.
+    own_engine = {"env_vars": {"WEFT_ENGINE": os.environ.get("WEFT_ENGINE", "naive")}}
     found = []
     for k in range(count):
         mode, workers, every, staleness, sync = arguments
         own = None if folder is None else os.path.join(folder, f"server-{k}")
         named = make.options(
-            name=f"{job}-server-{k}", namespace="weft", get_if_exists=True, lifetime="detached"
+            name=f"{job}-server-{k}",
+            namespace="weft",
+            get_if_exists=True,
+            lifetime="detached",
+            runtime_env=own_engine,
         )
         found.append(named.remote(mode, workers, own, every, staleness, sync))
     return found

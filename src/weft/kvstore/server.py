@@ -76,6 +76,8 @@ class Server:
         self.applied: dict[str, _Applied] = {}  # by worker
         self.clocks: dict[Key, dict[int, int]] = {}  # pushes of each rank, of each key
         self.active: dict[int, str] = {}  # rank -> who it is
+        self.seen: set[int] = set()  # ranks that have come, or died before they could
+        self.idle: set[int] = set()  # ranks that wait in a barrier
         self.rounds: dict[
             Key, dict[int, tuple[str, int, Any]]
         ] = {}  # what ranks have pushed in an open round
@@ -95,7 +97,10 @@ class Server:
     # Who is there.
 
     async def join(self, rank: int, name: str) -> dict[str, Any]:
-        """A worker comes, or comes again; gives the versions of all keys, and the number of the last barrier."""
+        """A worker comes, or comes again; gives the versions of all keys, and the number of the last barrier.
+
+        One that comes again has a new name, and passes the barriers that were passed.
+        """
         self._do_member([rank, name])
         self._record({"do": "member", "value": [rank, name]}, [])
         await self._notify()
@@ -109,22 +114,34 @@ class Server:
             self._close_round(key)
         await self._notify()
 
+    async def rest(self, rank: int, waits: bool) -> None:
+        """A worker comes to a barrier, or goes on behind it: meanwhile nobody who runs ahead of it is kept waiting."""
+        self._do_rest([rank, waits])
+        self._record({"do": "rest", "value": [rank, waits]}, [])
+        await self._notify()
+
     async def barrier(self, number: int, rank: int) -> None:
         """Returns when all active workers have called it with this number."""
         here = self.barriers.setdefault(number, set())
         here.add(rank)
         await self._notify()
         await self._wait(
-            lambda: number <= self.passed or set(self.active) <= here,
-            lambda: (f"barrier {number}", set(self.active) - here),
+            lambda: number <= self.passed or self._expected() <= here,
+            lambda: (f"barrier {number}", self._expected() - here),
         )
         if number > self.passed:
             self.passed = number
             self._record({"do": "passed", "value": number}, [])
         self.barriers.pop(number, None)
 
+    def _expected(self) -> set[int]:
+        """The ranks that rounds and barriers wait for: those that are there, and those that are still to come."""
+        return set(self.active) | set(range(self.workers)) - self.seen
+
     def _do_member(self, value: Any) -> None:
         rank, name = value
+        self.seen.add(rank)
+        self.idle.discard(rank)
         for of in self.rounds.values():
             of.pop(rank, None)
         if name is None:
@@ -135,6 +152,15 @@ class Server:
             clocks.pop(rank, None)
             if name is not None:
                 clocks[rank] = max(clocks.values(), default=0)
+
+    def _do_rest(self, value: Any) -> None:
+        rank, waits = value
+        if waits:
+            self.idle.add(rank)
+            return
+        self.idle.discard(rank)
+        for clocks in self.clocks.values():  # all have come to the same point
+            clocks[rank] = max(clocks.values(), default=0)
 
     def _do_passed(self, value: int) -> None:
         self.passed = max(self.passed, value)
@@ -177,7 +203,7 @@ class Server:
         await self._notify()
         await self._wait(
             lambda: number in self.applied[worker] or (worker, number) in self.failures,
-            lambda: (f"push of {key!r}", set(self.active) - set(self.rounds.get(key, ()))),
+            lambda: (f"push of {key!r}", self._expected() - set(self.rounds.get(key, ()))),
         )
         if (worker, number) in self.failures:
             raise ValueError(self.failures[worker, number])
@@ -190,7 +216,7 @@ class Server:
         if self.mode == "dist_sync_ps":
             await self._wait(
                 lambda: self.versions[key] >= version,
-                lambda: (f"pull of {key!r}", set(self.active) - set(self.rounds.get(key, ()))),
+                lambda: (f"pull of {key!r}", self._expected() - set(self.rounds.get(key, ()))),
             )
         elif self.mode == "dist_ssp":
             await self._wait(
@@ -203,7 +229,7 @@ class Server:
         """The workers that are more than `staleness` pushes behind this one."""
         clocks = self.clocks.get(key, {})
         own = clocks.get(rank, 0)
-        return {r for r in self.active if clocks.get(r, 0) < own - self.staleness}
+        return {r for r in self._expected() - self.idle if clocks.get(r, 0) < own - self.staleness}
 
     async def state(self) -> dict[str, Any]:
         """For tests and people: versions, who is there, how much is in the journal."""
@@ -253,7 +279,7 @@ class Server:
     def _close_round(self, key: Key) -> None:
         """Commit a round if all active workers have pushed."""
         given = self.rounds.get(key)
-        if not given or not set(self.active) <= set(given):
+        if not given or not self._expected() <= set(given):
             return
         del self.rounds[key]
         ordered = [given[rank] for rank in sorted(given)]
@@ -284,7 +310,9 @@ class Server:
 
     def _do_push(self, key: Key, by: Sequence[Sequence[Any]], pushed: Any) -> None:
         with no_grad():
-            x = asarray(pushed.copy()) if isinstance(pushed, np.ndarray) else pushed
+            x = pushed
+            if isinstance(pushed, np.ndarray):  # optimizers only read it; others may keep it
+                x = asarray(pushed if self.store._optimizer is not None else pushed.copy())
             self.store._update(key, x)
             self.store._stored[key].wait()
         self.versions[key] += 1
@@ -330,6 +358,8 @@ class Server:
             "versions": [[key, version] for key, version in self.versions.items()],
             "applied": [[w, a.low, sorted(a.above)] for w, a in self.applied.items()],
             "active": [[rank, name] for rank, name in self.active.items()],
+            "seen": sorted(self.seen),
+            "idle": sorted(self.idle),
             "passed": self.passed,
             "clocks": [[key, [[r, n] for r, n in of.items()]] for key, of in self.clocks.items()],
             "updater": self.updater,
@@ -350,6 +380,7 @@ class Server:
             self.versions = dict(values["versions"])
             self.applied = {w: _Applied(low, above) for w, low, above in values["applied"]}
             self.active = {rank: name for rank, name in values["active"]}  # noqa: C416
+            self.seen, self.idle = set(values["seen"]), set(values["idle"])
             self.passed = values["passed"]
             self.clocks = {key: dict(of) for key, of in values["clocks"]}
             if values["compression"] is not None:

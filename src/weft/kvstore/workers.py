@@ -21,11 +21,16 @@ LOGS_S = 1.0  # Ray brings what workers print to this process by looking at thei
 
 
 def _run_script(script: Sequence[str]) -> int:
-    """In a process of Ray: the script as the main program. Returns the status that it ends with."""
+    """In a process of Ray: the script, or "-m" and a module, as the main program. Returns the status it ends with."""
     sys.argv = list(script)
-    sys.path.insert(0, str(Path(script[0]).resolve().parent))
     try:
-        runpy.run_path(script[0], run_name="__main__")
+        if script[0] == "-m":
+            sys.argv = list(script[1:])
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(script[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(script[0]).resolve().parent))
+            runpy.run_path(script[0], run_name="__main__")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
@@ -50,14 +55,12 @@ def run_workers(n: int, script: Sequence[str], env: Mapping[str, str], restarts:
         for name, value in env.items()
         if name.startswith(("WEFT_", "OMP_")) or name in ("PYTHONPATH", "PATH")
     }
-    path = os.path.abspath(script[0])
+    words = list(script) if script[0] == "-m" else [os.path.abspath(script[0]), *script[1:]]
     task = ray.remote(max_retries=0, num_cpus=0.5, max_calls=1)(_run_script)
 
     def start(rank: int) -> Any:
         own = {**passed, "WEFT_RANK": str(rank), "WEFT_WORLD_SIZE": str(n), "WEFT_JOB": job}
-        return task.options(name=f"{job}-worker-{rank}", runtime_env={"env_vars": own}).remote(
-            [path, *script[1:]]
-        )
+        return task.options(name=f"{job}-worker-{rank}", runtime_env={"env_vars": own}).remote(words)
 
     running = {start(rank): rank for rank in range(n)}
     left = dict.fromkeys(range(n), restarts)

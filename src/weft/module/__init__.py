@@ -19,3 +19,9 @@ from weft.module.module import Module as Module
 from weft.module.module import Parameter as Parameter
 from weft.module.normalization import *  # noqa: F403
 from weft.module.recurrent import *  # noqa: F403
+
+
+def __getattr__(name: str) -> object:
+    from weft.base.elsewhere import missing
+
+    raise missing(__name__, name, lambda: list(globals()))

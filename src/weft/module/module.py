@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
+from weft.base.elsewhere import add_names, without_names
 from weft.base.errors import DTypeError
+from weft.base.keywords import names_keywords
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import changed, containers_in, depends_on, state_of
 from weft.imperative.gradient import no_grad
-from weft.imperative.paths import module_calls
+from weft.imperative.paths import module_calls, report
 from weft.imperative.tensor import Tensor
 from weft.module.state import Difference, compare, write
 
@@ -145,7 +147,11 @@ class Module:
                 replaced = hook(self, args)
                 if replaced is not None:
                     args = replaced if isinstance(replaced, tuple) else (replaced,)
-        y = self.forward(*args, **kwargs)
+        try:
+            y = self.forward(*args, **kwargs)
+        except Exception as problem:
+            report(problem)
+            raise
         if self._hooks:
             for hook in tuple(self._hooks.values()):
                 replaced = hook(self, args, y)
@@ -411,6 +417,12 @@ class Module:
         """Call hook(module, args) before forward; what it returns, unless None, takes the place of args."""
         return Handle(self._pre_hooks, hook)
 
+    __dir__ = without_names
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("weft."):
+            names_keywords(cls)
+
     def extra_repr(self) -> str:
         """What repr shows between the parentheses: the attributes of `shown`; to be overridden."""
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
@@ -436,3 +448,6 @@ def _modules_in(path: str, value: Any) -> Iterator[tuple[str, Module]]:
             yield from _modules_in(f"{path}.{key}", item)
     elif not TYPE_CHECKING and isinstance(value, Parameter):
         raise TypeError(f"{path}: a Parameter in a list or dictionary; assign each one to an attribute")
+
+
+add_names(Module, "Module")

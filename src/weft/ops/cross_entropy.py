@@ -264,7 +264,8 @@ class CrossEntropy(Classes):
         if target.dtype.kind != "float":
             super().check_target(x, target, rows)
         elif target.shape != x.shape:
-            raise self.fail(ShapeError, "probabilities must have the shape of x", x=x, target=target)
+            fact = "probabilities must have the shape of x, and class numbers must be integers"
+            raise self.fail(ShapeError, fact, x=x, target=target)
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
         soft = target.dtype.kind == "float"

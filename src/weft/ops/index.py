@@ -245,6 +245,7 @@ MODULE_OF: dict[str, str] = {
 # Those of other layers, which are found by name only.
 ELSEWHERE: dict[str, str] = {
     "again": "weft.graph.inner",
+    "batched": "weft.transform.batched",
     "cond_branch": "weft.executor.control",
     "drawn": "weft.graph.inner",
     "exchange_end": "weft.distributed.collective",
@@ -256,6 +257,7 @@ ELSEWHERE: dict[str, str] = {
     "python_gradient": "weft.imperative.python_op",
     "rewritten": "weft.graph.inner",
     "stop_gradient": "weft.graph.inner",
+    "two_bit_encode": "weft.distributed.compression",
     "watched": "weft.graph.inner",
     "while_loop": "weft.executor.control",
 }

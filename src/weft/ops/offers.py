@@ -1,13 +1,13 @@
 """Which native kernels an operator offers at the instruction set level in use.
 
-A native kernel that loses to its operator's decomposition at a level is not offered there. RATIOS holds the processor
+A native kernel that loses to its operator's decomposition at a level is not offered there. RATIOS holds the
 time of the kernel over that of the decomposition in a traced program, on one thread, the geometric mean over the
 benchmark's shapes:
 
     ./dev bench levels --write
 
-measures and writes it. A kernel loses from LIMIT on: planning a decomposition costs time as well, of an LSTM for every
-step and length, and what is measured twice differs by some hundredths.
+measures and writes it. A kernel loses from LIMIT on: planning a decomposition costs time as well, and what is measured
+twice differs by some hundredths.
 """
 
 from __future__ import annotations

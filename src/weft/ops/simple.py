@@ -411,7 +411,7 @@ def _first_defined(cls: type[SimpleOp], attempt: Callable[[str], object]) -> Non
     for dtype in ("float32", "int64", "bool"):
         try:
             attempt(dtype)
-        except (TypeError, OverflowError) as error:
+        except (TypeError, OverflowError, AttributeError) as error:
             first = first or (error if isinstance(error, TypeError) else TypeError(str(error)))
         else:
             return

@@ -17,3 +17,9 @@ from weft.optimizer.clipping import *  # noqa: F403
 from weft.optimizer.group import ParameterGroup as ParameterGroup
 from weft.optimizer.methods import *  # noqa: F403
 from weft.optimizer.optimizer import Optimizer as Optimizer
+
+
+def __getattr__(name: str) -> object:
+    from weft.base.elsewhere import missing
+
+    raise missing(__name__, name, lambda: list(globals()))

@@ -149,6 +149,10 @@ class ParameterGroup(MutableMapping[str, Any]):
         return {name: value for name, value in self._values.items() if name != "lr"}
 
     def __getitem__(self, name: str) -> Any:
+        if name == "params":
+            return self.params
+        if name not in self._values:
+            raise KeyError(f"{self._owner}: no option {name!r}; there are: params, {', '.join(self._values)}")
         return self._values[name]
 
     def __delitem__(self, name: str) -> None:

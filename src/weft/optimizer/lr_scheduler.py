@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from weft.base.keywords import names_keywords
 from weft.optimizer.optimizer import Optimizer
 
 __all__ = [
@@ -50,6 +51,12 @@ class LRScheduler:
             if group.initial_lr is None:
                 group.initial_lr = group["lr"]
         self._set()
+
+    def __init_subclass__(cls) -> None:
+        names_keywords(cls)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(last_step={self.last_step}, last_lr={self.last_lr})"
 
     def rate(self, base: float, step: int) -> float:
         """The learning rate after so many steps of a group that began with base."""

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from weft import _core
+from weft.base.elsewhere import add_names, without_names
 from weft.base.errors import DTypeError
+from weft.base.keywords import names_keywords
 from weft.imperative.dependence import changed, depends_on
 from weft.imperative.gradient import forget_gradients, gradients_of, no_grad
 from weft.imperative.tensor import Tensor
@@ -46,6 +48,11 @@ class Optimizer:
 
     options: ClassVar[Mapping[str, Option]]
     roles: ClassVar[Sequence[str]] = ()
+
+    __dir__ = without_names
+
+    def __init_subclass__(cls) -> None:
+        names_keywords(cls)
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Mapping[str, Any]], **defaults: Any) -> None:
         self._defaults = {name: option.default for name, option in self.options.items()}
@@ -208,3 +215,6 @@ class Optimizer:
 
     def __repr__(self) -> str:
         return f"{self._name}({'; '.join(map(repr, self.param_groups))})"
+
+
+add_names(Optimizer, "Optimizer")

@@ -95,14 +95,15 @@ def _names(recording: Recording) -> dict[int, str]:
 def in_use(recording: Recording) -> tuple[Any, Any]:
     """(seconds, bytes): how much was in use after each change, including what was held before the recording."""
     memory = recording.memory
-    size: dict[tuple[int, int], int] = {}
+    held = (recording.held[name].tolist() for name in ("address", "device", "bytes"))
+    size = {(address, device): bytes_ for address, device, bytes_ in zip(*held, strict=True)}
     change = np.zeros(len(memory), np.int64)
     columns = (memory[name].tolist() for name in ("address", "device", "is_release", "bytes"))
     for k, (address, device, release, bytes_) in enumerate(zip(*columns, strict=True)):
         if not release:
             size[address, device] = bytes_
             change[k] = bytes_
-        else:  # of before the recording: only its address is known
+        else:
             change[k] = -size.pop((address, device), 0)
     seconds = np.concatenate([[0.0], memory["time"] * 1e-9])
     return seconds, recording.held_bytes + np.concatenate([[0], np.cumsum(change)])

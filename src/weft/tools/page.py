@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.tools.allocations import allocations_of, by_line, in_use, peak
 from weft.tools.peaks import machine_peaks
-from weft.tools.timeline_events import BY, steps_of
+from weft.tools.timeline_events import BY, exchange_rows, steps_of
 
 __all__ = ["filled", "profile_page"]
 
@@ -106,6 +106,7 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
             for m in recording.moments
             if m.kind not in ("module", "data")
         ],
+        "exchanges": profile.exchanges(),
         "warnings": [w._asdict() for w in profile.warnings()],
         "memory": {
             "peak": most,
@@ -127,7 +128,7 @@ def _tiles(profile: Any, most: int) -> list[tuple[str, str]]:
     kernels = sum(len(r.steps) for r in profile.recordings)
     plans = sum(m.kind in ("plan", "compile", "trace") for r in profile.recordings for m in r.moments)
     waits = sum(float((r.waits["end"] - r.waits["start"]).sum()) for r in profile.recordings) * 1e-9
-    return [
+    tiles = [
         ("recorded", _seconds(profile.seconds)),
         ("in kernels, all threads", _seconds(busy)),
         ("of that, GFLOP/s", f"{flops / max(busy, 1e-12) * 1e-9:.1f}"),
@@ -137,6 +138,12 @@ def _tiles(profile: Any, most: int) -> list[tuple[str, str]]:
         ("Python waited", _seconds(waits)),
         ("most memory", f"{most / 2**20:.1f} MiB"),
     ]
+    rows = [rows[-1] for r in profile.recordings if (rows := exchange_rows(r))]
+    if rows:
+        seconds = [row.waiting_s + row.moving_s for row in rows]
+        hidden = sum(row.hidden * s for row, s in zip(rows, seconds, strict=True)) / max(sum(seconds), 1e-12)
+        tiles += [("exchange", _seconds(sum(seconds))), ("of that beside kernels", f"{hidden:.0%}")]
+    return tiles
 
 
 def _seconds(value: float) -> str:

@@ -5,8 +5,8 @@
     python -m weft.tools.profiler --join [--out report.html] a.raw b.raw
 
 The report is one HTML file, which needs no network. It is written also where the program fails, is interrupted, or
-calls sys.exit; the command then ends with the program's status. --join shows several processes of one machine on one
-timeline, from the files that each wrote with --raw.
+calls sys.exit; the command then ends with the program's status. --join shows several processes on one timeline, from
+the files that each wrote with --raw. python -m weft.launch --profile FILE does that for the processes that it starts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.distributed.world import known_rank
 from weft.tools.profiling import Profile, profile
 
 __all__ = ["main"]
@@ -44,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--join", action="store_true", help="run nothing: PROGRAM and arguments are files of --raw"
     )
+    made.add_argument("--rank-folder", type=Path, help=argparse.SUPPRESS)
     made.add_argument("--no-memory", action="store_true", help="do not record allocations")
     made.add_argument("--limit", type=int, default=4_000_000, metavar="N", help="most events (4000000)")
     made.add_argument("-m", dest="module", action="store_true", help="the program is a module")
@@ -68,6 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error(f"there is no file {given.program}")
     p = profile(memory=not given.no_memory, limit=given.limit)
     status = run(p, given.program, given.arguments, given.module)
+    if given.rank_folder is not None:  # weft.launch joins what all ranks write there
+        k = known_rank()
+        p.dump(given.rank_folder / f"rank-{k}.raw", f"rank {k}")
+        return status
     write(p, given.out or Path("profile.html"), given.chrome, given.csv)
     if given.raw is not None:
         p.dump(given.raw, given.worker)

@@ -29,7 +29,7 @@ from weft.tools.allocations import allocations_of, peak
 from weft.tools.page import profile_page
 from weft.tools.peaks import machine_peaks
 from weft.tools.recording import LIMIT, Recorder, Recording, read_recording, write_recording
-from weft.tools.timeline_events import BY, Events, events_of, steps_of
+from weft.tools.timeline_events import BY, Events, events_of, exchange_rows, offset_of, steps_of, worker_of
 
 __all__ = ["Profile", "profile"]
 
@@ -54,10 +54,7 @@ class Profile:
     @property
     def seconds(self) -> float:
         """How long it lasted."""
-        begin = min((r.facts.get("begin_ns", 0) for r in self.recordings), default=0)
-        return max(
-            (r.seconds + (r.facts.get("begin_ns", 0) - begin) * 1e-9 for r in self.recordings), default=0.0
-        )
+        return max((r.seconds + offset_of(self.recordings[0], r) for r in self.recordings), default=0.0)
 
     @property
     def events(self) -> Events:
@@ -96,6 +93,27 @@ class Profile:
             }
             for name, (calls, seconds, flops, size) in rows.items()
         ]
+
+    def exchanges(self, *, step: int | None = None) -> list[dict[str, Any]]:
+        """What was exchanged with other processes: rows of name, calls, bytes, waiting_s, moving_s, hidden, worker.
+
+        For each process its exchanges by name, the longest first, and, of several, their sum as "all". bytes: of the
+        process's own arrays. waiting_s: until all others were ready, too; moving_s: while data moved. hidden: the share
+        of both in which the process's kernels ran. step: of exchanges that began in this step of the program only.
+        Raises IndexError if there is no such step.
+
+        >>> profile().exchanges()
+        []
+        """
+        rows = []
+        for k, r in enumerate(self.recordings):
+            limits = (0.0, np.inf)
+            if step is not None:
+                chosen = steps_of(r)[step]
+                limits = (chosen.start_s, chosen.end_s)
+            worker = worker_of(self.recordings, k)
+            rows += [{**row._asdict(), "worker": worker} for row in exchange_rows(r, *limits)]
+        return sorted(rows, key=lambda row: (len(row["worker"]), row["worker"]))
 
     def steps(self) -> list[dict[str, Any]]:
         """The steps of the program: name, start_s, end_s, and the seconds of kernels in each."""

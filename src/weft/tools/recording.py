@@ -10,15 +10,16 @@
 ['matmul']
 
 The native core notes operations of engines, steps of programs, memory and waits (native/bindings/recorder.cpp); here
-are added what Python does (weft.base.events), calls of modules, and batches that the program waits for. Times are
-seconds since the recording began; a Recording is plain arrays and lists, and knows nothing of the running process any
-more.
+are added what Python does (weft.base.events), exchanges, calls of modules, and batches that the program waits for.
+Times are seconds since the recording began; a Recording is plain arrays and lists, and knows nothing of the running
+process any more.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
 import threading
 import time
@@ -34,13 +35,14 @@ from weft.base import events
 from weft.data.loader import DataLoader
 from weft.engine import Engine, default_engine
 from weft.executor import recipe
-from weft.imperative.paths import path_of
+from weft.imperative.paths import known_paths, number_of, path_of, path_with
 from weft.imperative.scribe import users_line
 from weft.module.module import Module
 from weft.ops.epilogue import Epilogue
 from weft.tools import flops
 
 __all__ = [
+    "Exchange",
     "Moment",
     "Note",
     "Recorder",
@@ -125,6 +127,24 @@ class Moment(NamedTuple):
     end_s: float
 
 
+class Exchange(NamedTuple):
+    """An exchange with other processes, in seconds: when it was asked for, when this process was ready, when all were.
+
+    name: what it does; arrays: their types; bytes: of this process's part; number: of a collective, the same on all
+    ranks, else 0.
+    """
+
+    name: str
+    arrays: str
+    where: str
+    bytes: int
+    number: int
+    asked_s: float
+    start_s: float
+    agreed_s: float
+    end_s: float
+
+
 class Note(NamedTuple):
     """Something that was said meanwhile: kind "warning" or "error"."""
 
@@ -146,14 +166,16 @@ class Recording:
     """What was recorded: structured arrays whose times are nanoseconds since the beginning, and the texts they number.
 
     operations, memory, waits, steps: arrays of OPERATION, MEMORY, WAIT and STEP; step_work numbers `work` for each
-    step. names, sites, contexts, shapes: texts by number, "" at 0. moments, notes: of Python. marks: seconds at which
-    a step of the user's ended. threads: names by the system's number. facts: of the machine and the process. seconds:
-    how long it lasted. held_bytes: of arrays that were there before. dropped: events there was no room for.
+    step. names, sites, contexts, shapes: texts by number, "" at 0. moments, notes, exchanges: of Python. marks: seconds
+    at which a step of the user's ended. threads: names by the system's number. facts: of the machine and the process.
+    seconds: how long it lasted. held: the memory that was there before, as MEMORY; held_bytes: of all of it. dropped:
+    events there was no room for.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.operations = np.zeros(0, OPERATION)
         self.memory = np.zeros(0, MEMORY)
+        self.held = np.zeros(0, MEMORY)
         self.waits = np.zeros(0, WAIT)
         self.steps = np.zeros(0, STEP)
         self.step_work = np.zeros(0, np.int64)
@@ -164,6 +186,7 @@ class Recording:
         self.shapes: list[str] = [""]
         self.moments: list[Moment] = []
         self.notes: list[Note] = []
+        self.exchanges: list[Exchange] = []
         self.marks: list[float] = []
         self.threads: dict[int, str] = {}
         self.facts: dict[str, Any] = {}
@@ -174,9 +197,9 @@ class Recording:
 
 
 # Arrays and lists of a Recording that a file holds; what else there is stays with the process.
-ARRAYS = ("operations", "memory", "waits", "steps", "step_work")
+ARRAYS = ("operations", "memory", "held", "waits", "steps", "step_work")
 TEXTS = ("names", "sites", "contexts", "shapes", "marks", "facts", "seconds", "held_bytes", "dropped")
-MAGIC = "weft recording 1"
+MAGIC = "weft recording 2"
 
 
 def write_recording(recording: Recording, path: str | os.PathLike[str]) -> None:
@@ -188,6 +211,7 @@ def write_recording(recording: Recording, path: str | os.PathLike[str]) -> None:
         "work": list(r.work),
         "moments": list(r.moments),
         "notes": list(r.notes),
+        "exchanges": list(r.exchanges),
         "threads": list(r.threads.items()),
         "programs": [(serial, p.name, list(p.steps), p.reorders) for serial, p in r.programs.items()],
     }
@@ -214,6 +238,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     r.work = [Work(*row) for row in document["work"]]
     r.moments = [Moment(*row) for row in document["moments"]]
     r.notes = [Note(*row) for row in document["notes"]]
+    r.exchanges = [Exchange(*row) for row in document["exchanges"]]
     r.threads = {int(number): name for number, name in document["threads"]}
     r.programs = {
         serial: ProgramFacts(name, tuple(steps), reorders, None)
@@ -268,7 +293,6 @@ class Recorder:
         self.recording = Recording()
         self._engines = list({id(e): e for e in (default_engine(), *engines)}.values())
         self._memory, self._limit = memory, limit
-        self._contexts: dict[str, int] = {"": 0}
         self._paths: dict[tuple[int, ...], int] = {}
         self._kept: list[Any] = []  # modules whose ids are in use, and recipes, which may go with their plans
         self._begin = 0
@@ -278,6 +302,7 @@ class Recorder:
         self._listener: Any = None
         self._moments: list[Moment] = []
         self._notes: list[Note] = []
+        self._exchanges: list[Exchange] = []
         self._marks: list[tuple[str, int]] = []
 
     def __enter__(self) -> Recorder:
@@ -328,7 +353,7 @@ class Recorder:
         if raw is None:
             raise RuntimeError("Recorder: nothing is recorded now")
         found = Recording((time.perf_counter_ns() - self._begin) * 1e-9)
-        found.contexts, found.marks = list(self.recording.contexts), self._marked()
+        found.contexts, found.marks = known_paths(), self._marked()
         self._read_native(found, raw)
         return found
 
@@ -353,6 +378,14 @@ class Recorder:
         """A moment, from weft.base.events."""
         self._notes.append(Note(kind, text, where, (time.perf_counter_ns() - self._begin) * 1e-9))
 
+    def exchanged(
+        self, name: str, where: str, size_bytes: int, times_ns: tuple[int, int, int, int], number: int
+    ) -> None:
+        """An exchange that has ended, from weft.base.events."""
+        name, _, arrays = name.partition(": ")
+        times = ((t - self._begin) * 1e-9 for t in times_ns)
+        self._exchanges.append(Exchange(name, arrays, where, size_bytes, number, *times))
+
     def _add(self, kind: str, name: str, where: str, start: int) -> None:
         seconds = ((t - self._begin) * 1e-9 for t in (start, time.perf_counter_ns()))
         self._moments.append(Moment(kind, name, where, threading.get_native_id(), *seconds))
@@ -375,7 +408,7 @@ class Recorder:
             finally:
                 stack.pop()
                 _core.set_recording_context(before)
-                self._add("module", self.recording.contexts[number], "", start)
+                self._add("module", path_with(number), "", start)
 
         return __call__
 
@@ -391,11 +424,7 @@ class Recorder:
         number = self._paths.get(key)
         if number is None:
             self._kept.extend(stack)
-            path = path_of(list(stack))
-            number = self._contexts.setdefault(path, len(self._contexts))
-            if number == len(self.recording.contexts):
-                self.recording.contexts.append(path)
-            self._paths[key] = number
+            number = self._paths[key] = number_of(path_of(list(stack)))
         return number
 
     def _batches(self, iterate: Any) -> Any:
@@ -418,6 +447,7 @@ class Recorder:
         for name, kind, fields in (
             ("operations", OPERATION, ("pushed", "started", "ended")),
             ("memory", MEMORY, ("time",)),
+            ("held", MEMORY, ("time",)),
             ("waits", WAIT, ("start", "end")),
             ("steps", STEP, ("start", "end")),
         ):
@@ -426,13 +456,16 @@ class Recorder:
                 array[field] = np.where(array[field] == 0, -1, array[field] - self._begin)
             setattr(found, name, array)
         found.names, found.sites, found.shapes = (["", *raw[k]] for k in ("names", "sites", "shapes"))
-        found.held_bytes, found.dropped = raw["held_bytes"], raw["dropped"]
+        found.held = _before(found.held, found.memory)
+        found.held_bytes, found.dropped = int(found.held["bytes"].sum()), raw["dropped"]
 
     def _collect(self, raw: Any) -> None:
         found = self.recording
         self._read_native(found, raw)
         found.moments = sorted(self._moments, key=lambda m: (m.start_s, -m.end_s))
         found.notes = list(self._notes)
+        found.exchanges = sorted(self._exchanges, key=lambda e: (e.start_s, -e.end_s))
+        found.contexts = known_paths()
         found.marks = self._marked()
         found.steps = found.steps[np.lexsort((-found.steps["end"], found.steps["start"]))]
         self._name_threads()
@@ -480,7 +513,7 @@ class Recorder:
                 Work(
                     name,
                     names[kind["where"]],
-                    getattr(work.where, "module", "") if work is not None else "",
+                    _module_of(work),
                     ", ".join(f"{dtype}[{','.join(map(str, sizes))}]" for dtype, sizes in operands),
                     0 if work is None else flops.of_work(work, operands),
                     raw["programs"][kind["program"]],
@@ -492,6 +525,19 @@ class Recorder:
                 found.programs[serial] = ProgramFacts(
                     made.name, (*made.prepared, *made.steps), made.reorders, made.memory
                 )
+
+
+def _before(held: Any, memory: Any) -> Any:
+    """Of blocks that were found when a record began, those that it does not know by their allocation.
+
+    The record may begin between their allocation and the look at what is there.
+    """
+    if not len(held) or not len(memory):
+        return held
+    early = memory[(memory["time"] <= held["time"].max()) & (memory["is_release"] == 0)]
+    known = set(zip(early["address"].tolist(), early["device"].tolist(), strict=True))
+    keep = [(row["address"], row["device"]) not in known for row in held] if known else None
+    return held if keep is None else held[np.array(keep, bool)]
 
 
 def kinds_of(columns: Sequence[Any]) -> tuple[Any, Any]:
@@ -506,6 +552,12 @@ def kinds_of(columns: Sequence[Any]) -> tuple[Any, Any]:
         _, key = np.unique(key * len(values) + numbers, return_inverse=True)
     _, first = np.unique(key, return_index=True)
     return first, key.astype(np.int64)
+
+
+def _module_of(work: Any) -> str:
+    """The module that a kernel belongs to: that of its line, else of the first operator in it that has one."""
+    lines = [] if work is None else [work.where, *(node.where for node in work.nodes)]
+    return next((module for line in lines if (module := getattr(line, "module", ""))), "")
 
 
 def _named(name: str, work: Any) -> str:
@@ -540,6 +592,7 @@ def _facts(engines: Sequence[Engine]) -> dict[str, Any]:
     return {
         "program": " ".join(sys.argv),
         "date": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "host": platform.node(),
         "cores": len(os.sched_getaffinity(0)),
         "workers": engines[0].workers,
         "engine": engines[0].kind,

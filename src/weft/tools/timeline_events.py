@@ -13,10 +13,21 @@ import numpy as np
 
 from weft.tools.recording import Recording, Step, kinds_of
 
-__all__ = ["BY", "Detail", "Events", "Lane", "events_of", "steps_of"]
+__all__ = [
+    "BY",
+    "Detail",
+    "Events",
+    "ExchangeRow",
+    "Lane",
+    "events_of",
+    "exchange_rows",
+    "offset_of",
+    "steps_of",
+    "worker_of",
+]
 
 # Kinds of lanes in the order in which they stand in a thread.
-KINDS = ("step", "module", "python", "data", "wait", "push", "operation", "kernel")
+KINDS = ("step", "module", "python", "data", "wait", "push", "operation", "kernel", "exchange")
 
 
 # What tables can be by: fields of Detail.
@@ -193,9 +204,10 @@ def events_of(recordings: Sequence[Recording]) -> Events:
     """All events of recordings, one for each worker process; times are those of the first one's clock."""
     builder = _Builder()
     parents: list[tuple[Any, Any]] = []
-    for rank, recording in enumerate(recordings):
-        worker = str(recording.facts.get("worker", f"worker {rank}" if len(recordings) > 1 else ""))
-        _add(builder, recording, worker, _offset(recordings[0], recording), rank, parents)
+    workers = [worker_of(recordings, k) for k in range(len(recordings))]
+    for rank in sorted(range(len(recordings)), key=lambda k: (len(workers[k]), workers[k])):
+        offset = offset_of(recordings[0], recordings[rank])
+        _add(builder, recordings[rank], workers[rank], offset, rank, parents)
     columns = builder.columns()
     keys = columns.pop("key")
     columns["parent"] = np.full(len(keys), -1, np.int64)
@@ -222,8 +234,22 @@ def events_of(recordings: Sequence[Recording]) -> Events:
     return Events(list(builder.details), builder.lanes, columns)
 
 
-def _offset(first: Recording, other: Recording) -> float:
-    """Seconds from the beginning of the one to that of the other, on the machine's common clock."""
+def worker_of(recordings: Sequence[Recording], k: int) -> str:
+    """The name of a process; "" if it is alone and has none."""
+    return str(recordings[k].facts.get("worker", f"worker {k}" if len(recordings) > 1 else ""))
+
+
+def offset_of(first: Recording, other: Recording) -> float:
+    """Seconds from the beginning of the one to that of the other.
+
+    Processes of one machine have a common clock. Others have met in collectives: all ranks leave the agreement that
+    each begins with at nearly the same moment, so the middle of the differences is how far their clocks are apart.
+    """
+    if first.facts.get("host") != other.facts.get("host"):
+        agreed = {e.number: e.agreed_s for e in first.exchanges if e.number}
+        apart = [agreed[e.number] - e.agreed_s for e in other.exchanges if e.number in agreed]
+        if apart:
+            return float(np.median(apart))
     return (other.facts.get("begin_ns", 0) - first.facts.get("begin_ns", 0)) * 1e-9
 
 
@@ -284,6 +310,99 @@ def _add(
         )
     parents.append((key(OPERATION, rows[ran]), key(PUSH, rows[ran])))
     _add_kernels(builder, r, worker, offset, rank, parents, thread_name, key)
+    _add_exchanges(builder, r, worker, offset)
+
+
+def _add_exchanges(builder: _Builder, r: Recording, worker: str, offset: float) -> None:
+    """Each in two parts: while this process waits for others, and while data moves."""
+    parts = []
+    for e in r.exchanges:
+        waits = Detail("exchange", f"wait for {e.name}", e.where, shapes=e.arrays)
+        moves = Detail("exchange", e.name, e.where, shapes=e.arrays, bytes=e.bytes)
+        if e.agreed_s > e.start_s:
+            parts.append((e.start_s, e.agreed_s, builder.detail(waits)))
+        parts.append((e.agreed_s, e.end_s, builder.detail(moves)))
+    if parts:
+        start, end, details = (np.array(column) for column in zip(*parts, strict=True))
+        builder.add(worker, "exchange", "exchange", start + offset, end + offset, details.astype(np.int64))
+
+
+class ExchangeRow(NamedTuple):
+    """Exchanges of one name: how many, bytes of this process, seconds in which it waited for others, and data moved.
+
+    hidden: the share of all these seconds in which kernels of the process ran.
+    """
+
+    name: str
+    calls: int
+    bytes: int
+    waiting_s: float
+    moving_s: float
+    hidden: float
+
+
+def exchange_rows(recording: Recording, first_s: float = 0.0, end_s: float = np.inf) -> list[ExchangeRow]:
+    """The exchanges that began in this time, by name, the longest first; with several names the last row is of all.
+
+    Of exchanges at the same time each second counts once in hidden.
+    """
+    busy = _merged(_compute(recording))
+    chosen = [e for e in recording.exchanges if first_s <= e.start_s < end_s]
+    names: dict[str, list[Any]] = {}
+    for e in chosen:
+        names.setdefault(e.name, []).append(e)
+    rows = [_exchange_row(name, found, busy) for name, found in names.items()]
+    rows.sort(key=lambda row: -(row.waiting_s + row.moving_s))
+    return [*rows, _exchange_row("all", chosen, busy)] if len(rows) > 1 else rows
+
+
+def _exchange_row(name: str, exchanges: Sequence[Any], busy: Any) -> ExchangeRow:
+    spans = _merged(np.array([(e.start_s, e.end_s) for e in exchanges]))
+    whole = float((spans[:, 1] - spans[:, 0]).sum())
+    return ExchangeRow(
+        name,
+        len(exchanges),
+        sum(e.bytes for e in exchanges),
+        sum(e.agreed_s - e.start_s for e in exchanges),
+        sum(e.end_s - e.agreed_s for e in exchanges),
+        _overlap(spans, busy) / whole if whole else 0.0,
+    )
+
+
+WAITING_STEPS = ("exchange_start", "exchange_end")  # of programs: they hand over, and wait
+
+
+def _compute(r: Recording) -> Any:
+    """When kernels ran, [n, 2] in seconds, without those that are exchanges themselves."""
+    work = np.array([not any(name in w.name for name in WAITING_STEPS) for w in r.work], bool)
+    steps = r.steps[work[r.step_work]] if len(r.steps) else r.steps
+    return np.stack([steps["start"], steps["end"]], axis=1) * 1e-9
+
+
+def _merged(spans: Any) -> Any:
+    """Intervals [n, 2] without overlaps, in order."""
+    if not len(spans):
+        return np.zeros((0, 2))
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(spans[:, 1])
+    begins = np.concatenate([[True], spans[1:, 0] > ends[:-1]])
+    last = np.concatenate([np.nonzero(begins)[0][1:] - 1, [len(spans) - 1]])
+    return np.stack([spans[begins, 0], ends[last]], axis=1)
+
+
+def _overlap(a: Any, b: Any) -> float:
+    """Seconds that two merged sets of intervals have in common."""
+    if not len(a) or not len(b):
+        return 0.0
+    ends = np.concatenate([[0.0], np.cumsum(b[:, 1] - b[:, 0])])
+
+    def before(times: Any) -> Any:
+        """Seconds of b before each time."""
+        k = np.searchsorted(b[:, 0], times, side="right") - 1
+        inside = np.clip(times - b[np.maximum(k, 0), 0], 0, (b[:, 1] - b[:, 0])[np.maximum(k, 0)])
+        return np.where(k >= 0, ends[np.maximum(k, 0)] + inside, 0.0)
+
+    return float((before(a[:, 1]) - before(a[:, 0])).sum())
 
 
 def _add_kernels(

@@ -9,6 +9,7 @@ import weft as wf
 import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
+from weft.distributed import collective
 
 D = wf.distributed
 r, n = D.rank(), D.world_size()
@@ -61,6 +62,17 @@ def check(found, expected, tolerance=1e-13):
     np.testing.assert_allclose(found[0], expected[0], rtol=tolerance)
 
 
+# programs give exchanges their own memory: what exchange_end gives is where exchange_start let it be made
+moved, end_of = [], collective.ExchangeEnd.on_memory
+
+
+def watched(step, inputs, outputs):
+    moved.extend(x.ctypes.data != y.ctypes.data for x, y in zip(inputs[1:], outputs, strict=False))
+    end_of(step, inputs, outputs)
+
+
+collective.ExchangeEnd.on_memory = watched
+
 whole = train(network(), X, Y)
 for traced in (False, True):
     for size in (1, 300, 1 << 22):  # every gradient apart, some together, all together
@@ -73,6 +85,9 @@ for traced in (False, True):
         assert parallel.exchange.exchanges % (1 if traced else STEPS) == 0
     exchange = wf.kvstore.all_reduce(bucket_bytes=300)
     check(train(network(), X[part], Y[part], traced, callbacks=exchange), whole)
+# The call that a trace records runs operator by operator, where nobody plans memory; the others are programs.
+assert moved.count(False) == (STEPS - 1) * moved.count(True) > 0, moved
+collective.ExchangeEnd.on_memory = end_of
 parallel = D.DataParallel(network(), bucket_bytes=300)
 check(train(parallel, X[part], Y[part], pieces=3, pause=parallel.no_sync), whole)
 parallel = D.DataParallel(network(), bucket_bytes=300)

@@ -73,5 +73,9 @@ def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
         [None if v is None else graph.new(v) for v in (*own, *extras, *runtime)],
         like=reader,
     )
+    # A line in a module, if there is one: the gradient of a layer may be added to an earlier one outside of it.
+    made.where = next(
+        (line for line in (reader.where, node.where) if getattr(line, "module", None)), reader.where
+    )
     kernel = first_choice(made)
     return made if kernel is not None and isinstance(kernel, type(first_choice(node))) else None

@@ -12,10 +12,10 @@ const weft = window.weft = {data: D, ready: false};
 
 // Colours: one hue for each name, muted, so that text on it can be read.
 function colour(detail) {
-  const text = detail.kind === "kernel" || detail.kind === "operation" || detail.kind === "push" ? detail.name : detail.kind;
+  const text = ["kernel", "operation", "push"].includes(detail.kind) ? detail.name : detail.kind;
   let h = 2166136261;
   for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 16777619);
-  const fixed = {wait: 0, data: 28, python: 275, module: 210, step: 225};
+  const fixed = {wait: 0, data: 28, python: 275, module: 210, step: 225, exchange: detail.bytes ? 165 : 48};
   const hue = fixed[detail.kind] !== undefined ? fixed[detail.kind] : (h >>> 0) % 360;
   return detail.kind === "module" || detail.kind === "step" ? `hsl(${hue} 35% 82%)` : `hsl(${hue} 58% 74%)`;
 }
@@ -23,7 +23,8 @@ const colours = D.details.map(colour);
 
 // -- tabs and tiles
 
-const TABS = {timeline: "Timeline", tables: "Tables", memory: "Memory", planning: "Planning", steps: "Steps", warnings: "Warnings"};
+const TABS = {timeline: "Timeline", tables: "Tables", memory: "Memory", exchange: "Exchange", planning: "Planning", steps: "Steps", warnings: "Warnings"};
+if (!D.exchanges.length) delete TABS.exchange;
 function show(tab) {
   for (const id in TABS) { $(id).classList.toggle("on", id === tab); $("tab-" + id).classList.toggle("on", id === tab); }
   weft.tab = tab;
@@ -55,6 +56,10 @@ $("warnings").querySelectorAll("a").forEach(a => a.onclick = e => {
 fillTable($("plans"), [{name: "what"}, {name: "name", left: 1}, {name: "line", left: 1}, {name: "at"}, {name: "took"}],
   D.moments.map(m => [m.kind, m.name, shortLine(m.where), time(m.start), time(m.end - m.start)]),
   k => { const m = D.moments[k]; show("timeline"); view = [m.start - (m.end - m.start), m.end + (m.end - m.start)]; clampView(); draw(); });
+
+fillTable($("exchanges"), [{name: "exchange"}, {name: "worker", left: 1}, {name: "calls"}, {name: "bytes"}, {name: "waiting"}, {name: "moving"}, {name: "GB/s"}, {name: "hidden"}],
+  D.exchanges.map(r => [r.name, r.worker, r.calls.toLocaleString("en"), size(r.bytes), time(r.waiting_s), time(r.moving_s), r.moving_s ? (r.bytes / r.moving_s * 1e-9).toFixed(2) : "", percent(r.hidden)]),
+  k => { const name = D.exchanges[k].name; if (name === "all") return; $("search").value = name; show("timeline"); search(name); });
 
 // -- columns: bytes that hold all events
 
@@ -151,7 +156,7 @@ function draw() {
     pen.restore(); pen.globalAlpha = 1;
     const group = (lane.worker ? lane.worker + " " : "") + lane.thread;
     pen.fillStyle = css("--soft"); pen.textAlign = "right"; pen.font = "10px system-ui, 'DejaVu Sans', sans-serif";
-    if (lane.depth === 0 && lane.kind !== "push") pen.fillText(lane.kind === "step" ? "" : lane.kind, GUTTER - 6, top + high / 2 + .5);
+    if (lane.depth === 0 && !["push", lane.thread].includes(lane.kind)) pen.fillText(lane.kind === "step" ? "" : lane.kind, GUTTER - 6, top + high / 2 + .5);
     pen.textAlign = "left";
     if (group !== before) { pen.fillStyle = css("--ink"); pen.font = "600 11px system-ui, 'DejaVu Sans', sans-serif"; pen.fillText(group.slice(0, 15), 8, top + high / 2 + .5); }
     pen.font = "11px system-ui, 'DejaVu Sans', sans-serif"; before = group;
@@ -344,7 +349,8 @@ function drawMemory() {
   held.sort((i, j) => Alloc.bytes[j] - Alloc.bytes[i]);
   const total = held.reduce((s, i) => s + Alloc.bytes[i], 0);
   weft.holders = held.map(i => ({bytes: Alloc.bytes[i], ...D.holders[Alloc.detail[i]]})); weft.heldBytes = total;
-  $("holdtitle").textContent = `${memoryAt === D.memory.peak_s ? "At the peak" : "In use"}, at ${time(memoryAt)}: ${size(total)} in ${held.length} allocations of this record` + (D.memory.held ? ` and ${size(D.memory.held)} from before` : "");
+  const k = lowest(Mem.time, 0, Mem.n, memoryAt + 1e-12) - 1, before = weft.beforeBytes = Math.max((k >= 0 ? Mem.bytes[k] : D.memory.held) - total, 0);
+  $("holdtitle").textContent = `${memoryAt === D.memory.peak_s ? "At the peak" : "In use"}, at ${time(memoryAt)}: ${size(total)} in ${held.length} allocations of this record` + (before ? ` and ${size(before)} from before` : "");
   fillTable($("holders"), [{name: "for"}, {name: "bytes"}, {name: "shape", left: 1}, {name: "line", left: 1}, {name: "module", left: 1}, {name: "made at"}],
     held.slice(0, 400).map(i => { const h = D.holders[Alloc.detail[i]]; return [h.name || "(array)", size(Alloc.bytes[i]), h.shape, shortLine(h.where), h.module, time(Alloc.start[i])]; }));
 }

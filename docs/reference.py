@@ -1,0 +1,126 @@
+"""Pages of the API reference: made from the docstrings of all public names when the documentation is built."""
+
+import importlib
+import inspect
+import re
+
+# The page of each module lists what the module makes public; those of weft's functions are on weft.functional's page.
+MODULES = (
+    "weft",
+    "weft.functional",
+    "weft.module",
+    "weft.module.init",
+    "weft.optimizer",
+    "weft.optimizer.lr_scheduler",
+    "weft.random",
+    "weft.data",
+    "weft.data.transforms",
+    "weft.data.recordio",
+    "weft.data.text",
+    "weft.metrics",
+    "weft.models",
+    "weft.amp",
+    "weft.checkpoint",
+    "weft.symbol",
+    "weft.operator",
+    "weft.ops",
+    "weft.engine",
+    "weft.storage",
+    "weft.kvstore",
+    "weft.distributed",
+    "weft.tools",
+    "weft.testing",
+    "weft.utils",
+)
+
+
+def on_files(files, config):
+    """Called by MkDocs with the documentation's files: adds those of the reference."""
+    from mkdocs.structure.files import File
+
+    for name in MODULES:
+        files.append(File.generated(config, f"reference/{name}.md", content=page(name)))
+    return files
+
+
+def public_names(module):
+    """The names that a module's page describes."""
+    if module.__name__ == "weft":  # its functions have a page of their own
+        functions = set(importlib.import_module("weft.functional").__dir__())
+        return [
+            name
+            for name in module.__all__
+            if name not in functions and not inspect.ismodule(getattr(module, name))
+        ]
+    if module.__name__ == "weft.functional":
+        return module.__dir__()
+    names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
+    found = {name: getattr(module, name) for name in names}
+    return [
+        name
+        for name, x in sorted(found.items())
+        if not inspect.ismodule(x) and (getattr(x, "__module__", None) or module.__name__).startswith("weft")
+    ]
+
+
+def page(name):
+    """The text of a module's page, as Markdown."""
+    module = importlib.import_module(name)
+    parts = [f"# {name}", markdown(module.__doc__ or "")]
+    for each in public_names(module):
+        x = getattr(module, each)
+        if inspect.isclass(x):
+            parts += class_parts(name, each, x)
+        elif callable(x):
+            parts += [f"## {each}", code(signature(each, x)), markdown(inspect.getdoc(x) or "")]
+        else:
+            parts += (
+                [f"## {each}", code(f"{name}.{each} = {x!r}")] if isinstance(x, str | int | float) else []
+            )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def class_parts(module_name, name, cls):
+    yield f"## {name}"
+    yield code(signature(name, cls))
+    yield markdown(inspect.getdoc(cls) or "")
+    for each, x in sorted(vars(cls).items()):
+        if each.startswith("_") or not (callable(x) or isinstance(x, property | classmethod | staticmethod)):
+            continue
+        text = inspect.getdoc(x)
+        if not text:
+            continue
+        plain = x.__func__ if isinstance(x, classmethod | staticmethod) else x
+        yield f"### {name}.{each}"
+        yield "" if isinstance(x, property) else code(signature(f"{name}.{each}", plain))
+        yield markdown(text)
+
+
+def signature(name, x):
+    """As it is called. Native functions say it in the first line of their docstring."""
+    try:
+        given = str(inspect.signature(x))
+    except (TypeError, ValueError):
+        first = (getattr(x, "__doc__", None) or "").split("\n", 1)[0]
+        return first if first.startswith(name.rsplit(".", 1)[-1] + "(") else f"{name}(...)"
+    return name + re.sub(r"'([^']*)'", r"\1", given)
+
+
+def code(text):
+    return f"```python\n{text}\n```"
+
+
+def markdown(text):
+    """A docstring: paragraphs, `code`, indented blocks, and examples that begin with >>>."""
+    parts = []
+    for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        if block.lstrip().startswith(">>>") or block.startswith("    "):
+            parts.append(code(block))
+        else:
+            words = re.split(r"(`+[^`]*`+)", block)
+            parts.append("".join(word if word.startswith("`") else escaped(word) for word in words))
+    return "\n\n".join(parts)
+
+
+def escaped(text):
+    return re.sub(r"([\\*_<>\[\]#|])", r"\\\1", text)

@@ -1,0 +1,220 @@
+"""The names that users of other libraries type, and what weft has for each of them.
+
+>>> import weft as wf
+>>> wf.cat
+Traceback (most recent call last):
+    ...
+AttributeError: weft has no 'cat'; use weft.concat(arrays, axis=0)
+"""
+
+from __future__ import annotations
+
+from weft.base.typing import Any
+
+__all__ = ["Elsewhere", "add_names", "missing", "without_names"]
+
+_DEVICE = "arrays are moved with to_device(device), types are changed with astype(dtype)"
+_RECORD = (
+    "gradients are recorded by 'with gm:', where gm is a weft.GradManager that parameters are attached to"
+)
+_GRADIENT = "gradients are computed by gm.backward(loss) inside 'with gm:', where gm is a weft.GradManager"
+_CLEAR = "gradients are cleared by optimizer.clear_grad()"
+_LOSS = "losses are functions: weft.functional."
+
+# By what is asked; functions are asked of weft and of weft.functional.
+FUNCTIONS = {
+    "absolute": "use weft.abs",
+    "arccos": "use weft.acos",
+    "arcsin": "use weft.asin",
+    "arctan": "use weft.atan",
+    "arctan2": "use weft.atan2",
+    "cat": "use weft.concat(arrays, axis=0)",
+    "clamp": "use weft.clip(x, min, max)",
+    "dot": "use weft.vecdot for vectors, weft.matmul or @ for matrices",
+    "eq": "use weft.equal or ==",
+    "ge": "use weft.greater_equal or >=",
+    "gt": "use weft.greater or >",
+    "hstack": "use weft.concat(arrays, axis=1)",
+    "interp": "weft has no interpolation yet",
+    "le": "use weft.less_equal or <=",
+    "lt": "use weft.less or <",
+    "mm": "use weft.matmul or @",
+    "bmm": "use weft.matmul or @, which take leading dimensions",
+    "mul": "use weft.multiply or *",
+    "ne": "use weft.not_equal or !=",
+    "neg": "use weft.negative or -x",
+    "norm": "use weft.vector_norm(x, axis, ord)",
+    "permute": "use weft.permute_dims(x, axes)",
+    "power": "use weft.pow or **",
+    "scatter": "use weft.put_along_axis(x, indices, values, axis)",
+    "gather": "use weft.take_along_axis(x, indices, axis)",
+    "index_select": "use weft.take(x, indices, axis)",
+    "sub": "use weft.subtract or -",
+    "div": "use weft.divide or /",
+    "transpose": "use weft.permute_dims(x, axes), weft.swapaxes(x, axis1, axis2), x.T or x.mT",
+    "true_divide": "use weft.divide or /",
+    "unsqueeze": "use weft.expand_dims(x, axis)",
+    "upsample": "weft has no interpolation yet",
+    "vstack": "use weft.concat(arrays, axis=0)",
+}
+NAMESPACE = {
+    "Variable": "use weft.tensor; " + _RECORD,
+    "array": "use weft.tensor, which copies, or weft.asarray, which shares memory where it can",
+    "as_tensor": "use weft.asarray",
+    "autograd": _RECORD,
+    "cuda": "weft runs on processors only so far",
+    "enable_grad": _RECORD,
+    "from_numpy": "use weft.asarray, which shares the array's memory",
+    "gluon": "layers are in weft.module",
+    "grad_enabled": _RECORD,
+    "inference_mode": "use weft.no_grad; outside of 'with gm:' nothing is recorded anyway",
+    "init": "use weft.module.init",
+    "io": "use weft.data, and weft.save, weft.load",
+    "jit": "use weft.trace",
+    "compile": "use weft.trace",
+    "kv": "use weft.kvstore",
+    "manual_seed": "use weft.random.seed",
+    "metric": "use weft.metrics",
+    "mod": "use weft.symbol and its executors",
+    "nd": "arrays are weft.Tensor, its functions are in weft",
+    "ndarray": "arrays are weft.Tensor",
+    "nn": "layers are in weft.module, functions in weft.functional",
+    "optim": "use weft.optimizer",
+    "rand": "use weft.random.uniform",
+    "randint": "use weft.random.randint",
+    "randn": "use weft.random.normal",
+    "randperm": "use weft.random.permutation",
+    "seed": "use weft.random.seed",
+    "set_grad_enabled": _RECORD,
+    "sym": "use weft.symbol",
+    "vision": "use weft.data for pictures, weft.models for networks",
+}
+TENSOR = {
+    "asnumpy": "use x.numpy()",
+    "asscalar": "use x.item()",
+    "backward": _GRADIENT,
+    "clamp": "use x.clip(min, max)",
+    "clone": "use x.copy()",
+    "cpu": "use x.to_device('cpu')",
+    "cuda": "weft runs on processors only so far",
+    "data": "use x.detach()",
+    "dim": "use x.ndim",
+    "double": "use x.astype('float64')",
+    "expand": "use x.broadcast_to(shape)",
+    "fill_": "use x[...] = value",
+    "float": "use x.astype('float32')",
+    "half": "use x.astype('float16')",
+    "int": "use x.astype('int32')",
+    "is_cuda": "use x.device",
+    "long": "use x.astype('int64')",
+    "masked_select": "use x[mask]",
+    "numel": "use x.size",
+    "permute": "use x.permute_dims(axes)",
+    "requires_grad_": _RECORD,
+    "scatter_": "use x.put_along_axis(indices, values, axis)",
+    "to": "use x.to_device(device) or x.astype(dtype)",
+    "transpose": "use x.permute_dims(axes), x.swapaxes(axis1, axis2), x.T or x.mT",
+    "type": "use x.dtype, or x.astype(dtype)",
+    "unsqueeze": "use x.expand_dims(axis)",
+    "view": "use x.reshape(shape), which shares memory where it can",
+    "zero_": "use x[...] = 0",
+}
+MODULES = {
+    "BCELoss": _LOSS + "binary_cross_entropy",
+    "BCEWithLogitsLoss": _LOSS + "binary_cross_entropy_with_logits",
+    "BatchNorm": "use BatchNorm1d, BatchNorm2d or BatchNorm3d",
+    "Block": "use Module",
+    "CrossEntropyLoss": _LOSS + "cross_entropy",
+    "Dense": "use Linear(in_features, out_features)",
+    "Dropout2d": "use Dropout",
+    "HybridBlock": "use Module, and weft.trace for its calls",
+    "HybridSequential": "use Sequential, and weft.trace for its calls",
+    "KLDivLoss": _LOSS + "kl_div",
+    "L1Loss": _LOSS + "l1_loss",
+    "LayerList": "use a Python list as an attribute: modules in it belong to the module",
+    "MSELoss": _LOSS + "mse_loss",
+    "ModuleDict": "use a Python dict as an attribute: modules in it belong to the module",
+    "ModuleList": "use a Python list as an attribute: modules in it belong to the module",
+    "NLLLoss": _LOSS + "nll_loss",
+    "ParameterList": "assign each Parameter to an attribute of its own, with setattr for many",
+    "SmoothL1Loss": _LOSS + "smooth_l1_loss",
+    "Swish": "use SiLU",
+    "functional": "use weft.functional",
+}
+MODULE = {
+    "collect_params": "use named_parameters()",
+    "cpu": "use to_device('cpu')",
+    "cuda": "weft runs on processors only so far",
+    "double": "use astype('float64')",
+    "half": "use astype('float16')",
+    "hybridize": "use weft.trace(net)",
+    "initialize": "parameters have values from the start; weft.module.init sets others",
+    "load_parameters": "use load_state_dict(weft.load(path))",
+    "requires_grad_": "attach those parameters to the GradManager that are to be trained",
+    "save_parameters": "use weft.save(path, net.state_dict())",
+    "to": _DEVICE,
+    "zero_grad": _CLEAR,
+}
+OPTIMIZERS = {
+    "Trainer": "use an optimizer and a weft.GradManager",
+    "clip_grad_norm_": "use clip_grad_norm",
+    "clip_grad_value_": "use clip_grad_value",
+}
+OPTIMIZER = {"zero_grad": _CLEAR}
+_TABLES: dict[str, tuple[dict[str, str], ...]] = {
+    "weft": (FUNCTIONS, NAMESPACE),
+    "weft.functional": (FUNCTIONS,),
+    "weft.module": (MODULES,),
+    "weft.optimizer": (OPTIMIZERS,),
+    "Tensor": (TENSOR, FUNCTIONS),
+    "Module": (MODULE,),
+    "Optimizer": (OPTIMIZER,),
+}
+
+
+def missing(owner: str, name: str, known: Any) -> AttributeError:
+    """The error for a name that a namespace does not have; known: a function that gives those that it has.
+
+    >>> str(missing("weft", "softmx", lambda: ["softmax", "softplus"]))
+    "weft has no 'softmx'; did you mean softmax?"
+    """
+    advice = next((table[name] for table in _TABLES.get(owner, ()) if name in table), "")
+    if not advice:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known(), n=2, cutoff=0.7)
+        advice = f"did you mean {' or '.join(near)}?" if near else ""
+    return AttributeError(f"{owner} has no {name!r}" + (f"; {advice}" if advice else ""))
+
+
+class Elsewhere:
+    """A name that a class does not have: reading it raises an AttributeError that says what to use."""
+
+    def __init__(self, owner: str, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        raise missing(self.owner, self.name, list)
+
+
+def add_names(cls: type, owner: str) -> None:
+    """Give a class an answer to each name of its tables that neither it nor one of its bases has."""
+    for table in _TABLES[owner]:
+        for name in table:
+            if not any(name in vars(base) for base in cls.__mro__):
+                setattr(cls, name, Elsewhere(owner, name))
+
+
+def without_names(self: object) -> list[str]:
+    """What dir() is to list of such a class's objects.
+
+    >>> import weft as wf
+    >>> "reshape" in dir(wf.ones(1)), "view" in dir(wf.ones(1))
+    (True, False)
+    """
+    own = getattr(self, "__dict__", {})
+    return [name for name in object.__dir__(self) if name in own or not _is_answer(type(self), name)]
+
+
+def _is_answer(cls: type, name: str) -> bool:
+    return isinstance(next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None), Elsewhere)
