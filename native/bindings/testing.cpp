@@ -66,6 +66,8 @@ void bind_testing(nb::module_& m) {
         return nb::make_tuple(quota_cores(root, membership), memory_bound(root, membership));
       },
       nb::arg("root"), nb::arg("membership"));
+  // Whether what nanobind still knows of at the end of the process is printed.
+  def(testing, "set_leak_warnings", [](bool wanted) { nb::set_leak_warnings(wanted); });
   testing.attr("noop") = address(noop);
   testing.attr("spin_us") = address(spin_us);                    // data: microseconds
   testing.attr("parallel_spin_us") = address(parallel_spin_us);  // data: microseconds; for the queue "wide"

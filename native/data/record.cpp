@@ -78,6 +78,7 @@ Record RecordFile::at(int64_t offset) const noexcept {
 }
 
 int64_t RecordFile::find(int64_t offset) const noexcept {
+  if (offset > size_) return size_;
   for (int64_t here = padded(offset < 0 ? 0 : offset); here + 8 <= size_; here += 4) {
     if (word(here) == kRecordMagic && word(here + 4) >> 29 <= 1) return here;
   }

@@ -158,3 +158,10 @@ def test_a_loop_of_more_reductions_than_its_pieces_have_room_for():
         total = total + r
     code = LoopCode("many", 1, ("float32",) * 13, (fold, Once((Store(0, total),))), 12, 1, False)
     assert code.long_row() is None
+
+
+def test_sums_of_more_arrays_than_a_loop_has_operands():
+    xs = [wf.ones((64, 70)) * k for k in range(13)]
+    norm = wf.trace(lambda *xs: sum((x * x).sum() for x in xs), strict=True)
+    for _ in range(2):
+        assert norm(*xs).item() == 64 * 70 * sum(k * k for k in range(13))

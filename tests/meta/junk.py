@@ -36,8 +36,11 @@ STUB = Path(_core.__file__).parent / "_core.pyi"
 UNSAFE = re.compile(
     r"^_core\.(end_python|shut_down_engines|settle_engines|set_planner|set_backward_planner|set_array_engine"
     r"|NativeFunction|PyKernel|prebuilt_kernel|set_memory_limit|set_scribe|run_kernel|set_known_number_type)$"
-    r"|engine\.NativeFunction|_preload|info\.main|make_stubs|make_index|\bmain$|__main__"
+    r"|engine\.NativeFunction|storage\.set_limit|_preload|info\.main|make_stubs|make_index|\bmain$|__main__"
     r"|\.__(new|init|del|getattribute|setattr|delattr|class|init_subclass|subclasshook)__$"
+)
+LOG = (
+    250  # the number of the log's file: small ones are among the arguments, and Python opens and closes those
 )
 SECONDS = 3.0  # for one call; one that waits for what never comes is given up
 
@@ -343,7 +346,9 @@ def main(calls, names):
     signal.signal(signal.SIGALRM, late)
     known = callables()
     prepare()
-    with open("junk.txt", "w") as log:
+    own = os.open("junk.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(own, LOG)
+    with os.fdopen(LOG, "w") as log:
         faulthandler.enable(log)
         for name in names:
             target, parameters = known[name]

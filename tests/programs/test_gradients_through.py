@@ -457,6 +457,17 @@ def test_recompute_of_what_the_function_refers_to():
             for g, h in zip(slopes(f, traced), want, strict=True):
                 np.testing.assert_allclose(g, h, rtol=1e-5)
 
+    # A trace that nothing wanted a gradient of when it was written down; and an argument that is found, too.
+    later = wf.trace(lambda x: wf.recompute(lambda x: net(x) * scale * x.sum(), x).sum())
+    later(x)
+    for f in (lambda: later(x), lambda: wf.recompute(lambda x: net(x) * scale * x.sum(), x)):
+        for g, h in zip(slopes(f), slopes(lambda: net(x) * scale * x.sum()), strict=True):
+            np.testing.assert_allclose(g, h, rtol=1e-5)
+    twice = lambda w: wf.recompute(lambda t: t * w, w).sum()  # noqa: E731
+    for gradient in (wf.grad(twice), wf.grad(wf.trace(twice)), wf.trace(wf.grad(twice))):
+        for _ in range(2):
+            np.testing.assert_allclose(gradient(wf.tensor(W)).numpy(), 2 * W, rtol=1e-6)
+
     class Holder:
         inside = scale
 
@@ -466,6 +477,10 @@ def test_recompute_of_what_the_function_refers_to():
     ):
         with pytest.raises(ValueError, match="refers to a tensor that wants a gradient"):
             slopes(lambda f=hidden: wf.recompute(f, x))
+    unseen = wf.trace(lambda x: wf.recompute(lambda x: x * getattr(Holder, "in" + "side"), x).sum())
+    unseen(x)
+    with pytest.raises(GraphError, match="refers to a tensor that wants a gradient"):
+        slopes(lambda: unseen(x))
     with wf.no_grad():
         wf.recompute(lambda x: x * getattr(Holder, "in" + "side"), x)
 

@@ -120,6 +120,7 @@ class DoubleForTests(Op):
 
 def test_operators():
     assert check_operator("atan2", order=2) > 0
+    assert check_operator("hypot", order=2) > 0  # of samples with |x| = |y|, too
     assert check_operator(DoubleForTests) == 2
     assert check_operator("layer_norm") > 0
     given = [Sample(arrays((2, 3))), Sample(arrays((4,)))]

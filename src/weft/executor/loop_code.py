@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from weft import _core
 from weft.base import events
+from weft.base.process import at_end
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr import scalar as e
@@ -29,6 +30,7 @@ def with_parts(
 
 
 _kernels: dict[Any, Any] = {}
+at_end(_kernels.clear)  # the native core refers to functions of weft for ever, and so to this module
 
 
 class LoopCode(Record):

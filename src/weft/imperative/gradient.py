@@ -481,11 +481,11 @@ class Function:
             return symbol.__weft_control__("function", self, *args)
         if _core.capture() is not None:
             return self._in_graph(args)
-        inputs = [x for x in args if isinstance(x, Tensor)]
         scribe = None if _core.is_stopping() else _writer()
         mark = 0 if scribe is None else _core.last_serial()
         with no_grad():
             result = self.forward(*args)
+        inputs = self._inputs(args)
         outputs = [result] if isinstance(result, Tensor) else list(result)
         if scribe is not None and not scribe.over:
             from weft.imperative.own_gradient import give_own_gradient
@@ -498,6 +498,10 @@ class Function:
             # An argument that forward gives back would bring its history along.
             outputs = [_core.alias(y, keep_past=False) if any(y is x for x in inputs) else y for y in outputs]
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
+
+    def _inputs(self, args: Sequence[Any]) -> list[Tensor]:
+        """The tensors that backward gives gradients for, once forward has run."""
+        return [x for x in args if isinstance(x, Tensor)]
 
     def _in_graph(self, args: Sequence[Any]) -> Any:
         """A call in a function that is being written down."""
@@ -536,11 +540,14 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
         # A body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says, and what is put
         # off and has no gradient inside of its program has that of the whole program.
         return f(*args)
-    return _Region(f, args)(*args, *_tracked_in(f, args))
+    return _Region(f, args)(*args, *_tracked_in(f))
 
 
-def _tracked_in(f: Any, args: Sequence[Any]) -> list[Tensor]:
-    """The tensors besides the arguments that f refers to by its names and that want gradients."""
+def _tracked_in(f: Any) -> list[Tensor]:
+    """The tensors that f refers to by its names and that want gradients.
+
+    In a trace, whose program may be differentiated later, all that can have one.
+    """
     from weft.base.structure import flatten
     from weft.imperative.surroundings import surroundings
 
@@ -549,9 +556,11 @@ def _tracked_in(f: Any, args: Sequence[Any]) -> list[Tensor]:
     tensors: list[Any] = []
     for x in found:
         tensors += x.parameters() if hasattr(x, "named_parameters") else [x]
-    known = {id(x) for x in args}
-    once = {id(x): x for x in tensors if isinstance(x, Tensor) and id(x) not in known}
-    return [x for x in once.values() if _core.is_tracked(x)]
+    once = {
+        id(x): x for x in tensors if isinstance(x, Tensor)
+    }  # arguments, too: f may have them in both ways
+    later = _writer() is not None and not _core.is_stopping()
+    return [x for x in once.values() if _core.is_tracked(x) or (later and x.dtype.kind == "float")]
 
 
 class _Region(Function):
@@ -563,14 +572,15 @@ class _Region(Function):
         self.state = {device: _core.get_generator(device) for device in self.devices}
         self.stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
         self.positions: list[Any] = []  # of draws in the graph that is being written down
-        self.scribe = _writer()
+        self.scribe = None if _core.is_stopping() else _writer()
         self.is_put_off = self.scribe is not None and self.scribe.defers
         self.is_recorded = _core.is_recording()
 
     def forward(self, *x: Any) -> Any:
-        self.others = x[self.count :]
+        self.others = list(x[self.count :])
         if not self.is_recorded:
             return self.f(*x[: self.count])
+        writes = [_core.state_of(each)[1] for each in self.others]
         _core.begin_noting()
         try:
             with contextlib.nullcontext() if self.scribe is None else self.scribe.region(self.positions):
@@ -578,11 +588,19 @@ class _Region(Function):
         finally:
             others = _core.end_noting(list(x))
         if others:
-            raise ValueError(
-                "recompute: the function refers to a tensor that wants a gradient and that is none of its arguments, "
-                "nor found by the names in it; pass it as an argument"
-            )
+            from weft.imperative.own_gradient import HIDDEN
+
+            raise ValueError(f"recompute: {HIDDEN}")
+        # What nothing wants a gradient of now may be written by f.
+        self.others = [
+            each
+            for each, before in zip(self.others, writes, strict=True)
+            if _core.is_tracked(each) or _core.state_of(each)[1] == before
+        ]
         return made
+
+    def _inputs(self, args: Sequence[Any]) -> list[Tensor]:
+        return [x for x in args[: self.count] if isinstance(x, Tensor)] + self.others
 
     def backward(self, *dy: Any) -> Any:
         writer = _writer()
@@ -608,7 +626,8 @@ class _Region(Function):
         if not nested:
             _core.set_recording(True)
         try:
-            with contextlib.nullcontext() if writer is None else writer.again(self.positions):
+            given = [*watched, *self.others]
+            with contextlib.nullcontext() if writer is None else writer.again(self.positions, given):
                 y = self.f(*watched)
             ys = [y] if isinstance(y, Tensor) else list(y)
             found = iter(_backward(ys, list(dy), [*leaves, *besides], nested))

@@ -7,19 +7,25 @@ outputs' node (weft.graph.own_gradient).
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from weft import _core
 from weft.graph.graph import Graph
 from weft.graph.own_gradient import NoOwnGradient, OwnGradient, checked
 from weft.graph.subgraph import Subgraph
-from weft.imperative.scribe import CannotWrite, Scribe, Source
+from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
 from weft.imperative.storages import Geometry
 from weft.ops.node import Value, input_value, make_node
 
-__all__ = ["give_own_gradient"]
+__all__ = ["HIDDEN", "give_own_gradient"]
+
+HIDDEN = (
+    "the function refers to a tensor that wants a gradient and that is none of its arguments, nor found by the names in"
+    " it; pass it as an argument"
+)
 
 
 def give_own_gradient(
@@ -43,7 +49,9 @@ def give_own_gradient(
             subgraph, wanted = writer.write_down(name, function, ys, xs)
         except Exception as problem:  # whatever backward does with arrays that hold nothing
             why = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-            made = make_node(NoOwnGradient(of=name, why=why, count=len(ys)), known).outputs
+            # What it came across counts as an input, too, so that asking for its gradient is an error.
+            inputs_of = [*known, *writer.found.values()]
+            made = make_node(NoOwnGradient(of=name, why=why, count=len(ys)), inputs_of).outputs
         else:
             op = OwnGradient(backward=subgraph, count=len(ys), wanted=wanted)
             made = make_node(op, [*known, *writer.found.values()]).outputs
@@ -76,6 +84,9 @@ class _Backward(Scribe):
         self.outer = outer
         self.found: dict[int, Value] = {}
         self.stand_ins: dict[int, Value] = {}
+        self._inside: list[
+            set[int]
+        ] = []  # of regions that are computed again: memory that the gradient is for
 
     def __enter__(self) -> Scribe:  # in the epoch of the program around it
         self._before = _core.set_scribe(self)
@@ -150,7 +161,21 @@ class _Backward(Scribe):
     def value(self, x: Geometry) -> Value | None:
         if x.serial is not None and self._find(x) is None:
             self.add_source(x.held.tensor(), x)
+        if self._inside and x.serial not in self._inside[-1] and not (x.is_stopped or _core.is_stopping()):
+            storage = self.outer.storages.find(x)
+            if storage is not None and self.outer.has_gradient(storage.value):
+                raise CannotWrite(HIDDEN, users_line())
         return super().value(x)
+
+    @contextlib.contextmanager
+    def again(self, positions: Sequence[Any], given: Sequence[Any]) -> Iterator[None]:
+        """Also raises where what the region reads besides those arrays may have a gradient, which would be lost."""
+        self._inside.append({_core.geometry(x)[0] for x in given if isinstance(x, _core.Tensor)})
+        try:
+            with super().again(positions, given):
+                yield
+        finally:
+            self._inside.pop()
 
     def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
         if self._find(x) is None and not self._born(x):

@@ -311,8 +311,8 @@ class Scribe:
             self._regions.pop()
 
     @contextlib.contextmanager
-    def again(self, positions: Sequence[Any]) -> Iterator[None]:
-        """Inside, draws are those of a region once more."""
+    def again(self, positions: Sequence[Any], given: Sequence[Any]) -> Iterator[None]:
+        """Inside, draws are those of a region once more; given: the arrays that its gradient is for."""
         self._again.append(iter([[self.here(v) for v in each] for each in positions]))
         try:
             yield
@@ -403,14 +403,14 @@ class Scribe:
         except Overlap as problem:
             self.fail(str(problem))
             return
-        if keeps and self._has_gradient(past):
+        if keeps and self.has_gradient(past):
             storage.value = make_node(Rewritten(), [storage.value, past]).outputs[0]
 
     def _stopped(self, value: Value) -> Value:
         """The value without a gradient."""
-        return stopped(value) if self._has_gradient(value) else value
+        return stopped(value) if self.has_gradient(value) else value
 
-    def _has_gradient(self, value: Value) -> bool:
+    def has_gradient(self, value: Value) -> bool:
         """Whether the gradient of some input may have a part that comes by way of the value."""
         known = self._gradients
         waiting = [value]

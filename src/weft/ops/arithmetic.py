@@ -322,8 +322,10 @@ class Hypot(FloatPair):
     """
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
-        long = e.maximum(abs(a), abs(b))
-        ratio = e.minimum(abs(a), abs(b)) / long
+        # One of the two where they are equal, in both places: derivatives of every order are those of the formula.
+        is_first = abs(a) >= abs(b)
+        long = e.where(is_first, abs(a), abs(b))
+        ratio = e.where(is_first, abs(b), abs(a)) / long
         infinite = (abs(a) == float("inf")) | (abs(b) == float("inf"))
         length = long * e.call("sqrt", ratio * ratio + 1)
         return e.where(infinite, e.constant(float("inf"), a.dtype), e.where(long == 0, long, length))

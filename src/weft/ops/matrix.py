@@ -360,6 +360,8 @@ class Tensordot(Product):
 
     def _pairs(self, x1: TensorType, x2: TensorType) -> tuple[list[int], list[int]]:
         if isinstance(self.axes, int):
+            if self.axes > min(x1.ndim, x2.ndim):
+                raise self.fail(ShapeError, f"the operands have fewer than {self.axes} axes", x1=x1, x2=x2)
             given = (tuple(range(-self.axes, 0)), tuple(range(self.axes)))
         else:
             given = (self.axes[0], self.axes[1])
