@@ -57,14 +57,32 @@ Tensor empty_of(const char* function, nb::handle shape, nb::handle dtype, nb::ha
                        as_tensor_device(device));
 }
 
+// Where a function is written down for dynamic axes, a shape may have sizes that are symbols. Then the array
+// is a value of the graph; an invalid object for any other shape.
+nb::object of_sizes(nb::handle shape, nb::handle value, nb::handle dtype, nb::handle device) {
+  if (!layers_here.capture) return {};
+  const auto is_size = [](nb::handle n) {
+    return !PyLong_Check(n.ptr()) && PyObject_HasAttrString(n.ptr(), "is_dynamic");
+  };
+  bool any = is_size(shape);
+  if (PyTuple_Check(shape.ptr()) || PyList_Check(shape.ptr()))
+    for (nb::handle n : shape) any = any || is_size(n);
+  if (!any) return {};
+  static constinit Imported made("weft.imperative.creation", "of_sizes");
+  return made(shape, value, dtype, device);
+}
+
 PyObject* empty(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
   return guarded_object([&] {
     const CreationArguments given("empty", {"shape", "dtype", "device"}, 1, arguments, count, keywords);
+    if (nb::object x = of_sizes(given.values[0], nb::int_(0), given.values[1], given.values[2]); x.is_valid())
+      return x;
     return wrap(empty_of("empty", given.values[0], given.values[1], given.values[2]));
   });
 }
 
 nb::object filled(const char* function, nb::handle shape, Scalar value, nb::handle dtype, nb::handle device) {
+  if (nb::object x = of_sizes(shape, nb::int_(value.integer), dtype, device); x.is_valid()) return x;
   Tensor x = empty_of(function, shape, dtype, device);
   push_fill(x, value);
   return wrap(std::move(x));
@@ -106,6 +124,7 @@ PyObject* full(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject
                                            : DType::int64;
     };
     const DType type = dtype.is_none() ? own_type() : as_dtype(dtype);
+    if (nb::object x = of_sizes(shape, value, dtype_object(type), device); x.is_valid()) return x;
     Tensor x = Tensor::empty(as_shape(shape, "full"), type, as_tensor_device(device));
     push_fill(x, as_scalar_for(value, type));
     return wrap(std::move(x));

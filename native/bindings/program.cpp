@@ -240,6 +240,14 @@ void bind_program(nb::module_& m) {
       .def_prop_ro(
           "recipe",
           [](const PyPlan& plan) { return nb::borrow(plan.plan->recipe ? plan.plan->recipe : Py_None); })
+      // Makes the code of a step ahead of the first run; False: there is no such step.
+      .def(
+          "bind_ahead",
+          [](const PyPlan& plan, size_t step) {
+            const Ref<const Program> program = plan.plan->program;
+            return program->bind_ahead(step);
+          },
+          nb::arg("step"))
       // Its form for recording has to be asked for (tape.h).
       .def("is_of_many", [](const PyPlan& plan) { plan.plan->many = true; })
       .def("have_history", [](const PyPlan& plan,

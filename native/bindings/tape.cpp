@@ -85,7 +85,12 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   node->saved.reserve(count);
   node->versions.reserve(count);
   const auto& uses = backward->program->uses;
-  const auto save = [&](const Tensor& x, size_t place, uint32_t version) {
+  const auto save = [&](const Tracked& from, size_t place, uint32_t version) {
+    const Tensor& x = from.tensor;
+    if (is_stopped(from)) {
+      node->epoch = stop_epoch;
+      node->stopped.set(place);
+    }
     const bool read = uses[place] >= Program::Use::shown;
     if (read) x.chunk->saved.store(true, std::memory_order_relaxed);
     if (read)
@@ -96,13 +101,13 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   };
   node->edges.resize(inputs.size());
   for (size_t k = 0; k < inputs.size(); ++k) {
-    save(inputs[k]->tensor, k, versions[k]);
+    save(*inputs[k], k, versions[k]);
     node->edges[k] = {inputs[k]->node, inputs[k]->index};
     node->runs_python |= inputs[k]->node && inputs[k]->node->runs_python;
   }
   for (size_t j = 0; j < results.size(); ++j) {
-    Tensor& y = results[j].tensor;
-    save(y, inputs.size() + j, y.chunk->writes.load(std::memory_order_relaxed));
+    const uint32_t version = results[j].tensor.chunk->writes.load(std::memory_order_relaxed);
+    save(results[j], inputs.size() + j, version);
   }
   for (size_t j = 0; j < results.size(); ++j) {
     if (!given[j] || !is_differentiable(results[j].tensor)) continue;
@@ -197,6 +202,8 @@ void TapeNode::clear() noexcept {
   edges.clear();
   saved.clear();
   versions.clear();
+  epoch = 0;
+  stopped = {};
   numbers.clear();
   outputs.clear();
   devices.clear();
@@ -404,6 +411,11 @@ void bind_tape(nb::module_& m) {
   // Whether what is written down now has no gradient, because of a no_grad inside.
   def(m, "is_stopping", [] { return stopping(); });
   def(m, "is_recording", [] { return recording(); });
+  // How often the memory of x was written, for those who keep it for later.
+  def(m, "write_count", [](nb::handle x) {
+    const Tensor& tensor = tensor_of(x, "write_count");
+    return tensor.chunk ? tensor.chunk->writes.load(std::memory_order_relaxed) : 0u;
+  });
   // Makes x a leaf; what it was before is the leaf's past.
   def(m, "watch", [](nb::handle x) {
     Tensor& tensor = tensor_of(x, "attach");
@@ -517,7 +529,10 @@ void bind_tape(nb::module_& m) {
           const Tensor& y = tensor_of(root, "backward");
           if (!slope.is_none()) check_slope(tensor_of(slope, "backward"), y, y.device(), "backward", "y");
           if (!tracked_of(root.ptr()).node) continue;
-          if (slope.is_none()) slope = wrap(filled(y, y.device(), 1));
+          if (slope.is_none())
+            slope = wrap(filled(y, y.device(), 1));
+          else
+            met(slope.ptr());
           from.push_back(&tracked_of(root.ptr()));
           with.push_back(&tracked_of(slope.ptr()));
           kept.push_back(root);
@@ -550,6 +565,7 @@ void bind_tape(nb::module_& m) {
   });
   // It ends: whether it read a recorded array that is none of these.
   def(m, "end_noting", [](nb::list given) {
+    if (!noting) throw std::logic_error("end_noting: no region has begun");
     Noted region = std::move(noting->back());
     noting->pop_back();
     std::vector<TapeNode*> known;

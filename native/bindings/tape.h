@@ -35,6 +35,8 @@ class TapeNode : public Counted<TapeNode> {
   std::vector<Tensor> saved;       // inputs, then outputs; without memory where only the geometry is needed;
                                    // Kind::function: the geometry of the inputs
   std::vector<uint32_t> versions;  // of their chunks, for those that are read
+  uint32_t epoch = 0;              // in which some of them had left the history (stop_epoch), and
+  Bits stopped;                    // which
   std::vector<Scalar> numbers;
   std::vector<Tensor> outputs;  // geometry only, for gradients that are zero
   bool runs_python = false;     // it, or one that it came from, has a `function`

@@ -310,6 +310,7 @@ struct Contents {
 struct Replay {
   nb::object owner;     // weft.imperative.traced.Traced; null: calls of this kind run as Python
   bool direct = false;  // and that nothing is to be made of
+  int64_t runs = 0;
   Ref<Plan> plan;
   std::vector<Find> arrays, numbers, results;
   struct Outside {
@@ -598,8 +599,15 @@ class Replays {
     return 0;
   }
 
-  void drop(nb::handle owner) {
-    drop_if([&](const Replay& r) { return r.owner.is_valid() && r.owner.is(owner); });
+  // How many calls have run it.
+  int64_t drop(nb::handle owner) {
+    int64_t runs = 0;
+    drop_if([&](const Replay& r) {
+      const bool goes = r.owner.is_valid() && r.owner.is(owner);
+      if (goes) runs += r.runs;
+      return goes;
+    });
+    return runs;
   }
 
  private:
@@ -631,6 +639,7 @@ class Replays {
       if (!replay->owner.is_valid()) return replay->direct ? nb::object() : miss(true);
       if (!replay->fits(a, leaves)) continue;
       const std::shared_ptr<Replay> kept = replay;  // the table may change while it runs
+      ++kept->runs;
       return nb::make_tuple(true, kept->run(a, leaves));
     }
     return miss(false);

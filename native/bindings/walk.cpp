@@ -230,6 +230,8 @@ class Walk {
         inputs.emplace_back(Tensor(node->saved[k]), node->edges[k].node, node->edges[k].index);
       else
         inputs.emplace_back(Tensor(node->saved[k]), node, static_cast<uint32_t>(k - count));
+      if (stop_epoch && node->epoch == stop_epoch && node->stopped.test(k))
+        inputs.back().stopped = stop_epoch;
     }
     for (auto& slope : slopes)
       if (slope) inputs.push_back(std::move(*slope));
@@ -248,12 +250,27 @@ class Walk {
     }
   }
 
+  // A slope as a Python function may have it, which may write to it: a copy where others read the same
+  // memory, arrays of the caller or nodes that the walk has not come to.
+  Tracked for_function(Slopes& slopes, size_t j) const {
+    Tracked& slope = *slopes[j];
+    const Chunk* chunk = slope.tensor.chunk.get();
+    const auto shows = [&](const std::optional<Tracked>& x) {
+      return x && &*x != &slope && x->tensor.chunk.get() == chunk;
+    };
+    bool shared =
+        chunk->faces != 0 || std::ranges::any_of(slopes, shows) || std::ranges::any_of(found_, shows);
+    for (const auto& [node, waiting] : slopes_) shared = shared || std::ranges::any_of(waiting, shows);
+    if (!shared) return std::move(slope);
+    return {copy_of(slope.tensor, slope.tensor.dtype, slope.tensor.device()), slope.node, slope.index};
+  }
+
   void visit_function(const Ref<TapeNode>& node, Slopes& slopes) {
     slopes.resize(node->outputs.size());
     const size_t inputs = node->edges.size();
     nb::list given;
     for (size_t j = 0; j < slopes.size(); ++j)
-      given.append(wrap(slopes[j] ? std::move(*slopes[j])
+      given.append(wrap(slopes[j] ? for_function(slopes, j)
                                   : Tracked(filled(node->outputs[j], node->devices[inputs + j], 0))));
     nb::object made = nb::handle(node->function)(*nb::tuple(given));
     const std::string at = "\n  called at " + node->site.text();

@@ -41,7 +41,7 @@ struct Options {
   int workers = 0;  // narrow compute threads per device; 0: the number of cores
   int io_workers = 4;
   uint64_t max_pending = 2048;
-  uint64_t max_pending_bytes = uint64_t{1} << 30;
+  uint64_t max_pending_bytes = uint64_t{64} << 20;
   uint64_t seed = 0;   // exploration
   bool check = false;  // find accesses that were not declared
 };

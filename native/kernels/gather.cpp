@@ -69,7 +69,7 @@ class IndexGet final : public Kernel {
   IndexGet(std::vector<int> dims, int position) : dims_(std::move(dims)), position_(position) {}
 
   size_t scratch_bytes(const View* operands) const override {
-    return Indexed::scratch_bytes(operands + 1, dims_.size());
+    return Indexed::scratch_bytes(operands[0], operands + 1, dims_, false);
   }
 
   void run(const Call& call) const override {
@@ -77,18 +77,17 @@ class IndexGet final : public Kernel {
     check_indexed(x, indices, dims_, "index");
     if (count_of(y) == 0) return;
     Indexed plan(x, indices, dims_, position_, y);
-    const int64_t* offsets = plan.offsets(x, indices, dims_, call.scratch);
-    with_word(x.dtype, [&]<class Word>(Word) { get<Word>(plan, offsets, x.data, y.data); });
+    plan.find_offsets(x, indices, dims_, call.scratch, false);
+    with_word(x.dtype, [&]<class Word>(Word) { get<Word>(plan, x.data, y.data); });
   }
 
  private:
   template <class Word>
-  static void get(Indexed& plan, const int64_t* offsets, const char* x, char* y) {
+  static void get(Indexed& plan, const char* x, char* y) {
     constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
     const Pair::Dim inner = plan.after.take_last();
     const int64_t rows = plan.after.count();
     const int64_t run_bytes = rows * inner.size * kSize;
-    const auto* bytes = reinterpret_cast<const char*>(offsets);
     const Pair::Dim along = plan.point_dims.take_last();
     // A unit: some of the points in one line of the index shape.
     const int64_t step = std::clamp<int64_t>(kPieceBytes / run_bytes, 1, along.size);
@@ -99,21 +98,47 @@ class IndexGet final : public Kernel {
         const auto [x_base, y_base] = plan.before.at(unit / (lines * pieces));
         const auto [first, y_line] = plan.point_dims.at(unit / pieces % lines);
         const int64_t start = unit % pieces * step, count = std::min(step, along.size - start);
-        const auto* offset = reinterpret_cast<const int64_t*>(bytes + first) + start;
         char* to = y + y_base + y_line + start * along.second;
         const char* from = x + x_base;
-        if (run_bytes == kSize) {
-          for (int64_t p = 0; p < count; ++p)
-            store_as(to + p * along.second, load_as<Word>(from + offset[p]));
-          continue;
-        }
-        for (int64_t p = 0; p < count; ++p)
-          for (int64_t row = 0; row < rows; ++row) {
-            const auto [x_row, y_row] = rows == 1 ? std::pair<int64_t, int64_t>{0, 0} : plan.after.at(row);
-            copy_run<Word>(to + p * along.second + y_row, from + offset[p] + x_row, inner);
+        const int64_t unit_point = first / static_cast<int64_t>(sizeof(int64_t)) + start;
+        if (run_bytes == kSize && get_plain<Word>(plan, unit_point, count, to, along.second, from)) continue;
+        int64_t buffer[kIndexChunk];
+        for (int64_t done = 0; done < count; done += kIndexChunk) {
+          const int64_t now = std::min(kIndexChunk, count - done);
+          const int64_t* offset = plan.offsets(unit_point + done, now, buffer);
+          char* to_now = to + done * along.second;
+          if (run_bytes == kSize) {
+            for (int64_t p = 0; p < now; ++p)
+              store_as(to_now + p * along.second, load_as<Word>(from + offset[p]));
+            continue;
           }
+          for (int64_t p = 0; p < now; ++p)
+            for (int64_t row = 0; row < rows; ++row) {
+              const auto [x_row, y_row] = rows == 1 ? std::pair<int64_t, int64_t>{0, 0} : plan.after.at(row);
+              copy_run<Word>(to_now + p * along.second + y_row, from + offset[p] + x_row, inner);
+            }
+        }
       }
     });
+  }
+
+  // Elements at int64 indices, without a list of their offsets; whether the indices are such.
+  template <class Word>
+  static bool get_plain(const Indexed& plan, int64_t begin, int64_t count, char* to, int64_t to_step,
+                        const char* from) {
+    constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
+    int64_t size = 0, step = 0;
+    const char* const indices = plan.plain(begin, size, step);
+    if (!indices) return false;
+    const auto at = [=](int64_t p) {
+      const auto index = load_as<int64_t>(indices + p * static_cast<int64_t>(sizeof(int64_t)));
+      return index + (index < 0 ? size : 0);
+    };
+    if (step == kSize && to_step == kSize)
+      for (int64_t p = 0; p < count; ++p) store_as(to + p * kSize, load_as<Word>(from + at(p) * kSize));
+    else
+      for (int64_t p = 0; p < count; ++p) store_as(to + p * to_step, load_as<Word>(from + at(p) * step));
+    return true;
   }
 
   template <class Word>

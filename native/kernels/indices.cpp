@@ -107,12 +107,36 @@ Indexed::Indexed(const View& x, const View* indices, const std::vector<int>& dim
     point_dims.add(indices[0].shape[d], step[d + 1], values.strides[position + d] * size);
 }
 
-size_t Indexed::scratch_bytes(const View* indices, size_t count) {
-  return static_cast<size_t>(count_of(indices[0])) * sizeof(int64_t) * (count > 1 ? 2 : 1);
+namespace {
+
+bool is_direct(const View& x, const View* indices, const std::vector<int>& dims, bool writes) {
+  if (dims.size() > 1 || (writes && x.dtype == indices[0].dtype)) return false;
+  int64_t before = 1, step = 1;
+  for (int d = 0; d < dims[0]; ++d) before *= x.shape[d];
+  bool dense = true;
+  for (int d = indices[0].ndim - 1; d >= 0; --d) {
+    dense &= indices[0].shape[d] == 1 || indices[0].strides[d] == step;
+    step *= indices[0].shape[d];
+  }
+  return before == 1 && dense;
 }
 
-const int64_t* Indexed::offsets(const View& x, const View* indices, const std::vector<int>& dims,
-                                char* scratch) const {
+}  // namespace
+
+size_t Indexed::scratch_bytes(const View& x, const View* indices, const std::vector<int>& dims, bool writes) {
+  if (is_direct(x, indices, dims, writes)) return 0;
+  return static_cast<size_t>(count_of(indices[0])) * sizeof(int64_t) * (dims.size() > 1 ? 2 : 1);
+}
+
+void Indexed::find_offsets(const View& x, const View* indices, const std::vector<int>& dims, char* scratch,
+                           bool writes) {
+  if (is_direct(x, indices, dims, writes)) {
+    indices_ = indices[0].data;
+    index_type_ = indices[0].dtype;
+    size_ = x.shape[dims[0]];
+    step_ = x.strides[dims[0]] * static_cast<int64_t>(size_of(x.dtype));
+    return;
+  }
   auto* const total = reinterpret_cast<int64_t*>(scratch);
   for (size_t i = 0; i < dims.size(); ++i) {
     int64_t* const one = i == 0 ? total : total + points;
@@ -137,7 +161,24 @@ const int64_t* Indexed::offsets(const View& x, const View* indices, const std::v
       }
     });
   }
-  return total;
+  found_ = total;
+}
+
+const int64_t* Indexed::offsets(int64_t begin, int64_t count, int64_t* buffer) const {
+  if (found_) return found_ + begin;
+  load_indices(indices_ + begin * static_cast<int64_t>(size_of(index_type_)), index_type_, 1, count, size_,
+               buffer);
+  for (int64_t i = 0; i < count; ++i) buffer[i] *= step_;
+  return buffer;
+}
+
+std::pair<int64_t, int64_t> Indexed::bounds() const {
+  if (found_) {
+    const auto [least, most] = std::minmax_element(found_, found_ + points);
+    return {*least, *most + 1};
+  }
+  const int64_t last = (size_ - 1) * step_;
+  return {std::min<int64_t>(last, 0), std::max<int64_t>(last, 0) + 1};
 }
 
 }  // namespace weft

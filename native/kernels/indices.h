@@ -84,14 +84,32 @@ class Pair {
 struct Indexed {
   Indexed(const View& x, const View* indices, const std::vector<int>& dims, int position, const View& values);
 
-  // Offsets in bytes for the points of the index shape, row-major; `scratch` as scratch_bytes says.
-  static size_t scratch_bytes(const View* indices, size_t count);
-  const int64_t* offsets(const View& x, const View* indices, const std::vector<int>& dims,
-                         char* scratch) const;
+  // Offsets in bytes for the points of the index shape, row-major. Those of one index array that lies so, and
+  // is gone through once, are computed where they are needed; others lie in `scratch`, as scratch_bytes says.
+  // x: what is indexed. writes: it is written meanwhile; then indices of its own type may be its elements.
+  static size_t scratch_bytes(const View& x, const View* indices, const std::vector<int>& dims, bool writes);
+  void find_offsets(const View& x, const View* indices, const std::vector<int>& dims, char* scratch,
+                    bool writes);
+  // Of `count` points from `begin` on, at most kIndexChunk; buffer: room for as many.
+  const int64_t* offsets(int64_t begin, int64_t count, int64_t* buffer) const;
+  // The indices from point `begin` on as they are, of `size` steps of `step` bytes; null: offsets are needed.
+  const char* plain(int64_t begin, int64_t& size, int64_t& step) const {
+    if (found_ || index_type_ != DType::int64) return nullptr;
+    size = size_, step = step_;
+    return indices_ + begin * static_cast<int64_t>(sizeof(int64_t));
+  }
+  // The least, and the one after the greatest that an offset can be.
+  std::pair<int64_t, int64_t> bounds() const;
 
   int64_t points;      // of the index shape
   Pair before, after;  // x and values, of the other dimensions
   Pair point_dims;     // offsets (8 bytes each) and values
+
+ private:
+  const int64_t* found_ = nullptr;  // in scratch memory
+  const char* indices_ = nullptr;   // else the one array, of a dimension of `size_` steps of `step_` bytes
+  DType index_type_ = DType::int64;
+  int64_t size_ = 0, step_ = 0;
 };
 void check_indexed(const View& x, const View* indices, const std::vector<int>& dims, const char* function);
 

@@ -268,7 +268,7 @@ class IndexPut final : public Kernel {
       : dims_(std::move(dims)), position_(position), mode_(mode) {}
 
   size_t scratch_bytes(const View* operands) const override {
-    return Indexed::scratch_bytes(operands + 1, dims_.size());
+    return Indexed::scratch_bytes(operands[0], operands + 1, dims_, true);
   }
 
   void run(const Call& call) const override {
@@ -278,20 +278,21 @@ class IndexPut final : public Kernel {
     copy(y, x);
     if (count_of(values) == 0) return;
     Indexed plan(y, indices, dims_, position_, values);
-    const int64_t* offsets = plan.offsets(y, indices, dims_, call.scratch);
-    put(plan, offsets, values, y);
+    plan.find_offsets(y, indices, dims_, call.scratch, true);
+    put(plan, values, y);
   }
 
  private:
-  void put(Indexed& plan, const int64_t* offsets, const View& values, const View& y) const {
+  void put(Indexed& plan, const View& values, const View& y) const {
     const Pair::Dim inner = plan.after.take_last();
     const int64_t units = plan.before.count();
     const bool by_columns = inner.size >= team_size() * kColumns;
     const int64_t parts = parts_for(count_of(values), units, by_columns);
-    const auto [least, most] = std::minmax_element(offsets, offsets + plan.points);
+    const bool owning = parts > 1 && !by_columns;
+    const auto bounds = owning ? plan.bounds() : std::pair<int64_t, int64_t>{};
     const Pair::Dim along = plan.point_dims.take_last();
     const Functions functions = functions_of(y.dtype, mode_);
-    parallel_for(units * parts, 1, [&, low = *least, high = *most + 1](int64_t begin, int64_t end) {
+    parallel_for(units * parts, 1, [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
         const int64_t part = unit % parts;
         Pair::Dim columns = inner;
@@ -302,39 +303,40 @@ class IndexPut final : public Kernel {
           columns.size = inner.size * (part + 1) / parts - first;
           y_base += first * inner.first;
           v_base += first * inner.second;
-        } else {
-          owned = part_of(low, high, part, parts);
+        } else if (owning) {
+          owned = part_of(bounds.first, bounds.second, part, parts);
         }
-        put_part(plan, along, columns, owned, offsets, functions, values.data + v_base, values.dtype,
-                 y.data + y_base, y.dtype);
+        put_part(plan, along, columns, owned, functions, values.data + v_base, values.dtype, y.data + y_base,
+                 y.dtype);
       }
     });
   }
 
   static void put_part(const Indexed& plan, const Pair::Dim& along, const Pair::Dim& columns,
-                       const Owned& owned, const int64_t* offsets, const Functions& functions,
-                       const char* values, DType value_type, char* y, DType y_type) {
+                       const Owned& owned, const Functions& functions, const char* values, DType value_type,
+                       char* y, DType y_type) {
     Updates updates(y_type, value_type);
     const int64_t rows = plan.after.count();
-    const auto* bytes = reinterpret_cast<const char*>(offsets);
+    int64_t buffer[kIndexChunk];
     for (int64_t line = 0; line < plan.point_dims.count(); ++line) {
       const auto [first, v_line] = plan.point_dims.at(line);
-      const auto* places = reinterpret_cast<const int64_t*>(bytes + first);
-      if (rows == 1 && columns.size == 1) {
-        for (int64_t start = 0; start < along.size; start += kIndexChunk) {
-          const int64_t count = std::min(kIndexChunk, along.size - start);
+      for (int64_t start = 0; start < along.size; start += kIndexChunk) {
+        const int64_t count = std::min(kIndexChunk, along.size - start);
+        const int64_t* places =
+            plan.offsets(first / static_cast<int64_t>(sizeof(int64_t)) + start, count, buffer);
+        const char* now = values + v_line + start * along.second;
+        if (rows == 1 && columns.size == 1) {
           int64_t step = along.second;
-          const char* from = updates.get(values + v_line + start * step, step, count);
-          scatter_owned(functions, owned, y, places + start, from, step, count);
+          const char* from = updates.get(now, step, count);
+          scatter_owned(functions, owned, y, places, from, step, count);
+          continue;
         }
-        continue;
-      }
-      for (int64_t p = 0; p < along.size; ++p) {
-        if (!owned.has(places[p])) continue;
-        for (int64_t row = 0; row < rows; ++row) {
-          const auto [y_row, v_row] = plan.after.at(row);
-          put_run(updates, columns, functions, values + v_line + p * along.second + v_row,
-                  y + places[p] + y_row);
+        for (int64_t p = 0; p < count; ++p) {
+          if (!owned.has(places[p])) continue;
+          for (int64_t row = 0; row < rows; ++row) {
+            const auto [y_row, v_row] = plan.after.at(row);
+            put_run(updates, columns, functions, now + p * along.second + v_row, y + places[p] + y_row);
+          }
         }
       }
     }

@@ -94,6 +94,13 @@ const Bound* Program::bind(size_t t) const {
   return expected;
 }
 
+bool Program::bind_ahead(size_t step) const {
+  if (step >= steps.size()) return false;
+  if (prepared_ && prepared_->binds[step] && !prepared_->bound[step].load(std::memory_order_acquire))
+    bind(step);
+  return true;
+}
+
 // Whether inputs and outputs have the geometry that steps are bound to.
 bool Program::lies_as_planned(const Run& run) const {
   const auto same = [](const Tensor& x, const View& planned) {

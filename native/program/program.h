@@ -170,6 +170,9 @@ class Program final : public Counted<Program> {
   }
   // Whether all outputs have elements: sizes that are computed may be less than 1 where nothing fits.
   bool has_results(std::span<const Tensor* const> inputs) const;
+  // Finds out what is to be known of a step before it runs, and makes its code: for threads that do so ahead
+  // of the first run. Nothing where there is nothing to find out. False: there is no such step.
+  bool bind_ahead(size_t step) const;
   // Fills `registers` of them.
   void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
 

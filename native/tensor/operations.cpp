@@ -149,6 +149,7 @@ void push_permutation(const Tensor& to, const Tensor& from) {
 }
 
 void permute_rows(const View& to, const View& from, const Reservation& taken) {
+  if (std::find(to.shape, to.shape + to.ndim, 0) != to.shape + to.ndim) return;  // rows of nothing
   const std::vector<int64_t> order = permutation(to.shape[0], taken);
   const auto size = static_cast<int64_t>(size_of(to.dtype));
   for (int64_t i = 0; i < to.shape[0]; ++i) {

@@ -86,6 +86,11 @@ if TYPE_CHECKING:
     from weft.imperative.creation import tensor as tensor
     from weft.imperative.creation import zeros as zeros
     from weft.imperative.creation import zeros_like as zeros_like
+    from weft.imperative.derivatives import hessian as hessian
+    from weft.imperative.derivatives import jacobian as jacobian
+    from weft.imperative.derivatives import jvp as jvp
+    from weft.imperative.derivatives import linearize as linearize
+    from weft.imperative.derivatives import vjp as vjp
     from weft.imperative.export import load_program as load_program
     from weft.imperative.gradient import Function as Function
     from weft.imperative.gradient import GradManager as GradManager
@@ -117,6 +122,7 @@ if TYPE_CHECKING:
     from weft.imperative.trace import TraceWarning as TraceWarning
     from weft.imperative.trace import trace as trace
     from weft.imperative.transformation import Transformation as Transformation
+    from weft.imperative.vmap import vmap as vmap
     from weft.ops.simple import simple_op as simple_op
 
     __version__: str
@@ -164,6 +170,8 @@ _MODULE_OF = {
         "zeros",
         "zeros_like",
     ),
+    "weft.imperative.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
+    "weft.imperative.vmap": ("vmap",),
     "weft.imperative.gradient": (
         "Function",
         "GradManager",

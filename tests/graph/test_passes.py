@@ -12,8 +12,7 @@ from weft.base.dtype import as_dtype
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph, graph_of, interpret
 from weft.graph.passes import PASSES, optimize
-from weft.graph.passes.recompute import candidates, recomputing
-from weft.graph.rewrite import rewrite
+from weft.graph.passes.recompute import candidates, computed_again
 from weft.graph.verify import same_interface, verify
 from weft.ops import functions as F
 from weft.ops.basic_index import BasicIndex
@@ -457,6 +456,42 @@ def test_random_numbers_are_not_common():
     kept("common", lambda p: F.bernoulli(p) + F.bernoulli(p), [t(2)])
 
 
+# Contracted.
+
+
+def test_sums_of_products_are_one_product():
+    types = [t(7, 2, 1), t(7, 1, 3)]
+    for function in (
+        lambda a, b: F.sum(F.matmul(a, b), axis=0),
+        lambda a, b: F.mean(F.matmul(a, b), axis=0),
+        lambda a, b: F.sum(F.matmul(a, b), axis=(-3,)),
+    ):
+        graph = graph_of(function, types)
+        made = alone("contracted", graph)
+        (product,) = (n for n in made.nodes if n.op and n.op.name == "matmul")
+        assert product.outputs[0].shape == (2, 3)
+        assert all(n.op.name != "sum" for n in made.nodes if n.op)
+        rng = np.random.default_rng(0)
+        given = [rng.normal(size=(7, 2, 1)).astype("f4"), rng.normal(size=(7, 1, 3)).astype("f4")]
+        np.testing.assert_allclose(interpret(made, given)[0], interpret(graph, given)[0], 1e-5)
+        assert made.outputs[0].type == graph.outputs[0].type
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: F.sum(F.matmul(a, b), axis=1),
+        lambda a, b: F.sum(F.matmul(a, b)),
+        lambda a, b: F.sum(y := F.matmul(a, b), axis=0) + y,
+        lambda a, b: F.sum(F.matmul(a, F.slice(b, (0,), (1,), axes=(0,))), axis=0),
+        lambda a, b: F.max(F.matmul(a, b), axis=0),
+        lambda a, b: F.sum(F.matmul(a, b), axis=0, keepdims=True),
+    ],
+)
+def test_products_that_stay(function):
+    kept("contracted", function, [t(7, 2, 1), t(7, 1, 3)])
+
+
 # Epilogues.
 
 
@@ -576,7 +611,7 @@ def test_recompute_for_less_memory():
         return F.matmul(F.matmul(z, F.reshape(row, shape=(8, 8))), a)
 
     graph = graph_of(f, [t(8, 8)])
-    made = rewrite(graph, recomputing(candidates(graph)))
+    made = computed_again(graph, candidates(graph))
     verify(made)
     names = [node.op.name for node in made.nodes if node.op is not None]
     assert names.count("relu") == names.count("sigmoid") == 2

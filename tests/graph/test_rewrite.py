@@ -4,7 +4,7 @@ import pytest
 
 from weft.base.dtype import float32, int32
 from weft.graph.graph import Graph, graph_of
-from weft.graph.rewrite import rewrite
+from weft.graph.rewrite import counters, local, rewrite
 from weft.ops import functions as F
 from weft.ops.arithmetic import Add, Multiply, Positive
 from weft.ops.elementary import Exp, Log
@@ -127,3 +127,29 @@ def test_outputs_must_be_as_many():
     with pytest.raises(AssertionError, match="1 outputs, replaced by 2"):
         rewrite(graph_of(F.exp, [X]), lambda node, _: [constant(1.0)] * 2)
     assert rewrite(graph, lambda node, _: None) is graph
+
+
+def test_local_rules_see_their_operators_only():
+    seen = []
+
+    @local(Exp)
+    def look(node, graph):
+        seen.append(type(node.op))
+
+    graph = graph_of(lambda x, y: (F.exp(F.log(x)), F.positive(y)), [X, X])
+    assert rewrite(graph, look) is graph
+    assert seen == [Exp]
+    rewrite(graph_of(F.log, [X]), look)
+    assert seen == [Exp]
+
+
+def test_dropped_rewrites_are_counted_and_shown():
+    def other_type(node, graph):
+        return F.cast(graph.new(node.inputs[0]), dtype=int32) if isinstance(node.op, Exp) else None
+
+    graph, shown, before = graph_of(F.exp, [X]), [], dict(counters)
+    assert rewrite(graph, other_type, drop=shown.append) is graph
+    assert counters["dropped"] == before["dropped"] + 1
+    assert counters["rewritten"] == before["rewritten"]
+    assert len(shown) == 1
+    assert shown[0].startswith("Exp()(f32[2,3]@cpu:0) -> Cast(")

@@ -808,3 +808,72 @@ def test_wrong_inputs_of_the_operators():
         op(X, S.astype("float64"))
     with pytest.raises(TypeError, match="1 inputs for a graph of 2"):
         op(X)
+
+
+CELLS = {
+    "product": lambda x, h, w, b: wf.tanh(x + h @ w + b),
+    "used twice": lambda x, h, w, b: wf.tanh(x @ w + h @ w + b),
+    "transposed": lambda x, h, w, b: wf.tanh(x + h @ w.T + b),
+    "on the other side": lambda x, h, w, b: wf.tanh(x + (w @ h.T).T + b),
+    "linear": lambda x, h, w, b: wf.tanh(x + F.linear(h, w, b)),
+    "of itself": lambda x, h, w, b: wf.tanh(x + h @ (w @ w) + b * b),
+    "pointwise, too": lambda x, h, w, b: wf.tanh(x + h * w[0] + b + h @ w),
+    "in halves": lambda x, h, w, b: wf.tanh(x + wf.concat([h @ w[:, :4], h @ w[:, 4:]], axis=1)),
+    "converted": lambda x, h, w, b: wf.tanh(
+        x + (h.astype("float64") @ w.astype("float64")).astype("float32")
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [2, 40])
+@pytest.mark.parametrize("name", CELLS)
+def test_gradients_of_weights_in_loops(name, n):
+    """Products that are done for all runs at once (of few rows) or added up (of many); loops that end early, too."""
+    cell, rng = CELLS[name], np.random.default_rng(1)
+    x, h, w, b = (
+        wf.tensor(rng.standard_normal(shape).astype("float32") * 0.3)
+        for shape in ((7, n, 8), (n, 8), (8, 8), (8,))
+    )
+
+    def by_hand(x, h, w, b):
+        outputs = []
+        for row in x:
+            h = cell(row, h, w, b)
+            outputs.append(h)
+        return wf.stack(outputs), h
+
+    def loop(x, h, w, b):
+        return wf.foreach(lambda x, h: (cell(x, h, w, b),) * 2, x, h)
+
+    def first_five(x, h, w, b):
+        def body(t, h, total):
+            h = cell(x[0], h, w, b)
+            return t + 1, h, total + h
+
+        _, last, total = wf.while_loop(
+            lambda t, *_: t < 5, body, wf.tensor(0), h, wf.zeros((n, 8)), max_iterations=9
+        )
+        return total, last
+
+    def loss(f, *operands):
+        y, last = f(*operands)
+        return (y * y).sum() + (last * last * last).sum()
+
+    def second(f):
+        return wf.grad(lambda w: (wf.grad(lambda x: loss(f, x, h, w, b))(x) ** 2).sum())
+
+    def compare(mine, want):
+        for a, c in zip(mine, want, strict=True):
+            scale = max(1, np.abs(c.numpy()).max())
+            np.testing.assert_allclose(a.numpy() / scale, c.numpy() / scale, atol=3e-5)
+
+    for written, eager in ((loop, by_hand), (first_five, first_five)):
+        every = [
+            wf.value_and_grad(lambda *operands, f=f: loss(f, *operands), argnums=(0, 1, 2, 3))
+            for f in (written, eager)
+        ]
+        traced = wf.trace(every[0])
+        traced(x, h, w, b)
+        (value, slopes), (want_value, want) = traced(x, h, w, b), every[1](x, h, w, b)
+        compare([value, *slopes], [want_value, *want])
+    compare([wf.trace(second(loop))(w)], [second(by_hand)(w)])

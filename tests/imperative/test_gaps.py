@@ -56,3 +56,23 @@ def test_gradients_of_assigning_a_view_of_itself():
         return (y * y).sum()
 
     assert wf.grad(f)(wf.tensor([1.0, 3.0])).numpy().tolist() == [16.0, 0.0]
+
+
+class Doubling(wf.operator.Operator):
+    def forward(self, ctx, in_data, req, out_data, aux):
+        self.assign(out_data[0], req[0], in_data[0].numpy() * 2)
+
+
+@wf.operator.register("test_gaps_doubling")
+class DoublingProperty(wf.operator.OperatorProperty):
+    def infer_shape(self, in_shape):
+        return in_shape, [in_shape[0]], []
+
+    def create_operator(self, *_):
+        return Doubling()
+
+
+def test_vmap_of_an_operator_that_calls_python():
+    double = wf.operator.test_gaps_doubling
+    assert double(wf.ones(2)).numpy().tolist() == [2, 2]
+    assert wf.vmap(double)(wf.ones((3, 2))).shape == (3, 2)

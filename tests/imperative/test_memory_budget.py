@@ -1,5 +1,8 @@
 """Memory of training steps: what is computed again, budgets, first calls that keep nothing, temporary space."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,9 @@ import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
 from weft import _core, amp, storage
+from weft.base import flags
 from weft.base.errors import GraphError
+from weft.engine import default_engine
 from weft.imperative.trace import TraceWarning
 
 
@@ -227,3 +232,135 @@ def test_programs_in_turn_share_temporary_space():
     for f in fs:
         f(x).wait()
     assert storage.stats()["in_use_bytes"] - before < 2 * 4 * 1024 * 1024
+
+
+# Segments.
+
+
+class Deep(M.Module):
+    """Layers of which nothing is cheap to compute again."""
+
+    def __init__(self, layers, dropout=0.0):
+        super().__init__()
+        self.layers, self.dropout = M.Sequential(*(M.Linear(32, 32) for _ in range(layers))), dropout
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = F.tanh(layer(x))
+            if self.dropout:
+                x = F.dropout(x, p=self.dropout, training=True)
+        return x
+
+
+def deep_step(count=2, layers=24, dropout=0.0, **options):
+    wf.random.seed(5)
+    net = Deep(layers, dropout)
+    x = wf.random.normal(0, 1, (256, 32))
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    manager = wf.GradManager().attach(list(net.parameters()))
+
+    @wf.trace(lazy=True, **options)
+    def step():
+        with manager:
+            loss = F.mean(net(x) ** 2)
+            manager.backward(loss)
+        optimizer.step().clear_grad()
+        return loss
+
+    losses = [step().item() for _ in range(count)]
+    return losses, [p.numpy() for p in net.parameters()], step.programs[0].memory_report().arena_bytes
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_segments_for_what_is_not_cheap(dropout):
+    """Products and dropout run again: the same bits, what is drawn included."""
+    losses, parameters, arena = deep_step(dropout=dropout)
+    for budget in (0.7, 0.45):
+        again = deep_step(dropout=dropout, memory_budget=budget)
+        assert again[2] <= budget * arena
+        assert again[0] == losses
+        for a, b in zip(again[1], parameters, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_convolutions_run_again(plain):
+    """Below what elementwise results save."""
+    losses, _, arena = run(2, memory_budget=0.5)
+    assert arena <= 0.5 * plain[2]
+    np.testing.assert_allclose(losses, plain[0][:2], rtol=1e-5)
+
+
+def residual_network(layers):
+    import weft.symbol as sym
+
+    x = sym.var("x")
+    for k in range(layers):
+        x = x + F.tanh(F.linear(x, out_features=32, name=f"fc{k}"))
+    return F.sum(x * x)
+
+
+def executor(budget=None, request="write"):
+    wf.random.seed(1)
+    exe = residual_network(24).simple_bind(x=(256, 32), memory_budget=budget, grad_req=request)
+    draw = np.random.default_rng(0)
+    for x in exe.arg_arrays:
+        x[...] = draw.standard_normal(x.shape, dtype="float32") * 0.1
+    return exe
+
+
+@pytest.mark.parametrize("request_", ["write", "add"])
+def test_executors_have_budgets(request_):
+    plain, tight = executor(request=request_), executor(0.5, request_)
+    for exe in (plain, tight):
+        for _ in range(2):
+            exe.forward(is_train=True)
+            exe.backward()
+    needs = [
+        report["kept for backward"] + report["temporary"]
+        for report in (plain.memory_report(), tight.memory_report())
+    ]
+    assert needs[1] <= 0.5 * needs[0]
+    np.testing.assert_array_equal(plain.outputs[0].numpy(), tight.outputs[0].numpy())
+    for name, dx in plain.grad_dict.items():
+        np.testing.assert_array_equal(dx.numpy(), tight.grad_dict[name].numpy())
+    same = tight.reshape(x=(128, 32))
+    same.forward(is_train=True)
+    same.backward()
+    assert same.memory_report()["kept for backward"] < plain.memory_report()["kept for backward"] / 2
+
+
+def test_an_executor_whose_budget_cannot_be_met():
+    with pytest.raises(GraphError, match=r"memory_budget: .* cannot do with 10 bytes of"):
+        executor(10).forward(is_train=True)
+    assert executor(10).forward()[0].shape == ()  # prediction keeps nothing
+
+
+def test_bad_budgets_of_executors():
+    with pytest.raises(ValueError, match="memory_budget"):
+        executor(-1)
+
+
+# Running ahead.
+
+
+@pytest.mark.skipif(flags.get("WEFT_ENGINE") == "naive", reason="nothing is in flight")
+def test_results_in_flight_are_bounded():
+    """A thread that pushes while nothing can run is held back, long before its results take a gigabyte."""
+    x, gate = wf.ones((1 << 20,)), threading.Event()
+    x.wait()
+    engine = default_engine()
+    before, stalls = storage.stats()["in_use_bytes"], engine.stats()["stalls"]
+    engine.push(lambda rc: gate.wait(60), mutate_vars=[x], queue="io")
+    results = []
+    pushing = threading.Thread(target=lambda: results.extend(x + k for k in range(100)))
+    pushing.start()
+    try:
+        while engine.stats()["stalls"] == stalls and pushing.is_alive():
+            time.sleep(0.001)
+        held = storage.stats()["in_use_bytes"] - before
+    finally:
+        gate.set()
+        pushing.join()
+    assert engine.stats()["stalls"] > stalls
+    assert held <= 72 << 20
+    assert [y[0].item() for y in results] == [1.0 + k for k in range(100)]

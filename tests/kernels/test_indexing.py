@@ -4,6 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft as wf
+import weft.functional
 from weft import _core
 
 from .support import ALL, FLOATS, layouts, random, run, strided_like
@@ -273,3 +275,33 @@ def test_nothing_to_index():
         _core.kernel_index_get([], 0)
     with pytest.raises(ValueError, match="mode is one of 'set', 'add', 'max', 'min'; got 'mul'"):
         _core.kernel_scatter(0, "mul")
+
+
+@pytest.mark.parametrize("name", ["int64", "int32", "uint16"])
+@pytest.mark.parametrize("step", [1, 2, -1])
+def test_many_points_of_one_index_array(name, step):
+    """More than are converted at a time, of arrays that lie in any way: offsets of one index array are in no list."""
+    n, count = 3001, 5000
+    at = np.repeat(indices((count,), n, name), abs(step))[::step]
+    for x in (random((n,), "float32"), random((2 * n,), "float32")[::2], random((n,), "float32")[::-1]):
+        found = wf.tensor(at)[...] if step == 1 else wf.asarray(at)
+        same(wf.asarray(x)[found].numpy(), x[at])
+        sums = wf.functional.index_put(
+            wf.zeros(n), wf.asarray(np.ones(count, "float32")), found, axes=(0,), position=0, mode="add"
+        )
+        same(sums.numpy(), np.bincount(at % n if at.dtype.kind == "i" else at, minlength=n).astype("float32"))
+    x = random((1, n, 2), "float32")
+    same(wf.asarray(x)[:, wf.asarray(at)].numpy(), x[:, at])
+
+
+def test_an_array_that_is_its_own_index():
+    """What is written is not read as an index any more."""
+    order = np.random.default_rng(3).permutation(4000)
+    x, want = wf.tensor(order), order.copy()
+    x[x] = wf.arange(4000)
+    want[order.copy()] = np.arange(4000)
+    same(x.numpy(), want)
+    x, want = wf.tensor(order), order.copy()
+    x[:3000][x[1000:] % 3000] = 7
+    want[:3000][order[1000:] % 3000] = 7
+    same(x.numpy(), want)

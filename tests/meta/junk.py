@@ -7,16 +7,21 @@ states, half of the time, and else from everything; the draws follow from the na
 
 import ast
 import contextlib
+import ctypes
 import faulthandler
+import functools
 import importlib
 import inspect
 import io
+import operator
+import os
 import pkgutil
 import random
 import re
 import resource
 import signal
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -29,9 +34,10 @@ STUB = Path(_core.__file__).parent / "_core.pyi"
 # What these are given are addresses of code or memory, or they end what everything else needs. Kernels believe what
 # they are given: shapes and types are checked where programs are planned, for which there is no way around in public.
 UNSAFE = re.compile(
-    r"_core\.(end_python|shut_down_engines|settle_engines|set_planner|set_backward_planner|set_array_engine"
-    r"|NativeFunction|PyKernel|prebuilt_kernel|testing|set_memory_limit|set_scribe|run_kernel|set_known_number_type)\b"
+    r"^_core\.(end_python|shut_down_engines|settle_engines|set_planner|set_backward_planner|set_array_engine"
+    r"|NativeFunction|PyKernel|prebuilt_kernel|set_memory_limit|set_scribe|run_kernel|set_known_number_type)$"
     r"|engine\.NativeFunction|_preload|info\.main|make_stubs|make_index|\bmain$|__main__"
+    r"|\.__(new|init|del|getattribute|setattr|delattr|class|init_subclass|subclasshook)__$"
 )
 SECONDS = 3.0  # for one call; one that waits for what never comes is given up
 
@@ -56,15 +62,48 @@ def stub():
     return found
 
 
+def native():
+    """Name -> (callable, parameters) of everything that the native module has: functions, classes, their members."""
+    known, found = stub(), {}
+    modules = {"_core": _core, "_core.testing": _core.testing}
+    for prefix, module in modules.items():
+        for name, target in vars(module).items():
+            path = f"{prefix}.{name}"
+            if isinstance(target, type):
+                found[path] = (target, known.get(f"{path}.__init__", [])[1:])
+                found |= members(path, target, known)
+            elif callable(target):
+                found[path] = (target, known.get(path) or [("x", "object", False)] * 3)
+    return found
+
+
+def members(path, cls, known):
+    """Methods of a class, called with a first argument that is often one of its objects; attributes, got and set."""
+    found = {}
+    for name in dir(cls):
+        target, itself = getattr(cls, name), ("self", f"self: {cls.__name__}", False)
+        if target is getattr(object, name, None) or name in ("__module__", "__doc__", "__dict__"):
+            continue
+        if callable(target):
+            stated = known.get(f"{path}.{name}")
+            found[f"{path}.{name}"] = (
+                target,
+                [itself, *(stated[1:] if stated else [("x", "object", False)] * 2)],
+            )
+        else:
+            found[f"{path}.{name}"] = (operator.attrgetter(name), [itself])
+            setter = functools.partial(set_attribute, name)
+            found[f"{path}.{name} ="] = (setter, [itself, ("value", "object", False)])
+    return found
+
+
+def set_attribute(name, x, value):
+    setattr(x, name, value)
+
+
 def callables():
     """Name -> (callable, its parameters), of the native module, public modules, and operators."""
     found = {}
-    for name, parameters in stub().items():
-        target = _core
-        with contextlib.suppress(AttributeError):
-            for part in name.split(".")[1:]:
-                target = getattr(target, part)
-            found[name] = (target, parameters)
     for info in pkgutil.walk_packages(wf.__path__, "weft."):
         if "._" in info.name:
             continue
@@ -78,6 +117,7 @@ def callables():
         inputs = [(i.name, "Tensor", False) for i in cls.inputs]
         named = [(a.name, "attribute", True) for a in cls.attributes]
         found[f"functional.{name}"] = (getattr(wf.functional, name), inputs + named)
+    found |= native()  # by now tensors have their methods
     return {name: found[name] for name in sorted(found) if not UNSAFE.search(name)}
 
 
@@ -166,42 +206,103 @@ def pool():
         Exception("e"),
         iter([1]),
     ]
-    leaf = _core.watch(wf.ones(2))
-    f = wf.trace(lambda x: x * 2)
-    f(x)
-    engine = wf.engine.default_engine()
-    plan = PLANS[0]
-    native = [
-        leaf,
-        plan,
-        engine,
-        engine.new_variable(),
-        _core.Replays(),
-        *KERNELS,
-        _core.RandomStream("cpu:0"),
-    ]
+    native = [_core.watch(wf.ones(2)), *NATIVE, *objects()]
     return {"Tensor": tensors, "int": numbers, "Sequence": sequences, "object": others, "native": native}
 
 
+def objects():
+    """New objects of the native classes that may be used up."""
+    engine = wf.engine.default_engine()
+    return [
+        engine.new_variable(),
+        engine.new_operator(lambda context: None, mutate_vars=[engine.new_variable()]),
+        _core.Replays(),
+        _core.RandomStream("cpu:0"),
+        _core.Log(object()),
+        _core.SampleRandom(1, 2, 3, 4),
+        _core.RecordFile(str(RECORDS)),
+    ]
+
+
 def prepare():
+    """Fills NATIVE, and writes the file that RecordFile reads."""
+    from weft.data.recordio import RecordWriter
     from weft.executor.planner import make_plan
     from weft.graph.graph import graph_of
     from weft.ops.types import TensorType
 
     types = [TensorType((3, 4), wf.float32)]
-    PLANS.append(make_plan(graph_of(lambda x: x * 2, types), "junk", exact=True))
+    NATIVE.append(make_plan(graph_of(lambda x: x * 2, types), "junk", exact=True))
+    with RecordWriter(RECORDS) as writer:
+        writer.write(b"12345")
     for name, parameters in stub().items():
         if name.startswith("_core.kernel_") and all(kind in ("int", "bool") for _, kind, _ in parameters):
             with contextlib.suppress(Exception):
-                KERNELS.append(getattr(_core, name[6:])(**{p: 0 for p, _, _ in parameters}))
+                NATIVE.append(getattr(_core, name[6:])(**{p: 0 for p, _, _ in parameters}))
+    a, b = ("float32", (64, 64), None), ("float32", (64, 64), "any")
+    for kernel in (_core.onednn_matmul(a, a, a), _core.onednn_matmul(a, b, a)):
+        NATIVE.extend([kernel, *(x for k in range(3) if (x := kernel.layout(k)) is not None)])
+    free = ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p).value
+    NATIVE.append(_core.NativeFunction(free, 0))
+    NATIVE.extend(caught())
 
 
-PLANS, KERNELS = [], []
+def caught():
+    """What the engine gives functions and observers, and lazy evaluation its recorder."""
+    found = []
+
+    class Observer:
+        on_start = on_end = staticmethod(found.append)
+
+    engine = wf.engine.Engine(workers=1)
+    observer = Observer()
+    engine.add_observer(observer)
+    engine.push(found.append)
+    engine.push_async(lambda context, done: found.extend([context, done]))
+    engine.push_async(lambda context, done: (found.append(done), done()))
+    while sum(isinstance(x, _core.OnComplete) for x in found) < 2:
+        time.sleep(0.001)
+    engine.remove_observer(observer)
+    found.append(engine)
+
+    class Recorder:
+        defers, log = True, None
+
+        def __getattr__(self, name):
+            return lambda *arguments: keep(arguments)
+
+    def keep(x):
+        if isinstance(x, _core.Held):
+            found.append(x)
+        elif isinstance(x, list | tuple):
+            for item in x:
+                keep(item)
+        return None
+
+    before = _core.set_scribe(Recorder())
+    try:
+        with contextlib.suppress(Exception):
+            wf.ones(3) * 2
+    finally:
+        _core.set_scribe(before)
+    return found
+
+
+# Made once: objects of native classes that no call uses up, or that have to be caught.
+NATIVE = []
+RECORDS = Path("junk.rec")
+
+
+def is_of(value, name):
+    return any(cls.__name__ == name for cls in type(value).__mro__)
 
 
 def draw(rng, kind, values):
     """A value that could be of this kind, or, every third time, any."""
     every = [v for group in values.values() for v in group]
+    if kind.startswith("self: "):
+        own = [v for v in every if is_of(v, kind[6:])]
+        return rng.choice(own if own and rng.random() < 0.95 else every)
     if rng.random() < 0.33:
         return rng.choice(every)
     if "Sequence" in kind or "list" in kind or "tuple" in kind:
@@ -247,7 +348,7 @@ def main(calls, names):
         for name in names:
             target, parameters = known[name]
             rng = random.Random(name)
-            values = pool()
+            values, lates = pool(), 0
             for k in range(calls):
                 if k % 25 == 24:
                     values = pool()
@@ -267,7 +368,9 @@ def main(calls, names):
                         made = target(*positional, **named)
                         repr(made) if isinstance(made, wf.Tensor) else None
                 except Late:
-                    break
+                    lates += 1
+                    if lates == 3:
+                        break
                 except BaseException:
                     pass
                 finally:
@@ -278,8 +381,6 @@ def main(calls, names):
         log.write("done\n")
         log.flush()
     sys.stdout.flush()
-    import os
-
     os._exit(0)  # what was made may wait for ever
 
 

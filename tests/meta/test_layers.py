@@ -23,6 +23,7 @@ LAYERS = [
     ["ops"],
     ["graph"],
     ["executor"],
+    ["transform"],
     ["imperative"],
     ["functional", "random", "symbol"],
     [

@@ -55,6 +55,38 @@ def test_same_result_and_gradients(name):
         np.testing.assert_allclose(b.numpy(), other.state_dict()[key].numpy(), rtol=1e-5, err_msg=key)
 
 
+@pytest.mark.parametrize("length", [1, 2, 41, 130])
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_of_any_length(name, length):
+    """Two layers, both directions, a state from outside: results, the last states, and all gradients."""
+    rng = np.random.default_rng(length)
+    other = getattr(torch.nn, name)(3, 4, 2, bidirectional=True)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.copy_(torch.from_numpy(rng.uniform(-0.6, 0.6, tuple(p.shape)).astype("float32")))
+    own = getattr(M, name)(3, 4, 2, bidirectional=True)
+    own.load_state_dict({key: x.numpy() for key, x in other.state_dict().items()})
+    x = rng.standard_normal((length, 2, 3), dtype="float32")
+    states = [rng.standard_normal((4, 2, 4), dtype="float32") for _ in range(2 if name == "LSTM" else 1)]
+
+    def both(made):
+        y, last = made
+        return [y, *(last if isinstance(last, tuple) else [last])]
+
+    given = [wf.tensor(a) for a in (x, *states)]
+    gm = wf.GradManager().attach([*given, *own.parameters()])
+    with gm:
+        mine = both(own(given[0], given[1] if len(states) == 1 else tuple(given[1:])))
+        gm.backward(sum((each * each).sum() for each in mine))
+    theirs_given = [torch.from_numpy(a).requires_grad_() for a in (x, *states)]
+    theirs = both(other(theirs_given[0], theirs_given[1] if len(states) == 1 else tuple(theirs_given[1:])))
+    sum((each * each).sum() for each in theirs).backward()
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for a, b in zip([*given, *own.parameters()], [*theirs_given, *other.parameters()], strict=True):
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-3, atol=1e-4)
+
+
 def test_attention():
     other = torch.nn.MultiheadAttention(6, 2, batch_first=True)
     own = M.MultiheadAttention(6, 2)

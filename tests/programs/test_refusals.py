@@ -232,6 +232,75 @@ def test_old_programs_are_dropped():
     assert [traced(x, n).sum().item() for n in (2, 3)] == [6.0, 9.0]
 
 
+def test_a_function_that_is_traced_again_and_again_runs_as_python():
+    """After 16 programs that went before they ran again; a warning has the reason, and it is given once."""
+    calls = []
+
+    def double(x, n):
+        calls.append(n)
+        return x * 2 + n
+
+    traced = wf.trace(double, max_entries=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [traced(wf.ones(2 + k), k).sum().item() for k in range(30)]
+    assert found == [(2 + k) ** 2 for k in range(30)]
+    first, last = (str(each.message) for each in caught)
+    assert "x was f32[3]@cpu:0 and is f32[4]@cpu:0" in first
+    assert 'dynamic={"x": 0}' in first
+    assert "last 16 programs" in last
+    assert "x was f32[18]@cpu:0 and is f32[19]@cpu:0" in last
+    assert {each.filename for each in caught} == {__file__}
+    assert len(traced.programs) == 2
+    before = len(calls)
+    assert [traced(wf.ones(19), 17)[0].item() for _ in range(3)] == [19.0] * 3  # a program that was kept
+    assert len(calls) == before
+    assert [traced(wf.ones(3), 1)[0].item() for _ in range(3)] == [3.0] * 3
+    assert len(calls) == before + 3
+
+
+def test_programs_that_run_again_are_made_for_ever():
+    traced = wf.trace(lambda x: x * 2, max_entries=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(2, 40):
+            traced(wf.ones(n)), traced(wf.ones(n))
+    assert ["traced 3 times" in str(each.message) for each in caught] == [True]
+    assert len(traced.programs) == 2
+    assert traced.programs[-1].example[0][0].shape == (39,)
+
+
+@pytest.mark.parametrize(
+    ("calls", "reason"),
+    [
+        ([(3, "a"), (3, "b")], "option was 'a' and is 'b'; floats and tensors make no new program"),
+        ([(3, 2), (3, 3)], "option was 2 and is 3"),
+        ([(3, {"k": [1, 2]}), (3, {"k": [1, 5]})], "option, leaf 1, was 2 and is 5"),
+        ([((2, 3), 1), ((4, 5), 1)], r'dynamic={"x": \(0, 1\)}'),
+        ([(3, 1), ((3, 1), 1)], "arrays of another type, rank or layout"),
+    ],
+)
+def test_reasons_of_traces(calls, reason):
+    traced = wf.trace(lambda x, option: x * 2, max_entries=1)
+    (shape, option), again = calls
+    traced(wf.ones(shape), option)
+    with pytest.warns(wf.TraceWarning, match=reason):
+        traced(wf.ones(again[0]), again[1])
+
+
+def test_dynamic_axes_that_are_traced_again_and_again():
+    traced = wf.trace(lambda x, n: x * n, dynamic={"x": 0}, max_entries=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [traced(wf.ones(n), n)[0].item() for n in range(2, 25)]
+    assert found == list(range(2, 25))
+    first, last = (str(each.message) for each in caught)
+    assert "traced 2 times" in first
+    assert "n was 2 and is 3" in first
+    assert "last 16 programs" in last
+    assert len(traced.programs) == 1
+
+
 def test_late_errors_of_programs():
     """They name the function's line and leave everything usable."""
 

@@ -74,7 +74,7 @@ class Engine(_core.Engine):  # type: ignore[misc]
         *,
         io_workers: int = 4,
         max_pending: int = 2048,
-        max_pending_bytes: int = 1 << 30,
+        max_pending_bytes: int = 64 << 20,
         schedule_seed: int | None = None,
         check: bool | None = None,
     ) -> None:

@@ -211,10 +211,11 @@ class _Assembly:
     def parameter(self, value: Any, dtype: str) -> Scalar:
         if isinstance(value, Value) and value.is_constant:
             return e.constant(value.node.value, dtype)
-        if isinstance(value, int | float):
+        is_size = type(value) is int and dtype in e.FLOATS  # as Row.number has it
+        if isinstance(value, int | float) and not is_size:
             return e.constant(value, dtype)
         for k, (known, kind) in enumerate(self.parameters):
-            if known is value and kind == dtype:
+            if (known is value or (is_size and isinstance(known, int) and known == value)) and kind == dtype:
                 return e.parameter(k, dtype)
         self.parameters.append((value, dtype))
         return e.parameter(len(self.parameters) - 1, dtype)

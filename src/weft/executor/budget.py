@@ -1,4 +1,4 @@
-"""Plans that fit into a memory budget: what is cheap to compute again is not kept.
+"""Plans that fit into a memory budget: what is cheap to compute again is not kept, then whole segments are not.
 
 >>> from weft.base.dtype import float32
 >>> from weft.executor.planner import make_plan
@@ -6,7 +6,7 @@
 >>> from weft.ops.types import TensorType
 >>> import weft.ops.functions as F
 >>> graph = graph_of(lambda x: F.softmax(F.exp(F.softmax(x, axis=0)), axis=0), [TensorType((512,), float32)])
->>> plan = within(graph, lambda g: make_plan(g, "example", exact=True), 1 << 20)
+>>> plan = within(graph, "example", lambda g: make_plan(g, "example", exact=True), 1 << 20)
 >>> plan.recipe.memory_report().arena_bytes <= 1 << 20
 True
 """
@@ -18,12 +18,14 @@ from collections.abc import Callable
 from weft.base.errors import GraphError
 from weft.base.typing import Any
 from weft.graph.graph import Graph
-from weft.graph.passes.recompute import candidates, recomputing
-from weft.graph.rewrite import rewrite
+from weft.graph.passes.recompute import candidates, computed_again
+from weft.graph.passes.segments import Segments
 
-__all__ = ["checked_budget", "within"]
+__all__ = ["arena_bytes_of", "checked_budget", "within"]
 
 LEAST_SHARE = 1 / 8  # of all candidates that each further plan computes again, so that there are few
+TRIES = 6  # choices of segments, each of which is planned
+CLOSE = 0.85  # of what is allowed: with less than that, less is computed again
 
 
 def checked_budget(budget: Any) -> int | float | None:
@@ -43,31 +45,89 @@ def checked_budget(budget: Any) -> int | float | None:
     return budget
 
 
-def within(graph: Graph, make: Callable[[Graph], Any], budget: int | float) -> Any:
-    """The plan that make gives for the graph, or for one that computes results again, so that its arena fits.
+def arena_bytes_of(plan: Any) -> int:
+    """The temporary space of a plan."""
+    taken: int = plan.recipe.memory_report().arena_bytes
+    return taken
 
-    Those results are taken first that send the fewest bytes through memory for each byte that is saved.
-    Raises GraphError if not even all of them together save enough.
+
+def within(
+    graph: Graph,
+    name: str,
+    make: Callable[[Graph], Any],
+    budget: int | float,
+    measure: Callable[[Any], int] = arena_bytes_of,
+    frees: bool = True,
+) -> Any:
+    """What make gives for the graph, or for one that computes results again, so that it takes no more than the budget.
+
+    measure: what it takes, in bytes. frees: what is kept for later is free after its last reader. Results that loops
+    can compute again come first, those before others that send the fewest bytes through memory for each byte that is
+    saved; if that is not enough, whole segments are computed again.
+    Raises GraphError, with the numbers, if that is not enough, either.
     """
     plan = make(graph)
-    first = least = plan.recipe.memory_report().arena_bytes
+    first = least = measure(plan)
     allowed = int(first * budget) if isinstance(budget, float) else budget
     if first <= allowed:
         return plan
     known = sorted(candidates(graph), key=lambda c: c.traffic_bytes / c.size_bytes)
     count, over = 0, first - allowed
-    while count < len(known):
+    enough = sum(c.size_bytes for c in known) >= over
+    while enough and count < len(known):
         more = count
         while more < len(known) and (over > 0 or more < count + len(known) * LEAST_SHARE):
             over -= known[more].size_bytes
             more += 1
         count = more
-        plan = make(rewrite(graph, recomputing(known[:count])))
-        taken = plan.recipe.memory_report().arena_bytes
+        plan = make(computed_again(graph, known[:count]))
+        taken = measure(plan)
         if taken <= allowed:
             return plan
         least, over = min(least, taken), taken - allowed
+    found, reached = _in_segments(Segments(graph, frees), make, measure, first, allowed)
+    if found is not None:
+        return found
     raise GraphError(
-        f"memory_budget: {plan.name} cannot do with {allowed} bytes of temporary space: it takes {first} where all is"
-        f" kept, {least} where the {len(known)} results that are cheap to compute again are not"
+        f"memory_budget: {name} cannot do with {allowed} bytes of temporary space: it takes {first} where all is kept, "
+        f"{min(least, reached)} where as much as can be is computed again"
     )
+
+
+def _in_segments(
+    segments: Segments,
+    make: Callable[[Graph], Any],
+    measure: Callable[[Any], int],
+    first: int,
+    allowed: int,
+) -> tuple[Any, int]:
+    """A plan that computes whole segments again and takes at most what is allowed, or None; the least that one takes.
+
+    What a plan takes besides saved values is known from the plain one. Where segments come out differently, the next
+    choice is made with the difference; of plans that fit, the one that computes less again.
+    """
+    besides = max(first - segments.saved_bytes, 0)
+    room = float(allowed - besides)
+    fitting, least, tried = None, first, 0
+    while tried < TRIES:
+        tried += 1
+        chosen = segments.chosen(room)
+        if chosen is None:
+            # Besides may be less than that: what else is alive when saved values are fewer is not the same.
+            if fitting is None and tried < TRIES:
+                room += besides / TRIES
+                continue
+            break
+        plan = make(computed_again(segments.graph, chosen))
+        taken = measure(plan)
+        least = min(least, taken)
+        if taken > allowed:
+            if fitting is not None:
+                break
+            room -= max(taken - allowed, room / 32)
+            continue
+        fitting = plan
+        if taken >= allowed * CLOSE:
+            break
+        room += (allowed - taken) * CLOSE
+    return fitting, least

@@ -61,7 +61,7 @@ def compile_graph(
         )
 
     optimized = optimize(marked)
-    plan = make(optimized) if memory_budget is None else within(optimized, make, memory_budget)
+    plan = make(optimized) if memory_budget is None else within(optimized, name, make, memory_budget)
     plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
     plan.is_of_many()
     return plan

@@ -9,8 +9,9 @@ gradient goes through these the other way round; inside of a run, what the gradi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from weft import _core
 from weft.base.dtype import bool_, int64
@@ -18,15 +19,19 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.executor.compile import compile_graph
 from weft.executor.planner import row_major
 from weft.graph.gradient import joint_graph
-from weft.graph.graph import Graph, interpret
+from weft.graph.graph import Graph, graph_of, interpret
+from weft.graph.passes import skipped
 from weft.graph.placement import devices, spans_devices
 from weft.graph.rewrite import first_choice
 from weft.graph.subgraph import Subgraph
 from weft.ops import functions as F
 from weft.ops.kernels import Native
+from weft.ops.loops import Step
 from weft.ops.node import Value, input_value
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
+from weft.ops.registry import cached
+from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
 
 __all__ = ["CondBranch", "ForeachLoop", "WhileLoop"]
@@ -54,6 +59,7 @@ class Control(Op):
                 raise self.fail(ShapeError, f"{theirs} was expected", x=mine)
 
 
+@cached(maxsize=512)
 def has_effects(*bodies: Subgraph) -> bool:
     """Whether one of their kernels has (Native.ordered), as those that call Python functions may have."""
     choices = (first_choice(node) for body in bodies for node in body.graph.nodes)
@@ -67,6 +73,20 @@ def program(name: str, subgraph: Subgraph, strides: Sequence[Any]) -> Any:
         raise NotImplementedError(
             f"{name}: a graph inside another one runs on one device so far, this one on {listed}"
         )
+    for value in subgraph.graph.inputs:
+        if any(isinstance(n, Size) for n in value.shape):
+            raise NeedsSizes(f"{name}: a graph inside another one is planned for exact sizes")
+    lines = tuple(node.where for node in subgraph.graph.nodes)
+    return planned(subgraph, name, tuple(map(tuple, strides)), lines, _core.isa(), tuple(sorted(skipped())))
+
+
+@cached(maxsize=256)
+def planned(subgraph: Subgraph, name: str, strides: tuple[Any, ...], *_: Any) -> Any:
+    """The plan of a graph inside of others: one for all of the same text, whatever lengths the loops around it have.
+
+    What else decides about plans is part of the key, the instruction set level and passes that are left out; so are
+    the users' lines, which late errors name.
+    """
     return compile_graph(subgraph.graph, name, strides)
 
 
@@ -152,7 +172,7 @@ class ForeachLoop(Control):
         items = y[self.states : self.states + self.items]
         shown = self.states + self.items
         found = backward_loop(
-            self.body.graph,
+            self.body,
             [*sequences, *y[shown:]],
             states,
             rest,
@@ -163,6 +183,35 @@ class ForeachLoop(Control):
             x[0] if self.counted else None,
         )
         return ([None, *found] if self.counted else found,)
+
+    @classmethod
+    def scan(
+        cls, step: Step, sequences: Sequence[Any], states: Sequence[Any], rest: Sequence[Any], reverse: bool
+    ) -> tuple[list[Any], list[Any]]:
+        """See weft.ops.loops."""
+        body = body_of(step, sequences, states, rest)
+        op = cls(body=body, sequences=len(sequences), states=len(states), reverse=reverse)
+        made = op(*sequences, *states, *rest)
+        return list(made[: len(states)]), list(made[len(states) :])
+
+    @classmethod
+    def scan_gradient(
+        cls,
+        step: Step,
+        sequences: Sequence[Any],
+        befores: Sequence[Any],
+        states: Sequence[Any],
+        rest: Sequence[Any],
+        dstates: Sequence[Any],
+        ditems: Sequence[Any],
+        reverse: bool,
+    ) -> list[Any]:
+        """See weft.ops.loops."""
+        body = body_of(step, sequences, states, rest)
+        nothing = [None] * len(states)
+        return backward_loop(
+            body, [*sequences, *befores], states, rest, dstates, ditems, nothing, not reverse, None
+        )
 
     def reference(self, *x: Any) -> Any:
         sequences, states, rest = self.parts(x)
@@ -180,8 +229,43 @@ class ForeachLoop(Control):
         return (*states, *stacks)
 
 
+def body_of(
+    step: Step, sequences: Sequence[Value], states: Sequence[Value], rest: Sequence[Value]
+) -> Subgraph:
+    """A step of a scan as the body of a loop."""
+    slices = [v.type.like(v.shape[1:]) for v in sequences]
+    types = (*slices, *(v.type for v in states), *(v.type for v in rest))
+    is_dynamic = any(isinstance(n, Size) for t in types for n in t.shape)  # such types are no keys
+    return _body_of(step, types) if is_dynamic else _known_body_of(step, types)
+
+
+@cached(maxsize=256)
+def _known_body_of(step: Step, types: tuple[TensorType, ...]) -> Subgraph:
+    return _body_of(step, types)
+
+
+def _body_of(step: Step, types: tuple[TensorType, ...]) -> Subgraph:
+    def function(*values: Value) -> list[Value]:
+        new, items = step(*values)
+        return [*new, *items]
+
+    with written_apart():
+        return Subgraph(graph_of(function, types))
+
+
+@contextlib.contextmanager
+def written_apart() -> Iterator[None]:
+    """What is written here is kept for others, so it must not show where a function is being written down meanwhile."""
+    before = _core.capture()
+    _core.set_capture(None)
+    try:
+        yield
+    finally:
+        _core.set_capture(before)
+
+
 def backward_loop(
-    body: Graph,
+    body: Subgraph,
     stacked: Sequence[Value],
     states: Sequence[Value],
     rest: Sequence[Value],
@@ -197,70 +281,224 @@ def backward_loop(
     last states, of stacked items, and of those stacks, None for zero.
     """
     sequences = len(stacked) - len(states)
-    wanted = [is_float(v) for v in body.inputs]
-    given = [is_float(v) for v in states] + [slope is not None for slope in item_slopes]
-    step = joint_graph(body, wanted, given)
-    slopes_in = step.inputs[len(body.inputs) :]
-    results = iter(step.outputs)
-    made = [next(results) if want else None for want in wanted]
-
-    slices, befores = body.inputs[:sequences], body.inputs[sequences : len(stacked)]
-    constants = body.inputs[len(stacked) :]
-    floats = [k for k, v in enumerate(states) if is_float(v)]
-    sums = [k for k, v in enumerate(constants) if is_float(v)]
-    running = [input_value(constants[k].type) for k in sums]
-    added = {k: input_value(befores[k].type) for k, slope in enumerate(saved_slopes) if slope is not None}
-
-    def gradient(k: int, of: Value) -> Value:
-        found = made[k]
-        return zeros(of) if found is None else found
-
-    new_states = [gradient(sequences + k, befores[k]) for k in floats]
-    new_states = [F.add(v, added[k]) if k in added else v for k, v in zip(floats, new_states, strict=True)]
-    for k, total in zip(sums, running, strict=True):
-        found = made[len(stacked) + k]
-        new_states.append(total if found is None else F.add(total, found))
-    wanted_slices = [k for k, v in enumerate(slices) if is_float(v)]
-    items = [gradient(k, slices[k]) for k in wanted_slices]
-    graph = Graph(
-        [
-            *slices,
-            *befores,
-            *slopes_in[len(floats) :],
-            *added.values(),
-            *slopes_in[: len(floats)],
-            *running,
-            *constants,
-        ],
-        [*new_states, *items],
+    step = backward_step(
+        body,
+        sequences,
+        len(states),
+        tuple(slope is not None for slope in item_slopes),
+        tuple(slope is not None for slope in saved_slopes),
     )
     outer_items = [slope for slope in item_slopes if slope is not None]
     outer_saved = [slope for slope in saved_slopes if slope is not None]
-    begin = [zeros(states[k]) if (s := final_slopes[k]) is None else s for k in floats]
+    begin = [zeros(states[k]) if (s := final_slopes[k]) is None else s for k in step.states]
     loop = ForeachLoop(
-        body=Subgraph(graph),
+        body=step.body,
         sequences=len(stacked) + len(outer_items) + len(outer_saved),
-        states=len(floats) + len(sums),
+        states=len(step.states) + len(step.totals),
         reverse=reverse,
         counted=count is not None,
     )
-    found = loop(
+    made = loop(
         *([] if count is None else [count]),
         *stacked,
         *outer_items,
         *outer_saved,
         *begin,
-        *(zeros(rest[k]) for k in sums),
+        *(zeros(rest[k]) for k in step.totals),
         *rest,
     )
+    ends, items = made[: len(begin)], made[len(begin) + len(step.totals) :]
+    totals = made[len(begin) : len(begin) + len(step.totals)]
     gradients: list[Value | None] = [None] * (sequences + len(states) + len(rest))
-    for k, slope in zip(floats, found, strict=False):
+    for k, slope in zip(step.states, ends, strict=True):
         gradients[sequences + k] = slope
-    for k, slope in zip(sums, found[len(floats) :], strict=False):
+    for k, slope in zip(step.totals, totals, strict=True):
         gradients[len(stacked) + k] = slope
-    for k, slope in zip(wanted_slices, found[len(floats) + len(sums) :], strict=True):
+    for k, slope in zip(step.slices, items[: len(step.slices)], strict=True):
         gradients[k] = slope
+
+    def stack(place: int) -> Value:
+        """Of a value of the step: what it is given, or an item."""
+        found: Value = stacked[place] if place < len(stacked) else items[place - len(stacked)]
+        return found
+
+    for k, left, right in step.products:
+        gradients[len(stacked) + k] = _added(gradients[len(stacked) + k], _product(stack(left), stack(right)))
+    for k, place in step.sums:
+        total = F.sum(stack(place), axis=(0, 1))
+        gradients[len(stacked) + k] = _added(gradients[len(stacked) + k], total)
     return gradients
+
+
+def _added(a: Value | None, b: Value) -> Value:
+    found: Value = b if a is None else F.add(a, b)
+    return found
+
+
+def _product(left: Value, right: Value) -> Value:
+    """The sum of left[t]^T right[t] over all t, as one product."""
+    first, second = (F.reshape(x, shape=(x.shape[0] * x.shape[1], x.shape[2])) for x in (left, right))
+    found: Value = F.matmul(F.matrix_transpose(first), second)
+    return found
+
+
+class BackwardStep(NamedTuple):
+    """The body of a loop's backward loop, and what its results are.
+
+    Its states are the slopes of `states` of the loop, then running sums of the slopes of `totals` of the rest; its
+    items the slopes of `slices`, then what products and sums read. products: (k, left, right): the slope of the rest's
+    k is left^T right, which is done for all runs at once; sums: (k, x): the sum of x's rows. What these read is given
+    by its place among what the loop stacks, and the items behind that.
+    """
+
+    body: Subgraph
+    states: list[int]
+    totals: list[int]
+    slices: list[int]
+    products: list[tuple[int, int, int]]
+    sums: list[tuple[int, int]]
+
+
+@cached(maxsize=512)
+def backward_step(
+    body: Subgraph, sequences: int, states: int, items_given: tuple[bool, ...], saved_given: tuple[bool, ...]
+) -> BackwardStep:
+    with written_apart():
+        return _backward_step(body, sequences, states, items_given, saved_given)
+
+
+def _backward_step(
+    body: Subgraph, sequences: int, states: int, items_given: tuple[bool, ...], saved_given: tuple[bool, ...]
+) -> BackwardStep:
+    """What a run of a loop's body becomes in the loop's gradient.
+
+    The gradient of weights is a sum over all runs. Where a run adds a product of two matrices that are smaller than the
+    sum together, these are stacked and multiplied at the end: a product of long matrices instead of many of short ones,
+    and the sum is not read and written in each run. So it costs no more memory traffic than adding up.
+    """
+    graph = body.graph
+    stacked = sequences + states
+    wanted = [is_float(v) for v in graph.inputs]
+    befores, constants = graph.inputs[sequences:stacked], graph.inputs[stacked:]
+    floats = [k for k, v in enumerate(befores) if is_float(v)]
+    given = [is_float(v) for v in befores] + list(items_given)
+    step = joint_graph(graph, wanted, given)
+    slopes_in = step.inputs[len(graph.inputs) :]
+    results = iter(step.outputs)
+    made = [next(results) if want else None for want in wanted]
+    added = {k: input_value(befores[k].type) for k, is_given in enumerate(saved_given) if is_given}
+
+    def gradient(k: int) -> Value:
+        found = made[k]
+        return zeros(graph.inputs[k]) if found is None else found
+
+    new_states = [gradient(sequences + k) for k in floats]
+    new_states = [F.add(v, added[k]) if k in added else v for k, v in zip(floats, new_states, strict=True)]
+    slices = [k for k in range(sequences) if wanted[k]]
+    items = [gradient(k) for k in slices]
+    places = {id(v): k for k, v in enumerate(graph.inputs[:stacked])}
+
+    def place(value: Value) -> int:
+        if id(value) not in places:
+            places[id(value)] = stacked + len(items)
+            items.append(value)
+        return places[id(value)]
+
+    products: list[tuple[int, int, int]] = []
+    running: dict[int, Value] = {}  # by number of the rest: what a run adds
+    for k, v in enumerate(constants):
+        slope = made[stacked + k]
+        if not is_float(v):
+            continue
+        for term in [] if slope is None else _terms(slope):
+            if (factors := _small_factors(term)) is not None:
+                products.append((k, place(factors[0]), place(factors[1])))
+            else:
+                running[k] = _added(running.get(k), term)
+        if slope is None:
+            running[k] = zeros(v)
+    sums: list[tuple[int, int]] = []
+    for k, slope in list(running.items()):  # of what is stacked already
+        source = _summed_rows(slope)
+        if source is not None and id(source) in places:
+            sums.append((k, places[id(source)]))
+            del running[k]
+    totals = [input_value(constants[k].type) for k in running]
+    body_inputs = [
+        *graph.inputs[:stacked],
+        *slopes_in[len(floats) :],
+        *added.values(),
+        *slopes_in[: len(floats)],
+        *totals,
+        *constants,
+    ]
+    sums_now = [F.add(total, slope) for total, slope in zip(totals, running.values(), strict=True)]
+    return BackwardStep(
+        Subgraph(Graph(body_inputs, [*new_states, *sums_now, *items])),
+        floats,
+        list(running),
+        slices,
+        products,
+        sums,
+    )
+
+
+def _terms(value: Value) -> list[Value]:
+    """What is added up to a value."""
+    waiting, found = [value], []
+    while waiting:
+        term = waiting.pop()
+        if term.node.op is not None and term.node.op.name == "add" and len(term.node.outputs) == 1:
+            both = [v for v in term.node.inputs if v is not None]
+            if all(v.type == term.type for v in both):
+                waiting += reversed(both)
+                continue
+        found.append(term)
+    return found
+
+
+def _plain(value: Value) -> Value:
+    """The value without conversions to its own type, and reshapes to its own shape."""
+    while value.node.op is not None and value.node.op.name in ("cast", "reshape"):
+        source = value.node.inputs[0]
+        if source is None or source.type != value.type:
+            break
+        value = source
+    return value
+
+
+def _small_factors(term: Value) -> tuple[Value, Value] | None:
+    """(a, b) if the term is a^T b of two matrices that have no more elements than it; None otherwise."""
+    product = _plain(term)
+    if product.node.op is None or product.node.op.name != "matmul":
+        return None
+    first, second = (None if v is None else _plain(v) for v in product.node.inputs)
+    if first is None or second is None or first.node.op is None or second.type.ndim != 2:
+        return None
+    if first.node.op.name != "matrix_transpose" or first.type.ndim != 2:
+        return None
+    left = first.node.inputs[0]
+    assert left is not None
+    left = _plain(left)
+    if any(v.dtype is not term.dtype or v.is_constant for v in (left, second)):
+        return None
+    try:
+        small = left.type.size + second.type.size <= term.type.size
+    except NeedsSizes:  # of a dynamic axis: rows of a batch, as a rule
+        small = True
+    return (left, second) if small else None
+
+
+def _summed_rows(value: Value) -> Value | None:
+    """x if the value is the sum of the rows of a matrix x; None otherwise."""
+    value = _plain(value)
+    if value.node.op is None or value.node.op.name != "sum" or value.type.ndim != 1:
+        return None
+    source = value.node.inputs[0]
+    if source is None or value.node.op.values().get("axis") not in (0, (0,)):
+        return None
+    source = _plain(source)
+    return source if source.type.ndim == 2 and source.dtype is value.dtype else None
 
 
 @op
@@ -315,7 +553,7 @@ class WhileLoop(Control):
         first = self.states + 1
         return (
             backward_loop(
-                self.body.graph,
+                self.body,
                 y[first:],
                 states,
                 rest,

@@ -189,7 +189,7 @@ class Lowering:
         for result, output in zip(listed, node.outputs, strict=True):
             if id(result) in self.places:
                 self.places[id(output)] = self.places[id(result)]
-            else:
+            elif self.is_number(result) or not self.unread(output):  # else a kernel has left it out
                 self.places[id(output)] = self.ensure(result)
 
     # Choices.

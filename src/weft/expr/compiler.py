@@ -19,7 +19,8 @@ import functools
 import os
 import stat
 import threading
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 
 from weft.base import flags, process
 from weft.base.record import Record
@@ -41,7 +42,68 @@ __all__ = ["Compiled", "cache_folder", "compile_kernel", "compile_together", "co
 
 MAGIC = b"weft object 5\n"  # the number changes with the passes below
 counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
+spent_s = {"print": 0.0, "parse": 0.0, "optimize": 0.0, "emit": 0.0, "link": 0.0}
+"""Processor time of what compiling consists of, over all threads."""
 _lock = process.guard(threading.Lock())
+_making: dict[str, _Making] = {}  # code that some thread is making now, by key
+
+
+class _Making:
+    """Code that one thread makes, and others wait for."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.code: bytes | None = None
+
+
+class _AtWork:
+    """What threads are in while they compile. A fork waits until none is: LLVM has locks of its own.
+
+    A lock for process.guard: acquired when no thread compiles, and then none begins.
+    """
+
+    PATIENCE_S = 1.0  # that threads wait for a fork that has found one of them, and may have given up
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._threads, self._held, self._wanted_until = 0, False, 0.0
+
+    def acquire(self, blocking: bool = False) -> bool:
+        with self._changed:
+            if self._threads:
+                self._wanted_until = time.monotonic() + self.PATIENCE_S
+                return False
+            self._held = True
+            return True
+
+    def release(self) -> None:
+        with self._changed:
+            self._held, self._wanted_until = False, 0.0
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        with self._changed:
+            while self._held or time.monotonic() < self._wanted_until:
+                self._changed.wait(0.01)
+            self._threads += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._threads -= 1
+
+
+_at_work = process.guard(_AtWork())
+
+
+@contextlib.contextmanager
+def _timed(what: str) -> Iterator[None]:
+    begin = time.thread_time()
+    try:
+        yield
+    finally:
+        spent_s[what] += time.thread_time() - begin
 
 
 class Compiled(Record):
@@ -114,13 +176,23 @@ def _toolchain() -> Any:
                 )
 
             self.machine = machine()
+            self.own = threading.local()  # a machine for each thread: it keeps what it is doing
+            self.new_machine = machine
             self.jit = llvm.create_lljit_compiler(machine(), use_jit_link=True)
             self.identity = f"{llvmlite.__version__} {llvm.llvm_version_info} {self.cpu} {self.features}"
             self.linked = 0
 
         def compile(self, text: str) -> bytes:
-            code: bytes = self.machine.emit_object(self.optimised(text))
-            return code
+            """Machine code. Threads do not wait for each other."""
+            machine = getattr(self.own, "machine", None)
+            if machine is None:
+                machine = self.own.machine = self.new_machine()
+            module = _optimised(text, machine, self.instructions)
+            try:
+                with _timed("emit"):
+                    return _emitted(module, machine)
+            finally:
+                module.close()
 
         def assembly(self, text: str) -> str:
             listing: str = self.machine.emit_assembly(self.optimised(text))
@@ -143,23 +215,59 @@ def _toolchain() -> Any:
     return Toolchain()
 
 
-def _optimised(text: str, machine: Any, instructions: Collection[str]) -> Any:
-    """The text as LLVM's module, after its passes. instructions: functions of BY_PROCESSOR that are instructions."""
-    import llvmlite.binding as llvm
+def _unlocked(name: str) -> Any:
+    """A function of llvmlite's library without llvmlite's lock, under which only one thread at a time is in LLVM.
 
-    module = llvm.parse_assembly(text + definitions(text, instructions))
-    module.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-    tuning.loop_vectorization = tuning.slp_vectorization = True
-    tuning.loop_interleaving = tuning.loop_unrolling = True
-    builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
+    LLVM itself asks only that threads do not share a context, a module or a target machine. Where llvmlite does not
+    have it so, the function with the lock.
+    """
+    from llvmlite.binding import ffi
+
+    function = getattr(ffi.lib, name)
+    return getattr(function, "_cfn", function)
+
+
+def _optimised(text: str, machine: Any, instructions: Collection[str], context: Any = None) -> Any:
+    """The text as LLVM's module, after its passes. instructions: functions of BY_PROCESSOR that are instructions.
+
+    context: the module's, of its own if none is given.
+    """
+    import llvmlite.binding as llvm
+    from llvmlite.binding.context import create_context
+
+    with _timed("parse"):
+        module = llvm.parse_assembly(text + definitions(text, instructions), context or create_context())
+        module.verify()
+    with _timed("optimize"):
+        tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+        tuning.loop_vectorization = tuning.slp_vectorization = True
+        tuning.loop_interleaving = tuning.loop_unrolling = True
+        builder = llvm.create_pass_builder(machine, tuning)
+        _unlocked("LLVMPY_RunNewModulePassManager")(builder.getModulePassManager(), module, builder)
     return module
+
+
+def _emitted(module: Any, machine: Any) -> bytes:
+    """The module as an object file."""
+    import ctypes
+
+    from llvmlite.binding import ffi
+
+    with ffi.OutputString() as problem:
+        memory = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, problem)
+        if not memory:
+            raise RuntimeError(str(problem))
+    try:
+        begin, size = ffi.lib.LLVMPY_GetBufferStart(memory), ffi.lib.LLVMPY_GetBufferSize(memory)
+        return ctypes.string_at(begin, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
 
 
 def compile_together(texts: Sequence[str], cpu: str) -> bytes:
     """One object file of kernels with different names, for a kind of processor, to be linked into a library."""
     import llvmlite.binding as llvm
+    from llvmlite.binding.context import create_context
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -167,7 +275,8 @@ def compile_together(texts: Sequence[str], cpu: str) -> bytes:
     machine = target.create_target_machine(
         cpu=cpu, features=features_of(cpu), opt=3, reloc="pic", codemodel="small"
     )
-    first, *others = (_optimised(text, machine, instructions_of(cpu, "")) for text in texts)
+    context = create_context()
+    first, *others = (_optimised(text, machine, instructions_of(cpu, ""), context) for text in texts)
     for module in others:
         first.link_in(module)
     code: bytes = machine.emit_object(first)
@@ -197,24 +306,61 @@ def compile_kernel(kernel: Kernel) -> Compiled:
     >>> compile_kernel(copy).address != 0
     True
     """
-    text = print_kernel(kernel)
+    with _timed("print"):
+        text = print_kernel(kernel)
     address = _prebuilt(text, kernel.name)
     if address:
         counters["prebuilt"] += 1
         return Compiled(address, None)
     with _lock:
         tools = _toolchain()
-        key = blake2b(MAGIC + f"{tools.identity}\0{text}".encode(), digest_size=32).hexdigest()
-        folder = cache_folder()
-        code = _read(folder / key) if folder else None
-        if code is None:
-            code = tools.compile(text)
-            counters["compiled"] += 1
-            if folder:
-                _write(folder / key, code)
-        else:
-            counters["from_disk"] += 1
+    key = blake2b(MAGIC + f"{tools.identity}\0{text}".encode(), digest_size=32).hexdigest()
+    code = _code_of(key, text, tools)
+    with _lock, _timed("link"):
         return Compiled(*tools.link(code, kernel.name))
+
+
+def _code_of(key: str, text: str, tools: Any) -> bytes:
+    """The code of a text: of several threads that want the same, one makes it."""
+    while True:
+        with _lock:
+            making = _making.get(key)
+            is_ours = making is None
+            if making is None:
+                making = _making[key] = _Making()
+        if is_ours:
+            break
+        making.over.wait()
+        if making.code is not None:
+            return making.code
+        # The other thread has failed, or was interrupted: this one finds out by itself.
+    try:
+        with _at_work.inside():
+            making.code = _made_or_read(key, text, tools)
+        return making.code
+    finally:
+        with _lock:
+            _making.pop(key, None)
+        making.over.set()
+
+
+def _made_or_read(key: str, text: str, tools: Any) -> bytes:
+    folder = cache_folder()
+    code = _read(folder / key) if folder else None
+    if code is not None:
+        with _lock:
+            counters["from_disk"] += 1
+        return code
+    made: bytes = tools.compile(text)
+    with _lock:
+        counters["compiled"] += 1
+    if folder:
+        _write(folder / key, made)
+    return made
+
+
+# Of a fork's child: the threads that were making code are not there.
+os.register_at_fork(after_in_child=_making.clear)
 
 
 def cache_folder() -> Path | None:

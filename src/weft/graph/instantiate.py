@@ -17,7 +17,8 @@ from typing import Any
 
 from weft.base.errors import GraphError
 from weft.graph.graph import Graph
-from weft.ops.node import Node, Value, constant, make_node
+from weft.graph.subgraph import Subgraph
+from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.op import Op
 from weft.ops.sizes import Size
 
@@ -77,10 +78,21 @@ class _Sizes:
             return self.number(value)
         if isinstance(value, Op):
             return self.of_operator(value)
+        if isinstance(value, Subgraph):
+            return self.of_subgraph(value) if value.has_sizes else value
         if isinstance(value, tuple):
             made = tuple(map(self, value))
             return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
         return value
+
+    def of_subgraph(self, subgraph: Subgraph) -> Subgraph:
+        """The graph of a loop or a branch, whose sizes are those of the graph around it."""
+        graph = subgraph.graph
+        inputs = [
+            v if v.type.weak else input_value(v.type.like(tuple(map(self.number, v.shape))))
+            for v in graph.inputs
+        ]
+        return Subgraph(Graph(inputs, instantiate(graph, inputs, axes=self.axes)))
 
     def number(self, size: int | Size) -> int:
         """As the native replay computes registers (native/program/program.cpp)."""

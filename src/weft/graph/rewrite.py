@@ -1,7 +1,8 @@
 """Rebuilding graphs: nodes are immutable, so a rewritten graph is a new one that shares what did not change.
 
 A rule looks at one node of the old graph and gives the values that replace its outputs, made of new values, or None.
-Rules are used again until none finds anything.
+Rules are used again until none finds anything. A `local` rule declares the operators that it replaces: it sees no other
+nodes, and a graph that has none of them is not gone through. Nodes before the first one that changes are not touched.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -22,7 +23,8 @@ graph(x0: f32[2]@cpu:0)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from weft.graph.graph import Graph, reads_of
 from weft.ops.kernels import Loop, Native, Parts, Several
@@ -31,26 +33,42 @@ from weft.ops.op import Op
 from weft.ops.registry import cached
 from weft.ops.types import TensorType
 
-__all__ = ["Rewriting", "first_choice", "rewrite"]
+__all__ = ["Rewriting", "counters", "first_choice", "local", "rewrite"]
 
 ROUNDS = 1000  # more is a rule that undoes another one's work
 
+counters = {"rewritten": 0, "dropped": 0}  # what rules gave: what was taken, and what could not be
+
 Made = Value | Sequence[Value | None] | None
 Rule = Callable[[Node, "Rewriting"], Made]  # None in the place of an output: that one stays
+RuleT = TypeVar("RuleT", bound=Rule)
 Show = Callable[[str], None]
 
 
-def rewrite(graph: Graph, rule: Rule, show: Show | None = None) -> Graph:
+def local(*roots: type[Op]) -> Callable[[RuleT], RuleT]:
+    """Declare that a rule replaces nodes of these operators only, and those derived from them."""
+
+    def declare(rule: RuleT) -> RuleT:
+        rule.roots = roots  # type: ignore[attr-defined]
+        return rule
+
+    return declare
+
+
+def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | None = None) -> Graph:
     """The graph with the rule applied wherever it gives something, over and over; the same object if nowhere.
 
-    show: is told of each rewrite. What a rule gives is taken if
+    show: is told of each rewrite; drop: of each that is not taken. What a rule gives is taken if
     * its types are those of the outputs that it replaces: rules need not ask what promotion and broadcasting do;
     * the same random numbers are drawn;
     * what a caller gets as memory of its own does not become a view of an input.
     """
+    roots: tuple[type[Op], ...] = getattr(rule, "roots", ())
     for _ in range(ROUNDS):
+        if roots and not any(isinstance(node.op, roots) for node in graph.nodes):
+            return graph
         rewriting = Rewriting(graph)
-        made = rewriting.run(rule, show)
+        made = rewriting.run(rule, show, drop)
         if not rewriting.count:
             return graph
         graph = made
@@ -67,21 +85,32 @@ class Rewriting:
         self.graph = graph
         self.notes: dict[Any, Any] = {}
         self.count = 0
-        self._new: dict[int, Value] = {}  # by id of the old value; the old graph keeps those alive
-        self._readers: dict[int, list[Node]] = {}
-        for node in graph.nodes:
-            for value in reads_of(node):
-                self._readers.setdefault(id(value), []).append(node)
+        self._new: dict[
+            int, Value
+        ] = {}  # by id of an old value that changed; the old graph keeps those alive
+        self._reached: set[int] = set()  # nodes, by id
         self._outputs = {id(v) for v in graph.outputs if v is not None}
         self._escaping: set[int] | None = None
         self._drawn: dict[int, frozenset[int]] = {}  # by id of a node
         self._settled = set(map(id, graph.nodes))
-        self._lasting = {id(graph.inputs[k].node) for k in graph.lasting}
-        for node in graph.nodes:
-            known = node.op is not None and not node.op.random
-            if known and all(v.is_constant or id(v.node) in self._lasting for v in reads_of(node)):
-                self._lasting.add(id(node))
         self._kept: list[Node] = []  # nodes known by id, so that their ids stay theirs
+
+    @cached_property
+    def _readers(self) -> dict[int, list[Node]]:
+        found: dict[int, list[Node]] = {}
+        for node in self.graph.nodes:
+            for value in reads_of(node):
+                found.setdefault(id(value), []).append(node)
+        return found
+
+    @cached_property
+    def _lasting(self) -> set[int]:
+        found = {id(self.graph.inputs[k].node) for k in self.graph.lasting}
+        for node in self.graph.nodes:
+            known = node.op is not None and not node.op.random
+            if known and all(v.is_constant or id(v.node) in found for v in reads_of(node)):
+                found.add(id(node))
+        return found
 
     # For rules.
 
@@ -100,7 +129,7 @@ class Rewriting:
 
     def is_made(self, value: Value) -> bool:
         """Whether what stands for an old value is there already, as this one is reached."""
-        return value.node.op is None or id(value) in self._new
+        return value.node.op is None or id(value.node) in self._reached
 
     def is_lasting(self, value: Value) -> bool:
         """Whether an old value follows from inputs that seldom change (Graph.lasting), so that it can be prepared."""
@@ -108,24 +137,38 @@ class Rewriting:
 
     # The machinery.
 
-    def run(self, rule: Rule, show: Show | None) -> Graph:
+    def run(self, rule: Rule, show: Show | None, drop: Show | None = None) -> Graph:
+        roots: tuple[type[Op], ...] = getattr(rule, "roots", ())
         for node in self.graph.nodes:
             if node.op is None:
                 continue
-            made = self._checked(node, rule(node, self))
-            if made is None:
-                outputs: Sequence[Value] = self._rebuilt(node).outputs
-            else:
+            given = rule(node, self) if not roots or isinstance(node.op, roots) else None
+            made = self._checked(node, given)
+            if made is not None:
                 self.count += 1
-                outputs = made
+                counters["rewritten"] += 1
+                outputs: Sequence[Value] = made
                 if show is not None:
                     show(f"{node!r} -> {', '.join(map(repr, made))}")
-            self._new.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
+            else:
+                if given is not None:
+                    counters["dropped"] += 1
+                    if drop is not None:
+                        drop(f"{node!r} -> {given!r}")
+                outputs = self._rebuilt(node).outputs
+            self._reached.add(id(node))
+            if outputs is not node.outputs:
+                self._new.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
+        if not self._new:
+            return self.graph
         outputs = [None if v is None else self.new(v) for v in self.graph.outputs]  # type: ignore[misc]
         return Graph(self.graph.inputs, outputs, self.graph.writes, self.graph.lasting)
 
     def _rebuilt(self, node: Node) -> Node:
         """The node on new values; itself if they are the old ones."""
+        known = self._new
+        if not known or not any(id(v) in known for v in reads_of(node)):
+            return node
         inputs = [None if v is None else self.new(v) for v in node.inputs]
         runtime = {name: self.new(v) for name, v in node.runtime.items()}
         if all(new is old for new, old in zip(inputs, node.inputs, strict=True)) and all(
@@ -199,11 +242,13 @@ class Rewriting:
 
 def first_choice(node: Node) -> Any:
     """The best kernel that the operator of a node offers, without its runtime values; None if it has none."""
-    return (
-        None
-        if node.op is None
-        else _first(node.op, tuple(None if v is None else v.type for v in node.inputs))
-    )
+    if node.op is None:
+        return None
+    try:
+        return node.choice
+    except AttributeError:
+        found = node.choice = _first(node.op, tuple(None if v is None else v.type for v in node.inputs))
+        return found
 
 
 @cached(maxsize=8192)

@@ -25,6 +25,7 @@ from weft.graph.graph import Graph
 from weft.graph.inner import Drawn, Rewritten, StopGradient, Watched, blocks_of, stopped
 from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
 from weft.ops.op import Op, attribute_type
+from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
 __all__ = ["Capture", "Subgraph"]
@@ -34,12 +35,13 @@ __all__ = ["Capture", "Subgraph"]
 class Subgraph:
     """A graph that an operator runs: a frozen value, equal to others of the same text."""
 
-    __slots__ = ("_hash", "graph", "text")
+    __slots__ = ("_has_sizes", "_hash", "graph", "text")
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.text = " | ".join(line.strip() for line in str(graph).splitlines())
         self._hash = hash(self.text)
+        self._has_sizes: bool | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Subgraph) and self._hash == other._hash and self.text == other.text
@@ -54,6 +56,26 @@ class Subgraph:
     def types(self) -> list[TensorType]:
         """Those of the outputs."""
         return [v.type for v in self.graph.outputs if v is not None]
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether some of its sizes are symbols."""
+        if self._has_sizes is None:
+            values = [*self.graph.inputs, *(v for node in self.graph.nodes for v in node.outputs)]
+            self._has_sizes = any(isinstance(n, Size) for v in values for n in v.shape) or any(
+                _has_size(node.value if node.op is None else tuple(node.op.values().values()))
+                for node in self.graph.nodes
+            )
+        return self._has_sizes
+
+
+def _has_size(value: Any) -> bool:
+    """Whether an attribute has a Size in it."""
+    if isinstance(value, tuple):
+        return any(map(_has_size, value))
+    if isinstance(value, Op):
+        return _has_size(tuple(value.values().values()))
+    return value.has_sizes if isinstance(value, Subgraph) else isinstance(value, Size)
 
 
 class Capture:
@@ -150,6 +172,15 @@ class Capture:
                         "arrays of its surroundings only"
                     )
                 self.write(target, stopped(node.outputs[output]))
+        return [stopped(v) for v in node.outputs] if _core.is_stopping() else node.outputs
+
+    def inlined(self, node: Node) -> Sequence[Value]:
+        """As made, for a node of another function's graph, whose writes that function has seen."""
+        assert node.op is not None
+        if node.op.random:
+            node = self._draw(node)
+        if not _core.is_recording():
+            self._constant[id(node)] = node
         return [stopped(v) for v in node.outputs] if _core.is_stopping() else node.outputs
 
     def write(self, target: Any, content: Value) -> None:

@@ -309,7 +309,8 @@ def _type(x: Any) -> TensorType:
     return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
 
 
-def _length(sequences: Sequence[Any]) -> int:
+def _length(sequences: Sequence[Any]) -> Any:
+    """The size of the first axis of all: an int, or a Size, which is at least 2."""
     if not sequences:
         raise TypeError("foreach: data holds no array")
     for x in sequences:
@@ -320,7 +321,7 @@ def _length(sequences: Sequence[Any]) -> int:
                 f"foreach: lengths of data differ, {sequences[0].shape[0]} != {x.shape[0]}: "
                 f"first is {_type(sequences[0])}, other is {_type(x)}"
             )
-    return int(sequences[0].shape[0])
+    return sequences[0].shape[0]
 
 
 def _written(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure]:

@@ -46,6 +46,17 @@ ones = _core.ones
 full = _core.full
 
 
+def of_sizes(shape: Any, value: Any, dtype: DTypeLike, device: DeviceLike) -> Any:
+    """What zeros, ones, full and empty give for a shape of dynamic sizes: a value of the graph that is written."""
+    from weft.ops.creation import Full  # seldom needed, and not cheap
+    from weft.ops.node import apply
+
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    number = value.settle() if hasattr(value, "settle") else value
+    wanted = as_dtype(float if dtype is None else dtype)
+    return apply(Full, (), {"shape": sizes, "value": number, "dtype": wanted, "device": as_device(device)})
+
+
 def tensor(data: Any, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
     """A new tensor with a copy of data: numbers, nested lists of them, a Tensor, or another library's array.
 

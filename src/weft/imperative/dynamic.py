@@ -37,9 +37,17 @@ from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.sizes import NeedsSizes, Size, axis_size
 from weft.ops.types import TensorType
 
-__all__ = ["DynamicAxes", "DynamicTraced", "Signature"]
+__all__ = ["DynamicAxes", "DynamicTraced", "SharedMemory", "Signature"]
 
 SIZES = 64  # plans of one graph; the oldest are dropped
+
+
+class SharedMemory(GraphError):
+    """An argument lies in the memory of an array that the function finds elsewhere. memory: which, by serial."""
+
+    def __init__(self, message: str, memory: set[int]) -> None:
+        super().__init__(message)
+        self.memory = memory
 
 
 class DynamicAxes:
@@ -49,11 +57,13 @@ class DynamicAxes:
     not have, and for axes that are not integers.
     """
 
+    reason = "with dynamic axes"  # why a function is written down on symbols, for errors
+
     def __init__(self, function: Callable[..., Any], dynamic: Any) -> None:
         self._signature = inspect.signature(function)
         self._name = getattr(function, "__name__", type(function).__name__)
         names = list(self._signature.parameters)
-        self._axes: dict[str, tuple[int, ...]] = {}
+        self.axes: dict[str, tuple[int, ...]] = {}
         for argument, axes in dict(dynamic).items():
             is_place = isinstance(argument, int) and -len(names) <= argument < len(names)
             name = names[argument] if is_place else argument
@@ -64,13 +74,13 @@ class DynamicAxes:
             found = (axes,) if isinstance(axes, int) else tuple(axes)
             if not all(isinstance(axis, int) for axis in found):
                 raise TypeError(f"trace: dynamic: axes of {name!r} must be integers, got {axes!r}")
-            self._axes[name] = found
+            self.axes[name] = found
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[int, ...]]:
         """The dynamic axes of a call's tensors, by id. Raises TypeError or ShapeError where there is no such axis."""
         given = self._signature.bind(*args, **kwargs).arguments
         found: dict[int, tuple[int, ...]] = {}
-        for name, axes in self._axes.items():
+        for name, axes in self.axes.items():
             for x in flatten(given.get(name))[0]:
                 if x is None:
                     continue
@@ -141,15 +151,16 @@ class DynamicTraced:
         leaves: list[Any],
         structure: Structure,
         signature: Signature,
+        reason: str,
     ) -> None:
-        self.name, self.signature = name, signature
+        self.name, self.signature, self.reason = name, signature, reason
         self.surroundings = surroundings(function)
         self.plans: list[Traced] = []
         self._kept = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
-        inside = _Inside()
+        inside = _Inside(reason)
         for thing in all_within([*leaves, *self.surroundings.values]):
             inside.depends_on(thing)
-        capture = _WholeFunction(name)
+        capture = _WholeFunction(name, reason)
         self._values = [
             capture.input(of)
             if of is not None
@@ -171,15 +182,15 @@ class DynamicTraced:
                 made = iter(capture.run(run))
             except NeedsSizes as problem:
                 raise GraphError(
-                    f"{name}: with dynamic axes, the number behind a size was needed: {problem}\n"
+                    f"{name}: {reason}, the number behind a size was needed: {problem}\n"
                     f"  at {_line_of(problem)}"
                 ) from None
             except Exception as problem:
-                problem.add_note(f"while {name} was written down on symbols, for its dynamic axes")
+                problem.add_note(f"while {name} was written down on symbols, {reason}")
                 raise
         if things := inside.changed():
             names = ", ".join(sorted({type(thing).__name__ for thing in things}))
-            raise GraphError(f"{name}: with dynamic axes, attributes cannot be changed so far, of {names}")
+            raise GraphError(f"{name}: {reason}, attributes cannot be changed so far, of {names}")
         self._had = capture.had
         self._found = [capture.where(x) for x in capture.found]
         outputs: list[Value] = []
@@ -213,7 +224,7 @@ class DynamicTraced:
             return ("python", self._size_of(x), None)
         if isinstance(x, Iterator):
             raise GraphError(
-                f"{self.name}: with dynamic axes, a result is an iterator, a {type(x).__name__}, that is used up once"
+                f"{self.name}: {self.reason}, a result is an iterator, a {type(x).__name__}, that is used up once"
             )
         if value is None:
             return ("object", x, None)
@@ -227,11 +238,11 @@ class DynamicTraced:
             return ("output", place, None)
         if value.node.op is None:
             raise GraphError(
-                f"{self.name}: with dynamic axes, an array made of numbers cannot be a result so far"
+                f"{self.name}: {self.reason}, an array made of numbers cannot be a result so far"
             )
         if value.type.weak or all(v.type.weak for v in _given_to(value)):
             raise GraphError(
-                f"{self.name}: with dynamic axes, a number computed from floats cannot be a result so far"
+                f"{self.name}: {self.reason}, a number computed from floats cannot be a result so far"
             )
         outputs.append(value)
         return ("output", len(outputs) - 1, None)
@@ -259,9 +270,9 @@ class DynamicTraced:
         found = [look_up(find, leaves) for find in self._found]
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         elsewhere = {_core.geometry(x)[0] for x in found}
-        if any(_core.geometry(x)[0] in elsewhere for x in tensors):
-            raise GraphError(
-                f"{self.name}: with dynamic axes, an argument shares memory with an array found elsewhere"
+        if shared := elsewhere & {_core.geometry(x)[0] for x in tensors}:
+            raise SharedMemory(
+                f"{self.name}: {self.reason}, an argument shares memory with an array found elsewhere", shared
             )
         for x in sorted([*tensors, *found], key=lambda x: -x.nbytes):
             scribe.met(x, _core.geometry(x))
@@ -275,7 +286,7 @@ class DynamicTraced:
             values = [v for v in instantiate(self.graph, given, axes=sizes) if v is not None]
         except NeedsSizes:
             raise GraphError(
-                f"{self.name}: with dynamic axes, functions inside cond, while_loop and foreach cannot have "
+                f"{self.name}: {self.reason}, functions inside cond, while_loop and foreach cannot have "
                 "arrays of such sizes so far"
             ) from None
         contents = values[self._visible :]
@@ -321,8 +332,9 @@ class _WholeFunction(Capture):
     slopes: what became the grad of which array, by the array's id; had: whether arrays whose grad matters had one.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, reason: str) -> None:
         super().__init__(name)
+        self.reason = reason
         self.slopes: dict[int, tuple[Tensor, Any]] = {}
         self.had: dict[int, tuple[Tensor, bool]] = {}
         self._before = gradients()
@@ -366,7 +378,7 @@ class _WholeFunction(Capture):
         return node
 
     def _refuse(self, what: str) -> NoReturn:
-        raise GraphError(f"{self.name}: with dynamic axes, {what} cannot be had so far\n  at {users_line()}")
+        raise GraphError(f"{self.name}: {self.reason}, {what} cannot be had so far\n  at {users_line()}")
 
 
 class _Inside(Scribe):
@@ -374,12 +386,13 @@ class _Inside(Scribe):
 
     defers = True  # it is told before anything is done
 
-    def __init__(self) -> None:
+    def __init__(self, reason: str) -> None:
         super().__init__(_raise)
+        self.reason = reason
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise GraphError(
-            "with dynamic axes a function is written down on symbols; this would be done only once: "
+            f"{self.reason}, a function is written down on symbols; this would be done only once: "
             f"something is computed, read or written at once\n  at {users_line()}"
         )
 
@@ -398,7 +411,7 @@ class _Inside(Scribe):
 
 
 def _raise(problem: CannotWrite) -> None:
-    raise GraphError(f"with dynamic axes: {problem.fact}\n  at {problem.where}")
+    raise GraphError(f"a function is written down on symbols: {problem.fact}\n  at {problem.where}")
 
 
 def _is_made(x: Any) -> bool:

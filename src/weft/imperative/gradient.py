@@ -494,6 +494,9 @@ class Function:
         if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
             outputs = [_core.alias(y, keep_past=False, is_result=True) for y in outputs]
             _core.record_function(inputs, outputs, self.backward)
+        elif not _core.is_recording() or _core.is_stopping():
+            # An argument that forward gives back would bring its history along.
+            outputs = [_core.alias(y, keep_past=False) if any(y is x for x in inputs) else y for y in outputs]
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
 
     def _in_graph(self, args: Sequence[Any]) -> Any:
@@ -528,10 +531,10 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     if (
         _core.capture() is not None
         or any(hasattr(x, "__weft_control__") for x in args)
-        or (scribe is not None and scribe.differentiable and scribe.defers)
+        or (scribe is not None and scribe.differentiable and scribe.defers and not scribe.notes_regions)
     ):
-        # A body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says, and of what is
-        # put off there is nothing to be kept.
+        # A body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says, and what is put
+        # off and has no gradient inside of its program has that of the whole program.
         return f(*args)
     return _Region(f, args)(*args, *_tracked_in(f, args))
 
@@ -561,6 +564,7 @@ class _Region(Function):
         self.stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
         self.positions: list[Any] = []  # of draws in the graph that is being written down
         self.scribe = _writer()
+        self.is_put_off = self.scribe is not None and self.scribe.defers
         self.is_recorded = _core.is_recording()
 
     def forward(self, *x: Any) -> Any:
@@ -582,6 +586,11 @@ class _Region(Function):
 
     def backward(self, *dy: Any) -> Any:
         writer = _writer()
+        if self.is_put_off and self.positions and writer is not self.scribe:
+            raise GraphError(
+                "recompute: what drew random numbers in a traced call has its gradient in that call; this one began "
+                "later\n  hint: trace(lazy=False)"
+            )
         draws = writer is None or not writer.defers
         now = {device: _core.get_generator(device) for device in self.devices} if draws else {}
         if draws:
@@ -626,6 +635,11 @@ class _Region(Function):
         return fresh
 
 
+def is_recorded() -> bool:
+    """Whether this thread records for some gradient."""
+    return _recordings().active > 0
+
+
 def _writer() -> Any:
     """Who writes down a program that may be differentiated on this thread, or None."""
     scribe = _core.get_scribe()
@@ -664,10 +678,16 @@ def _detach(self: Tensor) -> Tensor:
     return _core.alias(self, keep_past=False)
 
 
+def _detach_value(self: Value) -> Value:
+    """The same, of a value of a graph; that of a graph outside is found, as by every operator."""
+    capture = _core.capture()
+    return stopped(self if capture is None else capture.lift(self))
+
+
 for _name, _value in {
     "grad": property(_get_grad, _set_grad, doc=_get_grad.__doc__),
     "requires_grad": property(_requires_grad),
     "detach": _detach,
 }.items():
     setattr(Tensor, _name, _value)
-setattr(Value, "detach", stopped)  # noqa: B010 - declared there it would import upwards
+setattr(Value, "detach", _detach_value)  # noqa: B010 - declared there it would import upwards

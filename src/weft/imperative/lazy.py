@@ -246,19 +246,60 @@ def _never(problem: CannotWrite) -> None:
     raise AssertionError(f"the log holds what cannot be written down: {problem}")
 
 
+class _Seen:
+    """Memory of a tensor that Python keeps, in the place of a `_core.Held`."""
+
+    alone = False
+
+    def __init__(self, x: Any) -> None:
+        self._x = x
+
+    def tensor(self) -> Any:
+        return self._x
+
+    def let_go(self) -> None:
+        """The tensor stays."""
+
+
 class LazyTrace(LazyScribe):
     """Writes down a traced function without running it; what it looks at ends that, and the rest is merely lazy."""
 
     differentiable = True
 
-    def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
+    def __init__(self, failed: Callable[[CannotWrite], None], is_recorded: bool = False) -> None:
         super().__init__()
         self._given_up = failed
         self._whole = True  # nothing was done or forgotten so far
+        self._is_recorded = is_recorded  # a recording that began outside wants gradients of what is inside
+        self._positions: list[list[Any]] = []  # of each region, those of what it drew
 
     @property
     def whole(self) -> bool:
         return self._whole
+
+    @property
+    def notes_regions(self) -> bool:
+        """Gradients that are asked for inside find regions in what is written down."""
+        return self._whole and not self._is_recorded
+
+    @contextlib.contextmanager
+    def region(self, positions: list[Any]) -> Iterator[None]:
+        self._positions.append(positions)
+        with super().region(positions):
+            yield
+
+    def here(self, value: Any) -> Value:
+        if not isinstance(value, _core.Tensor):
+            return super().here(value)
+        found = self.value(Geometry(*_core.geometry(value))._replace(held=_Seen(value)))
+        assert found is not None
+        return found
+
+    def _array_of(self, value: Value) -> Any:
+        """An array of what is written down, for after that is forgotten."""
+        x = _core.empty(value.shape, value.dtype, value.type.device)
+        self.store(Geometry(*_core.geometry(x))._replace(held=_Seen(x)), value)
+        return x
 
     def run(
         self,
@@ -326,6 +367,8 @@ class LazyTrace(LazyScribe):
 
     def _end(self, fact: str) -> None:
         if self.whole:
+            for positions in self._positions:
+                positions[:] = [[self._array_of(v) for v in each] for each in positions]
             self._whole = False
             self._given_up(CannotWrite(fact, users_line()))
 

@@ -99,7 +99,8 @@ def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
         return None
     found = [v for v in backward.outputs if v is not None]
     backward = optimized = Graph(backward.inputs, found)
-    many = recipe.exact and len(graph.nodes) > SEVERAL
+    operators = sum(node.op is not None for node in graph.nodes)
+    many = recipe.exact and operators > 1 and len(graph.nodes) > SEVERAL
     if many:
         from weft.graph.passes import optimize  # calls of one operator do without
 

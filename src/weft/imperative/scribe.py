@@ -104,6 +104,11 @@ class Scribe:
         _core.empty(0)  # so that this thread has its serials
         self._mark = _core.last_serial()
 
+    @property
+    def notes_regions(self) -> bool:
+        """Whether what is computed again for gradients is written down as such."""
+        return not self.defers
+
     def __enter__(self) -> Scribe:
         self._before = _core.set_scribe(self)
         if self.differentiable:

@@ -36,9 +36,10 @@ from weft.imperative.dependence import all_within
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, Signature
 from weft.imperative.export import Described, export
 from weft.imperative.foreign import without_foreign
-from weft.imperative.gradient import gradients
+from weft.imperative.gradient import gradients, is_recorded
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import Lazily, LazyTrace
+from weft.imperative.retracing import ENOUGH, Retracing
 from weft.imperative.scribe import CannotWrite, Scribe, users_line
 from weft.imperative.surroundings import Surroundings, surroundings
 from weft.imperative.tensor import Tensor
@@ -81,6 +82,7 @@ class Trace:
         self._breaks: dict[str, None] = {}
         self._unsteady = 0  # calls in a row that made programs of segments
         self._watched = WATCHED
+        self._retracing = Retracing(function, None if dynamic is None else dynamic.axes)
         self._warned: dict[int, Any] = {}  # NumPy arrays that a warning was given of
         self._lock = threading.RLock()
 
@@ -127,7 +129,7 @@ class Trace:
             return result
         if result is ...:
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
-        if _core.get_scribe() is not None:  # part of something greater
+        if _core.get_scribe() is not None or _core.capture() is not None:  # part of something greater
             return self.function(*args, **kwargs)
         if result:
             return self._in_segments(args, kwargs)
@@ -135,6 +137,8 @@ class Trace:
             # Another thread may have made it meanwhile.
             done, result = replays.run(args, kwargs, self.function)
             if not done and not result:
+                if self._retracing.is_enough:
+                    return self.function(*args, **kwargs)
                 if self._dynamic is None:
                     with _closed(replays):
                         return self._record(args, kwargs)
@@ -195,7 +199,7 @@ class Trace:
         numbers = iter(floats.numbers)
         inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
         before, outside = gradients(), surroundings(self.function, args, kwargs)
-        scribe: Scribe = LazyTrace(self._give_up) if self.lazy else Scribe(self._give_up)
+        scribe: Scribe = LazyTrace(self._give_up, is_recorded()) if self.lazy else Scribe(self._give_up)
         program = None
         try:
             with scribe:
@@ -256,13 +260,13 @@ class Trace:
         signature = Signature(leaves, structure, dynamic.of(args, kwargs), trace_keys())
         entry = next((each for each in self._programs if each.holds(signature)), None)
         if entry is None:
-            entry = DynamicTraced(self.function, self.name, leaves, structure, signature)
+            entry = DynamicTraced(self.function, self.name, leaves, structure, signature, dynamic.reason)
         plan = entry.plan_for(leaves, signature.sizes)
         self._replays().add(args, kwargs, plan, plan.spec)
         for old in entry.surplus():
             self._drop(old)
         if entry not in self._programs:
-            self._add(entry)
+            self._add(entry, args, kwargs)
 
     def _captured_arrays(self, outside: Surroundings) -> list[Tensor]:
         """NumPy arrays of the surroundings, as Tensors over their memory; a warning for each that can change."""
@@ -309,27 +313,36 @@ class Trace:
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays().add(args, kwargs, program, program.spec if program else {})
         if program is not None:
-            self._add(program)
+            self._add(program, args, kwargs)
 
-    def _add(self, program: Any) -> None:
+    def _add(self, program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a program; the oldest may have to go."""
         self._programs.append(program)
         self._made += 1
-        if len(self._programs) > self.max_entries:
-            oldest = self._programs.pop(0)
-            for each in getattr(oldest, "plans", [oldest]):
-                self._drop(each)
-            if self._made == self.max_entries + 1:
-                _warn(
-                    f"{self.name}: traced {self._made} times, because arguments keep changing in what "
-                    "programs depend on; from now on the oldest programs are dropped "
-                    f"(max_entries={self.max_entries})",
-                    users_line(),
-                )
+        self._retracing.meet(args, kwargs)
+        if len(self._programs) <= self.max_entries:
+            return
+        oldest = self._programs.pop(0)
+        plans = getattr(oldest, "plans", None)  # of dynamic axes, each of which ran once when it was made
+        runs = sum([self._drop(each) for each in ([oldest] if plans is None else plans)])
+        if self._made == self.max_entries + 1:
+            _warn(
+                f"{self.name}: traced {self._made} times, because arguments keep changing in what "
+                "programs depend on; from now on the oldest programs are dropped "
+                f"(max_entries={self.max_entries})\n  {self._retracing.reason}",
+                users_line(),
+            )
+        # With a budget, a program is what keeps memory within it.
+        if self.memory_budget is None and self._retracing.dropped(runs > len(plans or [])):
+            _warn(
+                f"{self.name}: its last {ENOUGH} programs were dropped before they ran again; from now on calls "
+                f"that no program fits run as Python, operation by operation\n  {self._retracing.reason}",
+                users_line(),
+            )
 
-    def _drop(self, plan: Traced) -> None:
-        for replays in self._under.values():
-            replays.drop(plan)
+    def _drop(self, plan: Traced) -> int:
+        """How many calls have run it."""
+        return sum([replays.drop(plan) for replays in self._under.values()])
 
     def _give_up(self, problem: CannotWrite) -> None:
         text = f"{self.name}: {problem.fact}\n  at {problem.where}"
@@ -421,7 +434,7 @@ def trace(
     function: Callable[..., Any] | None = None,
     *,
     strict: bool = False,
-    lazy: bool = False,
+    lazy: bool = True,
     dynamic: Any = None,
     memory_budget: int | float | None = None,
     max_entries: int = 8,
@@ -436,7 +449,8 @@ def trace(
 
     strict: raise GraphError, naming the line, if the function looks at values of arrays (float(x), x.numpy(), if x:);
     else such a function runs as Python at each call, in programs from one such line to the next (breaks), and a
-    TraceWarning says so. lazy: the first call, too, computes nothing before it is written down (see lazy).
+    TraceWarning says so. lazy: the first call, too, is written down before anything is computed, and then runs the
+    program: it takes the program's memory, and compiles nothing else. False: it computes each operation as it comes.
     max_entries: programs kept, the oldest are dropped.
 
     dynamic: {argument: axes}, arguments by name or place: sizes of these axes may differ from call to call. The
@@ -447,8 +461,10 @@ def trace(
 
     memory_budget: what the temporary space of a program may take: bytes as an int, or as a float the share of what it
     takes without one. Results that are cheap to compute again (pointwise operators, normalizations) are then not kept
-    for gradients, those first that save the most; values stay the same bits. GraphError, with the numbers, if that is
-    not enough. Implies lazy, since a first call as Python would keep everything; not for dynamic axes so far.
+    for gradients, those first that save the most; if that is not enough, whole segments of the program run twice, so
+    that a chain of n layers needs memory for about the square root of n of them, and a step at most about 4/3 of its
+    time. What is drawn is drawn again. GraphError, with the numbers, if that is not enough, either. Implies lazy, since
+    a first call as Python would keep everything; not for dynamic axes yet.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 2.])

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from weft import _core
 from weft.base.structure import Structure, flatten
+from weft.executor.background import make_ahead
 from weft.executor.compile import compile_graph
 from weft.executor.planner import is_dense
 from weft.graph.graph import Graph
@@ -126,6 +127,7 @@ def write_up(
     made.visible, made.structure = len(outputs.values), structure
     made.strides = lie
     made.first = (sources, origins, outputs.places)
+    make_ahead(plan)
     return made
 
 

@@ -245,6 +245,7 @@ MODULE_OF: dict[str, str] = {
 # Those of other layers, which are found by name only.
 ELSEWHERE: dict[str, str] = {
     "again": "weft.graph.inner",
+    "batched": "weft.transform.batched",
     "cond_branch": "weft.executor.control",
     "drawn": "weft.graph.inner",
     "exchange_end": "weft.distributed.collective",

@@ -31,6 +31,7 @@ __all__ = [
 Scalar = e.Scalar
 
 ROW_MAJOR, CHANNELS_LAST, LIKE_INPUT = "row_major", "channels_last", "like_input"
+LARGE = 3
 ANY = "any"  # strides: whatever the kernel likes best
 
 # Numbers of a random operator's kernel: the seed, the device's stream, the first position reserved; uint64.
@@ -243,8 +244,13 @@ class Row:
         return tuple(Store(self.inputs + first + k, value) for k, value in enumerate(values))
 
     def number(self, value: Any, dtype: str) -> Scalar:
-        """A size or a Runtime attribute as a scalar of this type."""
-        if isinstance(value, bool | int | float):
+        """A size or a Runtime attribute as a scalar of this type.
+
+        Sizes that floats are divided by are given when the code runs, also where they are known: layers of different
+        sizes then share code. Less than LARGE is a part of a formula, such as the correction of a variance.
+        """
+        is_size = type(value) is int and dtype in e.FLOATS and abs(value) >= LARGE
+        if isinstance(value, bool | int | float) and not is_size:
             return e.constant(value, dtype)
         self.numbers.append(value)
         return e.parameter(len(self.numbers) - 1, dtype)

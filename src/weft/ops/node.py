@@ -42,7 +42,9 @@ class Node:
     Raises DeviceError for inputs on different devices.
     """
 
-    __slots__ = ("device", "inputs", "name", "op", "outputs", "place", "runtime", "value", "where")
+    __slots__ = ("choice", "device", "inputs", "name", "op", "outputs", "place", "runtime", "value", "where")
+
+    choice: Any  # what weft.graph.rewrite.first_choice has found, once it was asked for
 
     def __init__(
         self,
@@ -173,6 +175,11 @@ class Value:
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("the elements of a value in a graph are not known before it is computed")
+
+    def __float__(self) -> float:
+        raise TypeError("the number in a value of a graph is not known before it is computed")
+
+    __int__ = __complex__ = __float__
 
     def __bool__(self) -> bool:
         raise TypeError(

@@ -6,8 +6,8 @@ benchmark's shapes:
 
     ./dev bench levels --write
 
-measures and writes it. A kernel loses from LIMIT on: planning a decomposition costs time as well, of an LSTM for every
-step and length, and what is measured twice differs by some hundredths.
+measures and writes it. A kernel loses from LIMIT on: planning a decomposition costs time as well, and what is measured
+twice differs by some hundredths.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -24,6 +25,18 @@ def sqrt(x: Number) -> Number:
 
 def power(x: Number, y: Number) -> Number:
     return e.call("pow", x, y) if isinstance(x, e.Scalar) or isinstance(y, e.Scalar) else x**y
+
+
+@functools.cache
+def _groups(first: int, roles: int, count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    parameters = (count - first) // roles
+    return [
+        (
+            tuple(first + role * parameters + k for role in range(roles)),
+            tuple(role * parameters + k for role in range(roles - 1)),
+        )
+        for k in range(parameters)
+    ]
 
 
 class Update(Op):
@@ -54,15 +67,7 @@ class Update(Op):
 
     def groups(self, count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """For each parameter: the numbers of its inputs and of its outputs."""
-        first = len(self.scalars)
-        parameters = (count - first) // len(self.roles())
-        return [
-            (
-                tuple(first + role * parameters + k for role in range(len(self.roles()))),
-                tuple(role * parameters + k for role in range(len(self.roles()) - 1)),
-            )
-            for k in range(parameters)
-        ]
+        return _groups(len(self.scalars), len(self.roles()), count)
 
     def written(self, count: int) -> dict[int, int]:
         return {

@@ -2,28 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from weft import _core
-from weft.base.dtype import as_dtype, bfloat16, float32, uint8
+from weft.base.dtype import DType, as_dtype, bfloat16, float16, float32, uint8
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.indexing import zeros_like
 from weft.ops.kernels import Native
-from weft.ops.node import constant
+from weft.ops.loops import scan, scan_gradient
+from weft.ops.matrix import flat_rows
+from weft.ops.node import constant, make_node
 from weft.ops.offers import is_offered
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
+from weft.ops.pointwise import cast_to
 from weft.ops.samples import Sample, arrays
 from weft.ops.shapes import Partial
+from weft.ops.sizes import Size
 from weft.ops.types import TensorType, promote
 
 Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
+class _Values:
+    """What cells are made of, on Values."""
+
+    sigmoid = staticmethod(lambda x: F.sigmoid(x))
+    tanh = staticmethod(lambda x: F.tanh(x))
+    relu = staticmethod(lambda x: F.relu(x))
+
+    @staticmethod
+    def parts(x: Any, count: int) -> list[Any]:
+        size = x.shape[-1] // count
+        return [F.basic_index(x, items=((0, x.shape[0], 1), (k * size, size, 1))) for k in range(count)]
+
+
+class _Arrays:
+    """The same on NumPy arrays."""
+
+    sigmoid = staticmethod(lambda x: 1 / (1 + np.exp(-x)))
+    tanh = staticmethod(lambda x: np.tanh(x))
+    relu = staticmethod(lambda x: np.maximum(x, 0))
+    parts = staticmethod(lambda x, count: np.split(x, count, axis=-1))
+
+
+class _Direction(NamedTuple):
+    """One direction of one layer: its inputs x, its parameters, its first states, and the states before each step."""
+
+    x: Any
+    parameters: Sequence[Any]
+    first: Sequence[Any]
+    before: Sequence[Any]
+
+
 class Recurrent(Op):
-    """Base of layers with weights for every layer and direction: w_ih, w_hh, b_ih, b_hh, one after the other."""
+    """Base of layers with weights for every layer and direction: w_ih, w_hh, b_ih, b_hh, one after the other.
+
+    A class gives cell(). The inputs' part of all steps is one product; a step is left with the product of its state,
+    and is planned once, whatever the length (weft.ops.loops). So is a step back.
+    """
 
     family: ClassVar[str] = "recurrent"
     method: ClassVar[bool] = False
@@ -32,6 +71,13 @@ class Recurrent(Op):
     bidirectional: bool = False
     hidden_size: int | None = None
     num_layers: int | None = None
+
+    def cell(self, ops: Any, inputs: Any, hidden: Any, *states: Any) -> tuple[Any, ...]:
+        """The next states, the output first, from W_ih x + b_ih, W_hh h + b_hh and the states.
+
+        ops: _Values or _Arrays.
+        """
+        raise NotImplementedError
 
     @property
     def directions(self) -> int:
@@ -109,6 +155,109 @@ class Recurrent(Op):
                     )
         return int(hidden)
 
+    def own_parameters(self, parameters: Sequence[Any], k: int) -> Sequence[Any]:
+        """Those of one layer and direction, counted over all."""
+        return parameters[4 * k : 4 * k + 4]
+
+    def run(
+        self, x: Any, states: Sequence[Any], parameters: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], list[_Direction]]:
+        """The outputs of each layer, the last states, and the directions of all layers one after the other."""
+        outputs: list[Any] = []
+        last: list[Sequence[Any]] = []
+        directions: list[_Direction] = []
+        for layer in range(self.layers(parameters)):
+            made = []
+            for direction in range(self.directions):
+                k = layer * self.directions + direction
+                w_ih, w_hh, b_ih, b_hh = own = self.own_parameters(parameters, k)
+                first = [_one(s, k) for s in states]
+                inputs = F.linear(x, w_ih, b_ih)
+                end, (y, *before) = scan(_Step(self), [inputs], first, [w_hh, b_hh], direction > 0)
+                made.append(y)
+                last.append(end)
+                directions.append(_Direction(x, own, first, before))
+            x = F.concat(made, axis=-1) if len(made) > 1 else made[0]
+            outputs.append(x)
+        return outputs, [F.stack(each, axis=0) for each in zip(*last, strict=True)], directions
+
+    def run_back(
+        self, directions: Sequence[_Direction], dys: Sequence[Any], dlast: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """The gradients of x, of the first states, and of the parameters.
+
+        dys: for each layer the gradient of its outputs that comes from outside of the layers; dlast: those of the last
+        states; None for zero.
+        """
+        parameters: dict[int, list[Any]] = {}
+        first: dict[int, list[Any]] = {}
+        dx: Any = None
+        for layer in reversed(range(len(dys))):
+            dy, dx = _sum(dx, dys[layer]), None
+            for direction in range(self.directions):
+                k = layer * self.directions + direction
+                own = directions[k]
+                dfirst, slopes, below = self.step_back(
+                    own,
+                    self._part(dy, direction, own),
+                    [None if d is None else _one(d, k) for d in dlast],
+                    direction > 0,
+                )
+                parameters[k], first[k] = slopes, dfirst
+                dx = _sum(dx, below)
+        order = range(len(directions))
+        dstates = [F.stack([first[k][s] for k in order], axis=0) for s in range(len(dlast))]
+        return (dx, *dstates, *(slope for k in order for slope in parameters[k]))
+
+    def _part(self, dy: Any, direction: int, own: _Direction) -> Any:
+        """What is a direction's of the gradient of its layer's outputs."""
+        if dy is None or not self.bidirectional:
+            return dy
+        size = own.first[0].shape[-1]
+        return F.basic_index(dy, items=(*((0, n, 1) for n in dy.shape[:2]), (direction * size, size, 1)))
+
+    def step_back(
+        self, own: _Direction, dy: Any, dlast: Sequence[Any], reverse: bool
+    ) -> tuple[list[Any], list[Any], Any]:
+        """One direction back: the gradients of its first states, of its parameters, and of its inputs."""
+        w_ih, w_hh, b_ih, b_hh = own.parameters
+        dinputs, *dfirst, dw_hh, db_hh = scan_gradient(
+            _Step(self),
+            [F.linear(own.x, w_ih, b_ih)],
+            own.before,
+            own.first,
+            [w_hh, b_hh],
+            dlast,
+            [dy, *(None for _ in own.first)],
+            reverse,
+        )
+        rows = flat_rows(dinputs)
+        dw_ih = F.matmul(F.matrix_transpose(rows), flat_rows(own.x))
+        return dfirst, [dw_ih, dw_hh, F.sum(rows, axis=0), db_hh], F.matmul(dinputs, w_ih)
+
+    def run_reference(
+        self, x: Any, states: Sequence[Any], parameters: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The outputs of each layer, and the last states, of NumPy arrays, step by step."""
+        dtype = np.result_type(x, *states, *parameters)
+        outputs, last = [], []
+        for layer in range(self.layers(parameters)):
+            made = []
+            for direction in range(self.directions):
+                k = layer * self.directions + direction
+                w_ih, w_hh, b_ih, b_hh = self.own_parameters(parameters, k)
+                now: Sequence[Any] = [s[k] for s in states]
+                y = np.zeros((*x.shape[:2], now[0].shape[-1]), dtype)
+                steps = range(len(x))
+                for t in reversed(steps) if direction else steps:
+                    now = self.cell(_Arrays, x[t] @ w_ih.T + b_ih, now[0] @ w_hh.T + b_hh, *now)
+                    y[t] = now[0]
+                made.append(y)
+                last.append(now)
+            x = np.concatenate(made, axis=-1)
+            outputs.append(x)
+        return outputs, [np.stack(each) for each in zip(*last, strict=True)]
+
     def peer(self, torch: Any, x: Any, *given: Any) -> Any:
         kind, states = self.name, len(self.inputs) - 2
         if "nonlinearity" in self.values():
@@ -118,6 +267,25 @@ class Recurrent(Op):
         return getattr(torch, kind)(
             x, state, given[states:], True, layers, 0.0, False, self.bidirectional, False
         )
+
+
+class _Step:
+    """One step of a layer; those of equal layers are equal."""
+
+    def __init__(self, layer: Recurrent) -> None:
+        self.layer = layer
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Step) and self.layer == other.layer
+
+    def __hash__(self) -> int:
+        return hash(self.layer)
+
+    def __call__(self, inputs: Any, *given: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        """On Values, given the states, w_hh and b_hh: the next states; the output and the states before."""
+        *states, w_hh, b_hh = given
+        new = self.layer.cell(_Values, inputs, F.linear(states[0], w_hh, b_hh), *states)
+        return new, [new[0], *states]
 
 
 @op
@@ -152,14 +320,23 @@ class Lstm(Recurrent):
         workspace = x.like((self.workspace_bytes(x, y, layers),), uint8)
         return y, h0.like(dtype=common), c0.like(dtype=common), workspace
 
-    def workspace_bytes(self, x: TensorType, y: TensorType, layers: int) -> int:
-        """What the native kernel leaves for the gradient's."""
+    def workspace_bytes(self, x: TensorType, y: TensorType, layers: int) -> Any:
+        """What the native kernel leaves for the gradient's; of dynamic sizes a stand-in: others are inferred again."""
+        x, y = (t.like(dtype=native_dtype(y.dtype)) for t in (x, y))
         if not is_native(x, y) or not hasattr(_core, "onednn_lstm"):
             return 0
+        if any(isinstance(n, Size) and n.is_dynamic for n in y.shape):
+            return y.size
         bidirectional = self.bidirectional
         return _core.onednn_lstm_workspace(
             row_major(x), row_major(y), layers=layers, bidirectional=bidirectional
         )
+
+    def cell(self, ops: Any, inputs: Any, hidden: Any, *states: Any) -> tuple[Any, ...]:
+        _, c = states
+        i, f, g, o = ops.parts(inputs + hidden, 4)
+        c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+        return ops.sigmoid(o) * ops.tanh(c), c
 
     def kernels(  # type: ignore[override]
         self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType
@@ -177,12 +354,16 @@ class Lstm(Recurrent):
         yield Native(make, contiguous=tuple(range(3 + len(parameters))), optional=(3,))
 
     def decompose(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
-        forward = _forward(self, x, h0, c0, parameters)
-        last = [steps[-1].after for _, steps in forward]
-        y = _outputs([steps for _, steps in forward[-self.directions :]])
-        hn, cn = (F.stack([state[which] for state in last], axis=0) for which in (0, 1))
-        size = self.workspace_bytes(x.type, y.type, self.layers(parameters))
-        return y, hn, cn, F.broadcast_to(constant(0, uint8), shape=(size,))
+        """Of types that the native kernel does not take, the layers of those it does; else step by step."""
+        given = (x, h0, c0, *parameters)
+        common = promote(*(v.type for v in given))
+        work = native_dtype(common)
+        if any(v.dtype is not work for v in given):
+            made = make_node(self, [cast_to(v, work) for v in given]).outputs
+            return (*(cast_to(v, common) for v in made[:3]), made[3])
+        outputs, (hn, cn), _ = self.run(x, (h0, c0), parameters)
+        size = self.workspace_bytes(x.type, outputs[-1].type, self.layers(parameters))
+        return outputs[-1], hn, cn, F.broadcast_to(constant(0, uint8), shape=(size,))
 
     def vjp(
         self,
@@ -200,35 +381,22 @@ class Lstm(Recurrent):
     ) -> Any:
         if not workspace.shape[0]:
             return NotImplemented
+        work = native_dtype(y.dtype)
         slopes = (zeros_like(v) if d is None else d for v, d in ((y, dy), (hn, dhn), (cn, dcn)))
-        return F.lstm_gradient(
-            x, h0, c0, y, hn, cn, workspace, *slopes, *parameters, bidirectional=self.bidirectional
+        given = (cast_to(v, work) for v in (x, h0, c0, y, hn, cn))
+        found = F.lstm_gradient(
+            *given,
+            workspace,
+            *(cast_to(v, work) for v in (*slopes, *parameters)),
+            bidirectional=self.bidirectional,
         )
+        operands = (x, h0, c0, *parameters)
+        return tuple(cast_to(d, v.dtype) for d, v in zip(found, operands, strict=True))
 
     def reference(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
-        last_h, last_c = [], []
-        dtype = np.result_type(x, h0, c0, *parameters)
-        first = x
-        for layer in range(self.layers(parameters)):
-            made = []
-            for direction in range(self.directions):
-                k = layer * self.directions + direction
-                w, u, b, d = parameters[4 * k : 4 * k + 4]
-                h, c = h0[k], c0[k]
-                steps = range(len(x)) if direction == 0 else range(len(x) - 1, -1, -1)
-                outputs = np.zeros((*x.shape[:2], h.shape[-1]), dtype)
-                for t in steps:
-                    gates = x[t] @ w.T + b + h @ u.T + d
-                    i, f, g, o = np.split(gates, 4, axis=-1)
-                    c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-                    h = _sigmoid(o) * np.tanh(c)
-                    outputs[t] = h
-                made.append(outputs)
-                last_h.append(h)
-                last_c.append(c)
-            x = np.concatenate(made, axis=-1)
-        size = self.workspace_bytes(_type(first), _type(x), self.layers(parameters))
-        return x, np.stack(last_h), np.stack(last_c), np.zeros(size, np.uint8)
+        outputs, (hn, cn) = self.run_reference(x, (h0, c0), parameters)
+        size = self.workspace_bytes(_type(x), _type(outputs[-1]), self.layers(parameters))
+        return outputs[-1], hn, cn, np.zeros(size, np.uint8)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -281,6 +449,11 @@ def is_native(*types: TensorType) -> bool:
     )
 
 
+def native_dtype(dtype: DType) -> DType:
+    """The type in which the native core has layers of this one: float16 is converted."""
+    return float32 if dtype is float16 else dtype
+
+
 def row_major(t: TensorType) -> Geometry:
     strides: list[int] = []
     step = 1
@@ -294,98 +467,20 @@ def _type(array: Any) -> TensorType:
     return TensorType(array.shape, as_dtype(array.dtype))
 
 
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
-
-
 def _one(x: Any, k: int) -> Any:
     """x[k]."""
     return F.basic_index(x, items=(k, *((0, n, 1) for n in x.shape[1:])))
 
 
-class _Step(NamedTuple):
-    """One step of one direction of an lstm's layer: its place in time, its gates, its states before and after."""
-
-    t: int
-    gates: tuple[Any, ...]  # i, f, g, o
-    before: tuple[Any, Any]  # h, c
-    after: tuple[Any, Any]
+def _promoted(*values: Any) -> list[Any]:
+    """Values as their common type."""
+    common = promote(*(v.type for v in values))
+    return [cast_to(v, common) for v in values]
 
 
-def _lstm_steps(x: Any, h: Any, c: Any, parameters: Sequence[Any], reverse: bool) -> list[_Step]:
-    """One direction of one layer: the inputs' part of all steps at once, then step by step."""
-    w_ih, w_hh, b_ih, b_hh = parameters
-    inputs = F.linear(x, w_ih, b_ih + b_hh)
-    size = h.shape[-1]
-    found: list[_Step] = []
-    times = range(int(x.shape[0]))
-    for t in reversed(times) if reverse else times:
-        gates = _one(inputs, t) + F.linear(h, w_hh)
-        i, f, g, o = (
-            F.basic_index(gates, items=((0, gates.shape[0], 1), (k * size, size, 1))) for k in range(4)
-        )
-        i, f, g, o = F.sigmoid(i), F.sigmoid(f), F.tanh(g), F.sigmoid(o)
-        before = h, c
-        c = f * c + i * g
-        h = o * F.tanh(c)
-        found.append(_Step(t, (i, f, g, o), before, (h, c)))
-    return found
-
-
-def _forward(
-    op: Recurrent, x: Any, h0: Any, c0: Any, parameters: Sequence[Any]
-) -> list[tuple[Any, list[_Step]]]:
-    """The inputs and the steps of all layers and directions of an lstm."""
-    found: list[tuple[Any, list[_Step]]] = []
-    for layer in range(op.layers(parameters)):
-        numbers = range(layer * op.directions, (layer + 1) * op.directions)
-        for k in numbers:
-            own = parameters[4 * k : 4 * k + 4]
-            found.append((x, _lstm_steps(x, _one(h0, k), _one(c0, k), own, k > numbers[0])))
-        x = _outputs([found[k][1] for k in numbers])
-    return found
-
-
-def _outputs(directions: Sequence[Sequence[_Step]]) -> Any:
-    """A layer's y: the directions' beside each other."""
-    made = [_in_time(steps, (step.after[0] for step in steps)) for steps in directions]
-    return F.concat(made, axis=-1) if len(made) > 1 else made[0]
-
-
-def _in_time(steps: Sequence[_Step], values: Iterable[Any]) -> Any:
-    """[t, ...] of one value for each step."""
-    placed = {step.t: value for step, value in zip(steps, values, strict=True)}
-    return F.stack([placed[t] for t in range(len(steps))], axis=0)
-
-
-def _lstm_layer_gradient(
-    x: Any, steps: Sequence[_Step], parameters: Sequence[Any], dy: Any, dh: Any, dc: Any
-) -> tuple[Any, Any, Any, list[Any]]:
-    """dx, dh0, dc0 and the parameters' gradients of one direction of one layer, step by step back."""
-    w_ih, w_hh, *_ = parameters
-    slopes = []
-    for step in reversed(steps):
-        (i, f, g, o), top = step.gates, F.tanh(step.after[1])
-        dh = dh + _one(dy, step.t)
-        dc = dc + dh * o * (1 - top * top)
-        parts = (
-            dc * g * i * (1 - i),
-            dc * step.before[1] * f * (1 - f),
-            dc * i * (1 - g * g),
-            dh * top * o * (1 - o),
-        )
-        slopes.append(F.concat(parts, axis=-1))
-        dh, dc = F.matmul(slopes[-1], w_hh), dc * f
-    every = _in_time(steps, reversed(slopes))
-    rows, before = (_rows(v) for v in (every, _in_time(steps, (step.before[0] for step in steps))))
-    along = F.matrix_transpose(rows)
-    bias = F.sum(rows, axis=0)
-    return F.matmul(every, w_ih), dh, dc, [F.matmul(along, _rows(x)), F.matmul(along, before), bias, bias]
-
-
-def _rows(x: Any) -> Any:
-    """[t, n, k] as [t * n, k]."""
-    return F.reshape(x, shape=(x.shape[0] * x.shape[1], x.shape[2]))
+def _sum(a: Any, b: Any) -> Any:
+    """a + b, either of which may be None, which is zero."""
+    return b if a is None else a if b is None else a + b
 
 
 @op
@@ -441,105 +536,63 @@ class LstmGradient(Recurrent):
         *parameters: Any,
     ) -> Any:
         """All computed again from the inputs, so that the gradient of this goes to them."""
-        forward = _forward(self, x, h0, c0, parameters)
-        slopes: dict[int, tuple[Any, ...]] = {}
-        for layer in reversed(range(self.layers(parameters))):
-            size = h0.shape[-1]
-            total: Any = None
-            for direction in range(self.directions):
-                k = layer * self.directions + direction
-                items = (*((0, n, 1) for n in dy.shape[:2]), (direction * size, size, 1))
-                own = F.basic_index(dy, items=items) if self.bidirectional else dy
-                slopes[k] = _lstm_layer_gradient(
-                    *forward[k], parameters[4 * k : 4 * k + 4], own, _one(dhn, k), _one(dcn, k)
-                )
-                total = slopes[k][0] if total is None else total + slopes[k][0]
-            dy = total
-        each = [slopes[k] for k in range(len(slopes))]
-        dh0, dc0 = (F.stack([found[number] for found in each], axis=0) for number in (1, 2))
-        return dy, dh0, dc0, *(slope for found in each for slope in found[3])
-
-
-class _Values:
-    """What cells are made of, on Values."""
-
-    @staticmethod
-    def linear(x: Any, weight: Any, bias: Any) -> Any:
-        return F.linear(x, weight, bias)
-
-    @staticmethod
-    def sigmoid(x: Any) -> Any:
-        return F.sigmoid(x)
-
-    @staticmethod
-    def tanh(x: Any) -> Any:
-        return F.tanh(x)
-
-    @staticmethod
-    def relu(x: Any) -> Any:
-        return F.relu(x)
-
-    @staticmethod
-    def parts(x: Any, count: int) -> list[Any]:
-        size = x.shape[-1] // count
-        return [F.basic_index(x, items=((0, x.shape[0], 1), (k * size, size, 1))) for k in range(count)]
-
-    one = staticmethod(_one)
-    stack = staticmethod(lambda x: F.stack(x, axis=0))
-    concat = staticmethod(lambda x: F.concat(x, axis=-1))
-
-
-class _Arrays:
-    """The same on NumPy arrays."""
-
-    linear = staticmethod(lambda x, weight, bias: x @ weight.T + bias)
-    sigmoid = staticmethod(_sigmoid)
-    tanh = staticmethod(lambda x: np.tanh(x))
-    relu = staticmethod(lambda x: np.maximum(x, 0))
-    parts = staticmethod(lambda x, count: np.split(x, count, axis=-1))
-    one = staticmethod(lambda x, k: x[k])
-    stack = staticmethod(lambda x: np.stack(x))
-    concat = staticmethod(lambda x: np.concatenate(x, axis=-1))
+        layers = Lstm(bidirectional=self.bidirectional)
+        outputs, _, directions = layers.run(x, (h0, c0), parameters)
+        return layers.run_back(directions, [*(None for _ in outputs[1:]), dy], (dhn, dcn))
 
 
 class Simple(Recurrent):
-    """Base of layers with one state; a class gives cell()."""
+    """Base of layers with one state, which is the output.
 
-    outputs = ("y", "hn")
+    below, for the gradient: the outputs of all layers but the last. With y, they are the states before each step.
+    """
 
-    def cell(self, ops: Any, inputs: Any, hidden: Any, h: Any) -> Any:
-        """The next state from W_ih x + b_ih, W_hh h + b_hh and h; ops: _Values or _Arrays."""
-        raise NotImplementedError
+    outputs = ("y", "hn", "below")
+    hidden = 1
 
     def infer(self, x: TensorType, h0: TensorType, *parameters: TensorType) -> Any:
         size = self.check_parameters(x, {"h0": h0}, parameters)
-        common = promote(x, h0, *parameters)
-        return x.like((*x.shape[:2], size * self.directions), common), h0.like(dtype=common)
-
-    def _run(self, ops: Any, x: Any, h0: Any, parameters: Sequence[Any]) -> Any:
-        steps = range(int(x.shape[0]))
-        last = []
-        for layer in range(self.layers(parameters)):
-            made = []
-            for direction in range(self.directions):
-                k = layer * self.directions + direction
-                w_ih, w_hh, b_ih, b_hh = parameters[4 * k : 4 * k + 4]
-                inputs = ops.linear(x, w_ih, b_ih)
-                h = ops.one(h0, k)
-                found: dict[int, Any] = {}
-                for t in reversed(steps) if direction else steps:
-                    h = self.cell(ops, ops.one(inputs, t), ops.linear(h, w_hh, b_hh), h)
-                    found[t] = h
-                made.append(ops.stack([found[t] for t in steps]))
-                last.append(h)
-            x = ops.concat(made) if len(made) > 1 else made[0]
-        return x, ops.stack(last)
+        y = x.like((*x.shape[:2], size * self.directions), promote(x, h0, *parameters))
+        return y, h0.like(dtype=y.dtype), y.like((self.layers(parameters) - 1, *y.shape))
 
     def decompose(self, x: Any, h0: Any, *parameters: Any) -> Any:
-        return self._run(_Values, x, h0, parameters)
+        x, h0, *parameters = _promoted(x, h0, *parameters)  # type: ignore[assignment]
+        (*below, y), (hn,), _ = self.run(x, (h0,), parameters)
+        nothing = F.broadcast_to(constant(0, y.dtype), shape=(0, *y.shape))
+        return y, hn, F.stack(below, axis=0) if below else nothing
+
+    def vjp(
+        self, x: Any, h0: Any, parameters: Any, y: Any, hn: Any, below: Any, dy: Any, dhn: Any, dbelow: Any
+    ) -> Any:
+        given = (x, h0, *parameters)
+        x, h0, *parameters = _promoted(*given)
+        numbers = range(self.layers(parameters) - 1)
+        outputs = [*(_one(below, layer) for layer in numbers), y]
+        dys = [*(None if dbelow is None else _one(dbelow, layer) for layer in numbers), dy]
+        directions = []
+        for layer, made in enumerate(outputs):
+            inner = outputs[layer - 1] if layer else x
+            for direction in range(self.directions):
+                k = layer * self.directions + direction
+                first = _one(h0, k)
+                before = self._before(made, first, direction)
+                directions.append(_Direction(inner, self.own_parameters(parameters, k), [first], [before]))
+        found = self.run_back(directions, dys, (dhn,))
+        return tuple(cast_to(d, v.dtype) for d, v in zip(found, given, strict=True))
+
+    def _before(self, y: Any, first: Any, direction: int) -> Any:
+        """The states before each step of a direction, from its layer's outputs."""
+        length, size = y.shape[0], first.shape[-1]
+        begin = F.expand_dims(first, axis=0)
+        if isinstance(length, int) and length == 1:
+            return begin
+        columns = (direction * size, size, 1) if self.bidirectional else (0, size, 1)
+        others = F.basic_index(y, items=((direction, length - 1, 1), (0, y.shape[1], 1), columns))
+        return F.concat([others, begin] if direction else [begin, others], axis=0)
 
     def reference(self, x: Any, h0: Any, *parameters: Any) -> Any:
-        return self._run(_Arrays, x, h0, parameters)
+        (*below, y), (hn,) = self.run_reference(x, (h0,), parameters)
+        return y, hn, np.stack(below) if below else np.zeros((0, *y.shape), y.dtype)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -583,11 +636,12 @@ class Gru(Simple):
 
     gates: ClassVar[int] = 3
 
-    def cell(self, ops: Any, inputs: Any, hidden: Any, h: Any) -> Any:
+    def cell(self, ops: Any, inputs: Any, hidden: Any, *states: Any) -> tuple[Any, ...]:
+        (h,) = states
         (r, z, n), (hr, hz, hn) = ops.parts(inputs, 3), ops.parts(hidden, 3)
         n = ops.tanh(n + ops.sigmoid(r + hr) * hn)
         z = ops.sigmoid(z + hz)
-        return n + z * (h - n)
+        return (n + z * (h - n),)
 
 
 @op
@@ -615,8 +669,8 @@ class Rnn(Simple):
         if self.nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"{self.name}: nonlinearity must be 'tanh' or 'relu', got {self.nonlinearity!r}")
 
-    def cell(self, ops: Any, inputs: Any, hidden: Any, h: Any) -> Any:
-        return getattr(ops, self.nonlinearity)(inputs + hidden)
+    def cell(self, ops: Any, inputs: Any, hidden: Any, *states: Any) -> tuple[Any, ...]:
+        return (getattr(ops, self.nonlinearity)(inputs + hidden),)
 
 
 __all__ = ["Gru", "Lstm", "LstmGradient", "Recurrent", "Rnn"]

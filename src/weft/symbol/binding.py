@@ -55,6 +55,7 @@ def bind_shapes(
     dtypes: Mapping[str, DType],
     shapes: Mapping[str, Partial],
     groups: Mapping[str, Device | str] | None = None,
+    memory_budget: int | float | None = None,
 ) -> Executor:
     """An executor on new arrays of zeros. See Symbol.simple_bind."""
     where = as_device(device)
@@ -72,7 +73,8 @@ def bind_shapes(
     ]
     arrays = [new(name) for name in plans.arguments]
     grads = [None if r == "null" else new(n) for n, r in zip(plans.arguments, requests, strict=True)]
-    return Executor(plans, placement, arrays, grads, requests, [new(name) for name in plans.states])
+    states = [new(name) for name in plans.states]
+    return Executor(plans, placement, arrays, grads, requests, states, memory_budget)
 
 
 def bind_arrays(
@@ -83,6 +85,7 @@ def bind_arrays(
     grad_req: str | Mapping[str, str] | Sequence[str],
     aux_states: Mapping[str, Any] | Sequence[Any] | None,
     groups: Mapping[str, Device | str] | None = None,
+    memory_budget: int | float | None = None,
     convert: bool = False,
 ) -> Executor:
     """An executor on arrays. See Symbol.bind; convert: arrays are what asarray takes, and come in one mapping."""
@@ -121,7 +124,8 @@ def bind_arrays(
         None if request == "null" else grads[name]
         for name, request in zip(plans.arguments, requests, strict=True)
     ]
-    return Executor(plans, placement, list(arrays.values()), found, requests, list(states.values()))
+    bound_arrays, bound_states = list(arrays.values()), list(states.values())
+    return Executor(plans, placement, bound_arrays, found, requests, bound_states, memory_budget)
 
 
 def _by_name(

@@ -63,8 +63,10 @@ class Executor:
         gradients: Sequence[Tensor | None],
         requests: Sequence[str],
         states: Sequence[Tensor],
+        memory_budget: int | float | None = None,
     ) -> None:
         self._plans, self._placement, self.device = plans, placement, placement.device
+        self._memory_budget = memory_budget
         self.arg_arrays, self.grad_arrays, self.aux_arrays = list(arrays), list(gradients), list(states)
         self.grad_req = dict(zip(plans.arguments, requests, strict=True))
         self.outputs: list[Tensor] = []
@@ -74,6 +76,7 @@ class Executor:
             tuple(requests),
             tuple(None if g is None else _strides(g) for g in gradients),
             placement.key,
+            memory_budget,
         )
         self._kept: list[Tensor] | None = None
         self._kept_monitored = False
@@ -112,8 +115,9 @@ class Executor:
     def backward(self, out_grads: Tensor | Sequence[Tensor | None] | None = None) -> None:
         """Compute the gradients of the arguments, and write them or add them to grad_arrays.
 
-        out_grads: the gradients of the outputs, None for ones, as for losses. Nothing that forward computed is computed
-        again. Raises RuntimeError unless forward(is_train=True) came before, ShapeError for other shapes.
+        out_grads: the gradients of the outputs, None for ones, as for losses. What forward computed is computed again
+        only where a memory budget asks for it.
+        Raises RuntimeError unless forward(is_train=True) came before, ShapeError for other shapes.
         """
         with self._lock, no_grad():
             if self._kept is None:
@@ -275,7 +279,8 @@ class Executor:
         args = [_resized(x, types[n]) for n, x in self.arg_dict.items()]
         states = [_resized(x, types[n]) for n, x in self.aux_dict.items()]
         grads = [None if g is None else _resized(g, types[n]) for n, g in self.grad_dict.items()]
-        return Executor(plans, self._placement, args, grads, list(self.grad_req.values()), states)
+        requests = list(self.grad_req.values())
+        return Executor(plans, self._placement, args, grads, requests, states, self._memory_budget)
 
 
 def _put(caller: str, kind: str, known: Mapping[str, Tensor], name: str, value: Any, hint: str = "") -> None:

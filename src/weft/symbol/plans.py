@@ -5,12 +5,14 @@ Training is one graph of values in two plans: forward also gives what backward r
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.executor.budget import within
 from weft.executor.compile import compile_graph
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
@@ -38,6 +40,7 @@ class Signature:
     requests: tuple[str, ...]  # of arguments
     gradient_strides: tuple[Strides | None, ...]
     placement: Any  # Placement.key
+    memory_budget: int | float | None = None  # of what is kept for backward, and temporary space
 
 
 class PlanTable:
@@ -122,11 +125,27 @@ class Plans:
     def _make_forward(self, signature: Signature, training: bool, monitored: bool) -> Forward:
         if training:
             made = self._training(signature, monitored)
-            lowered, kept = made.lowered, list(made.kept.values())
-            outputs, written = made.outputs, made.written
-        else:
-            lowered, kept = self._lowered(signature, False), []
-            outputs, written = [lowered[entry] for entry in self.entries], lowered.written
+            return made.forward or self._forward_of(signature, made, monitored)
+        lowered = self._lowered(signature, False)
+        outputs = [lowered[entry] for entry in self.entries]
+        return self._compiled(signature, lowered, outputs, lowered.written, [], monitored, training=False)
+
+    def _forward_of(self, signature: Signature, made: _Training, monitored: bool) -> Forward:
+        kept = list(made.kept.values())
+        return self._compiled(
+            signature, made.lowered, made.outputs, made.written, kept, monitored, training=True
+        )
+
+    def _compiled(
+        self,
+        signature: Signature,
+        lowered: Lowered,
+        outputs: Sequence[Value],
+        written: Mapping[str, Value],
+        kept: Sequence[Value],
+        monitored: bool,
+        training: bool,
+    ) -> Forward:
         named = self._named(lowered) if monitored else []
         results = list({id(v): v for v in (*outputs, *kept, *(v for _, v in named))}.values())
         place = {id(v): k for k, v in enumerate(results)}
@@ -152,7 +171,9 @@ class Plans:
         ]
 
     def _make_backward(self, signature: Signature, monitored: bool, kept: Sequence[Strides]) -> Any:
-        made = self._training(signature, monitored)
+        return self._backward_of(signature, self._training(signature, monitored), kept)
+
+    def _backward_of(self, signature: Signature, made: _Training, kept: Sequence[Strides]) -> Any:
         inputs = [*self._inputs(made.lowered), *made.kept, *made.slopes]
         outputs: list[Value] = []
         writes: dict[int, int] = {}
@@ -177,7 +198,12 @@ class Plans:
 
 
 class _Training:
-    """The values of training: forward ones, those kept for backward, and the gradients computed from them."""
+    """The values of training: forward ones, those kept for backward, and the gradients computed from them.
+
+    forward: the plan of the first, if it was made to see how much memory it takes.
+    """
+
+    forward: Forward | None = None
 
     def __init__(self, plans: Plans, signature: Signature, monitored: bool) -> None:
         self.lowered = plans._lowered(signature, True)
@@ -190,22 +216,50 @@ class _Training:
         wanted = [v for v, lie in zip(arguments, signature.gradient_strides, strict=True) if lie is not None]
         slopes = dict(zip(map(id, wanted), gradients(floats, wanted, self.slopes), strict=True))
         second = [slopes.get(id(v)) for v in arguments]
-        inputs = [*plans._inputs(self.lowered), *self.slopes]
-        if not monitored:
-            second = self._optimized(inputs, second)
-        first = [*self.outputs, *self.written.values()]
         if monitored:
-            first += [value for _, value in plans._named(self.lowered)]
-        old = [self.lowered.inputs[name] for name in self.lowered.written]
-        self.kept, self.found = split(first, second, old)
-
-    def _optimized(self, inputs: Sequence[Value], second: Sequence[Value | None]) -> list[Value | None]:
-        """The second part's values after the passes over both parts together, which decide what has to be kept."""
+            self._divide([*self.outputs, *self.written.values()], second, plans._named(self.lowered))
+            return
+        inputs = [*plans._inputs(self.lowered), *self.slopes]
+        # The passes over both parts together decide what has to be kept.
         graph = optimize(Graph(inputs, [*self.outputs, *self.written.values(), *second]))
-        made = iter(graph.outputs)
-        self.outputs = [_there(next(made)) for _ in self.outputs]
-        self.written = {name: _there(next(made)) for name in self.written}
-        return list(made)
+        budget = signature.memory_budget
+        if budget is None or all(v is None for v in second):
+            self._take(graph)
+            return
+        # What is kept are inputs of the second program, which holds them to its end.
+        found = within(
+            graph, plans.name, self._as, budget, lambda made: made.measured(plans, signature), frees=False
+        )
+        self.__dict__.update(found.__dict__)
+
+    def _as(self, graph: Graph) -> _Training:
+        """The same, computed by another graph."""
+        made = copy.copy(self)
+        made._take(graph)
+        return made
+
+    def _take(self, graph: Graph) -> None:
+        values = list(graph.outputs)
+        count = len(self.outputs)
+        first = [_there(value) for value in values[: count + len(self.written)]]
+        self.outputs = first[:count]
+        self.written = dict(zip(self.written, first[count:], strict=True))
+        self._divide(first, values[len(first) :], ())
+
+    def _divide(
+        self, first: Sequence[Value], second: Sequence[Value | None], named: Sequence[tuple[str, Value]]
+    ) -> None:
+        old = [self.lowered.inputs[name] for name in self.lowered.written]
+        self.kept, self.found = split([*first, *(value for _, value in named)], second, old)
+
+    def measured(self, plans: Plans, signature: Signature) -> int:
+        """The bytes of what is kept for backward, and of temporary space."""
+        self.forward = forward = plans._forward_of(signature, self, False)
+        graph, recipe = forward.plan.recipe.graph, forward.plan.recipe
+        backward = plans._backward_of(signature, self, [recipe.made[k] for k in forward.kept])
+        kept = [graph.outputs[k] for k in sorted(set(forward.kept) - set(forward.outputs))]
+        arenas = [each.recipe.memory_report().arena_bytes for each in (forward.plan, backward)]
+        return sum(int(v.type.size) * v.dtype.itemsize for v in kept) + max(arenas)
 
 
 def _there(value: Value | None) -> Value:

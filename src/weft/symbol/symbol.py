@@ -19,6 +19,7 @@ import numpy as np
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import GraphError
+from weft.executor.budget import checked_budget
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.node import BINARY_METHODS, COMPARISON_METHODS, UNARY_METHODS
@@ -358,13 +359,18 @@ class Symbol(Outputs):
         grad_req: str | Mapping[str, str] | Sequence[str] = "write",
         aux_states: Mapping[str, Any] | Sequence[Any] | None = None,
         group_devices: Mapping[str, Device | str] | None = None,
+        memory_budget: int | float | None = None,
     ) -> Executor:
         """An executor on these arrays, by name or in the order of list_arguments and list_auxiliary_states.
 
         args_grad: where gradients are written; none are computed for arguments that it does not have. grad_req:
         "write", "add" or "null", for all or for each. group_devices: where the symbols run whose attribute device_group
         is one of these; arrays are where the symbols are that read them, see weft.symbol.placement.
-        Raises GraphError if arrays are missing or not known, ShapeError, DTypeError, DeviceError if they do not fit.
+        memory_budget: what a step of training may take for what is kept for backward, and for temporary space: bytes as
+        an int, or as a float the share of what it takes without one; for it results are computed again, as weft.trace's
+        does it. A monitor callback sees everything, and needs the memory of everything.
+        Raises GraphError if arrays are missing or not known, ShapeError, DTypeError, DeviceError if they do not fit;
+        the first training forward GraphError for a budget that cannot be met.
 
         >>> import weft as wf
         >>> x = wf.tensor([1., 2.])
@@ -375,7 +381,8 @@ class Symbol(Outputs):
         >>> exe.grad_dict["x"]
         tensor([3., 3.], dtype=float32, device=cpu:0)
         """
-        return bind_arrays(self._unit(), device, args, args_grad, grad_req, aux_states, group_devices)
+        budget = checked_budget(memory_budget)
+        return bind_arrays(self._unit(), device, args, args_grad, grad_req, aux_states, group_devices, budget)
 
     def simple_bind(
         self,
@@ -383,11 +390,12 @@ class Symbol(Outputs):
         grad_req: str | Mapping[str, str] | Sequence[str] = "write",
         dtypes: Mapping[str, DTypeLike] | None = None,
         group_devices: Mapping[str, Device | str] | None = None,
+        memory_budget: int | float | None = None,
         **shapes: Partial,
     ) -> Executor:
         """An executor on new arrays of zeros, whose shapes are inferred from those given.
 
-        group_devices: as bind's. Raises GraphError if shapes are not enough; else as bind.
+        group_devices, memory_budget: as bind's. Raises GraphError if shapes are not enough; else as bind.
 
         >>> import weft.functional as F
         >>> exe = F.linear(var("x"), out_features=2, name="fc").simple_bind(x=(4, 3))
@@ -396,7 +404,8 @@ class Symbol(Outputs):
         """
         given = {k: as_dtype(v) for k, v in (dtypes or {}).items()}
         sizes = {k: checked_shape(k, v) for k, v in shapes.items()}
-        return bind_shapes(self._unit(), device, grad_req, given, sizes, group_devices)
+        budget = checked_budget(memory_budget)
+        return bind_shapes(self._unit(), device, grad_req, given, sizes, group_devices, budget)
 
     def eval(self, device: Device | str | None = None, **arrays: Any) -> list[Any]:
         """The outputs for these arrays (or what weft.asarray takes), without training.

@@ -2,7 +2,7 @@
 
 >>> [each.name for each in PASSES]  # doctest: +NORMALIZE_WHITESPACE
 ['marks', 'batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'regions',
- 'assembled', 'epilogues', 'recompute']
+ 'assembled', 'contracted', 'epilogues', 'recompute']
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weft.graph.passes.assembled import assembled
 from weft.graph.passes.batch_norm import batch_norm
 from weft.graph.passes.common import common
 from weft.graph.passes.constants import constants
+from weft.graph.passes.contracted import contracted
 from weft.graph.passes.epilogues import epilogues
 from weft.graph.passes.expand import expand
 from weft.graph.passes.marks import marks
@@ -92,9 +93,20 @@ PASSES: tuple[Pass, ...] = (
         exact=False,
     ),
     Pass(
+        contracted,
+        "means of gradients of single examples are products, not sums of products",
+        after=("views", "common"),
+        exact=False,
+    ),
+    Pass(
         epilogues,
         "a product that is added to, normalized and cut off is written once",
-        after=("batch_norm", "expand", "common"),  # a value that turns out to have two readers stays
+        after=(
+            "batch_norm",
+            "expand",
+            "common",
+            "contracted",
+        ),  # a value that turns out to have two readers stays
         exact=False,
     ),
     Pass(
@@ -113,7 +125,7 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
     """The graph after all passes but those named in skip or in the switch WEFT_SKIP_PASSES ("all": none is done).
 
     With WEFT_CHECK=1 it is verified before and after each pass. With WEFT_DEBUG=1 passes print what they changed to
-    stderr, before and after, with 2 every single rewrite, too.
+    stderr, before and after, and rewrites that could not be taken, with 2 every single rewrite, too.
     Raises ValueError for a name that no pass has; GraphError if a check fails.
 
     >>> from weft.base.dtype import float32
@@ -141,7 +153,12 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
         if each.name in off:
             continue
         before = graph
-        graph = rewrite(before, each.rule, _shown(each.name) if level > 1 else None)
+        graph = rewrite(
+            before,
+            each.rule,
+            _shown(each.name) if level > 1 else None,
+            _shown(f"{each.name}: dropped") if level else None,
+        )
         if level and graph is not before:
             print(f"{each.name}: before\n{before}\n{each.name}: after\n{graph}", file=sys.stderr)
         if check and graph is not before:

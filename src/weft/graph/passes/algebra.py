@@ -21,7 +21,7 @@ import math
 
 from weft.base.dtype import DType
 from weft.expr import scalar as e
-from weft.graph.rewrite import Rewriting
+from weft.graph.rewrite import Rewriting, local
 from weft.ops.activation import Relu
 from weft.ops.arithmetic import (
     Abs,
@@ -52,6 +52,29 @@ from weft.ops.node import Node, Value, make_node
 __all__ = ["algebra", "is_lossless"]
 
 
+@local(
+    Abs,
+    Add,
+    BitwiseAnd,
+    BitwiseInvert,
+    BitwiseLeftShift,
+    BitwiseOr,
+    BitwiseRightShift,
+    BitwiseXor,
+    Cast,
+    Divide,
+    LogicalNot,
+    Maximum,
+    Minimum,
+    Multiply,
+    Negative,
+    Positive,
+    Pow,
+    Relu,
+    Rounding,
+    Subtract,
+    Where,
+)
 def algebra(node: Node, graph: Rewriting) -> Value | None:
     """What a pointwise node's value is in simpler terms."""
     a, *rest = node.inputs or (None,)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.dtype import float32
-from weft.graph.rewrite import Rewriting, first_choice
+from weft.graph.rewrite import Rewriting, first_choice, local
 from weft.ops import functions as F
 from weft.ops.elementary import Cast
 from weft.ops.kernels import Native
@@ -22,6 +22,7 @@ from weft.ops.normalization import BatchNorm
 __all__ = ["batch_norm"]
 
 
+@local(BatchNorm)
 def batch_norm(node: Node, graph: Rewriting) -> Value | None:
     """x * scale + shift for a normalization of what a native kernel gives to nobody else; all in one type."""
     if not isinstance(node.op, BatchNorm) or node.op.training:

@@ -21,12 +21,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.graph.inner import Again, Mark
-from weft.graph.rewrite import Rewriting
+from weft.graph.rewrite import Rewriting, local
 from weft.ops.node import Node, Value
 
 __all__ = ["marks"]
 
 
+@local(Mark)
 def marks(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     """The values of a mark; Again stays until what is equal has become one."""
     op = node.op

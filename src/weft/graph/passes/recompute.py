@@ -4,6 +4,8 @@ In a training step nearly all memory is alive when the forward part ends: what g
 value made before that moment and read behind it, whose operator can compute it again from what is there
 (Op.recomputed). Its late readers then read a copy made just before them. A loop gets one of its own, which the planner
 puts into that loop. Kernels that need it in memory share one, with loops that are near them: one of these stores it.
+
+Where that is not enough for a memory budget, any value may be a candidate, whose node runs a second time: see segments.
 """
 
 from __future__ import annotations
@@ -13,11 +15,21 @@ from collections.abc import Callable, Collection, Sequence
 from weft.expr import scalar as e
 from weft.expr.kernel import parts
 from weft.graph.graph import Graph, reads_of
+from weft.graph.inner import as_drawn
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.kernels import Loop, View
 from weft.ops.node import Node, Value
+from weft.ops.op import Op
 
-__all__ = ["Candidate", "candidates", "recompute", "recomputing"]
+__all__ = [
+    "Candidate",
+    "Lives",
+    "candidates",
+    "computed_again",
+    "is_view",
+    "recompute",
+    "size_bytes_of",
+]
 
 SMALL_SHARE = 1 / 8  # of a value's bytes: what is smaller is not counted among what it is computed from
 CHEAP = (
@@ -35,10 +47,21 @@ class Candidate:
     sources: what it is computed from, as far as it is large. size_bytes: what is saved at the peak; 0 if the sources
     are kept for nothing else and are as large. traffic_bytes: what more goes through memory; below 0: less. is_cheap:
     whether it takes but a few operations on each element. late: the readers, of it and of views of it that were made
-    early. nodes: how many there are from the value to the first of them.
+    early. nodes: how many there are from the value to the first of them. runs_again: its node runs a second time,
+    instead of an expression that loops could take.
     """
 
-    __slots__ = ("is_cheap", "late", "nodes", "size_bytes", "sources", "traffic_bytes", "value", "views")
+    __slots__ = (
+        "is_cheap",
+        "late",
+        "nodes",
+        "runs_again",
+        "size_bytes",
+        "sources",
+        "traffic_bytes",
+        "value",
+        "views",
+    )
 
     def __init__(
         self,
@@ -50,15 +73,16 @@ class Candidate:
         traffic_bytes: int,
         is_cheap: bool,
         nodes: int,
+        runs_again: bool = False,
     ) -> None:
         self.value, self.late, self.views, self.sources = value, list(late), list(views), list(sources)
         self.size_bytes, self.traffic_bytes, self.is_cheap = size_bytes, traffic_bytes, is_cheap
-        self.nodes = nodes
+        self.nodes, self.runs_again = nodes, runs_again
 
 
 def candidates(graph: Graph) -> list[Candidate]:
     """Those of a graph, in the order of its nodes."""
-    lives = _Lives(graph)
+    lives = Lives(graph)
     found = (lives.candidate(v) for node in graph.nodes[: lives.peak] for v in node.outputs[:1])
     return [each for each in found if each is not None and each.size_bytes > 0]
 
@@ -72,16 +96,11 @@ def recompute(node: Node, graph: Rewriting) -> Sequence[Value | None] | None:
     return again.reader(node)
 
 
-def recomputing(chosen: Collection[Candidate]) -> Callable[[Node, Rewriting], Sequence[Value | None] | None]:
-    """The rule that computes these again."""
-
-    def rule(node: Node, graph: Rewriting) -> Sequence[Value | None] | None:
-        if "again" not in graph.notes:
-            graph.notes["again"] = _Again(chosen, graph)
-        again: _Again = graph.notes["again"]
-        return again.reader(node)
-
-    return rule
+def computed_again(graph: Graph, chosen: Collection[Candidate]) -> Graph:
+    """The graph in which late readers of these read what is computed again."""
+    rewriting = Rewriting(graph)
+    again = _Again(chosen, rewriting)
+    return rewriting.run(lambda node, _: again.rewritten(node), None)
 
 
 class _Again:
@@ -95,19 +114,51 @@ class _Again:
             for node in c.late:
                 self.late.setdefault(id(node), set()).update((id(c.value), *map(id, c.views)))
         self.place = {id(node): k for k, node in enumerate(graph.graph.nodes)}
-        self.kernels = {id(c.value): [n for n in c.late if not _is_loop(n)] for c in chosen}
+        self.kernels = {id(c.value): [n for n in c.late if not is_loop(n)] for c in chosen}
         self.shared: dict[int, Value] = {}  # copies in memory, by id of the old value
+        # Of values that are chosen, and of views of these: whether they are the results of one.
+        self.is_again = dict.fromkeys(self.chosen, True)
+        if any(c.runs_again for c in chosen):
+            for node in graph.graph.nodes:
+                if node.op is not None and node.inputs and is_view(node):
+                    source = node.inputs[0]
+                    if source is not None and id(source) in self.is_again:
+                        self.is_again.update((id(v), False) for v in node.outputs)
+        else:
+            self.is_again.update((id(v), False) for c in chosen for v in c.views)
+        self.random = {id(c.value.node) for c in chosen if c.runs_again and c.value.node.op.random}  # type: ignore[union-attr]
+        self.drawn: dict[
+            int, tuple[Op, Sequence[Value]]
+        ] = {}  # by id of a random node: as a function, and of what
+
+    def rewritten(self, node: Node) -> Sequence[Value | None] | None:
+        """What replaces a node: a reader's outputs, on what is computed again; numbers that are drawn again."""
+        made = self.reader(node)
+        if made is None and id(node) in self.random:
+            return self.noted(node)
+        return made
+
+    def noted(self, node: Node) -> Sequence[Value]:
+        """A random node as a function of a position in the stream, so that it can draw the same again."""
+        inputs = [None if v is None else self.graph.new(v) for v in node.inputs]
+        runtime = {name: self.graph.new(v) for name, v in node.runtime.items()}
+        plain = Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node)
+        outputs, position = as_drawn(plain)
+        op = outputs[0].node.op
+        assert op is not None
+        self.drawn[id(node)] = op, position
+        return outputs
 
     def reader(self, node: Node) -> Sequence[Value | None] | None:
         late = self.late.get(id(node))
         if late is None:
             return None
-        is_loop = _is_loop(node)
+        in_loop = is_loop(node)
 
         def read(v: Value | None) -> Value | None:
             if v is None or id(v) not in late:
                 return None if v is None else self.graph.new(v)
-            return self.copy(v) if is_loop and self.has_own(node, v) else self.in_memory(v)
+            return self.copy(v) if in_loop and self.has_own(node, v) else self.in_memory(v)
 
         inputs = [read(v) for v in node.inputs]
         runtime = {name: self.graph.new(v) for name, v in node.runtime.items()}
@@ -115,48 +166,66 @@ class _Again:
 
     def has_own(self, loop: Node, value: Value) -> bool:
         """Whether a loop computes the value for itself: no kernel near it wants it in memory."""
+        candidate = self.chosen.get(id(value))
+        if candidate is None or candidate.runs_again:
+            return False
         near = (
             abs(self.place[id(n)] - self.place[id(loop)]) <= SOON for n in self.kernels.get(id(value), ())
         )
-        return id(value) in self.chosen and not any(near)
+        return not any(near)
 
     def in_memory(self, value: Value) -> Value:
         """The copy that all share who want it in memory, made where the first one reads it."""
-        if id(value) in self.shared:
-            return self.shared[id(value)]
-        if id(value) in self.chosen:
-            made = self.copy(value)
-        else:  # a view of one
-            node = value.node
-            inputs = [
-                None if v is None else self.in_memory(v) if k == 0 else self.graph.new(v)
-                for k, v in enumerate(node.inputs)
-            ]
-            runtime = {name: self.graph.new(v) for name, v in node.runtime.items()}
-            made = Node(node.op, inputs, [v.type for v in node.outputs], runtime).outputs[0]
-        self.shared[id(value)] = made
-        return made
+        self.make_shared([value])
+        return self.shared[id(value)]
 
     def copy(self, value: Value) -> Value:
-        """A copy; before it those of what it is computed from, if that is not kept, either.
+        """A copy of the reader's own; before it those of what it is computed from, if that is not kept, either."""
+        self.make_shared(self.missing(value))
+        return self.made(value)[0][1]
 
-        Not recursive: such chains are as long as networks are deep.
-        """
-        stack = [value]
-        while True:
-            sources = self.chosen[id(stack[-1])].sources
-            missing = [v for v in sources if id(v) in self.chosen and id(v) not in self.shared]
+    def make_shared(self, wanted: Sequence[Value]) -> None:
+        """Copies of these, and of what they are computed from. Not recursive: networks are deep."""
+        stack = list(wanted)
+        while stack:
+            value = stack[-1]
+            if id(value) in self.shared:
+                stack.pop()
+                continue
+            missing = self.missing(value)
             if missing:
                 stack.extend(missing)
                 continue
-            made = _again(stack[-1], lambda v: self.shared.get(id(v), self.graph.new(v)))
+            stack.pop()
+            self.shared.update((id(old), new) for old, new in self.made(value))
+
+    def missing(self, value: Value) -> list[Value]:
+        """Of what a value is computed from, what has to be computed again before it."""
+        candidate = self.chosen.get(id(value))
+        sources = reads_of(value.node) if candidate is None else candidate.sources
+        return [v for v in sources if id(v) in self.is_again and id(v) not in self.shared]
+
+    def read(self, value: Value) -> Value:
+        found = self.shared.get(id(value))
+        return self.graph.new(value) if found is None else found
+
+    def made(self, value: Value) -> list[tuple[Value, Value]]:
+        """Values of the old graph, the first of which is this one, and what is computed again for them."""
+        node, candidate = value.node, self.chosen.get(id(value))
+        if candidate is not None and not candidate.runs_again:
+            made = _again(value, self.read)
             assert made is not None, "a candidate can be computed again"
-            if len(stack) == 1:
-                return made
-            self.shared[id(stack.pop())] = made
+            return [(value, made)]
+        op, position = self.drawn.get(id(node), (node.op, ()))
+        inputs = [None if v is None else self.read(v) for v in node.inputs]
+        runtime = {name: self.read(v) for name, v in node.runtime.items()}
+        copy = Node(op, [*inputs, *position], [v.type for v in node.outputs], runtime)
+        pairs = list(zip(node.outputs, copy.outputs, strict=True))
+        first = pairs.pop(value.index)
+        return [first, *(pair for pair in pairs if id(pair[0]) in self.chosen)]
 
 
-class _Lives:
+class Lives:
     """Which values of a graph are alive when, as if every node ran by itself in the graph's order."""
 
     def __init__(self, graph: Graph) -> None:
@@ -184,18 +253,18 @@ class _Lives:
     def _until(self, reader: Node) -> int:
         """Until when a reader needs what it reads: if it is a view of that, as long as the view."""
         own = self.place[id(reader)]
-        return max([own, *(self.last[id(v)] for v in reader.outputs)]) if _is_view(reader) else own
+        return max([own, *(self.last[id(v)] for v in reader.outputs)]) if is_view(reader) else own
 
     def _peak(self) -> int:
         """Behind which node the most memory is alive."""
         change = [0] * (len(self.graph.nodes) + 1)
         for k, node in enumerate(self.graph.nodes):
-            if node.op is None or _is_view(node):
+            if node.op is None or is_view(node):
                 continue
             for v in node.outputs:
                 if id(v) not in self.leaving:
-                    change[k] += _bytes(v)
-                    change[self.last[id(v)] + 1 if self.last[id(v)] >= k else k] -= _bytes(v)
+                    change[k] += size_bytes_of(v)
+                    change[self.last[id(v)] + 1 if self.last[id(v)] >= k else k] -= size_bytes_of(v)
         live = most = found = 0
         for k, difference in enumerate(change):
             live += difference
@@ -205,13 +274,13 @@ class _Lives:
 
     def is_kept(self, value: Value, until: int) -> bool:
         """Whether its memory is there at this place anyway."""
-        while value.node.op is not None and _is_view(value.node):
+        while value.node.op is not None and is_view(value.node):
             value = value.node.inputs[0]  # type: ignore[assignment]
         return value.node.op is None or id(value) in self.leaving or self.last[id(value)] >= until
 
     def candidate(self, value: Value) -> Candidate | None:
         node = value.node
-        if node.op is None or node.op.random or id(node) in self.lasting or _is_view(node):
+        if node.op is None or node.op.random or id(node) in self.lasting or is_view(node):
             return None
         same = self._early_views(value)
         late = [n for v in same for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]
@@ -221,32 +290,49 @@ class _Lives:
         made = _again(value, lambda v: v)
         if made is None or made.type != value.type:
             return None
-        least = _bytes(value) * SMALL_SHARE
-        sources = [v for v in dict.fromkeys(_leaves(made, node)) if _bytes(v) > least]
+        least = size_bytes_of(value) * SMALL_SHARE
+        sources = [v for v in dict.fromkeys(_leaves(made, node)) if size_bytes_of(v) > least]
         until = max(map(self._until, late))
-        more = sum(_bytes(v) for v in sources if not self.is_kept(v, until))
-        inside = [n for n in late if _is_loop(n) and any(v is value for v in n.inputs)]
+        more = sum(size_bytes_of(v) for v in sources if not self.is_kept(v, until))
+        inside = [n for n in late if is_loop(n) and any(v is value for v in n.inputs)]
         traffic = self._traffic(value, inside, len(inside) < len(late), sources)
         is_cheap = _operations(made, node) <= CHEAP
         nodes = min(self.place[id(n)] for n in late) - self.place[id(node)]
-        return Candidate(value, late, same[1:], sources, _bytes(value) - more, traffic, is_cheap, nodes)
+        return Candidate(
+            value, late, same[1:], sources, size_bytes_of(value) - more, traffic, is_cheap, nodes
+        )
+
+    def again(self, value: Value) -> Candidate:
+        """A value to be computed again whatever it takes: by an expression if there is one, else by its node."""
+        node = value.node
+        views = self._early_views(value)
+        late = [n for v in views for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]
+        made = None if value.index else _again(value, lambda v: v)
+        size, nothing = size_bytes_of(value), (0, False, 0)
+        if made is not None and made.type == value.type and _operations(made, node) <= CHEAP:
+            own = {*map(id, node.outputs)}
+            sources = [v for v in dict.fromkeys(_leaves(made, node)) if id(v) not in own]
+            return Candidate(value, list(dict.fromkeys(late)), views[1:], sources, size, *nothing)
+        return Candidate(
+            value, list(dict.fromkeys(late)), views[1:], reads_of(node), size, *nothing, runs_again=True
+        )
 
     def _early_views(self, value: Value) -> list[Value]:
         """The value, and the views of it that are made before the peak."""
         found = [value]
         for v in found:
             for n in self.readers.get(id(v), ()):
-                if self.place[id(n)] <= self.peak and n.inputs[0] is v and _is_view(n):
+                if self.place[id(n)] <= self.peak and n.inputs[0] is v and is_view(n):
                     found.append(n.outputs[0])
         return found
 
     def _traffic(self, value: Value, loops: Sequence[Node], is_stored: bool, sources: Sequence[Value]) -> int:
         """Bytes that go through memory more: a copy for the kernels; less: loops read the sources instead."""
-        size, own = _bytes(value), sum(map(_bytes, sources))
+        size, own = size_bytes_of(value), sum(map(size_bytes_of, sources))
         more = own + size if is_stored else 0
         for reader in loops:
             passes, found = self._near(reader, sources)
-            more += passes * (sum(_bytes(v) for v in sources if id(v) not in found) - size)
+            more += passes * (sum(size_bytes_of(v) for v in sources if id(v) not in found) - size)
         return more
 
     def _near(self, reader: Node, sources: Sequence[Value]) -> tuple[int, set[int]]:
@@ -265,7 +351,7 @@ class _Lives:
                 if not getattr(first_choice(node), "axes", ())
                 for v in node.outputs
                 for n in self.readers.get(id(v), ())
-                if _is_loop(n)
+                if is_loop(n)
             ]
         return passes, found
 
@@ -313,13 +399,15 @@ def _within(made: Value, known: Collection[int]) -> list[Value]:
     return found
 
 
-def _bytes(value: Value) -> int:
+def size_bytes_of(value: Value) -> int:
+    """The memory of a value; numbers have none."""
     return 0 if value.type.weak else int(value.type.size) * value.dtype.itemsize
 
 
-def _is_loop(node: Node) -> bool:
+def is_loop(node: Node) -> bool:
     return isinstance(first_choice(node), Loop)
 
 
-def _is_view(node: Node) -> bool:
+def is_view(node: Node) -> bool:
+    """Whether the output of a node is a view of its first input."""
     return isinstance(first_choice(node), View)

@@ -19,12 +19,13 @@ graph(x0: f32[2]@cpu:0)
 from __future__ import annotations
 
 from weft.graph.inner import Again
-from weft.graph.rewrite import Rewriting
+from weft.graph.rewrite import Rewriting, local
 from weft.ops.node import Node, Value
 
 __all__ = ["regions"]
 
 
+@local(Again)
 def regions(node: Node, graph: Rewriting) -> Value | None:
     """The value of an Again."""
     source = node.inputs[0] if isinstance(node.op, Again) else None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.graph.rewrite import Rewriting
+from weft.graph.rewrite import Rewriting, local
 from weft.ops.node import Node, Value, make_node
 from weft.ops.optimizer import Update
 
 __all__ = ["updates"]
 
 
+@local(Update)
 def updates(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     """The outputs of an optimizer's updates, one node for each parameter."""
     op = node.op

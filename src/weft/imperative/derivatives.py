@@ -1,0 +1,440 @@
+"""Derivatives of functions: vjp, jvp, linearize, jacobian, hessian.
+
+>>> import weft as wf
+>>> y, pull = wf.vjp(lambda x: x * x, wf.tensor([1., 2.]))
+>>> wf.vmap(pull)(wf.eye(2))[0]
+tensor([[2., 0.],
+        [0., 4.]], dtype=float32, device=cpu:0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.dtype import int64
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.structure import Structure, flatten
+from weft.graph.gradient import gradients
+from weft.graph.graph import Graph
+from weft.graph.split import split
+from weft.imperative.creation import asarray
+from weft.imperative.transformed import (
+    CapturedFunction,
+    Transformed,
+    count_leaves,
+    fresh,
+    is_array,
+    rules_at_work,
+    run_graph,
+    transformed,
+    type_of,
+)
+from weft.ops import functions as F
+from weft.ops import registry
+from weft.ops.node import Value, input_value, make_node
+from weft.ops.types import TensorType
+from weft.transform.batching import Batch
+from weft.transform.forward import tangents as tangents_of
+
+__all__ = ["hessian", "jacobian", "jvp", "linearize", "vjp"]
+
+
+class _Later:
+    """What is computed of a function when its gradients or tangents come: a graph of residuals and of these.
+
+    constants: the last residuals, arrays that the function finds elsewhere. given: the structure and the types of what
+    comes, of which only floats are read. build: the result from the graph's outputs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        constants: Sequence[Any],
+        given: Structure,
+        types: Sequence[TensorType],
+        build: Callable[[Sequence[Any]], Any],
+    ) -> None:
+        self.name, self._graph, self._constants = name, graph, list(constants)
+        self._given, self._types, self._build = given, list(types), build
+        self._program = Transformed(name, self.compute, self.compute)
+
+    def compute(self, residuals: Sequence[Any], slopes: Sequence[Any]) -> Any:
+        """The result."""
+        read = [s for s, t in zip(slopes, self._types, strict=True) if _differentiable(t)]
+        return self._build(run_graph(self.name, self._graph, [*residuals, *read]))
+
+    def at(self, residuals: Sequence[Any]) -> _AtPoint:
+        """The function of what comes, for these residuals."""
+        return _AtPoint(self, [*residuals, *self._constants])
+
+    def call(self, residuals: Sequence[Any], given: Any) -> Any:
+        """The result for what has come. Raises TypeError or ShapeError for what does not fit."""
+        slopes, structure = flatten(given)
+        if structure != self._given:
+            raise TypeError(f"{self.name}: expected the structure {self._given}, got {structure}")
+        fitted = [_fitted(self.name, s, t) for s, t in zip(slopes, self._types, strict=True)]
+        return self._program(list(residuals), fitted)
+
+
+class _AtPoint:
+    """The linear function that vjp or linearize gives: of the gradient of the result, or of the arguments' tangents."""
+
+    def __init__(self, later: _Later, residuals: Sequence[Any]) -> None:
+        self._later, self._residuals = later, residuals
+        self._versions = [_version(x) for x in residuals]
+
+    def __call__(self, *given: Any) -> Any:
+        if [_version(x) for x in self._residuals] != self._versions:
+            raise ValueError(
+                f"{self._later.name}: an array that is needed was overwritten since the function was called"
+            )
+        return self._later.call(self._residuals, given)
+
+    def __repr__(self) -> str:
+        return f"<{self._later.name}>"
+
+
+def _version(x: Any) -> int:
+    """How often the memory of an array was written."""
+    return int(_core.write_count(x)) if isinstance(x, _core.Tensor) else 0
+
+
+def _differentiable(t: TensorType) -> bool:
+    return t.dtype.kind == "float" and not t.weak
+
+
+def _fitted(name: str, s: Any, t: TensorType) -> Any:
+    """A gradient or a tangent in the type that it must have; None where it is of an integer."""
+    if not _differentiable(t):
+        return None
+    if isinstance(s, bool | int | float):
+        s = asarray(s, dtype=t.dtype)
+    if not is_array(s):
+        raise TypeError(f"{name}: expected an array of type {t}, got {type(s).__name__}")
+    if s.dtype.kind != "float":
+        raise DTypeError(f"{name}: dtypes differ: expected {t}, got {type_of(s)}")
+    if tuple(s.shape) != tuple(t.shape):
+        raise ShapeError(f"{name}: shapes differ: expected {t}, got {type_of(s)}")
+    return s if s.dtype is t.dtype else F.cast(s, dtype=t.dtype)
+
+
+def _primals(name: str, args: Any) -> tuple[Any, ...]:
+    """The arguments with arrays for numbers. Raises TypeError for anything else."""
+    if not isinstance(args, tuple | list):
+        raise TypeError(f"{name}: arguments must be given as a tuple, got {type(args).__name__}")
+    leaves, structure = flatten(tuple(args))
+    made = [asarray(x) if isinstance(x, bool | int | float) else x for x in leaves]
+    for x in made:
+        if not is_array(x):
+            raise TypeError(
+                f"{name}: arguments must be arrays, or structures of them, got {type(x).__name__}"
+            )
+    found: tuple[Any, ...] = structure.build(made)
+    return found
+
+
+def _zeros(t: TensorType) -> Any:
+    full = registry.get("full")(shape=t.shape, dtype=t.dtype, device=t.device)
+    return make_node(full, ()).outputs[0]
+
+
+def _dense(values: Sequence[Any], like: Sequence[Value]) -> list[Any]:
+    """The values, zeros where there is none."""
+    return [_zeros(x.type) if v is None else fresh(v) for v, x in zip(values, like, strict=True)]
+
+
+def _split(
+    name: str,
+    function: CapturedFunction,
+    leaves: Sequence[Any],
+    later: Sequence[Any],
+    given: Sequence[Value],
+    structure: Structure,
+    types: Sequence[TensorType],
+    build: Callable[[Sequence[Any]], Any],
+) -> tuple[Graph, list[Any], _Later]:
+    """What is computed at once, the residuals that are there before, and what is computed later.
+
+    later: values of the function's graph and of `given`, inputs whose structure and types are said. What is computed at
+    once ends with the residuals that it makes, which come first among all of them.
+    """
+    kept, second = split([*function.ys, *function.besides], later)
+    read = {id(node) for node in Graph([], second).nodes}
+    pairs = zip([*function.inputs, *function.extra], [*leaves, *function.found], strict=True)
+    residuals = [pair for pair in pairs if id(pair[0].node) in read]
+    arguments = set(map(id, function.inputs))
+    is_constant = [isinstance(x, _core.Tensor) and id(v) not in arguments for v, x in residuals]
+    constants = [pair for pair, flag in zip(residuals, is_constant, strict=True) if flag]
+    residuals = [pair for pair, flag in zip(residuals, is_constant, strict=True) if not flag]
+    graph = Graph([*kept, *(v for v, _ in residuals), *(v for v, _ in constants), *given], second)
+    first = Graph([*function.inputs, *function.extra], [*function.ys, *function.besides, *kept.values()])
+    rest = _Later(name, graph, [x for _, x in constants], structure, types, build)
+    return first, [x for _, x in residuals], rest
+
+
+def _run_first(
+    name: str,
+    function: CapturedFunction,
+    first: Graph,
+    leaves: Sequence[Any],
+    residuals: Sequence[Any],
+    later: _Later,
+) -> Any:
+    """(the result, the second result, all residuals, what is computed later)."""
+    made = run_graph(name, first, [*leaves, *function.found])
+    count, more = len(function.ys), len(function.besides)
+    aux = function.finish(made[count : count + more])
+    return function.build(made[:count]), aux, [*made[count + more :], *residuals], later
+
+
+def _result(made: Any, has_aux: bool) -> Any:
+    """(y, the linear function), and the second result where there is one."""
+    y, aux, residuals, later = made
+    return (y, later.at(residuals), aux) if has_aux else (y, later.at(residuals))
+
+
+def vjp(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
+    """(y, pull): f(*x), and the function from a gradient of y to the gradients of all of x, a tuple.
+
+    x: arrays, or structures of them; y: an array or a structure. pull takes dy, of y's structure and shapes; it gives
+    zeros for what y does not depend on, and None for integers. It may be called any number of times, also under vmap.
+    has_aux: f gives (y, anything), and so (y, pull, anything) is given.
+    Raises TypeError for arguments that are no arrays. pull raises TypeError, ShapeError or DTypeError for a dy that
+    does not fit, and ValueError if an array that it reads was written in the meantime.
+    Source: JAX's vjp.
+
+    >>> import weft as wf
+    >>> y, pull = wf.vjp(lambda a, b: a * b, wf.tensor([1., 2.]), wf.tensor([3., 4.]))
+    >>> pull(wf.tensor([1., 0.]))[0]
+    tensor([3., 0.], dtype=float32, device=cpu:0)
+    """
+
+    def make() -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            leaves, structure = flatten((args, {}))
+            function = CapturedFunction("vjp", f, leaves, structure, [type_of(x) for x in leaves], has_aux)
+            with rules_at_work():
+                ys = [y for y in function.ys if _differentiable(y.type)]
+                dys = [input_value(y.type) for y in ys]
+                xs = [v for v in function.inputs if _differentiable(v.type)]
+                dxs = _dense(gradients(ys, xs, dys), xs)
+                floats = [_differentiable(v.type) for v in function.inputs]
+                shape = flatten(args)[1]
+
+                def build(made: Sequence[Any]) -> Any:
+                    slopes = iter(made)
+                    return shape.build([next(slopes) if flag else None for flag in floats])
+
+                given = flatten((function.build(function.ys),))[1]
+                types = [y.type for y in function.ys]
+                first, residuals, later = _split("vjp", function, leaves, dxs, dys, given, types, build)
+            return _run_first("vjp", function, first, leaves, residuals, later)
+
+        return run
+
+    later_of = transformed("vjp", f, make, has_aux)
+    return _result(later_of(*_primals("vjp", x)), has_aux)
+
+
+def linearize(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
+    """(y, push): f(*x), and the function from tangents of x to the tangent of y: jvp for many tangents at one point.
+
+    x: arrays, or structures of them; push takes a tangent for each. has_aux: f gives (y, anything), and so
+    (y, push, anything) is given. Raises as vjp does.
+    Source: JAX's linearize.
+
+    >>> import weft as wf
+    >>> y, push = wf.linearize(lambda x: x * x, wf.tensor([1., 2.]))
+    >>> push(wf.tensor([1., 1.]))
+    tensor([2., 4.], dtype=float32, device=cpu:0)
+    """
+
+    def make() -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            leaves, structure = flatten((args, {}))
+            function = CapturedFunction(
+                "linearize", f, leaves, structure, [type_of(x) for x in leaves], has_aux
+            )
+            with rules_at_work():
+                dxs = [input_value(v.type) if _differentiable(v.type) else None for v in function.inputs]
+                dys = _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
+                given = [dx for dx in dxs if dx is not None]
+                types = [v.type for v in function.inputs]
+                first, residuals, later = _split(
+                    "linearize", function, leaves, dys, given, flatten(args)[1], types, function.build
+                )
+            return _run_first("linearize", function, first, leaves, residuals, later)
+
+        return run
+
+    later_of = transformed("linearize", f, make, has_aux)
+    return _result(later_of(*_primals("linearize", x)), has_aux)
+
+
+def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = False) -> Any:
+    """(y, dy): f(*primals), and its derivative along the tangents.
+
+    primals: a tuple of arrays, or of structures of them; tangents: one of the same structure, shapes and dtypes; those
+    of integers are not read, and may be None. dy has y's structure. has_aux: f gives (y, anything), and so
+    (y, dy, anything) is given. The derivative of a Function is that of its backward, which must have a gradient itself.
+    Raises TypeError, ShapeError or DTypeError where tangents do not fit primals.
+    Source: JAX's jvp, which refuses functions with a custom vjp.
+
+    >>> import weft as wf
+    >>> y, dy = wf.jvp(wf.sin, (wf.tensor(0.),), (wf.tensor(2.),))
+    >>> y.item(), dy.item()
+    (0.0, 2.0)
+    """
+
+    def make() -> Callable[..., Any]:
+        def run(args: Any, dargs: Any) -> Any:
+            leaves, structure = flatten((args, {}))
+            given = [x for x in flatten(dargs)[0] if x is not None]
+            function = CapturedFunction("jvp", f, leaves, structure, [type_of(x) for x in leaves], has_aux)
+            with rules_at_work():
+                dxs = [input_value(v.type) if _differentiable(v.type) else None for v in function.inputs]
+                dys = _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
+                graph = Graph(
+                    [*function.inputs, *(dx for dx in dxs if dx is not None), *function.extra],
+                    [*function.ys, *dys, *function.besides],
+                )
+            made = run_graph("jvp", graph, [*leaves, *given, *function.found])
+            count = len(function.ys)
+            aux = function.finish(made[2 * count :])
+            pair = function.build(made[:count]), function.build(made[count : 2 * count])
+            return (*pair, aux) if has_aux else pair
+
+        return run
+
+    args = _primals("jvp", primals)
+    if not isinstance(tangents, tuple | list):
+        raise TypeError(f"jvp: tangents must be given as a tuple, got {type(tangents).__name__}")
+    leaves, structure = flatten(args)
+    dots, shape = flatten(tuple(tangents))
+    if shape != structure:
+        raise TypeError(f"jvp: primals have the structure {structure}, tangents {shape}")
+    dots = [_fitted("jvp", s, type_of(x)) for s, x in zip(dots, leaves, strict=True)]
+    return transformed("jvp", f, make, has_aux)(args, structure.build(dots))
+
+
+def jacobian(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    mode: str | None = None,
+) -> Any:
+    """A function that gives all derivatives of f's result with respect to the arguments argnums.
+
+    Of an array y with respect to an array x they are an array of shape (*y.shape, *x.shape). For structures: y's
+    structure with, in the place of each array, the structure of the argument; a tuple of these if argnums is one.
+    mode: "reverse", one gradient for each element of y, or "forward", one tangent for each element of x, all of them in
+    one program. None: the one that takes fewer. has_aux: f gives (y, anything); so does the result, as
+    (derivatives, anything).
+    Raises ValueError for another mode and for argnums that name no positional argument, or one twice; TypeError for
+    what is no array, DTypeError for integers.
+    Source: JAX's jacrev and jacfwd.
+
+    >>> import weft as wf
+    >>> wf.jacobian(lambda x: x * x)(wf.tensor([1., 2.]))
+    tensor([[2., 0.],
+            [0., 4.]], dtype=float32, device=cpu:0)
+    """
+    if mode not in (None, "reverse", "forward"):
+        raise ValueError(f"jacobian: mode must be 'reverse', 'forward' or None, got {mode!r}")
+    if not callable(f):
+        raise TypeError(f"jacobian: takes a function, got {type(f).__name__}")
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        places = _places("jacobian", numbers, len(args))
+        leaves, structure = flatten((args, kwargs))
+        types = [type_of(x) if is_array(x) else None for x in leaves]
+        function = CapturedFunction("jacobian", f, leaves, structure, types, has_aux)
+        arrays = [x for x in leaves if is_array(x)]
+        with rules_at_work():
+            inputs = iter(function.inputs)
+            values = [None if t is None else next(inputs) for t in types]
+            shapes = [flatten(x)[1] for x in args]
+            begins = [sum(map(count_leaves, shapes[:k])) for k in range(len(args))]
+            chosen = [values[begins[k] + j] for k in places for j in range(count_leaves(shapes[k]))]
+            for v in (*chosen, *function.ys):
+                if v is None:
+                    raise TypeError("jacobian: arguments must be arrays, or structures of them")
+                if not _differentiable(v.type):
+                    raise DTypeError(f"jacobian: takes functions from floats to floats, got {v.type}")
+            blocks = _blocks(function, chosen, mode)
+            count = len(blocks)
+            whole = Graph([*function.inputs, *function.extra], [*blocks, *function.besides])
+        made = run_graph("jacobian", whole, [*arrays, *function.found])
+        aux = function.finish(made[count:])
+        rows = [made[k * len(chosen) : (k + 1) * len(chosen)] for k in range(len(function.ys))]
+
+        def row(blocks: Sequence[Any]) -> Any:
+            left = iter(blocks)
+            built = [shapes[k].build([next(left) for _ in range(count_leaves(shapes[k]))]) for k in places]
+            return built[0] if isinstance(argnums, int) else tuple(built)
+
+        found = function.build([row(blocks) for blocks in rows])
+        return (found, aux) if has_aux else found
+
+    return Transformed("jacobian", f, run)
+
+
+def _places(name: str, numbers: Sequence[int], count: int) -> list[int]:
+    """argnums, counted from the first."""
+    if not all(-count <= k < count for k in numbers):
+        raise ValueError(f"{name}: argnums {tuple(numbers)} of {count} positional arguments")
+    places = [k % count for k in numbers]
+    if len(set(places)) < len(places):
+        raise ValueError(f"{name}: argnums names an argument twice: {tuple(numbers)}")
+    return places
+
+
+def _blocks(function: CapturedFunction, xs: Sequence[Any], mode: str | None) -> list[Any]:
+    """The derivatives of each result with respect to each of xs, those of the first result first."""
+    ys = function.ys
+    reverse = sum(y.size for y in ys) <= sum(x.size for x in xs) if mode is None else mode == "reverse"
+    found: dict[tuple[int, int], Any] = {}
+    for k, seed in enumerate(ys if reverse else xs):
+        slope = input_value(seed.type)
+        found_of = gradients([seed], xs, [slope]) if reverse else tangents_of(ys, [seed], [slope])
+        made = _dense(found_of, xs if reverse else ys)
+        # Only the seed differs from example to example, so what it meets is computed once.
+        batch, graph = Batch(seed.size), Graph([slope], made)
+        is_one = seed.size == 1
+        basis = F.filled_like(seed, value=1.0) if is_one else _basis(seed.type)
+        parts = batch.run(graph, [basis], [not is_one])
+        for j, (value, is_batched) in enumerate(parts):
+            rows = batch.spread(value, is_batched)
+            if reverse:
+                found[k, j] = F.reshape(rows, shape=(*seed.shape, *xs[j].shape))
+            else:
+                columns = F.moveaxis(rows, source=0, destination=-1) if rows.ndim > 1 else rows
+                found[j, k] = F.reshape(columns, shape=(*ys[j].shape, *seed.shape))
+    return [found[k, j] for k in range(len(ys)) for j in range(len(xs))]
+
+
+def _basis(t: TensorType) -> Any:
+    """For each element of an array, the array that is 1 there and else 0."""
+    row = make_node(registry.get("stepped")(shape=(t.size,), dtype=int64, device=t.device), ()).outputs[0]
+    return F.reshape(F.cast(F.one_hot(row, num_classes=t.size), dtype=t.dtype), shape=(t.size, *t.shape))
+
+
+def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Any:
+    """A function that gives all second derivatives of f's result with respect to the arguments argnums.
+
+    It is the forward jacobian of the reverse one; of a number with respect to x: an array of shape
+    (*x.shape, *x.shape).
+    Structures and errors are those of jacobian, twice.
+    Source: JAX's hessian.
+
+    >>> import weft as wf
+    >>> wf.hessian(lambda x: (x * x * x).sum())(wf.tensor([1., 2.]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]], dtype=float32, device=cpu:0)
+    """
+    return jacobian(jacobian(f, argnums, has_aux, mode="reverse"), argnums, has_aux, mode="forward")

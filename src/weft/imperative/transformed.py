@@ -1,0 +1,265 @@
+"""Transformed functions: a function is written down as a graph, which is transformed and run as a program.
+
+Programs are kept by the kind of the arguments, by the means of traced functions with dynamic axes
+(weft.imperative.dynamic): the function's Python runs once, on Values. Where it is called while another function is
+written down, the transformed graph becomes part of that one's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType, MethodType
+from typing import Any
+
+from weft import _core
+from weft.base.structure import Structure, flatten
+from weft.executor.compile import compile_graph
+from weft.graph.graph import Graph
+from weft.graph.subgraph import Capture
+from weft.imperative import indexing as indexing  # so that Values can be indexed
+from weft.imperative.bodies import deliver
+from weft.imperative.dynamic import SharedMemory
+from weft.imperative.trace import Trace
+from weft.ops import functions as F
+from weft.ops.node import Node, Value, make_node
+from weft.ops.types import TensorType
+
+__all__ = [
+    "CapturedFunction",
+    "Transformed",
+    "count_leaves",
+    "fresh",
+    "is_array",
+    "rules_at_work",
+    "run_graph",
+    "transformed",
+    "type_of",
+]
+
+Array = _core.Tensor | Value
+PROGRAMS = 64  # of one transformed function; the oldest are dropped
+
+
+class _Written(Capture):
+    """Writes a function down that is going to be transformed: what draws random numbers stays as it is."""
+
+    def _draw(self, node: Node) -> Node:
+        return node
+
+    def set_gradient(self, x: Any, dx: Any) -> None:
+        raise NotImplementedError(
+            f"{self.name}: a transformed function cannot set the grad of an array; use grad or vjp inside of it"
+        )
+
+
+class CapturedFunction:
+    """A function as a graph. inputs: the graph's inputs for those leaves of the arguments that are arrays.
+
+    ys: the arrays that it gives; aux: those of its second result, where it has one that only goes along. contents: what
+    it writes to arrays that it finds; found: these arrays and the others that it finds, `extra` their inputs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        leaves: Sequence[Any],
+        structure: Structure,
+        types: Sequence[TensorType | None],
+        has_aux: bool = False,
+    ) -> None:
+        self._capture = _Written(name)
+        values = [
+            leaf if t is None else self._capture.input(t) for leaf, t in zip(leaves, types, strict=True)
+        ]
+        self.inputs = [v for v, t in zip(values, types, strict=True) if t is not None]
+        self._results: list[Any] = []
+        self._beside: list[Any] = []
+
+        def run() -> list[Any]:
+            args, kwargs = structure.build(values)
+            result, beside = function(*args, **kwargs), None
+            if has_aux:
+                if not isinstance(result, tuple) or len(result) != 2:
+                    raise TypeError(
+                        f"{name}: with has_aux, the function must give a pair, got {type(result).__name__}"
+                    )
+                result, beside = result
+            self._results, self.structure = flatten(result)
+            self._beside, self._aux_structure = flatten(beside)
+            return [x for x in self._results if x is not None] + [x for x in self._beside if is_array(x)]
+
+        made = self._capture.run(run)
+        number = len([x for x in self._results if x is not None])
+        self.written = list(self._capture.written)
+        self.contents = [self._capture.written[k] for k in self.written]
+        self.extra, self.found = self._capture.extra, self._capture.found
+        with rules_at_work():
+            made = [fresh(v) for v in made]
+        self.ys, self.aux = made[:number], made[number:]
+
+    @property
+    def besides(self) -> list[Value]:
+        """What it gives that is not differentiated."""
+        return [*self.aux, *self.contents]
+
+    @property
+    def are_results(self) -> list[bool]:
+        """For each leaf of the result whether it is an array; the others are None."""
+        return [x is not None for x in self._results]
+
+    def build(self, arrays: Sequence[Any]) -> Any:
+        """The result with these arrays, or with structures in their places."""
+        given = iter(arrays)
+        return self.structure.build([None if x is None else next(given) for x in self._results])
+
+    def finish(self, besides: Sequence[Any]) -> Any:
+        """Write to the arrays that it found; the second result."""
+        count = len(self.aux)
+        deliver(self._capture, self.written, besides[count:])
+        given = iter(besides[:count])
+        return self._aux_structure.build([next(given) if is_array(x) else x for x in self._beside])
+
+
+@contextlib.contextmanager
+def rules_at_work() -> Iterator[None]:
+    """What is called inside makes nodes of no function that is being written down."""
+    before = _core.capture()
+    _core.set_capture(None)
+    try:
+        yield
+    finally:
+        _core.set_capture(before)
+
+
+def fresh(v: Value) -> Value:
+    """The value as an operator gives it: a result is no number and no argument, but an array of its own."""
+    if v.node.op is not None:
+        return v
+    made: Value = F.reshape(v, shape=v.shape, copy=True)
+    return made
+
+
+def type_of(x: Any) -> TensorType:
+    """The type of an array or of a Value."""
+    return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
+
+
+def run_graph(name: str, graph: Graph, operands: Sequence[Any]) -> list[Any]:
+    """The outputs of a graph: computed, or made part of what is being written down."""
+    if _core.capture() is not None or any(isinstance(x, Value) for x in operands):
+        return _inlined(graph, operands)
+    strides = [tuple(s // x.itemsize for s in x.strides) for x in operands]
+    plan = compile_graph(graph, name, strides)
+    made: list[Any] = _core.run_plan(plan, list(operands))
+    return made
+
+
+def _inlined(graph: Graph, operands: Sequence[Any]) -> list[Any]:
+    here = _core.capture()
+    given = operands if here is None else [here.lift(x) for x in operands]
+    known: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, given, strict=True)}
+    for node in graph.nodes:
+        if node.op is None:
+            known.setdefault(id(node.outputs[0]), node.outputs[0])
+            continue
+        runtime = {key: known[id(v)] for key, v in node.runtime.items()}
+        made = make_node(node.op, [None if v is None else known[id(v)] for v in node.inputs], runtime)
+        made.where = node.where
+        outputs = made.outputs if here is None else here.inlined(made)
+        known.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
+    return [known[id(v)] for v in graph.outputs if v is not None]
+
+
+class _Axes:
+    """No axis of any argument has a size that is not known; see weft.imperative.dynamic.DynamicAxes."""
+
+    reason = "in a transformed function"
+
+    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[int, ...]]:
+        return {}
+
+
+class Transformed:
+    """A transformed function: one program for each kind of arguments. function: what it was made from."""
+
+    def __init__(self, name: str, function: Callable[..., Any], run: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._run, self._transformation = run, name
+
+        @functools.wraps(function, updated=())
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return run(*args, **kwargs)
+
+        called.__name__ = f"{name}({getattr(function, '__name__', type(function).__name__)})"
+        self.function = function
+        self._shared: set[int] = set()  # memory of arrays that the function finds and was also called with
+        self._trace = Trace(called, strict=False, lazy=False, max_entries=PROGRAMS, dynamic=_Axes())  # type: ignore[arg-type]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _core.capture() is not None or any(isinstance(x, Value) for x in flatten((args, kwargs))[0]):
+            return self._run(*args, **kwargs)
+        if self._shared:
+            args, kwargs = self._apart((args, kwargs))
+        try:
+            return self._trace(*args, **kwargs)
+        except SharedMemory as problem:
+            self._shared |= problem.memory
+        args, kwargs = self._apart((args, kwargs))
+        return self._trace(*args, **kwargs)
+
+    def _apart(self, given: Any) -> Any:
+        """The arguments, copies of those that the function finds elsewhere, too: a program cannot tell them apart."""
+        leaves, structure = flatten(given)
+        return structure.build([x.copy() if _is_shared(x, self._shared) else x for x in leaves])
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    @property
+    def programs(self) -> list[Any]:
+        """The programs made so far, the newest last."""
+        return self._trace.programs
+
+    def __repr__(self) -> str:
+        return f"{self._transformation}({self.function!r})"
+
+
+def _is_shared(x: Any, memory: set[int]) -> bool:
+    return isinstance(x, _core.Tensor) and _core.geometry(x)[0] in memory
+
+
+KEPT = "__weft_transformed__"  # in a function's own dictionary, so that its programs end with it
+
+
+def transformed(
+    name: str, function: Callable[..., Any], make: Callable[[], Callable[..., Any]], has_aux: bool
+) -> Transformed:
+    """The Transformed of a function; of a Python function the same one as long as that lives.
+
+    make: what gives the function that computes it. Raises TypeError for what cannot be called.
+    """
+    if not callable(function):
+        raise TypeError(f"{name}: takes a function, got {type(function).__name__}")
+    if not isinstance(function, FunctionType):
+        return Transformed(name, function, make())
+    kept = function.__dict__.setdefault(KEPT, {})
+    known = kept.get((name, has_aux))
+    if known is None or known.function is not function:  # a wrapper has the dictionary of what it wraps
+        known = Transformed(name, function, make())
+        if kept and next(iter(kept.values())).function is not function:
+            kept = function.__dict__[KEPT] = {}
+        kept[name, has_aux] = known
+    return known
+
+
+def is_array(x: Any) -> bool:
+    """Whether x is an array, or a Value."""
+    return isinstance(x, Array)
+
+
+def count_leaves(structure: Structure) -> int:
+    """How many leaves a structure has."""
+    return 1 if structure.kind is None else sum(map(count_leaves, structure.parts))

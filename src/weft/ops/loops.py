@@ -1,0 +1,59 @@
+"""Recurrences, for operators whose meaning is one: a step, planned once, that runs for every slice of an array.
+
+What runs the step is an operator of another layer (weft.executor.control), which is found by name.
+
+>>> from weft.base.dtype import float32
+>>> from weft.ops.node import input_value
+>>> from weft.ops.types import TensorType
+>>> x, h = input_value(TensorType((7, 2), float32)), input_value(TensorType((2,), float32))
+>>> (last,), (sums,) = scan(lambda x, h: ([h + x], [h + x]), [x], [h], [])
+>>> last.type, sums.type
+(f32[2]@cpu:0, f32[7,2]@cpu:0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.base.typing import Any
+from weft.ops import registry
+
+__all__ = ["scan", "scan_gradient"]
+
+# (slices, states, rest) -> (new states, items)
+Step = Callable[..., Any]
+
+
+def scan(
+    step: Step, sequences: Sequence[Any], states: Sequence[Any], rest: Sequence[Any], reverse: bool = False
+) -> tuple[list[Any], list[Any]]:
+    """step(*slices, *states, *rest) for every slice along the first axis of the sequences: last states, stacked items.
+
+    All are Values; states keep their types. reverse: from the last slice to the first. Steps that are equal are written
+    down once for types that are.
+    """
+    found: tuple[list[Any], list[Any]] = registry.get("foreach_loop").scan(
+        step, sequences, states, rest, reverse
+    )
+    return found
+
+
+def scan_gradient(
+    step: Step,
+    sequences: Sequence[Any],
+    befores: Sequence[Any],
+    states: Sequence[Any],
+    rest: Sequence[Any],
+    dstates: Sequence[Any],
+    ditems: Sequence[Any],
+    reverse: bool = False,
+) -> list[Any]:
+    """The gradients of a scan's sequences, states and rest, one after the other; None for what is no float.
+
+    befores: for each state what every step began with, stacked; dstates, ditems: the gradients of the last states and
+    of the items, None for zero.
+    """
+    found: list[Any] = registry.get("foreach_loop").scan_gradient(
+        step, sequences, befores, states, rest, dstates, ditems, reverse
+    )
+    return found

@@ -1,0 +1,206 @@
+"""An operator applied to every example of a batch, by its own kernel with one more axis.
+
+>>> from weft.base.dtype import float32
+>>> from weft.ops import registry
+>>> from weft.ops.types import TensorType
+>>> Batched(of=registry.get("softmax")(), size=5, ranks=(1,)).infer(TensorType((5, 3), float32))
+f32[5,3]@cpu:0
+
+A loop runs over one more dimension, a view shows one more, and parts are copied into views with one more. So whatever
+has such a kernel needs no rule of its own for vmap. Its gradient is the batched gradient of the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from weft.expr import scalar as e
+from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
+from weft.graph.gradient import backward_graph
+from weft.graph.graph import Graph
+from weft.ops import functions as F
+from weft.ops.kernels import Loop, Parts, See, Several, View
+from weft.ops.node import Node, input_value
+from weft.ops.op import Op, op
+from weft.ops.oracle import np
+from weft.ops.types import TensorType
+from weft.transform.batching import Batch
+
+__all__ = ["Batched"]
+
+
+@op
+class Batched(Op):
+    """An operator for `size` examples at once: batched inputs, and all outputs, have them along the first axis.
+
+    ranks: for each input, how many dimensions an example of it has; -1: it is not batched. A batched input may have
+    dimensions of size 1 between the first one and an example's, so that it broadcasts with the others in a loop.
+    """
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    family: ClassVar[str] = "control"
+    of: object
+    size: int
+    ranks: tuple[int, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        of: Any = self.of
+        names: tuple[str, ...] = of.outputs
+        return names
+
+    @property
+    def hidden(self) -> int:  # type: ignore[override]
+        of: Any = self.of
+        count: int = of.hidden
+        return count
+
+    def runtime_names(self) -> tuple[str, ...]:
+        of: Any = self.of
+        names: tuple[str, ...] = of.runtime_names()
+        return names
+
+    def with_runtime(self, values: dict[str, Any]) -> Op:
+        of: Any = values.get("of", self.of)
+        inner = {name: value for name, value in values.items() if name in of.runtime_names()}
+        return super().with_runtime({**values, "of": of.with_runtime({**of.values(), **inner})})
+
+    def examples(self, x: Sequence[TensorType | None]) -> list[TensorType | None]:
+        """The types of one example's operands."""
+        return [
+            t if t is None or rank < 0 else t.like(t.shape[t.ndim - rank :])
+            for t, rank in zip(x, self.ranks, strict=True)
+        ]
+
+    def infer(self, *x: TensorType | None) -> Any:
+        of: Any = self.of
+        made = of.infer(*self.examples(x))
+        types = (made,) if isinstance(made, TensorType) else tuple(made)
+        found = tuple(t.like((self.size, *t.shape)) for t in types)
+        return found[0] if isinstance(made, TensorType) else found
+
+    def kernels(self, *x: TensorType | None) -> Iterator[Any]:
+        of: Any = self.of
+        for choice in of.kernels(*self.examples(x)):
+            if isinstance(choice, Loop | View | Parts | Several):
+                yield _with_an_axis(choice)
+
+    def vjp(self, *values: Any) -> Any:
+        of: Any = self.of
+        count = len(self.ranks)
+        number = (len(values) - count) // 2
+        inputs, made, slopes = values[:count], values[count : count + number], values[count + number :]
+        types = self.examples([None if v is None else v.type for v in inputs])
+        stand_ins: list[Any] = [
+            None if t is None else v if v.is_constant else input_value(t)
+            for v, t in zip(inputs, types, strict=True)
+        ]
+        inferred = of.infer(*types)
+        node = Node(of, stand_ins, (inferred,) if isinstance(inferred, TensorType) else tuple(inferred))
+        kept = [k for k, v in enumerate(stand_ins) if v is not None and not v.is_constant]
+        wanted = [inputs[k].dtype.kind == "float" and not inputs[k].type.weak for k in kept]
+        graph = Graph([stand_ins[k] for k in kept], node.outputs)
+        backward = backward_graph(graph, wanted, [dy is not None for dy in slopes])
+        operands = [self._example_of(inputs[k], self.ranks[k]) for k in kept]
+        flags = [self.ranks[k] >= 0 for k in kept]
+        given = [*made, *(dy for dy in slopes if dy is not None)]
+        found = Batch(self.size).run(backward, [*operands, *given], [*flags, *(True for _ in given)])
+        results = iter(found)
+        gradients: list[Any] = [None] * count
+        for k, want in zip(kept, wanted, strict=True):
+            if want:
+                gradients[k] = self._gradient(*next(results), inputs[k], self.ranks[k])
+        return tuple(gradients)
+
+    def _example_of(self, x: Any, rank: int) -> Any:
+        """An operand without the dimensions that only align it."""
+        extra = x.ndim - rank - 1
+        return F.squeeze(x, axis=tuple(range(1, extra + 1))) if rank >= 0 and extra else x
+
+    def _gradient(self, dx: Any, is_batched: bool, x: Any, rank: int) -> Any:
+        if dx is None:
+            return None
+        if rank < 0:
+            return F.sum(dx, axis=0) if is_batched else dx * self.size
+        if not is_batched:
+            dx = F.broadcast_to(dx, shape=(self.size, *dx.shape))
+        return F.reshape(dx, shape=x.shape) if dx.shape != x.shape else dx
+
+    def reference(self, *x: Any) -> Any:
+        from weft.base.dtype import as_dtype
+        from weft.graph.graph import reference_of
+
+        of: Any = self.of
+        types = self.examples([None if a is None else TensorType(np.shape(a), as_dtype(a.dtype)) for a in x])
+        values = [None if t is None else input_value(t) for t in types]
+        inferred = of.infer(*types)
+        node = Node(of, values, (inferred,) if isinstance(inferred, TensorType) else tuple(inferred))
+        made = [
+            reference_of(
+                of,
+                node,
+                [
+                    a if a is None or rank < 0 else np.reshape(a[k], t.shape if t is not None else ())
+                    for a, rank, t in zip(x, self.ranks, types, strict=True)
+                ],
+            )
+            for k in range(self.size)
+        ]
+        return tuple(np.stack(each) for each in zip(*made, strict=True))
+
+
+def _with_an_axis(choice: Any) -> Any:
+    """A choice of kernels for one more dimension, the first."""
+    match choice:
+        case Loop():
+            return choice.replaced(
+                stages=tuple(map(_stage, choice.stages)), axes=tuple(axis + 1 for axis in choice.axes)
+            )
+        case View():
+            return View(_see(choice.see))
+        case Parts():
+            return choice.replaced(parts=tuple((k, _see(see)) for k, see in choice.parts))
+        case Several():
+            return Several(tuple((_with_an_axis(part), reads, makes) for part, reads, makes in choice.parts))
+
+
+def _see(see: See) -> See:
+    def seen(shape: tuple[Any, ...], strides: tuple[Any, ...]) -> Any:
+        found = see(shape[1:], strides[1:])
+        if found is None:
+            return None
+        inner, steps, offset = found
+        return (shape[0], *inner), (strides[0], *steps), offset
+
+    return seen
+
+
+def _stage(stage: Stage) -> Stage:
+    match stage:
+        case Each():
+            return Each(tuple(map(_store, stage.stores)))
+        case Once():
+            return Once(tuple(map(_store, stage.stores)))
+        case Fold():
+            return Fold(tuple(map(_reduction, stage.reductions)))
+        case Scan():
+            return Scan(
+                tuple(map(_reduction, stage.reductions)), tuple(map(_store, stage.stores)), stage.reverse
+            )
+
+
+def _store(store: Store) -> Store:
+    changed: Store = store.replaced(value=_moved(store.value))
+    return changed
+
+
+def _reduction(reduction: Reduction) -> Reduction:
+    changed: Reduction = reduction.replaced(value=_moved(reduction.value))
+    return changed
+
+
+def _moved(value: e.Scalar) -> e.Scalar:
+    """The expression where each dimension is one further from the first."""
+    return e.substitute(value, lambda part: e.index(part.value + 1) if part.op == "index" else part)

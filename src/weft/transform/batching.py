@@ -1,0 +1,299 @@
+"""A graph for one example becomes a graph for a batch of them: what vmap does.
+
+>>> from weft.base.dtype import float32
+>>> from weft.graph.graph import graph_of
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> one = graph_of(lambda x, w: F.sum(x * w, axis=0), [TensorType((3,), float32), TensorType((3,), float32)])
+>>> many, is_batched = batch(one, [True, False], 5)
+>>> [v.type for v in many.inputs], [v.type for v in many.outputs], is_batched
+([f32[5,3]@cpu:0, f32[3]@cpu:0], [f32[5]@cpu:0], [True])
+
+A value that differs from example to example is *batched*: it has one more axis, the first, for the examples. All other
+values are computed once. Each node with a batched input is rewritten by the first of these that applies:
+
+1. the rule that is registered for the operator (weft.transform.rules): operators with native kernels, control flow,
+   random numbers;
+2. element-wise operators are applied to the batched operands, whose ranks are aligned;
+3. what has a loop, a view or parts for its kernel gets the same with one more axis (weft.transform.batched);
+4. what decomposes is decomposed, and these rules are applied to the parts;
+5. any other operator is run on one example after the other, as one loop. `one_by_one` names these operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base.dtype import int64
+from weft.base.errors import ShapeError
+from weft.graph.graph import Graph, graph_of
+from weft.graph.subgraph import Subgraph
+from weft.ops import functions as F
+from weft.ops import registry
+from weft.ops.kernels import Loop, Native, Parts, Several, View
+from weft.ops.node import Node, Value, input_value, make_node
+from weft.ops.op import Op
+from weft.ops.pointwise import Pointwise, PointwiseGradient
+from weft.ops.types import TensorType
+
+__all__ = ["RANDOMNESS", "Batch", "batch", "changed", "rule"]
+
+RANDOMNESS = ("different", "same", "error")
+
+Rule = Callable[["Batch", Node, list[Any], list[bool]], Any]
+_RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Decorator: the rule for the operators of these names.
+
+    It is called with the Batch, the node, the node's inputs in the batched graph (None where the node has none), and
+    for each whether it is batched. It gives the node's outputs, hidden ones too: Values, which are all batched, or
+    pairs (Value, is_batched). NotImplemented: the rules for all operators apply.
+    """
+
+    def register(function: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def rule_of(op: Op) -> Rule | None:
+    """The rule that is registered for an operator."""
+    return _RULES.get(op.name)
+
+
+def batch(
+    graph: Graph, flags: Sequence[bool], size: int, randomness: str = "different"
+) -> tuple[Graph, list[bool]]:
+    """The graph for `size` examples, and for each of its outputs whether it is batched.
+
+    flags: which inputs differ from example to example; these have a first axis of that size. randomness: "different":
+    every example draws numbers of its own; "same": all draw the same; "error": NotImplementedError for drawing.
+    Raises NotImplementedError for an operator that has no rule.
+    """
+    inputs = [
+        input_value(v.type.like((size, *v.shape)), v.node.name) if flag else v
+        for v, flag in zip(graph.inputs, flags, strict=True)
+    ]
+    found = Batch(size, randomness).run(graph, inputs, flags)
+    return Graph(inputs, [value for value, _ in found]), [flag for _, flag in found]
+
+
+def changed(op: Op, **attributes: Any) -> Op:
+    """The operator with other attributes, in their normal form."""
+    return op.with_runtime({**op.values(), **attributes})
+
+
+class Batch:
+    """Rewrites graphs for a number of examples. size: that number."""
+
+    def __init__(self, size: int, randomness: str = "different") -> None:
+        self.size, self.randomness = size, randomness
+
+    def run(
+        self, graph: Graph, inputs: Sequence[Value], flags: Sequence[bool]
+    ) -> list[tuple[Value | None, bool]]:
+        """The graph's outputs for these inputs, and for each whether it is batched; flags: of the inputs."""
+        known = {id(old): (new, flag) for old, new, flag in zip(graph.inputs, inputs, flags, strict=True)}
+        for node in graph.nodes:
+            if node.op is None:
+                value = node.outputs[0]
+                known.setdefault(id(value), (value, False))
+                continue
+            read = [(None, False) if v is None else known[id(v)] for v in node.inputs]
+            runtime = {name: known[id(v)] for name, v in node.runtime.items()}
+            if any(flag for _, flag in runtime.values()):
+                raise NotImplementedError(
+                    f"vmap: {node.op.name}: a number that is given at run time differs from example to example"
+                )
+            numbers = {name: value for name, (value, _) in runtime.items()}
+            made = self.node(node, [v for v, _ in read], [flag for _, flag in read], numbers)
+            known.update((id(old), pair) for old, pair in zip(node.outputs, made, strict=True))
+        return [(None, False) if v is None else known[id(v)] for v in graph.outputs]
+
+    def node(
+        self, node: Node, inputs: list[Any], flags: list[bool], runtime: dict[str, Value]
+    ) -> Sequence[tuple[Value, bool]]:
+        """The outputs of a node."""
+        op = node.op
+        assert op is not None
+        if not any(flags) and not op.random:
+            return [(value, False) for value in self.again(node, op, inputs, runtime)]
+        if runtime and any(runtime[name] is not value for name, value in node.runtime.items()):
+            node = Node(op, node.inputs, [v.type for v in node.outputs], runtime, like=node)
+        found: Any = NotImplemented
+        if (special := rule_of(op)) is not None:
+            found = special(self, node, inputs, flags)
+        elif op.random:
+            raise NotImplementedError(f"vmap: {op.name}: no rule for what it draws")
+        if found is NotImplemented:
+            found = self.derived(node, inputs, flags)
+        pairs = [pair if isinstance(pair, tuple) else (pair, True) for pair in found]
+        self.check(node, pairs)
+        return pairs
+
+    def check(self, node: Node, pairs: Sequence[tuple[Any, bool]]) -> None:
+        """That outputs have the types that they must have; only a wrong rule fails here."""
+        for (value, is_batched), old in zip(pairs, node.outputs, strict=True):
+            wanted = (self.size, *old.shape) if is_batched else old.shape
+            if value.shape != wanted or value.dtype is not old.dtype:
+                raise AssertionError(f"vmap: {node.op!r} of {old.type} came out as {value.type}")
+
+    def again(
+        self, node: Node, op: Op, inputs: Sequence[Any], runtime: dict[str, Value] | None = None
+    ) -> tuple[Value, ...]:
+        """The outputs of an operator on these inputs, in the place of a node."""
+        made = make_node(op, inputs, node.runtime if runtime is None else runtime, like=node)
+        return made.outputs
+
+    # What rules are written with.
+
+    def spread(self, value: Any, is_batched: bool) -> Any:
+        """The value batched, as a view that repeats it if it is not."""
+        if is_batched or value is None:
+            return value
+        if value.type.weak:
+            value = F.cast(value, dtype=value.dtype)
+        return F.broadcast_to(value, shape=(self.size, *value.shape))
+
+    def spread_all(self, inputs: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+        """All of them batched; missing ones stay."""
+        return [self.spread(v, flag) for v, flag in zip(inputs, flags, strict=True)]
+
+    def aligned(self, value: Any, is_batched: bool, rank: int) -> Any:
+        """The value so that it broadcasts with others whose examples have this rank."""
+        if not is_batched or value.ndim == rank + 1:
+            return value
+        return F.expand_dims(value, axis=tuple(range(1, rank + 2 - value.ndim)))
+
+    def places(self, rank: int) -> Any:
+        """The number of each example, int64[size, 1, ...] with `rank` ones."""
+        row = registry.get("stepped")(shape=(self.size,), dtype=int64)
+        return F.reshape(make_node(row, ()).outputs[0], shape=(self.size, *(1,) * rank))
+
+    def through(
+        self, function: Callable[..., Any], inputs: Sequence[Any], flags: Sequence[bool]
+    ) -> list[tuple[Any, bool]]:
+        """What a function of one example's inputs gives for all: for rules that are a few other operators."""
+        types = [
+            None if v is None else v.type.like(v.shape[1:]) if flag else v.type
+            for v, flag in zip(inputs, flags, strict=True)
+        ]
+        graph = graph_of(function, types)
+        pairs = [(v, f) for v, f in zip(inputs, flags, strict=True) if v is not None]
+        return [
+            (v, f) for v, f in self.run(graph, [v for v, _ in pairs], [f for _, f in pairs]) if v is not None
+        ]
+
+    # What holds for all operators.
+
+    def derived(self, node: Node, inputs: Sequence[Any], flags: Sequence[bool]) -> Sequence[Any]:
+        """The outputs of a node by its operator's family, kernel or decomposition."""
+        op = node.op
+        assert op is not None
+        if isinstance(op, Pointwise | PointwiseGradient) or op.is_mark:
+            found = self.elementwise(node, inputs, flags)
+            if found is not None:
+                return found
+        bound = node.bound()
+        types = [None if v is None else v.type for v in node.inputs]
+        choice = next(iter(bound.kernels(*types)), None)
+        if isinstance(choice, Loop | View | Parts | Several):
+            found = self.by_kernel(node, choice, inputs, flags)
+            if found is not None:
+                return found
+        if isinstance(choice, Native) and choice.ordered:
+            raise NotImplementedError(
+                f"vmap: {op.name}: calls Python, which would have to be called for each example"
+            )
+        if type(op).decompose is not Op.decompose:
+            stand_ins = [None if v is None or v.is_constant else input_value(v.type) for v in node.inputs]
+            parts = bound.decompose(
+                *(v if s is None else s for s, v in zip(stand_ins, node.inputs, strict=True))
+            )
+            if parts is not NotImplemented:
+                outputs = parts if isinstance(parts, tuple | list) else (parts,)
+                graph = Graph([s for s in stand_ins if s is not None], outputs)
+                kept = [k for k, s in enumerate(stand_ins) if s is not None]
+                return self.run(graph, [inputs[k] for k in kept], [flags[k] for k in kept])
+        return self.one_by_one(node, inputs, flags)
+
+    def elementwise(self, node: Node, inputs: Sequence[Any], flags: Sequence[bool]) -> Sequence[Value] | None:
+        """The operator on operands that broadcast to the batch; None for one that gives something else (losses)."""
+        op = node.op
+        assert op is not None
+        rank = max(v.ndim for v in node.inputs if v is not None)
+        operands = [
+            v if v is None else self.aligned(v, flag, rank) for v, flag in zip(inputs, flags, strict=True)
+        ]
+        try:
+            made = self.again(node, op, operands)
+        except ShapeError:  # it wants operands of one shape
+            wide = self.spread_all(inputs, flags)
+            made = self.again(node, op, [v if v is None else self.aligned(v, True, rank) for v in wide])
+        return made if made[0].shape == (self.size, *node.outputs[0].shape) else None
+
+    def by_kernel(
+        self, node: Node, choice: Any, inputs: Sequence[Any], flags: Sequence[bool]
+    ) -> Sequence[Value] | None:
+        """The outputs by the node's kernel with one more axis; None where that cannot be had."""
+        op = node.op
+        assert op is not None
+        operands, batched = list(inputs), list(flags)
+        if isinstance(choice, View) and not batched[0]:  # all others only lend their shape
+            operands[0], batched[0] = self.spread(operands[0], False), True
+        ranks: list[int | None] = [None] * len(operands)  # of the space that operands broadcast in
+        if isinstance(choice, Loop | Several):
+            whole = (choice, tuple(range(len(operands))), tuple(range(len(node.outputs))))
+            for part, reads, makes in choice.parts if isinstance(choice, Several) else (whole,):
+                if not isinstance(part, Loop) or (part.axes and not any(batched[k] for k in reads)):
+                    return None
+                there = [node.inputs[k] for k in reads]
+                rank = _rank(there if part.axes else [*there, *(node.outputs[k] for k in makes)])
+                if any(ranks[k] not in (None, rank) for k in reads):
+                    return None
+                ranks = [rank if k in reads else known for k, known in enumerate(ranks)]
+        elif isinstance(choice, Parts):
+            output = node.outputs[0].shape
+            for k, see in choice.parts:  # what is copied broadcasts to its part of the output
+                seen = see(output, (0,) * len(output))
+                ranks[k] = len(seen[0]) if seen is not None else None
+        own = [v.ndim if flag and v is not None else -1 for v, flag in zip(node.inputs, batched, strict=True)]
+        operands = [
+            v if v is None or rank is None else self.aligned(v, flag, rank)
+            for v, flag, rank in zip(operands, batched, ranks, strict=True)
+        ]
+        wrapped = registry.get("batched")(of=op, size=self.size, ranks=tuple(own))
+        return self.again(node, wrapped, operands)
+
+    def one_by_one(self, node: Node, inputs: Sequence[Any], flags: Sequence[bool]) -> Sequence[Value]:
+        """The outputs by a loop over the examples."""
+        op = node.op
+        assert op is not None
+        if any(not v.is_constant for v in node.runtime.values()):
+            raise NotImplementedError(
+                f"vmap: {op.name}: a number that is given at run time, in a loop over examples"
+            )
+        slices: list[Value] = []
+        rest: list[Value] = []
+        sequences: list[Any] = []
+        same: list[Any] = []
+        stand_ins: list[Any] = []
+        for old, new, flag in zip(node.inputs, inputs, flags, strict=True):
+            if old is None or (old.is_constant and not flag):
+                stand_ins.append(old)
+                continue
+            value = new if flag or not new.type.weak else F.cast(new, dtype=new.dtype)
+            stand_ins.append(input_value(TensorType(old.shape, old.dtype, old.type.device)))
+            (slices if flag else rest).append(stand_ins[-1])
+            (sequences if flag else same).append(value)
+        body = Graph([*slices, *rest], self.again(node, op, stand_ins))
+        loop = registry.get("foreach_loop")(body=Subgraph(body), sequences=len(slices), states=0)
+        return self.again(node, loop, [*sequences, *same], {})
+
+
+def _rank(values: Any) -> int:
+    return max((v.ndim for v in values if v is not None), default=0)

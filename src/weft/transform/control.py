@@ -1,0 +1,229 @@
+"""Rules of vmap for control flow and custom gradients; see weft.transform.batching.
+
+A loop is one loop for all examples, whose body is batched. Which of its states differ from example to example is found
+by trying: a state that the body makes different from the same ones is different from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.dtype import int64
+from weft.graph.graph import Graph
+from weft.graph.instantiate import instantiate
+from weft.graph.subgraph import Subgraph
+from weft.ops import functions as F
+from weft.ops import registry
+from weft.ops.node import Node, constant, input_value, make_node
+from weft.ops.types import TensorType
+from weft.transform.batching import Batch, batch, changed, rule
+
+Flags = Sequence[bool]
+Inputs = Sequence[Any]
+
+
+def batched_type(t: TensorType, size: int, flag: bool) -> TensorType:
+    """The type of an operand of which examples have type t."""
+    return t.like((size, *t.shape)) if flag else t
+
+
+def selected(condition: Any, chosen: Any, other: Any) -> Any:
+    """chosen where the condition of an example holds, else other; condition: bool[size]."""
+    extra = chosen.ndim - 1
+    if extra:
+        condition = F.expand_dims(condition, axis=tuple(range(1, extra + 1)))
+    return F.where(condition, chosen, other)
+
+
+def stacked(values: Sequence[Any]) -> list[Any]:
+    """[steps, size, ...] as [size, steps, ...], or the other way round."""
+    return [F.swapaxes(v, axis1=0, axis2=1) for v in values]
+
+
+def settled(
+    batch_: Batch, body: Graph, fixed: Flags, states: Flags, rest: Flags, before: int
+) -> tuple[Graph, list[bool], list[bool]]:
+    """The body for all examples, its states' flags, and those of its other outputs.
+
+    fixed: the flags of the inputs before the states; before: how many of them there are.
+    """
+    flags = list(states)
+    while True:
+        many, made = batch(body, [*fixed, *flags, *rest], batch_.size, batch_.randomness)
+        grown = [a or b for a, b in zip(flags, made, strict=False)]
+        if grown == flags:
+            break
+        flags = grown
+    outputs = [
+        batch_.spread(v, is_batched) if k < len(flags) and flags[k] else v
+        for k, (v, is_batched) in enumerate(zip(many.outputs, made, strict=True))
+    ]
+    return Graph(many.inputs, outputs), flags, made[len(flags) :]
+
+
+@rule("foreach_loop")
+def foreach(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """A loop over the same slices, each for all examples; one that counts for each example goes on for the longest."""
+    op: Any = node.op
+    if op.counted and flags[0]:
+        return _counted_differently(batch, node, inputs, flags)
+    count = list(inputs[:1]) if op.counted else []
+    sequences, states, rest = op.parts(inputs)
+    of_sequences, of_states, of_rest = op.parts(flags)
+    body, state_flags, item_flags = settled(
+        batch, op.body.graph, of_sequences, of_states, of_rest, len(sequences)
+    )
+    slices = [stacked([v])[0] if flag else v for v, flag in zip(sequences, of_sequences, strict=True)]
+    begin = [
+        batch.spread(v, was) if flag else v
+        for v, was, flag in zip(states, of_states, state_flags, strict=True)
+    ]
+    loop = changed(op, body=Subgraph(body))
+    made = batch.again(node, loop, [*count, *slices, *begin, *rest])
+    number = len(states)
+    result: list[Any] = list(zip(made[:number], state_flags, strict=True))
+    stacks = zip(made[number:], [*item_flags, *state_flags], strict=True)
+    result += [(stacked([v])[0] if flag else v, flag) for v, flag in stacks]
+    return result
+
+
+def _counted_differently(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """The loop of one example for as many slices as the longest takes; those beyond its own count change nothing."""
+    op: Any = node.op
+
+    def one(*x: Any) -> Any:
+        longest, count, (sequences, states, rest) = x[0], x[1], op.parts(x[1:])
+        length = sequences[0].shape[0]
+        steps = make_node(registry.get("stepped")(shape=(length,), dtype=int64), ()).outputs[0]
+        graph = op.body.graph
+        place, limit = (input_value(TensorType((), int64)) for _ in range(2))
+        befores = graph.inputs[len(sequences) : len(sequences) + len(states)]
+        holds = F.less(place, limit)
+        made = [
+            F.where(holds, v, before) for v, before in zip(graph.outputs[: len(states)], befores, strict=True)
+        ]
+        made += [F.where(holds, v, F.filled_like(v)) for v in graph.outputs[len(states) :] if v is not None]
+        saved = [F.where(holds, v, F.filled_like(v)) for v in befores]
+        body = Graph(
+            [*graph.inputs[: len(sequences)], place, *graph.inputs[len(sequences) :], limit], [*made, *saved]
+        )
+        loop = changed(op, body=Subgraph(body), sequences=len(sequences) + 1)
+        found = make_node(loop, [longest, *sequences, steps, *states, *rest, count]).outputs
+        return found[: len(node.outputs)]
+
+    longest = F.max(inputs[0]) if batch.size else inputs[0].sum()
+    return batch.through(one, [longest, *inputs], [False, *flags])
+
+
+@rule("while_loop")
+def while_loop(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """A loop until the condition holds for no example; the states of those that have ended stay."""
+    op: Any = node.op
+    number, size = op.states, batch.size
+    states, rest = list(inputs[:number]), list(inputs[number:])
+    of_rest = list(flags[number:])
+    body, of_states, _ = settled(batch, op.body.graph, [], flags[:number], of_rest, 0)
+    condition, (differs,) = batch_of(batch, op.condition.graph, [*of_states, *of_rest])
+    while differs and not all(of_states):
+        # What ends for some examples only is different from then on.
+        body, of_states, _ = settled(batch, op.body.graph, [], [True] * number, of_rest, 0)
+        condition, (differs,) = batch_of(batch, op.condition.graph, [*of_states, *of_rest])
+    begin = [
+        batch.spread(v, was) if flag else v
+        for v, was, flag in zip(states, flags[:number], of_states, strict=True)
+    ]
+    shown = number if op.limit is None else number + 1
+    if not differs:
+        loop = changed(op, condition=Subgraph(condition), body=Subgraph(body))
+        made = batch.again(node, loop, [*begin, *rest])
+        result: list[Any] = [*zip(made[:number], of_states, strict=True)]
+        result += [(v, False) for v in made[number:shown]]
+        stacks = zip(made[shown:], of_states, strict=False)
+        return result + [(stacked([v])[0] if flag else v, flag) for v, flag in stacks]
+    # One more state: how often the body ran for each example.
+    runs = input_value(TensorType((size,), int64))
+    (goes_on,) = condition.outputs
+    stays = dict(zip(map(id, condition.inputs), body.inputs, strict=True))
+    (holds,) = instantiate(condition, [stays[id(v)] for v in condition.inputs])
+    assert holds is not None
+    assert goes_on is not None
+    news = [
+        selected(holds, new, before) for new, before in zip(body.outputs, body.inputs[:number], strict=True)
+    ]
+    later = body.inputs[number:]
+    step = Graph([*body.inputs[:number], runs, *later], [*news, runs + F.cast(holds, dtype=int64)])
+    again = Graph(
+        [*condition.inputs[:number], input_value(runs.type), *condition.inputs[number:]], [F.any(goes_on)]
+    )
+    loop = changed(op, condition=Subgraph(again), body=Subgraph(step), states=number + 1)
+    zero = make_node(registry.get("full")(shape=(size,), dtype=int64), ()).outputs[0]
+    made = batch.again(node, loop, [*begin, zero, *rest])
+    result = [(v, True) for v in made[:number]]
+    if op.limit is not None:
+        result.append((made[number], True))
+        result += [(v, True) for v in stacked(made[number + 2 : number + 2 + number])]
+    return result
+
+
+def batch_of(batch_: Batch, graph: Graph, flags: Flags) -> tuple[Graph, list[bool]]:
+    """A graph for the examples of a Batch."""
+    return batch(graph, flags, batch_.size, batch_.randomness)
+
+
+@rule("cond_branch")
+def cond(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """Both branches and a choice, where the predicate differs from example to example; else the branch for all."""
+    op: Any = node.op
+    predicate, *operands = inputs
+    branches = [batch_of(batch, body.graph, flags[1:]) for body in (op.then, op.otherwise)]
+    merged = [a or b or flags[0] for a, b in zip(*(found for _, found in branches), strict=True)]
+    graphs = [
+        Graph(
+            graph.inputs,
+            [
+                batch.spread(v, is_batched) if flag else v
+                for v, is_batched, flag in zip(graph.outputs, found, merged, strict=True)
+            ],
+        )
+        for graph, found in branches
+    ]
+    if not flags[0]:
+        branch = changed(op, then=Subgraph(graphs[0]), otherwise=Subgraph(graphs[1]))
+        return list(zip(batch.again(node, branch, [predicate, *operands]), merged, strict=True))
+    chosen, other = (instantiate(graph, operands) for graph in graphs)
+    return [selected(predicate, a, b) for a, b in zip(chosen, other, strict=True)]
+
+
+@rule("own_gradient")
+def own_gradient(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """The values, with the batched backward.
+
+    All outputs are batched, so that each example has a gradient of its own even where outputs are the same: else what
+    one of them sends back would count once for each example of the others.
+    """
+    op: Any = node.op
+    count, number = op.count, len(op.wanted)
+    values = batch.spread_all(inputs[:count], flags[:count])
+    arguments, others = inputs[count : count + number], inputs[count + number :]
+    of_others = flags[count + number :]
+    graph = op.backward.graph
+    many, found = batch_of(batch, graph, [*(True for _ in values), *of_others])
+    slopes = []
+    wanted = [k for k, want in enumerate(op.wanted) if want]
+    for k, slope, is_batched in zip(wanted, many.outputs, found, strict=True):
+        if flags[count + k]:
+            slopes.append(batch.spread(slope, is_batched))
+        elif is_batched:
+            slopes.append(F.sum(slope, axis=0))
+        else:
+            slopes.append(F.multiply(slope, constant(batch.size)))
+    again = changed(op, backward=Subgraph(Graph(many.inputs, slopes)))
+    return batch.again(node, again, [*values, *arguments, *others])
+
+
+@rule("no_own_gradient")
+def no_own_gradient(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """The values, still without a gradient."""
+    op: Any = node.op
+    return batch.again(node, op, [*batch.spread_all(inputs[: op.count], flags), *inputs[op.count :]])

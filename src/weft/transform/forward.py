@@ -1,0 +1,242 @@
+"""Tangents: the derivative of a graph along a direction, forwards (jvp).
+
+>>> from weft.base.dtype import float32
+>>> from weft.ops.node import input_value
+>>> from weft.ops.types import TensorType
+>>> import weft.ops.functions as F
+>>> x, dx = (input_value(TensorType((2,), float32), name) for name in ("x", "dx"))
+>>> tangents([F.exp(x)], [x], [dx])[0].type
+f32[2]@cpu:0
+
+No operator has a rule for this. An element-wise one multiplies a tangent by the same derivative that its vjp multiplies
+a gradient by. For any other the vjp, a linear function of the output's gradient, is transposed: that is the gradient of
+the gradient, and of a linear operator it is the operator itself. Only control flow is done once more, with the tangents
+as further states, so that a while_loop needs no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.graph.gradient import gradients, node_gradient
+from weft.graph.graph import Graph
+from weft.graph.subgraph import Subgraph
+from weft.ops import functions as F
+from weft.ops.node import Node, Value, input_value, make_node
+from weft.ops.pointwise import Pointwise, PointwiseGradient
+from weft.ops.types import broadcast_shapes
+from weft.transform.batching import changed
+
+__all__ = ["tangents"]
+
+Dots = Sequence["Value | None"]
+
+
+def tangents(ys: Sequence[Value], xs: Sequence[Value], dxs: Sequence[Value | None]) -> list[Value | None]:
+    """The derivatives of ys along dxs, the tangents of xs; None where it is zero everywhere."""
+    known: dict[int, Value] = {id(x): dx for x, dx in zip(xs, dxs, strict=True) if dx is not None}
+    for node in Graph(xs, ys).nodes:
+        if node.op is None or node.op.stops_gradient or all(id(v) in known for v in node.outputs):
+            continue
+        dots = [None if v is None else known.get(id(v)) for v in node.inputs]
+        if any(dot is not None for dot in dots):
+            for value, dot in zip(node.outputs, _of_node(node, dots), strict=True):
+                if dot is not None:
+                    known[id(value)] = dot
+    return [known.get(id(y)) for y in ys]
+
+
+def _of_node(node: Node, dots: Dots) -> Sequence[Value | None]:
+    """The tangents of a node's outputs, given those of its inputs."""
+    op = node.op
+    assert op is not None
+    if (special := _CONTROL.get(op.name)) is not None:
+        return special(node, dots)
+    if isinstance(op, Pointwise | PointwiseGradient):
+        found = _of_elements(node, dots)
+        if found is not None:
+            return found
+    return _transposed(node, dots)
+
+
+def _of_elements(node: Node, dots: Dots) -> Sequence[Value | None] | None:
+    """Of an element-wise operator: its vjp, of operands that have the result's shape; None where they cannot."""
+    (y,) = node.outputs
+    if y.dtype.kind != "float":
+        return [None]
+    assert node.op is not None
+    named = {f"x{k}": v.type for k, v in enumerate(node.inputs) if v is not None}
+    if broadcast_shapes(node.op.name, named) != y.shape:  # a loss, which is a sum
+        return None
+    wide = [
+        v if v is None or v.type.weak or v.shape == y.shape else F.broadcast_like(v, y) for v in node.inputs
+    ]
+    again = make_node(node.op, wide, node.runtime, like=node)
+    made, total = again.outputs[0], None
+    for k, dot in enumerate(dots):
+        if dot is None:
+            continue
+        slope = dot if dot.dtype is y.dtype else F.cast(dot, dtype=y.dtype)
+        slope = slope if slope.shape == y.shape else F.broadcast_like(slope, y)
+        part = node_gradient(again, {id(made): slope}, lambda v: y if v is made else v)[k]
+        if part is None:
+            continue
+        part = part if part.dtype is y.dtype else F.cast(part, dtype=y.dtype)
+        total = part if total is None else F.add(total, part)
+    return [total]
+
+
+def _transposed(node: Node, dots: Dots) -> Sequence[Value | None]:
+    """By the gradient of the gradient: the vjp is linear in the outputs' gradients, whatever those are."""
+    floats = [v for v in node.outputs if v.dtype.kind == "float"]
+    ups = [F.filled_like(v, value=0.0) for v in floats]
+    if not ups:
+        return [None] * len(node.outputs)
+    slopes = {id(v): up for v, up in zip(floats, ups, strict=True)}
+    found = node_gradient(node, slopes, lambda value: value)
+    pairs = [
+        (slope, dot) for slope, dot in zip(found, dots, strict=True) if slope is not None and dot is not None
+    ]
+    if not pairs:
+        return [None] * len(node.outputs)
+    made = iter(gradients([slope for slope, _ in pairs], ups, [dot for _, dot in pairs]))
+    return [next(made) if v.dtype.kind == "float" else None for v in node.outputs]
+
+
+# Control flow.
+
+
+def _with_tangents(graph: Graph, flags: Sequence[bool]) -> tuple[list[Value], list[Value | None]]:
+    """Inputs for the tangents of those inputs of a body that have one, and the tangents of its outputs."""
+    dots = [input_value(v.type) if flag else None for v, flag in zip(graph.inputs, flags, strict=True)]
+    outputs = [v for v in graph.outputs if v is not None]
+    return [dot for dot in dots if dot is not None], tangents(outputs, graph.inputs, dots)
+
+
+def _settled(
+    graph: Graph, before: Sequence[bool], states: Sequence[bool], rest: Sequence[bool]
+) -> list[bool]:
+    """Which states of a body have tangents once it has run often enough."""
+    flags = list(states)
+    while True:
+        _, found = _with_tangents(graph, [*before, *flags, *rest])
+        grown = [a or b is not None for a, b in zip(flags, found, strict=False)]
+        if grown == flags:
+            return flags
+        flags = grown
+
+
+def _kept(values: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    return [v for v, flag in zip(values, flags, strict=True) if flag]
+
+
+def _dense(values: Sequence[Any], dots: Dots, flags: Sequence[bool]) -> list[Any]:
+    """The tangents of those with a flag, zeros where there is none."""
+    return [
+        F.filled_like(v, value=0.0) if dot is None else dot
+        for v, dot, flag in zip(values, dots, flags, strict=True)
+        if flag
+    ]
+
+
+def _of_foreach(node: Node, dots: Dots) -> Sequence[Value | None]:
+    op: Any = node.op
+    body = op.body.graph
+    (sequences, states, rest), (of_sequences, of_states, of_rest) = op.parts(node.inputs), op.parts(dots)
+    has_sequence, has_rest = ([dot is not None for dot in part] for part in (of_sequences, of_rest))
+    has_state = _settled(body, has_sequence, [dot is not None for dot in of_states], has_rest)
+    ups, found = _with_tangents(body, [*has_sequence, *has_state, *has_rest])
+    first, second = sum(has_sequence), sum(has_sequence) + sum(has_state)
+    number = len(states)
+    news = _dense(body.outputs[:number], found[:number], has_state)
+    has_item = [dot is not None for dot in found[number:]]
+    items = _kept(found[number:], has_item)
+    inputs, count = body.inputs, len(sequences)
+    graph = Graph(
+        [
+            *inputs[:count],
+            *ups[:first],
+            *inputs[count : count + number],
+            *ups[first:second],
+            *inputs[count + number :],
+            *ups[second:],
+        ],
+        [*body.outputs[:number], *news, *body.outputs[number:], *items],
+    )
+    loop = changed(op, body=Subgraph(graph), sequences=count + first, states=number + sum(has_state))
+    made = make_node(
+        loop,
+        [
+            *(node.inputs[:1] if op.counted else ()),
+            *sequences,
+            *_kept(of_sequences, has_sequence),
+            *states,
+            *_dense(states, of_states, has_state),
+            *rest,
+            *_kept(of_rest, has_rest),
+        ],
+        like=node,
+    ).outputs
+    after = iter(made[number : number + sum(has_state)])
+    dots_of: list[Value | None] = [next(after) if flag else None for flag in has_state]
+    begin = number + sum(has_state) + len(has_item)
+    stacks = iter(made[begin : begin + len(items)])
+    dots_of += [next(stacks) if flag else None for flag in has_item]
+    saved = iter(made[begin + len(items) + number :])
+    return [*dots_of, *(next(saved) if flag else None for flag in has_state)]
+
+
+def _of_while(node: Node, dots: Dots) -> Sequence[Value | None]:
+    op: Any = node.op
+    body, condition, number = op.body.graph, op.condition.graph, op.states
+    states, rest = node.inputs[:number], node.inputs[number:]
+    has_rest = [dot is not None for dot in dots[number:]]
+    has_state = _settled(body, [], [dot is not None for dot in dots[:number]], has_rest)
+    ups, found = _with_tangents(body, [*has_state, *has_rest])
+    more = sum(has_state)
+    news = _dense(body.outputs, found, has_state)
+    step = Graph(
+        [*body.inputs[:number], *ups[:more], *body.inputs[number:], *ups[more:]], [*body.outputs, *news]
+    )
+    unread = [input_value(v.type) for v in ups]
+    test = Graph(
+        [*condition.inputs[:number], *unread[:more], *condition.inputs[number:], *unread[more:]],
+        condition.outputs,
+    )
+    loop = changed(op, body=Subgraph(step), condition=Subgraph(test), states=number + more)
+    made = make_node(
+        loop,
+        [*states, *_dense(states, dots[:number], has_state), *rest, *_kept(dots[number:], has_rest)],
+        like=node,
+    ).outputs
+    after = iter(made[number : number + more])
+    result: list[Value | None] = [next(after) if flag else None for flag in has_state]
+    if op.limit is not None:
+        saved = iter(made[number + more + 1 + number :])
+        result += [None, *(next(saved) if flag else None for flag in has_state)]
+    return result
+
+
+def _of_cond(node: Node, dots: Dots) -> Sequence[Value | None]:
+    op: Any = node.op
+    flags = [dot is not None for dot in dots[1:]]
+    branches = []
+    for body in (op.then, op.otherwise):
+        ups, found = _with_tangents(body.graph, flags)
+        branches.append((body.graph, ups, found))
+    has = [any(found[k] is not None for _, _, found in branches) for k in range(len(node.outputs))]
+    graphs = [
+        Subgraph(Graph([*graph.inputs, *ups], _dense(graph.outputs, found, has)))
+        for graph, ups, found in branches
+    ]
+    branch = changed(op, then=graphs[0], otherwise=graphs[1])
+    made = iter(make_node(branch, [*node.inputs, *_kept(dots[1:], flags)], like=node).outputs)
+    return [next(made) if flag else None for flag in has]
+
+
+_CONTROL: dict[str, Callable[[Node, Dots], Sequence[Value | None]]] = {
+    "foreach_loop": _of_foreach,
+    "while_loop": _of_while,
+    "cond_branch": _of_cond,
+}

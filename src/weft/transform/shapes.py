@@ -1,0 +1,126 @@
+"""Rules of vmap for views, joins and reductions: the same operators, with their axes one further from the first.
+
+Without these rules they would be batched all the same, by their kernels (weft.transform.batched). But passes know views
+and reductions by their operators: two views in a row become one, and sums of parts are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.ops import functions as F
+from weft.ops import registry
+from weft.ops.basic_index import BasicIndex
+from weft.ops.node import Node
+from weft.ops.types import normalize_axes
+from weft.transform.batching import Batch, changed, rule
+
+Flags = Sequence[bool]
+Inputs = Sequence[Any]
+
+
+def further(axes: Sequence[int]) -> tuple[int, ...]:
+    """Axes counted from the first, behind one more axis."""
+    return tuple(axis + 1 for axis in axes)
+
+
+@rule("reshape", "flatten", "expand_dims", "squeeze")
+def reshaped(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """A reshape, which keeps the order of the elements."""
+    op: Any = node.op
+    (x,), (y,) = inputs, node.outputs
+    if op.name == "expand_dims":
+        return [F.expand_dims(x, axis=further(normalize_axes(op.name, op.axis, y.ndim)))]
+    if op.name == "squeeze":
+        return [F.squeeze(x, axis=further(normalize_axes(op.name, op.axis, x.ndim - 1)))]
+    copy = op.copy if op.name == "reshape" else None
+    return [F.reshape(x, shape=(batch.size, *y.shape), copy=copy)]
+
+
+@rule("permute_dims", "moveaxis", "swapaxes", "matrix_transpose")
+def permuted(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    op: Any = node.op
+    (x,) = inputs
+    return [F.permute_dims(x, axes=(0, *further(op.order(x.ndim - 1))))]
+
+
+@rule("broadcast_to")
+def broadcast_to(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    (x,), (y,) = inputs, node.outputs
+    return [F.broadcast_to(batch.aligned(x, True, y.ndim), shape=(batch.size, *y.shape))]
+
+
+@rule("broadcast_like")
+def broadcast_like(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """Of what is the same for all examples, a view that is the same, too: of the other array only the shape is read."""
+    (a, _), (y,) = inputs, node.outputs
+    if not flags[0]:
+        return [(F.broadcast_to(a, shape=y.shape) if a.shape != y.shape else a, False)]
+    return [F.broadcast_to(batch.aligned(a, True, y.ndim), shape=(batch.size, *y.shape))]
+
+
+@rule("filled_like")
+def filled_like(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """An array that is the same for all examples: of x only the shape is read."""
+    op: Any = node.op
+    y = node.outputs[0]
+    value = node.bound().value  # type: ignore[attr-defined]
+    if not isinstance(value, bool | int | float):
+        return batch.again(node, op, inputs)
+    full = registry.get("full")(shape=y.shape, value=value, dtype=y.dtype, device=y.device)
+    return [(filled, False) for filled in batch.again(node, full, (), {})]
+
+
+@rule("basic_index")
+def basic_index(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    op: Any = node.op
+    return [F.basic_index(inputs[0], items=((0, batch.size, 1), *op.items))]
+
+
+@rule("view_gradient")
+def view_gradient(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """Of the view that shows all examples; of x only the shape is read."""
+    op: Any = node.op
+    if not isinstance(op.of, BasicIndex):
+        return NotImplemented
+    dy, x = batch.spread_all(inputs, flags)
+    items: Any = op.of.items
+    of = BasicIndex(items=((0, batch.size, 1), *items))
+    return batch.again(node, changed(op, of=of), [dy, x])
+
+
+@rule("concat")
+def concat(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    op: Any = node.op
+    if op.axis is None:
+        return NotImplemented
+    axis = op.axis % node.outputs[0].ndim + 1
+    return batch.again(node, changed(op, axis=axis), batch.spread_all(inputs, flags))
+
+
+@rule("softmax", "log_softmax")
+def along_one_axis(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    op: Any = node.op
+    return batch.again(node, changed(op, axis=op.axis % node.outputs[0].ndim + 1), inputs)
+
+
+@rule(
+    "sum",
+    "prod",
+    "mean",
+    "max",
+    "min",
+    "any",
+    "all",
+    "count_nonzero",
+    "logsumexp",
+    "std",
+    "var",
+    "vector_norm",
+)
+def reduction(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    op: Any = node.op
+    (x,) = inputs
+    axes = further(normalize_axes(op.name, op.axis, x.ndim - 1))
+    return batch.again(node, changed(op, axis=axes), inputs)
