@@ -25,7 +25,6 @@ Native choice declares what it needs: layouts of its operands, what it may overw
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from weft.base.record import Record
@@ -128,7 +127,5 @@ def _load(operators: str, device: str) -> None:
             families = _FAMILIES[device] = frozenset(n[:-3] for n in names if n.endswith(".py"))
         family = operators[len(OPERATORS) :]
         if family in families:
-            name = f"{__name__}.{device}.{family}"
-            if name not in sys.modules:
-                __import__(name)
+            __import__(f"{__name__}.{device}.{family}")  # waits for a thread that is importing it
     _LOADED.add((device, operators))
