@@ -178,6 +178,9 @@ class _Axes:
 
     reason = "in a transformed function"
 
+    def __init__(self) -> None:
+        self.axes: dict[str, tuple[int, ...]] = {}
+
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[int, ...]]:
         return {}
 
