@@ -85,7 +85,7 @@ class TwoBitEncode(Op):
         words = -(-x.shape[0] // GROUP)
         return TensorType((4 * words,), as_dtype("uint8"), x.device), residual.like()
 
-    def kernels(self, x: TensorType, residual: TensorType) -> Iterator[Native]:  # type: ignore[override]
+    def kernels(self, x: TensorType, residual: TensorType) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_two_bits(self.threshold), in_place=((1, 1),))
 
     def decompose(self, x: Any, residual: Any) -> Any:
