@@ -84,8 +84,12 @@ def members(path, cls, known):
     """Methods of a class, called with a first argument that is often one of its objects; attributes, got and set."""
     found = {}
     for name in dir(cls):
-        target, itself = getattr(cls, name), ("self", f"self: {cls.__name__}", False)
-        if target is getattr(object, name, None) or name in ("__module__", "__doc__", "__dict__"):
+        target, itself = getattr(cls, name, None), ("self", f"self: {cls.__name__}", False)
+        if (
+            not hasattr(cls, name)
+            or target is getattr(object, name, None)
+            or name in ("__module__", "__doc__", "__dict__")
+        ):
             continue
         if callable(target):
             stated = known.get(f"{path}.{name}")
