@@ -85,7 +85,8 @@ Ref<Kernel> make_check_labels(std::string function);
 // before (or behind, if `right`) its equals. One type; sorted ascending, NaN last. One line for all values:
 // strides 0.
 Ref<Kernel> make_searchsorted(bool right);
-// x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n], which may be where the residual is.
+// x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n], which may be where the residual
+// is.
 Ref<Kernel> make_two_bits(float threshold);
 // x[n] -> values[n], first[n], inverse[n], counts[n], number: the different elements, ascending, each with
 // its first place and how often it is there; for each element of x, which of them it is; and how many there
