@@ -103,7 +103,7 @@ def _version(x: Any) -> int:
 
 
 def _differentiable(t: TensorType) -> bool:
-    return t.dtype.kind == "float" and not t.weak
+    return t.dtype.is_differentiable and not t.weak
 
 
 def _fitted(name: str, s: Any, t: TensorType) -> Any:
@@ -114,7 +114,7 @@ def _fitted(name: str, s: Any, t: TensorType) -> Any:
         s = asarray(s, dtype=t.dtype)
     if not is_array(s):
         raise TypeError(f"{name}: expected an array of type {t}, got {type(s).__name__}")
-    if s.dtype.kind != "float":
+    if not s.dtype.is_differentiable:
         raise DTypeError(f"{name}: dtypes differ: expected {t}, got {type_of(s)}")
     if tuple(s.shape) != tuple(t.shape):
         raise ShapeError(f"{name}: shapes differ: expected {t}, got {type_of(s)}")

@@ -560,7 +560,7 @@ def _tracked_in(f: Any) -> list[Tensor]:
         id(x): x for x in tensors if isinstance(x, Tensor)
     }  # arguments, too: f may have them in both ways
     later = _writer() is not None and not _core.is_stopping()
-    return [x for x in once.values() if _core.is_tracked(x) or (later and x.dtype.kind == "float")]
+    return [x for x in once.values() if _core.is_tracked(x) or (later and x.dtype.is_differentiable)]
 
 
 class _Region(Function):

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from weft.expr import scalar as e
 from weft.expr.kernel import Once, Reduction, parts
 from weft.graph.graph import Graph, graph_of
+from weft.kernels import choices
 from weft.ops import registry
 from weft.ops.epilogue import Epilogue
 from weft.ops.kernels import Loop, Several
@@ -182,7 +183,7 @@ def of_operator(op: Op, inputs: Sequence[Any], outputs: Sequence[Any]) -> Count:
         taps = window if isinstance(window, int) else math.prod(window)
         spatial = len(outputs[0].shape) - 2 if isinstance(window, int) else 1
         return Count(0, _size(outputs[0]) * taps**spatial)
-    choice = next((each for each in op.kernels(*inputs) if isinstance(each, Loop | Several)), None)
+    choice = next((each for each in choices(op, inputs) if isinstance(each, Loop | Several)), None)
     loops = [choice] if isinstance(choice, Loop) else []
     if isinstance(choice, Several):
         loops = [part for part, _, _ in choice.parts if isinstance(part, Loop)]

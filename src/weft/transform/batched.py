@@ -19,11 +19,11 @@ from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
 from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph
+from weft.kernels import choices
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Parts, See, Several, View
 from weft.ops.node import Node, input_value
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.types import TensorType
 from weft.transform.batching import Batch
 
@@ -83,7 +83,7 @@ class Batched(Op):
 
     def kernels(self, *x: TensorType | None) -> Iterator[Any]:
         of: Any = self.of
-        for choice in of.kernels(*self.examples(x)):
+        for choice in choices(of, self.examples(x)):
             if isinstance(choice, Loop | View | Parts | Several):
                 yield _with_an_axis(choice)
 
@@ -100,7 +100,7 @@ class Batched(Op):
         inferred = of.infer(*types)
         node = Node(of, stand_ins, (inferred,) if isinstance(inferred, TensorType) else tuple(inferred))
         kept = [k for k, v in enumerate(stand_ins) if v is not None and not v.is_constant]
-        wanted = [inputs[k].dtype.kind == "float" and not inputs[k].type.weak for k in kept]
+        wanted = [inputs[k].dtype.is_differentiable and not inputs[k].type.weak for k in kept]
         graph = Graph([stand_ins[k] for k in kept], node.outputs)
         backward = backward_graph(graph, wanted, [dy is not None for dy in slopes])
         operands = [self._example_of(inputs[k], self.ranks[k]) for k in kept]
@@ -127,28 +127,6 @@ class Batched(Op):
         if not is_batched:
             dx = F.broadcast_to(dx, shape=(self.size, *dx.shape))
         return F.reshape(dx, shape=x.shape) if dx.shape != x.shape else dx
-
-    def reference(self, *x: Any) -> Any:
-        from weft.base.dtype import as_dtype
-        from weft.graph.graph import reference_of
-
-        of: Any = self.of
-        types = self.examples([None if a is None else TensorType(np.shape(a), as_dtype(a.dtype)) for a in x])
-        values = [None if t is None else input_value(t) for t in types]
-        inferred = of.infer(*types)
-        node = Node(of, values, (inferred,) if isinstance(inferred, TensorType) else tuple(inferred))
-        made = [
-            reference_of(
-                of,
-                node,
-                [
-                    a if a is None or rank < 0 else np.reshape(a[k], t.shape if t is not None else ())
-                    for a, rank, t in zip(x, self.ranks, types, strict=True)
-                ],
-            )
-            for k in range(self.size)
-        ]
-        return tuple(np.stack(each) for each in zip(*made, strict=True))
 
 
 def _with_an_axis(choice: Any) -> Any:

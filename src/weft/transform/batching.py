@@ -29,6 +29,7 @@ from weft.base.dtype import int64
 from weft.base.errors import ShapeError
 from weft.graph.graph import Graph, graph_of
 from weft.graph.subgraph import Subgraph
+from weft.kernels import choices
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.kernels import Loop, Native, Parts, Several, View
@@ -200,7 +201,7 @@ class Batch:
                 return found
         bound = node.bound()
         types = [None if v is None else v.type for v in node.inputs]
-        choice = next(iter(bound.kernels(*types)), None)
+        choice = next(choices(bound, types), None)
         if isinstance(choice, Loop | View | Parts | Several):
             found = self.by_kernel(node, choice, inputs, flags)
             if found is not None:

@@ -63,7 +63,7 @@ def _of_node(node: Node, dots: Dots) -> Sequence[Value | None]:
 def _of_elements(node: Node, dots: Dots) -> Sequence[Value | None] | None:
     """Of an element-wise operator: its vjp, of operands that have the result's shape; None where they cannot."""
     (y,) = node.outputs
-    if y.dtype.kind != "float":
+    if not y.dtype.is_differentiable:
         return [None]
     assert node.op is not None
     named = {f"x{k}": v.type for k, v in enumerate(node.inputs) if v is not None}
@@ -89,7 +89,7 @@ def _of_elements(node: Node, dots: Dots) -> Sequence[Value | None] | None:
 
 def _transposed(node: Node, dots: Dots) -> Sequence[Value | None]:
     """By the gradient of the gradient: the vjp is linear in the outputs' gradients, whatever those are."""
-    floats = [v for v in node.outputs if v.dtype.kind == "float"]
+    floats = [v for v in node.outputs if v.dtype.is_differentiable]
     ups = [F.filled_like(v, value=0.0) for v in floats]
     if not ups:
         return [None] * len(node.outputs)
@@ -101,7 +101,7 @@ def _transposed(node: Node, dots: Dots) -> Sequence[Value | None]:
     if not pairs:
         return [None] * len(node.outputs)
     made = iter(gradients([slope for slope, _ in pairs], ups, [dot for _, dot in pairs]))
-    return [next(made) if v.dtype.kind == "float" else None for v in node.outputs]
+    return [next(made) if v.dtype.is_differentiable else None for v in node.outputs]
 
 
 # Control flow.

@@ -42,7 +42,7 @@ def contracted(node: Node, graph: Rewriting) -> Value | None:
     a, b = product.node.inputs
     if a is None or b is None or not (a.ndim == b.ndim == product.ndim == 3):
         return None
-    if a.dtype.kind != "float" or a.dtype is not b.dtype or a.shape[0] != b.shape[0]:
+    if not a.dtype.is_floating or a.dtype is not b.dtype or a.shape[0] != b.shape[0]:
         return None
     if op.keepdims or normalize_axes(op.name, op.axis, 3) != (0,):
         return None
