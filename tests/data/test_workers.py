@@ -362,8 +362,9 @@ import weft.data as data
 if __name__ == "__main__":
     loader = data.DataLoader(cases.{make}, num_workers=2, mode={mode!r}, **{options!r})
     for batch in loader:
-        print("batch", int(batch), [worker.pid for worker in loader._pool._workers] if {mode!r} == "process" else "",
-              loader._pool._nursery.pid if {mode!r} == "process" else "", flush=True)
+        pids = [worker.pid for worker in loader._pool._workers] if {mode!r} == "process" else ""
+        nursery = loader._pool._nursery.pid if pids else ""
+        print(f"batch {{int(batch)}} {{pids}} {{nursery}}\\n", end="", flush=True)  # one write
         {inside}
 """
 

@@ -149,7 +149,7 @@ class Blocking(data.Dataset):
 
     def __getitem__(self, k):
         if k >= 4:
-            print("blocked", os.getpid(), flush=True)
+            print(f"blocked {os.getpid()}\n", end="", flush=True)  # one write
             threading.Event().wait()
         return k
 

@@ -520,6 +520,8 @@ def test_producers_that_refuse_are_heard():
 
 def test_dlpack_lifetimes_end_in_either_order():
     for first in ("tensor", "array"):
+        gc.collect()
+        wf.waitall()
         before = in_use()
         x = wf.arange(1000)
         a = np.from_dlpack(x)

@@ -213,7 +213,7 @@ def test_wrong_types_and_devices_list_what_is_accepted():
 
 def test_functions_refuse_what_is_not_a_tensor_by_name():
     for call, name in (
-        (lambda: wf.permute_dims([1], (0,)), "permute_dims"),
+        (lambda: wf.permute_dims({1}, (0,)), "permute_dims"),
         (lambda: wf.shares_memory(wf.zeros(1), np.zeros(1)), "shares_memory"),
     ):
         with pytest.raises(TypeError, match=f"{name}: expected a Tensor"):

@@ -12,6 +12,7 @@ import numpy as np
 import weft as wf
 import weft.functional as F
 import weft.module as M
+from weft.executor import background
 from weft.expr import compiler
 
 SIZES = (24, 40, 8)
@@ -90,6 +91,7 @@ def kernels(folder):
     results = [
         f(y).astype("float32").numpy().tolist() for y in (x, x.astype("bfloat16"), x.astype("float16"))
     ]
+    background.wait()
     return {"values": results, "counters": compiler.counters}
 
 

@@ -29,6 +29,7 @@ import numpy as np
 
 import weft as wf
 from weft import _core
+from weft.ops import registry
 
 STUB = Path(_core.__file__).parent / "_core.pyi"
 # What these are given are addresses of code or memory, or they end what everything else needs. Kernels believe what
@@ -87,6 +88,7 @@ def members(path, cls, known):
         target, itself = getattr(cls, name, None), ("self", f"self: {cls.__name__}", False)
         if (
             not hasattr(cls, name)
+            or (cls is _core.Tensor and name in registry.names() and not registry.is_builtin(name))
             or target is getattr(object, name, None)
             or name in ("__module__", "__doc__", "__dict__")
         ):

@@ -242,7 +242,11 @@ class PythonOp(Op):
         count = self.form().outputs
         slopes = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)][:count]
         wanted = [v.dtype.is_differentiable for v in given]
-        found = self.gradient([*slopes, *given, *y[:count]], y[count:], given, wanted)
+        known = [*slopes, *given, *y[:count]]
+        # Backward may need nothing of forward but what that left in the worker: it reads an output, to follow it.
+        reads_forward = bool(y[count:]) or any(v is not None for v in self.kept(known)[-count:])
+        after = [] if reads_forward else [y[0]]
+        found = self.gradient(known, y[count:], given, wanted, after)
         return ([*found, *[None] * (len(states) + len(words))],)
 
     def kept(self, known: Sequence[Any]) -> list[Any]:
@@ -251,7 +255,12 @@ class PythonOp(Op):
         return [v if k in reads else None for k, v in enumerate(known)]
 
     def gradient(
-        self, known: Sequence[Any], states: Sequence[Any], like: Sequence[Any], wanted: Sequence[bool]
+        self,
+        known: Sequence[Any],
+        states: Sequence[Any],
+        like: Sequence[Any],
+        wanted: Sequence[bool],
+        after: Sequence[Any] = (),
     ) -> list[Any]:
         """The gradients of arguments, which are like these, None where they are not wanted. known: as kept's."""
         known = self.kept(known)
@@ -262,8 +271,9 @@ class PythonOp(Op):
             sizes=tuple(v.shape for v in like),
             types=tuple(v.dtype for v in like),
             training=True,
+            after=len(after),
         )
-        inputs = [*(v for v in known if v is not None), *states]
+        inputs = [*(v for v in known if v is not None), *after, *states]
         found = iter(gradient(*inputs, *gradient.words(inputs)))
         return [next(found) if want else None for want in wanted]
 
@@ -272,8 +282,8 @@ class PythonOp(Op):
 class PythonGradient(PythonOp):
     """Backward of a PythonOp, the one in `of`: the gradients of its arguments that are wanted.
 
-    Inputs: of outputs' gradients, arguments and outputs those that are given; states, as forward left them.
-    sizes, types: the arguments'.
+    Inputs: of outputs' gradients, arguments and outputs those that are given; arrays, `after` of them, that it does not
+    read but has to wait for; states, as forward left them. sizes, types: the arguments'.
     """
 
     public: ClassVar[bool] = False
@@ -282,13 +292,14 @@ class PythonGradient(PythonOp):
     wanted: tuple[bool, ...]
     sizes: tuple[tuple[int, ...], ...]
     types: tuple[DType, ...]
+    after: int = 0
 
     @property
     def label(self) -> str:
         return f"{self.of.name} gradient"
 
     def form(self) -> Form:
-        names = [f"x{k}" for k in range(sum(self.given))]
+        names = [f"x{k}" for k in range(sum(self.given) + self.after)]
         return Form(names, self.of.form().states, sum(self.wanted), sum(self.wanted))
 
     @property
@@ -299,7 +310,7 @@ class PythonGradient(PythonOp):
         return {}  # in graphs; on arrays it may write states, as forward does
 
     def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
-        if len(x) < sum(self.given) + len(self.of.form().states):
+        if len(x) < sum(self.given) + self.after + len(self.of.form().states):
             raise TypeError(f"{self.name}: {len(x)} inputs do not fit {self.of!r}")
         device = x[0].device if x else cpu(0)
         found = zip(self.sizes, self.types, self.wanted, strict=True)
@@ -319,7 +330,7 @@ class PythonGradient(PythonOp):
         count = self.of.form().outputs
         worker.backward(context, known[:count], known[count:-count], known[-count:], req, dx, states)
 
-    def gradient(self, *_: Any) -> Any:
+    def gradient(self, *_: Any, **__: Any) -> Any:
         name = self.of.name
         raise NotImplementedError(f"{name}: its gradient is a Python function and has no gradient itself")
 

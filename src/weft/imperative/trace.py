@@ -199,7 +199,10 @@ class Trace:
         numbers = iter(floats.numbers)
         inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
         before, outside = gradients(), surroundings(self.function, args, kwargs)
-        scribe: Scribe = LazyTrace(self._give_up, is_recorded()) if self.lazy else Scribe(self._give_up)
+        # Arrays that something keeps until they are computed, such as a request to other processes, are not left behind
+        # by a call that computes as it goes.
+        put_off = self.lazy and (self._attempts == 0 or self.memory_budget is not None)
+        scribe: Scribe = LazyTrace(self._give_up, is_recorded()) if put_off else Scribe(self._give_up)
         program = None
         try:
             with scribe:
