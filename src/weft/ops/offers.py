@@ -19,10 +19,10 @@ __all__ = ["LIMIT", "RATIOS", "is_offered"]
 LIMIT = 1.15
 
 RATIOS: dict[str, dict[str, float]] = {
-    "attention": {"sse4": 0.15, "avx2": 0.27, "avx512": 0.18},
-    "attention_backward": {"sse4": 0.28, "avx2": 0.40, "avx512": 0.37},
-    "lstm": {"sse4": 0.82, "avx2": 0.99, "avx512": 1.01},
-    "lstm_backward": {"sse4": 0.90, "avx2": 1.04, "avx512": 1.01},
+    "attention": {"sse4": 0.37, "avx2": 0.64, "avx512": 0.59},
+    "attention_backward": {"sse4": 0.56, "avx2": 0.73, "avx512": 0.60},
+    "lstm": {"sse4": 0.76, "avx2": 0.99, "avx512": 1.00},
+    "lstm_backward": {"sse4": 0.69, "avx2": 0.81, "avx512": 0.77},
 }
 
 
