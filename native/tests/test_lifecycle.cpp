@@ -257,15 +257,15 @@ TEST(lifecycle_shutdown_races_with_completions) {
 }
 
 TEST(lifecycle_shutdown_leaves_a_stuck_function_behind) {
-  Gate gate;
+  const auto gate = std::make_shared<Gate>();  // the function may still be in it when the test ends
   auto engine = make_engine(2);
-  push(*engine, [&](RunContext&) { gate.pass(); }, {}, {});
-  CHECK(gate.reached());
+  push(*engine, [gate](RunContext&) { gate->pass(); }, {}, {});
+  CHECK(gate->reached());
   const std::vector<std::string> stuck = engine->shutdown(in_ms(50));
   CHECK_EQ(stuck.size(), size_t{1});
   CHECK(stuck.front().find("compute") != std::string::npos);
   CHECK_THROWS(push(*engine, nothing, {}, {}), EngineMisuse);
-  gate.open();
+  gate->open();
 }
 
 // The function ends after all, while the last handle goes.
