@@ -9,7 +9,6 @@ gradient goes through these the other way round; inside of a run, what the gradi
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,13 +22,18 @@ from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import skipped
 from weft.graph.placement import devices, spans_devices
 from weft.graph.rewrite import first_choice
-from weft.graph.subgraph import Subgraph
+from weft.graph.subgraph import Subgraph, no_capture
 from weft.ops import functions as F
+from weft.ops.arithmetic import Add
+from weft.ops.elementary import Cast
 from weft.ops.kernels import Native
 from weft.ops.loops import Step
+from weft.ops.matrix import Matmul
 from weft.ops.node import Value, input_value
 from weft.ops.op import Op, op
+from weft.ops.reduction import Sum
 from weft.ops.registry import cached
+from weft.ops.shape import MatrixTranspose, Reshape
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
 
@@ -233,19 +237,8 @@ def _body_of(step: Step, types: tuple[TensorType, ...]) -> Subgraph:
         new, items = step(*values)
         return [*new, *items]
 
-    with written_apart():
+    with no_capture():
         return Subgraph(graph_of(function, types))
-
-
-@contextlib.contextmanager
-def written_apart() -> Iterator[None]:
-    """What is written here is kept for others, so it must not show where a function is being written down meanwhile."""
-    before = _core.capture()
-    _core.set_capture(None)
-    try:
-        yield
-    finally:
-        _core.set_capture(before)
 
 
 def backward_loop(
@@ -347,7 +340,7 @@ class BackwardStep(NamedTuple):
 def backward_step(
     body: Subgraph, sequences: int, states: int, items_given: tuple[bool, ...], saved_given: tuple[bool, ...]
 ) -> BackwardStep:
-    with written_apart():
+    with no_capture():
         return _backward_step(body, sequences, states, items_given, saved_given)
 
 
@@ -432,7 +425,7 @@ def _terms(value: Value) -> list[Value]:
     waiting, found = [value], []
     while waiting:
         term = waiting.pop()
-        if term.node.op is not None and term.node.op.name == "add" and len(term.node.outputs) == 1:
+        if isinstance(term.node.op, Add):
             both = [v for v in term.node.inputs if v is not None]
             if all(v.type == term.type for v in both):
                 waiting += reversed(both)
@@ -443,7 +436,7 @@ def _terms(value: Value) -> list[Value]:
 
 def _plain(value: Value) -> Value:
     """The value without conversions to its own type, and reshapes to its own shape."""
-    while value.node.op is not None and value.node.op.name in ("cast", "reshape"):
+    while isinstance(value.node.op, Cast | Reshape):
         source = value.node.inputs[0]
         if source is None or source.type != value.type:
             break
@@ -454,12 +447,12 @@ def _plain(value: Value) -> Value:
 def _small_factors(term: Value) -> tuple[Value, Value] | None:
     """(a, b) if the term is a^T b of two matrices that have no more elements than it; None otherwise."""
     product = _plain(term)
-    if product.node.op is None or product.node.op.name != "matmul":
+    if not isinstance(product.node.op, Matmul):
         return None
     first, second = (None if v is None else _plain(v) for v in product.node.inputs)
-    if first is None or second is None or first.node.op is None or second.type.ndim != 2:
+    if first is None or second is None or second.type.ndim != 2:
         return None
-    if first.node.op.name != "matrix_transpose" or first.type.ndim != 2:
+    if not isinstance(first.node.op, MatrixTranspose) or first.type.ndim != 2:
         return None
     left = first.node.inputs[0]
     assert left is not None
@@ -476,10 +469,10 @@ def _small_factors(term: Value) -> tuple[Value, Value] | None:
 def _summed_rows(value: Value) -> Value | None:
     """x if the value is the sum of the rows of a matrix x; None otherwise."""
     value = _plain(value)
-    if value.node.op is None or value.node.op.name != "sum" or value.type.ndim != 1:
+    if not isinstance(value.node.op, Sum) or value.type.ndim != 1:
         return None
     source = value.node.inputs[0]
-    if source is None or value.node.op.values().get("axis") not in (0, (0,)):
+    if source is None or value.node.op.axis not in (0, (0,)):
         return None
     source = _plain(source)
     return source if source.type.ndim == 2 and source.dtype is value.dtype else None

@@ -15,7 +15,8 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft import _core
@@ -28,7 +29,7 @@ from weft.ops.op import Op, attribute_type
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
-__all__ = ["Capture", "Subgraph"]
+__all__ = ["Capture", "Subgraph", "no_capture"]
 
 
 @attribute_type
@@ -76,6 +77,17 @@ def _has_size(value: Any) -> bool:
     if isinstance(value, Op):
         return _has_size(tuple(value.values().values()))
     return value.has_sizes if isinstance(value, Subgraph) else isinstance(value, Size)
+
+
+@contextlib.contextmanager
+def no_capture() -> Iterator[None]:
+    """What is called inside makes nodes of no function that is being captured."""
+    before = _core.capture()
+    _core.set_capture(None)
+    try:
+        yield
+    finally:
+        _core.set_capture(before)
 
 
 class Capture:

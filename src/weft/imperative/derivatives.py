@@ -19,6 +19,7 @@ from weft.base.structure import Structure, flatten
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.split import split
+from weft.graph.subgraph import no_capture
 from weft.imperative.creation import asarray
 from weft.imperative.transformed import (
     CapturedFunction,
@@ -26,7 +27,6 @@ from weft.imperative.transformed import (
     count_leaves,
     fresh,
     is_array,
-    rules_at_work,
     run_graph,
     transformed,
     type_of,
@@ -216,7 +216,7 @@ def vjp(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
         def run(*args: Any) -> Any:
             leaves, structure = flatten((args, {}))
             function = CapturedFunction("vjp", f, leaves, structure, [type_of(x) for x in leaves], has_aux)
-            with rules_at_work():
+            with no_capture():
                 ys = [y for y in function.ys if _differentiable(y.type)]
                 dys = [input_value(y.type) for y in ys]
                 xs = [v for v in function.inputs if _differentiable(v.type)]
@@ -258,7 +258,7 @@ def linearize(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
             function = CapturedFunction(
                 "linearize", f, leaves, structure, [type_of(x) for x in leaves], has_aux
             )
-            with rules_at_work():
+            with no_capture():
                 dxs = [input_value(v.type) if _differentiable(v.type) else None for v in function.inputs]
                 dys = _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
                 given = [dx for dx in dxs if dx is not None]
@@ -294,7 +294,7 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
             leaves, structure = flatten((args, {}))
             given = [x for x in flatten(dargs)[0] if x is not None]
             function = CapturedFunction("jvp", f, leaves, structure, [type_of(x) for x in leaves], has_aux)
-            with rules_at_work():
+            with no_capture():
                 dxs = [input_value(v.type) if _differentiable(v.type) else None for v in function.inputs]
                 dys = _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
                 graph = Graph(
@@ -355,7 +355,7 @@ def jacobian(
         types = [type_of(x) if is_array(x) else None for x in leaves]
         function = CapturedFunction("jacobian", f, leaves, structure, types, has_aux)
         arrays = [x for x in leaves if is_array(x)]
-        with rules_at_work():
+        with no_capture():
             inputs = iter(function.inputs)
             values = [None if t is None else next(inputs) for t in types]
             shapes = [flatten(x)[1] for x in args]

@@ -7,9 +7,8 @@ written down, the transformed graph becomes part of that one's.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -17,7 +16,7 @@ from weft import _core
 from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
-from weft.graph.subgraph import Capture
+from weft.graph.subgraph import Capture, no_capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
 from weft.imperative.bodies import deliver
 from weft.imperative.dynamic import SharedMemory
@@ -32,7 +31,6 @@ __all__ = [
     "count_leaves",
     "fresh",
     "is_array",
-    "rules_at_work",
     "run_graph",
     "transformed",
     "type_of",
@@ -96,7 +94,7 @@ class CapturedFunction:
         self.written = list(self._capture.written)
         self.contents = [self._capture.written[k] for k in self.written]
         self.extra, self.found = self._capture.extra, self._capture.found
-        with rules_at_work():
+        with no_capture():
             made = [fresh(v) for v in made]
         self.ys, self.aux = made[:number], made[number:]
 
@@ -121,17 +119,6 @@ class CapturedFunction:
         deliver(self._capture, self.written, besides[count:])
         given = iter(besides[:count])
         return self._aux_structure.build([next(given) if is_array(x) else x for x in self._beside])
-
-
-@contextlib.contextmanager
-def rules_at_work() -> Iterator[None]:
-    """What is called inside makes nodes of no function that is being written down."""
-    before = _core.capture()
-    _core.set_capture(None)
-    try:
-        yield
-    finally:
-        _core.set_capture(before)
 
 
 def fresh(v: Value) -> Value:

@@ -14,12 +14,12 @@ from typing import Any
 from weft.base.errors import ShapeError
 from weft.base.structure import Structure, flatten
 from weft.graph.graph import Graph
+from weft.graph.subgraph import no_capture
 from weft.imperative.transformed import (
     CapturedFunction,
     Transformed,
     count_leaves,
     is_array,
-    rules_at_work,
     run_graph,
     type_of,
 )
@@ -77,7 +77,7 @@ def vmap(
         function = CapturedFunction("vmap", f, leaves, structure, types)
         arrays = [(x, axis) for x, axis in zip(leaves, axes, strict=True) if is_array(x)]
         number = len(function.ys)
-        with rules_at_work():
+        with no_capture():
             inputs = [input_value(type_of(x)) for x, _ in arrays]
             given = [_to_front(v, axis) for v, (_, axis) in zip(inputs, arrays, strict=True)]
             flags = [axis is not None for _, axis in arrays]

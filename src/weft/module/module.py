@@ -419,7 +419,8 @@ class Module:
 
     __dir__ = without_names
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         if cls.__module__.startswith("weft."):
             names_keywords(cls)
 

@@ -52,7 +52,8 @@ class LRScheduler:
                 group.initial_lr = group["lr"]
         self._set()
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         names_keywords(cls)
 
     def __repr__(self) -> str:

@@ -51,7 +51,8 @@ class Optimizer:
 
     __dir__ = without_names
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         names_keywords(cls)
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Mapping[str, Any]], **defaults: Any) -> None:

@@ -43,11 +43,11 @@ __all__ = ["RANDOMNESS", "Batch", "batch", "changed", "rule"]
 RANDOMNESS = ("different", "same", "error")
 
 Rule = Callable[["Batch", Node, list[Any], list[bool]], Any]
-_RULES: dict[str, Rule] = {}
+_RULES: dict[str | type[Op], Rule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule for the operators of these names.
+def rule(*operators: str | type[Op]) -> Callable[[Rule], Rule]:
+    """Decorator: the rule for operators, by name, so that they need not be imported, or for a class with all below it.
 
     It is called with the Batch, the node, the node's inputs in the batched graph (None where the node has none), and
     for each whether it is batched. It gives the node's outputs, hidden ones too: Values, which are all batched, or
@@ -55,15 +55,15 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     """
 
     def register(function: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(names, function))
+        _RULES.update(dict.fromkeys(operators, function))
         return function
 
     return register
 
 
 def rule_of(op: Op) -> Rule | None:
-    """The rule that is registered for an operator."""
-    return _RULES.get(op.name)
+    """The rule that is registered for an operator: for its name, else for the nearest of its classes."""
+    return next((_RULES[key] for key in (op.name, *type(op).__mro__) if key in _RULES), None)
 
 
 def batch(

@@ -13,6 +13,8 @@ from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.basic_index import BasicIndex
 from weft.ops.node import Node
+from weft.ops.reduction import Position, Reduction
+from weft.ops.shape import Reshape
 from weft.ops.types import normalize_axes
 from weft.transform.batching import Batch, changed, rule
 
@@ -25,17 +27,23 @@ def further(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(axis + 1 for axis in axes)
 
 
-@rule("reshape", "flatten", "expand_dims", "squeeze")
+@rule("reshape", "flatten")
 def reshaped(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     """A reshape, which keeps the order of the elements."""
+    copy = node.op.copy if isinstance(node.op, Reshape) else None
+    return [F.reshape(inputs[0], shape=(batch.size, *node.outputs[0].shape), copy=copy)]
+
+
+@rule("expand_dims")
+def expand_dims(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     op: Any = node.op
-    (x,), (y,) = inputs, node.outputs
-    if op.name == "expand_dims":
-        return [F.expand_dims(x, axis=further(normalize_axes(op.name, op.axis, y.ndim)))]
-    if op.name == "squeeze":
-        return [F.squeeze(x, axis=further(normalize_axes(op.name, op.axis, x.ndim - 1)))]
-    copy = op.copy if op.name == "reshape" else None
-    return [F.reshape(x, shape=(batch.size, *y.shape), copy=copy)]
+    return [F.expand_dims(inputs[0], axis=further(normalize_axes(op.name, op.axis, node.outputs[0].ndim)))]
+
+
+@rule("squeeze")
+def squeeze(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    op: Any = node.op
+    return [F.squeeze(inputs[0], axis=further(normalize_axes(op.name, op.axis, inputs[0].ndim - 1)))]
 
 
 @rule("permute_dims", "moveaxis", "swapaxes", "matrix_transpose")
@@ -99,26 +107,15 @@ def concat(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     return batch.again(node, changed(op, axis=axis), batch.spread_all(inputs, flags))
 
 
-@rule("softmax", "log_softmax")
+@rule("softmax", "log_softmax", Position)
 def along_one_axis(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     op: Any = node.op
-    return batch.again(node, changed(op, axis=op.axis % node.outputs[0].ndim + 1), inputs)
+    if op.axis is None:
+        return NotImplemented
+    return batch.again(node, changed(op, axis=op.axis % (inputs[0].ndim - 1) + 1), inputs)
 
 
-@rule(
-    "sum",
-    "prod",
-    "mean",
-    "max",
-    "min",
-    "any",
-    "all",
-    "count_nonzero",
-    "logsumexp",
-    "std",
-    "var",
-    "vector_norm",
-)
+@rule(Reduction)
 def reduction(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     op: Any = node.op
     (x,) = inputs
