@@ -253,8 +253,8 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             if not functions.is_kept(name):
                 return value  # a user's, who may make it again
         else:
-            elsewhere = importlib.import_module("weft.base.elsewhere")
-            raise elsewhere.missing("weft", name, __dir__) from None
+            name_hints = importlib.import_module("weft.base.name_hints")
+            raise name_hints.missing("weft", name, __dir__) from None
         globals()[name] = value
         return value
 

@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     operator = _ALIASES.get(name, name)
     if _registry.find(operator) is None:
-        from weft.base.elsewhere import missing
+        from weft.base.name_hints import missing
 
         raise missing(__name__, name, __dir__)
     function = _registry.function(operator)

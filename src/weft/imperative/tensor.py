@@ -16,7 +16,7 @@ from weft import _core
 from weft import storage as storage  # sets up the memory that tensors lie in
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
-from weft.base.elsewhere import add_names, without_names
+from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.typing import Any
 from weft.engine import default_engine
 
@@ -328,7 +328,7 @@ _METHODS = {
     "to_device": _to_device,
     "memory": _memory,
     "tolist": _tolist,
-    "__dir__": without_names,
+    "__dir__": visible_names,
     "__repr__": _repr,
     "__format__": _format,
     "__array__": _array,
@@ -360,4 +360,4 @@ def _add_operators() -> None:
 
 
 _add_operators()
-add_names(Tensor, "Tensor")
+add_name_hints(Tensor, "Tensor")

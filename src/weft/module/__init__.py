@@ -22,6 +22,6 @@ from weft.module.recurrent import *  # noqa: F403
 
 
 def __getattr__(name: str) -> object:
-    from weft.base.elsewhere import missing
+    from weft.base.name_hints import missing
 
     raise missing(__name__, name, lambda: list(globals()))

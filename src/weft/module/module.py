@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
-from weft.base.elsewhere import add_names, without_names
 from weft.base.errors import DTypeError
 from weft.base.keywords import names_keywords
+from weft.base.name_hints import add_name_hints, visible_names
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import changed, containers_in, depends_on, state_of
 from weft.imperative.gradient import no_grad
@@ -417,7 +417,7 @@ class Module:
         """Call hook(module, args) before forward; what it returns, unless None, takes the place of args."""
         return Handle(self._pre_hooks, hook)
 
-    __dir__ = without_names
+    __dir__ = visible_names
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -451,4 +451,4 @@ def _modules_in(path: str, value: Any) -> Iterator[tuple[str, Module]]:
         raise TypeError(f"{path}: a Parameter in a list or dictionary; assign each one to an attribute")
 
 
-add_names(Module, "Module")
+add_name_hints(Module, "Module")

@@ -20,6 +20,6 @@ from weft.optimizer.optimizer import Optimizer as Optimizer
 
 
 def __getattr__(name: str) -> object:
-    from weft.base.elsewhere import missing
+    from weft.base.name_hints import missing
 
     raise missing(__name__, name, lambda: list(globals()))

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from weft import _core
-from weft.base.elsewhere import add_names, without_names
 from weft.base.errors import DTypeError
 from weft.base.keywords import names_keywords
+from weft.base.name_hints import add_name_hints, visible_names
 from weft.imperative.dependence import changed, depends_on
 from weft.imperative.gradient import forget_gradients, gradients_of, no_grad
 from weft.imperative.tensor import Tensor
@@ -49,7 +49,7 @@ class Optimizer:
     options: ClassVar[Mapping[str, Option]]
     roles: ClassVar[Sequence[str]] = ()
 
-    __dir__ = without_names
+    __dir__ = visible_names
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -218,4 +218,4 @@ class Optimizer:
         return f"{self._name}({'; '.join(map(repr, self.param_groups))})"
 
 
-add_names(Optimizer, "Optimizer")
+add_name_hints(Optimizer, "Optimizer")

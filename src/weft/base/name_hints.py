@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from weft.base.typing import Any
 
-__all__ = ["Elsewhere", "add_names", "missing", "without_names"]
+__all__ = ["NameHint", "add_name_hints", "missing", "visible_names"]
 
 _DEVICE = "arrays are moved with to_device(device), types are changed with astype(dtype)"
 _RECORD = (
@@ -187,7 +187,7 @@ def missing(owner: str, name: str, known: Any) -> AttributeError:
     return AttributeError(f"{owner} has no {name!r}" + (f"; {advice}" if advice else ""))
 
 
-class Elsewhere:
+class NameHint:
     """A name that a class does not have: reading it raises an AttributeError that says what to use."""
 
     def __init__(self, owner: str, name: str) -> None:
@@ -197,15 +197,15 @@ class Elsewhere:
         raise missing(self.owner, self.name, list)
 
 
-def add_names(cls: type, owner: str) -> None:
-    """Give a class an answer to each name of its tables that neither it nor one of its bases has."""
+def add_name_hints(cls: type, owner: str) -> None:
+    """Give a class a hint for each name of its tables that neither it nor one of its bases has."""
     for table in _TABLES[owner]:
         for name in table:
             if not any(name in vars(base) for base in cls.__mro__):
-                setattr(cls, name, Elsewhere(owner, name))
+                setattr(cls, name, NameHint(owner, name))
 
 
-def without_names(self: object) -> list[str]:
+def visible_names(self: object) -> list[str]:
     """What dir() is to list of such a class's objects.
 
     >>> import weft as wf
@@ -213,8 +213,8 @@ def without_names(self: object) -> list[str]:
     (True, False)
     """
     own = getattr(self, "__dict__", {})
-    return [name for name in object.__dir__(self) if name in own or not _is_answer(type(self), name)]
+    return [name for name in object.__dir__(self) if name in own or not _is_hint(type(self), name)]
 
 
-def _is_answer(cls: type, name: str) -> bool:
-    return isinstance(next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None), Elsewhere)
+def _is_hint(cls: type, name: str) -> bool:
+    return isinstance(next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None), NameHint)

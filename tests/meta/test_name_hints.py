@@ -11,8 +11,8 @@ import weft as wf
 import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
-from weft.base import elsewhere
 from weft.base import errors as wf_errors
+from weft.base import name_hints
 
 OWNERS = {
     "weft": wf,
@@ -25,7 +25,7 @@ OWNERS = {
 }
 NAMES = [
     (owner, name, advice)
-    for owner, tables in elsewhere._TABLES.items()
+    for owner, tables in name_hints._TABLES.items()
     for table in tables
     for name, advice in table.items()
     if not (owner == "Tensor" and hasattr(OWNERS[owner], name))
