@@ -59,14 +59,4 @@ struct PyPlan {
   Ref<Plan> plan;
 };
 
-// What a random operator says that it draws.
-inline Draw draw_of(const std::string& kind) {
-  if (kind == "uniform") return Draw::uniform;
-  if (kind == "normal") return Draw::normal;
-  return kind == "integers" ? Draw::integers : Draw::bits;
-}
-
-// weft.executor's planner, called when a function meets operands that it has no plan for.
-extern PyObject* planner;
-
 }  // namespace weft

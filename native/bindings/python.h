@@ -89,6 +89,11 @@ class Class : public nb::class_<T, Bases...> {
     return *this;
   }
   template <class F, class... Extra>
+  Class& def_static(const char* name, F function, const Extra&... extra) {
+    Base::def_static(name, entered(std::move(function)), extra...);
+    return *this;
+  }
+  template <class F, class... Extra>
   Class& def_prop_ro(const char* name, F getter, const Extra&... extra) {
     Base::def_prop_ro(name, entered(std::move(getter)), extra...);
     return *this;
@@ -153,32 +158,11 @@ T* as(nb::handle object) {
   T* found = nullptr;
   return nb::try_cast(object, found) ? found : nullptr;
 }
-// module.name, imported at the first use and kept for ever. Instances are static and `constinit`, and the GIL
-// guards them. A static whose initializer ran Python would deadlock: the initializer gives the GIL up, a
-// second thread takes it and waits for the guard of the static, and the first waits for the GIL. Here two
-// threads may import at the same time; one result is dropped. tests/meta/test_first_calls.py forbids the
-// other form.
-class Imported {
- public:
-  constexpr Imported(const char* module, const char* name) noexcept : module_(module), name_(name) {}
-  PyObject* get() {
-    if (!object_) [[unlikely]] {
-      nb::object found = nb::module_::import_(module_).attr(name_);
-      if (!object_) object_ = found.release().ptr();
-    }
-    return object_;
-  }
-  template <class... Arguments>
-  nb::object operator()(Arguments&&... arguments) {
-    return nb::handle(get())(std::forward<Arguments>(arguments)...);
-  }
-
- private:
-  const char* module_;
-  const char* name_;
-  PyObject* object_ = nullptr;
-};
-// The str of a text, made at the first use and kept for ever; static and `constinit`, like Imported.
+// The str of a text, made at the first use and kept for ever. Instances are static and `constinit`, and the
+// GIL guards them. A static whose initializer ran Python would deadlock: the initializer gives the GIL up, a
+// second thread takes it and waits for the guard of the static, and the first waits for the GIL. Here, and in
+// hooks.h, two threads may make the value at the same time; one result is dropped.
+// tests/meta/test_first_calls.py forbids the other form.
 class Interned {
  public:
   constexpr Interned(const char* text) noexcept : text_(text) {}

@@ -23,9 +23,9 @@ class Reporter : public Scribe {
   virtual void leave() {}
 };
 
-inline Reporter& current() noexcept { return static_cast<Reporter&>(*scribe); }
+inline Reporter& current() noexcept { return static_cast<Reporter&>(*context().scribe); }
 inline void met(PyObject* tensor) {
-  if (scribe) current().met(tensor);
+  if (context().scribe) current().met(tensor);
 }
 
 // An array as the object's methods get it. held: the memory, where it has to be kept, else None.

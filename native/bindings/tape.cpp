@@ -1,5 +1,6 @@
 // tape.cpp: recording calls; the way back is walk.cpp.
 #include "bindings/tape.h"
+#include "bindings/hooks.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -9,13 +10,6 @@
 #include "program/scratch.h"
 
 namespace weft {
-
-thread_local uint32_t context_here = 0;
-thread_local int recording_off = 0;
-thread_local uint32_t stop_epoch = 0;
-thread_local int no_grads = 0;
-thread_local int no_grads_before = 0;
-thread_local std::vector<Noted>* noting = nullptr;
 
 Tracked::Tracked() noexcept = default;
 Tracked::Tracked(Tensor&& x) noexcept : tensor(std::move(x)) {}
@@ -39,9 +33,6 @@ uint64_t last_number = 0;
 // Where memory that some node has saved was overwritten; the latest of each, a bounded number of them.
 std::unordered_map<const Chunk*, Site> overwritten_at;
 
-PyObject* backward_planner = nullptr;
-PyObject* recording_planner = nullptr;
-
 // y: as x, but without memory.
 void put_geometry(const Tensor& x, Tensor& y) {
   y.size = x.size;
@@ -55,9 +46,8 @@ bool is_differentiable(const Tensor& x) noexcept { return is_differentiable(x.dt
 
 // The module of a call that is being recorded. While a trace is written down, Python's frames tell.
 uint32_t noted_context() {
-  if (context_here || !scribe) return context_here;
-  static constinit Imported here("weft.imperative.paths", "number_here");
-  return nb::cast<uint32_t>(here());
+  if (context().module || !context().scribe) return context().module;
+  return nb::cast<uint32_t>(call_hook(Hook::module_here));
 }
 
 // Remembers a call. Its outputs are in `results`.
@@ -88,7 +78,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   const auto save = [&](const Tracked& from, size_t place, uint32_t version) {
     const Tensor& x = from.tensor;
     if (is_stopped(from)) {
-      node->epoch = stop_epoch;
+      node->epoch = context().stop_epoch;
       node->stopped.set(place);
     }
     const bool read = uses[place] >= Program::Use::shown;
@@ -131,7 +121,7 @@ Ref<Plan> recorded_form(const Ref<Plan>& plan) {
   nb::object found;
   {
     const BelowLayers below;
-    found = nb::handle(recording_planner)(nb::handle(plan->recipe));
+    found = call_hook(Hook::plan_recording, nb::handle(plan->recipe));
   }
   const nb::object made = found[0];
   if (!made.is_none()) plan->recorded = nb::cast<PyPlan&>(made).plan;
@@ -151,7 +141,7 @@ Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vect
   for (const bool is_given : slopes) given.append(nb::bool_(is_given));
   ++OperatorFunction::planner_calls;
   const BelowLayers below;
-  nb::object made = nb::handle(backward_planner)(nb::handle(plan->recipe), flags, given);
+  nb::object made = call_hook(Hook::plan_backward, nb::handle(plan->recipe), flags, given);
   Ref<Plan> backward = made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
   plan->backwards.push_back({wanted, slopes, backward});
   return backward;
@@ -240,14 +230,14 @@ void note_stopped_views(const Program& program, std::span<const Tracked* const> 
     const bool stopped = stopping() || std::ranges::any_of(inputs, [&](const Tracked* x) {
                            return is_stopped(*x) && x->tensor.chunk.get() == results[j].tensor.chunk.get();
                          });
-    if (stopped) results[j].stopped = stop_epoch;
+    if (stopped) results[j].stopped = context().stop_epoch;
   }
 }
 
 void note_read(std::span<const Tracked* const> inputs) {
   for (const Tracked* x : inputs)
-    if (x->node && x->node->number <= noting->back().before && is_differentiable(x->tensor))
-      noting->back().nodes.push_back(x->node.get());
+    if (x->node && x->node->number <= context().noting->back().before && is_differentiable(x->tensor))
+      context().noting->back().nodes.push_back(x->node.get());
 }
 
 void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
@@ -260,7 +250,7 @@ void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, st
   bool tracked = false;
   for (const Tracked* x : inputs) tracked |= static_cast<bool>(x->node);
   const bool records = tracked && recording();
-  if (noting && tracked && !records) note_read(inputs);
+  if (context().noting && tracked && !records) note_read(inputs);
   if (!records || (!plan->many && !plan->recorded)) {
     run_plan(plan, inputs, numbers, destinations, results, records);
     return;
@@ -285,9 +275,9 @@ void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std
     const Chunk* chunk = inputs[k]->tensor.chunk.get();
     versions[k] = chunk ? chunk->writes.load(std::memory_order_relaxed) : 0;
   }
-  if (scribe) {
+  if (context().scribe) {
     bool left_out = false;
-    if (scribe->defers()) {
+    if (context().scribe->defers()) {
       plan->program->prepare({tensors.get(), inputs.size()}, destinations, outputs.get());
       left_out = current().launched(*plan, inputs, numbers, results);
     }
@@ -295,8 +285,8 @@ void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std
       const Unobserved quiet;
       plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
     }
-    if (!scribe->defers()) current().launched(*plan, inputs, numbers, results);
-    if (stop_epoch) note_stopped_views(*plan->program, inputs, results);
+    if (!context().scribe->defers()) current().launched(*plan, inputs, numbers, results);
+    if (context().stop_epoch) note_stopped_views(*plan->program, inputs, results);
   } else {
     plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
   }
@@ -354,8 +344,8 @@ struct PyLeaf {
 };
 
 struct NotRecording {
-  explicit NotRecording(bool off) : off_(off) { recording_off += off; }
-  ~NotRecording() { recording_off -= off_; }
+  explicit NotRecording(bool off) : off_(off) { context().recording_off += off; }
+  ~NotRecording() { context().recording_off -= off_; }
   const bool off_;
 };
 
@@ -382,31 +372,23 @@ void check_planned(const Program& program, const std::vector<const Tracked*>& in
 
 void bind_tape(nb::module_& m) {
   Class<PyLeaf>(m, "Leaf", "A tensor that gradients are wanted of, from watch() on.");
-  def(m, "set_backward_planner", [](nb::object function) {
-    Py_XDECREF(backward_planner);
-    backward_planner = function.release().ptr();
-  });
-  def(m, "set_recording_planner", [](nb::object function) {
-    Py_XDECREF(recording_planner);
-    recording_planner = function.release().ptr();
-  });
-  def(m, "set_recording", [](bool on) { recording_off += on ? -1 : 1; });
+  def(m, "set_recording", [](bool on) { context().recording_off += on ? -1 : 1; });
   // A user's no_grad begins, or ends.
   def(m, "set_no_grad", [](bool begins) {
-    recording_off += begins ? 1 : -1;
-    no_grads += begins ? 1 : -1;
+    context().recording_off += begins ? 1 : -1;
+    context().no_grads += begins ? 1 : -1;
   });
   // This thread begins to write down a program, in a new epoch, or goes on in what this gave before.
   def(m, "begin_epoch", [] {
     static uint32_t last = 0;
-    const auto before = nb::make_tuple(stop_epoch, no_grads_before);
-    stop_epoch = ++last;
-    no_grads_before = no_grads;
+    const auto before = nb::make_tuple(context().stop_epoch, context().no_grads_before);
+    context().stop_epoch = ++last;
+    context().no_grads_before = context().no_grads;
     return before;
   });
   def(m, "end_epoch", [](nb::tuple before) {
-    stop_epoch = nb::cast<uint32_t>(before[0]);
-    no_grads_before = nb::cast<int>(before[1]);
+    context().stop_epoch = nb::cast<uint32_t>(before[0]);
+    context().no_grads_before = nb::cast<int>(before[1]);
   });
   // Whether what is written down now has no gradient, because of a no_grad inside.
   def(m, "is_stopping", [] { return stopping(); });
@@ -505,7 +487,7 @@ void bind_tape(nb::module_& m) {
         Tracked y(tracked_of(x.ptr()));
         if (!keep_past) {
           y.node = {};
-          y.stopped = is_result ? 0 : stop_epoch;
+          y.stopped = is_result ? 0 : context().stop_epoch;
         }
         return wrap(std::move(y));
       },
@@ -516,7 +498,7 @@ void bind_tape(nb::module_& m) {
   def(
       m, "backward",
       [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph, nb::object on_final) {
-        const Layers callers = layers_here;
+        const Layers callers = context().layers;
         const BelowLayers below;
         const NotRecording off(!create_graph);
         std::vector<const Tracked*> from, with;
@@ -560,24 +542,24 @@ void bind_tape(nb::module_& m) {
   // A region begins that is not recorded.
   def(m, "begin_noting", [] {
     static thread_local std::vector<Noted> regions;
-    noting = &regions;
+    context().noting = &regions;
     regions.push_back({last_number, {}});
   });
   // It ends: whether it read a recorded array that is none of these.
   def(m, "end_noting", [](nb::list given) {
-    if (!noting) throw std::logic_error("end_noting: no region has begun");
-    Noted region = std::move(noting->back());
-    noting->pop_back();
+    if (!context().noting) throw std::logic_error("end_noting: no region has begun");
+    Noted region = std::move(context().noting->back());
+    context().noting->pop_back();
     std::vector<TapeNode*> known;
     for (nb::handle x : given)
       if (is_tensor(x)) known.push_back(tracked_of(x.ptr()).node.get());
     const bool others = std::ranges::any_of(
         region.nodes, [&](TapeNode* node) { return std::ranges::find(known, node) == known.end(); });
-    if (noting->empty())
-      noting = nullptr;
+    if (context().noting->empty())
+      context().noting = nullptr;
     else
       for (TapeNode* node : region.nodes)
-        if (node->number <= noting->back().before) noting->back().nodes.push_back(node);
+        if (node->number <= context().noting->back().before) context().noting->back().nodes.push_back(node);
     return others;
   });
   // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their

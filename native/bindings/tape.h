@@ -56,21 +56,13 @@ class TapeNode : public Counted<TapeNode> {
   void clear() noexcept;
 };
 
-// The module that this thread is in, as weft.imperative.paths numbers them, while that is noted; 0: none. Set
-// by Python around calls of modules, and by the way back to that of the call whose gradient it computes.
-extern thread_local uint32_t context_here;
-
-extern thread_local int recording_off;  // > 0: inside no_grad
-inline bool recording() noexcept { return recording_off == 0; }
-
-// While a program is written down (an epoch, > 0), no tensor need have a history: the program's gradient is
-// asked for later. So what leaves the history is noted here: in what `no_grad` keeps out, everything; of
-// other tensors, those whose epoch this is. GIL.
-extern thread_local uint32_t stop_epoch;
-extern thread_local int no_grads;         // users' no_grad that this thread is in
-extern thread_local int no_grads_before;  // of these, entered before the epoch began
-inline bool stopping() noexcept { return stop_epoch && no_grads > no_grads_before; }
-inline bool is_stopped(const Tracked& x) noexcept { return stop_epoch && x.stopped == stop_epoch; }
+inline bool recording() noexcept { return context().is_recording(); }
+inline bool stopping() noexcept { return context().is_stopping(); }
+// Whether it has left the history of what is being written down.
+inline bool is_stopped(const Tracked& x) noexcept {
+  const uint32_t epoch = context().stop_epoch;
+  return epoch && x.stopped == epoch;
+}
 
 // What a region that is not recorded reads of recorded arrays is noted: their nodes, for each region that
 // this thread is in, the innermost last.
@@ -78,14 +70,13 @@ struct Noted {
   uint64_t before;               // the number of the newest record as it began
   std::vector<TapeNode*> nodes;  // alive as long as the arrays that the region was given
 };
-extern thread_local std::vector<Noted>* noting;  // null: in none
 
 // Whether what happens to this tensor must be recorded.
 inline bool is_recorded(PyObject* tensor) noexcept { return tracked_of(tensor).node && recording(); }
 // Whether only operators may do it: somebody wants to know.
 inline bool by_operators(PyObject* tensor) noexcept {
   return layers_active() || is_recorded(tensor) || stopping() || is_stopped(tracked_of(tensor)) ||
-         (noting && tracked_of(tensor).node);
+         (context().noting && tracked_of(tensor).node);
 }
 
 // Runs a plan, and records it if an input wants a gradient. `results`: one for each output of the program.

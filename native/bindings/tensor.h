@@ -30,6 +30,7 @@ struct Tracked {
 struct PyTensor {
   PyObject_HEAD;
   PyObject* weakrefs;
+  PyObject* gradient;  // its `grad`, a Tensor; owned; null: none
   Tracked tracked;
 };
 
@@ -39,6 +40,7 @@ inline bool is_tensor(nb::handle object) noexcept { return PyObject_TypeCheck(ob
 // Raises TypeError for anything but a Tensor.
 Tensor& tensor_of(nb::handle object, const char* function);
 inline Tracked& tracked_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->tracked; }
+inline PyObject* gradient_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->gradient; }
 inline Tensor& self_of(PyObject* self) noexcept { return tracked_of(self).tensor; }
 nb::object new_tensor();  // empty, for results to be put in; then call
 void shown(nb::handle tensor) noexcept;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "bindings/hooks.h"
 #include "bindings/operator.h"
 #include "bindings/tape.h"
 
@@ -15,8 +16,8 @@ namespace {
 // What is pushed meanwhile belongs to the module of a call.
 class InContext {
  public:
-  explicit InContext(uint32_t context) : before_(std::exchange(context_here, context)) {}
-  ~InContext() { context_here = before_; }
+  explicit InContext(uint32_t module) : before_(std::exchange(context().module, module)) {}
+  ~InContext() { context().module = before_; }
   InContext(const InContext&) = delete;
 
  private:
@@ -230,8 +231,8 @@ class Walk {
         inputs.emplace_back(Tensor(node->saved[k]), node->edges[k].node, node->edges[k].index);
       else
         inputs.emplace_back(Tensor(node->saved[k]), node, static_cast<uint32_t>(k - count));
-      if (stop_epoch && node->epoch == stop_epoch && node->stopped.test(k))
-        inputs.back().stopped = stop_epoch;
+      if (context().stop_epoch && node->epoch == context().stop_epoch && node->stopped.test(k))
+        inputs.back().stopped = context().stop_epoch;
     }
     for (auto& slope : slopes)
       if (slope) inputs.push_back(std::move(*slope));
@@ -296,8 +297,8 @@ class Walk {
         continue;  // of which none is wanted
       const Tensor& slope = self_of(item.ptr());
       if (is_differentiable(slope.dtype) && slope.dtype != node->saved[k].dtype) {
-        static constinit Imported find("weft.ops.registry", "function");
-        item = find("cast")(item, nb::arg("dtype") = dtype_object(node->saved[k].dtype));
+        item = call_hook(Hook::operator_function, "cast")(
+            item, nb::arg("dtype") = dtype_object(node->saved[k].dtype));
       }
       check_slope(self_of(item.ptr()), node->saved[k], node->devices[k], "backward",
                   "input " + std::to_string(k), at);

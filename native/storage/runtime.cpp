@@ -5,6 +5,7 @@
 #include <new>
 #include <random>
 
+#include "storage/context.h"
 namespace weft {
 
 namespace {
@@ -51,7 +52,9 @@ size_t Runtime::index_of(Device device) {
 
 Generator& Runtime::devices_generator(Device device) { return generators_[index_of(device)]; }
 
-Generator& Runtime::generator(Device device) { return own_stream ? *own_stream : devices_generator(device); }
+Generator& Runtime::generator(Device device) {
+  return context().stream ? *context().stream : devices_generator(device);
+}
 
 void Runtime::seed_all(uint64_t seed) {
   for (size_t i = 0; i < kDevices; ++i) generators_[i].set_state({seed, i, 0});
