@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/plan_table.h"
+#include "calls/plan_table.h"
 #include "bindings/tape.h"
 
 namespace weft {

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "calls/tape.h"
 #include "engine/team.h"
 #include "tensor/tensor.h"
 
@@ -180,6 +181,8 @@ void release_later(PyObject* object) noexcept {
   left().push_back(object);
   any_left.store(true, std::memory_order_relaxed);
 }
+
+void release_now(PyObject* object) noexcept { Py_XDECREF(object); }
 
 void release_now_what_was_left() {
   std::vector<PyObject*> objects;
@@ -411,6 +414,8 @@ void raise(const std::exception_ptr& thrown) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   } catch (const EngineMisuse& misuse) {
     raise_ours(Hook::engine_error, misuse.what());
+  } catch (const NotDerivable& error) {
+    PyErr_SetString(PyExc_NotImplementedError, error.what());
   } catch (const ShapeError& error) {
     raise_ours(Hook::shape_error, error.what());
   } catch (const DTypeError& error) {

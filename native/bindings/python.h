@@ -10,6 +10,7 @@
 #include <functional>
 #include <utility>
 
+#include "calls/host.h"
 #include "engine/engine.h"
 
 namespace weft {
@@ -129,8 +130,6 @@ class WithGil {
 Domain* python_domain() noexcept;
 void install_host_hooks();
 
-// Drops a reference without the GIL: it is kept until the next call from Python.
-void release_later(PyObject* object) noexcept;
 void release_now_what_was_left();
 
 // A Python exception as the error of an operation. The garbage collector does not see through it: an
@@ -184,32 +183,6 @@ std::string describe(const Error& error);
 // The EngineError for one cause, or the group for several.
 nb::object to_engine_error(const std::vector<Ref<Error>>& causes);
 
-// Where Python code pushes: cheap to take, decoded only when it is shown. Owns its code object, which it
-// releases by release_later, on any thread.
-class Site {
- public:
-  Site() noexcept = default;
-  Site(PyObject* code, int instruction) noexcept
-      : code_(code), instruction_(instruction) {}  // takes code over
-  Site(Site&& other) noexcept
-      : code_(std::exchange(other.code_, nullptr)), instruction_(other.instruction_) {}
-  Site& operator=(Site other) noexcept {
-    std::swap(code_, other.code_);
-    std::swap(instruction_, other.instruction_);
-    return *this;
-  }
-  ~Site() { release_later(code_); }
-
-  static Site here();                 // of the innermost Python frame outside of weft; GIL held
-  std::string text() const noexcept;  // "file.py:41"; GIL held
-  PyObject* code() const noexcept { return code_; }  // borrowed; null: no Python frame
-  int instruction() const noexcept { return instruction_; }
-  PyObject* release() noexcept { return std::exchange(code_, nullptr); }  // the caller owns it now
-
- private:
-  PyObject* code_ = nullptr;
-  int instruction_ = 0;
-};
 // The text of a Site that was taken apart; GIL held.
 std::string text_of_site(PyObject* code, int instruction) noexcept;
 

@@ -58,13 +58,6 @@ nb::object number_of(const Scalar& value) { return nb::make_tuple(to_number(valu
 
 nb::object hold(const Tensor& x) { return nb::cast(Held{x}); }
 
-bool is_alias(const Program& program, size_t output) {
-  const auto count = static_cast<int>(program.uses.size());
-  const int value = program.outputs[output].value;
-  return value < count ||
-         program.values[static_cast<size_t>(value - count)].kind == Program::Value::Kind::view;
-}
-
 namespace {
 
 // Tells the object at once.
