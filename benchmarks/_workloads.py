@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 
-
 NATIVE = "avx512"  # the level that `goals` of workloads were set at
 
 

@@ -76,7 +76,7 @@ def check(traced, net, x, rtol=1e-4):
         np.testing.assert_allclose(traced(x).numpy(), net(x).numpy(), rtol=rtol, atol=rtol)
 
 
-# Below AVX-512, oneDNN's products take float32 weights as they lie, so of the network only those of convolutions are packed.
+# Below AVX-512, oneDNN's products take float32 weights as they lie: only those of convolutions are packed.
 PACKED_PRODUCTS = {"sse4": 0, "avx2": 0, "avx512": 1}
 
 
