@@ -63,6 +63,15 @@ PyObject* load_hook(Hook which) {
 }
 
 void bind_hooks(nb::module_& m) {
+  // A function keeps the globals of its module, and all that they lead to: the hooks go with this module's
+  // own.
+  m.attr("_hooks") = nb::capsule(hook_values, [](void*) noexcept {
+    known_number_type = nullptr;
+    for (size_t k = 0; k < kHooks; ++k) {
+      Py_CLEAR(loaders[k]);
+      Py_CLEAR(hook_values[k]);
+    }
+  });
 #define WEFT_HOOK(name, type) ", " #name ": collections.abc.Callable[[], " type "] = ..."
   def(
       m, "register", [](nb::kwargs hooks) { register_hooks(hooks); },

@@ -44,7 +44,7 @@ enum class Hook : uint8_t {
       count
 };
 
-// Filled at the first use of each, for as long as the process; GIL. Not to be read but by `hook`.
+// Filled at the first use of each, for as long as the module; GIL. Not to be read but by `hook`.
 extern PyObject* hook_values[static_cast<size_t>(Hook::count)];
 PyObject* load_hook(Hook which);
 
