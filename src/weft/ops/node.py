@@ -369,7 +369,10 @@ def make_node(
     op: Op, inputs: Sequence[Value | None], runtime: dict[str, Value] | None = None, like: Node | None = None
 ) -> Node:
     """A Node of the operator, its types inferred; like: the node that it replaces, if any."""
-    types = op.infer(*(None if value is None else value.type for value in inputs))
+    given = [None if value is None else value.type for value in inputs]
+    if any(t is not None and t.storage != "dense" for t in given):
+        op.require_storage(given)
+    types = op.infer(*given)
     return Node(op, inputs, (types,) if isinstance(types, TensorType) else tuple(types), runtime, like=like)
 
 

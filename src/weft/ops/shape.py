@@ -17,6 +17,7 @@ from weft.ops.types import TensorType, normalize_axes
 class Viewing(Op):
     """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View wants it."""
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "view"
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
@@ -39,6 +40,7 @@ class Viewing(Op):
 class ViewGradient(Op):
     """Zeros of x's shape, with dy at the places that a view of x shows; of x nothing else is read."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     of: object
@@ -276,6 +278,7 @@ class BroadcastTo(Viewing):
 class BroadcastLike(Op):
     """A view of a repeated to the shape of x, of which nothing else is read; the gradient of reductions."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
 

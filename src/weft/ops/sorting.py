@@ -16,6 +16,7 @@ from weft.ops.types import TensorType, normalize_axes
 class Sorting(Op):
     """Base: an order along an axis; NaN is last in both directions."""
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "sorting"
     positional = ("axis",)
     axis: int = -1
@@ -84,6 +85,7 @@ class Topk(Op):
     tensor([3, 2], dtype=int64, device=cpu:0)
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "sorting"
     positional = ("k", "axis")
     outputs = ("y", "indices")

@@ -80,6 +80,8 @@ class Strided(Op):
 class AsStrided(Strided):
     """A window of x."""
 
+    primitive: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> TensorType:
         self.require_inside(x)
         return x.like(self.shape)
@@ -105,6 +107,7 @@ class AsStrided(Strided):
 class PutStrided(Strided):
     """x, but the elements of a window are those of value, converted to x's type."""
 
+    primitive: ClassVar[bool] = True
     fitted = ("value",)
 
     def infer(self, x: TensorType, value: TensorType) -> TensorType:
@@ -131,6 +134,7 @@ class Assemble(Op):
     sizes, strides, offsets: of the windows.
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "shape"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
