@@ -33,7 +33,7 @@ def symbol_of(case):
     except GraphError as error:
         assert "depends on sizes" in str(error)  # noqa: PT017 - how many outputs it has
         return None
-    if any(len(case.types()) != n.count for n, _ in symbol.entries):
+    if any(len(case.types()) != len(v.node.outputs) for v in symbol.values):
         return None  # chunk makes fewer pieces of what is too small: GraphError at bind
     more = {*symbol.list_arguments(), *symbol.list_auxiliary_states()} - given(case).keys()
     return None if more else symbol  # not what makes parameters that this sample does without
@@ -58,8 +58,8 @@ def test_symbol_is_the_eager_function(cls):
             continue
         shapes = {name: x.shape for name, x in given(case).items()}
         dtypes = {name: x.dtype for name, x in given(case).items()}
-        known = Inference(symbol.entries, shapes, dtypes).run()
-        types = [known.type_of(e) for e in symbol.entries]
+        known = Inference(symbol.values, shapes, dtypes).run()
+        types = [known.type_of(e) for e in symbol.values]
         assert [(t.shape, t.dtype) for t in types] == [(t.shape, t.dtype) for t in case.types()], case
         again = sym.from_json(symbol.to_json())
         assert str(again) == str(symbol)
@@ -118,10 +118,10 @@ def test_partial_inference_is_true(cls):
                 name: None if rng.random() < 0.3 else tuple(n if rng.random() < 0.6 else None for n in shape)
                 for name, shape in truth.items()
             }
-            known = Inference(symbol.entries, less, dtypes).run()
-            found = {n.name: known.shape_of((n, 0)) for n in known.nodes if n.op is None}
+            known = Inference(symbol.values, less, dtypes).run()
+            found = {n.name: known.shape_of(n.outputs[0]) for n in known.nodes if n.op is None}
             pairs = [(found[name], truth[name]) for name in truth]
-            pairs += [(known.shape_of(e), shape) for e, shape in zip(symbol.entries, outputs, strict=True)]
+            pairs += [(known.shape_of(e), shape) for e, shape in zip(symbol.values, outputs, strict=True)]
             for part, whole in pairs:
                 assert part is None or len(part) == len(whole), (case, less, part, whole)
                 assert part is None or all(a in (None, b) for a, b in zip(part, whole, strict=True)), (

@@ -8,21 +8,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.graph.drawing import Box, Edge, svg
+from weft.graph.symbols import SymbolNode, is_partial, is_variable, nodes_of
+from weft.ops.node import Value
 from weft.ops.op import Op
 from weft.ops.shapes import shown
-from weft.symbol.node import Entry, Operand, SymbolNode, ordered
 
 __all__ = ["listing", "summary", "to_dot", "to_svg"]
 
 
-def listing(entries: Sequence[Entry]) -> str:
+def listing(values: Sequence[Value]) -> str:
     """One line for each operator: ``fc1 = linear(data, fc1_weight, fc1_bias, out_features=10)``."""
-    nodes = ordered(entries)
 
-    def written(x: Operand) -> str:
-        if not isinstance(x, tuple):
-            return repr(x)
-        return x[0].name if x[0].count == 1 else f"{x[0].name}[{x[1]}]"
+    def written(x: Value | None) -> str:
+        if x is None or not is_partial(x):
+            return repr(None if x is None else x.node.value)
+        return x.node.name if len(x.node.outputs) == 1 else f"{x.node.name}[{x.index}]"
 
     def inputs(node: SymbolNode) -> list[str]:
         given = max((k for k, x in enumerate(node.inputs) if x is not None), default=-1)
@@ -30,10 +30,10 @@ def listing(entries: Sequence[Entry]) -> str:
 
     lines = [
         f"{node.name} = {node.op.name}({', '.join([*inputs(node), *_attributes(node)])})"
-        for node in nodes
+        for node in nodes_of(values)
         if node.op is not None
     ]
-    return "\n".join([*lines, f"return {', '.join(map(written, entries))}"])
+    return "\n".join([*lines, f"return {', '.join(map(written, values))}"])
 
 
 def _attributes(node: SymbolNode) -> list[str]:
@@ -53,13 +53,13 @@ def _is_default(op: Op, name: str) -> bool:
 class _Picture:
     """What is drawn: variables that belong to one operator stand in its box."""
 
-    def __init__(self, entries: Sequence[Entry], shape_of: Callable[[Entry], Any] | None) -> None:
+    def __init__(self, values: Sequence[Value], shape_of: Callable[[Value], Any] | None) -> None:
         self.shape_of = shape_of
-        nodes = ordered(entries)
+        nodes = nodes_of(values)
         readers: dict[int, list[SymbolNode]] = {}
         for node in nodes:
-            for source, _ in node.entries:
-                readers.setdefault(id(source), []).append(node)
+            for value in node.sources:
+                readers.setdefault(id(value.node), []).append(node)
         self.own: dict[int, list[SymbolNode]] = {}
         hidden = set()
         for node in nodes:
@@ -70,14 +70,14 @@ class _Picture:
         self.nodes = [node for node in nodes if id(node) not in hidden]
         self.number = {id(node): k for k, node in enumerate(self.nodes)}
 
-    def size(self, entry: Entry) -> str:
-        return "" if self.shape_of is None else shown(self.shape_of(entry))
+    def size(self, value: Value) -> str:
+        return "" if self.shape_of is None else shown(self.shape_of(value))
 
     def lines(self, node: SymbolNode) -> tuple[str, ...]:
         if node.op is None:
             return (node.name,)
         own = [
-            f"{v.name.removeprefix(node.name + '_')} {self.size((v, 0))}".strip()
+            f"{v.name.removeprefix(node.name + '_')} {self.size(v.outputs[0])}".strip()
             for v in self.own.get(id(node), [])
         ]
         parts = [node.name if node.name.startswith(node.op.name) else f"{node.name}: {node.op.name}"]
@@ -87,10 +87,10 @@ class _Picture:
 
     def edges(self) -> list[Edge]:
         return [
-            Edge(self.number[id(source)], k, self.size((source, output)))
+            Edge(self.number[id(value.node)], k, self.size(value))
             for k, node in enumerate(self.nodes)
-            for source, output in node.entries
-            if id(source) in self.number
+            for value in node.sources
+            if id(value.node) in self.number
         ]
 
 
@@ -105,29 +105,30 @@ def _folded(texts: Sequence[str], width: int = 36) -> list[str]:
     return lines
 
 
-def summary(entries: Sequence[Entry], shape_of: Callable[[Entry], Any]) -> str:
+def summary(values: Sequence[Value], shape_of: Callable[[Value], Any]) -> str:
     """A table of operators: output, learnable parameters, what is read; the parameters in all below it."""
-    picture = _Picture(entries, shape_of)
+    picture = _Picture(values, shape_of)
     heads = ["name", "operator", "output", "parameters", "reads"]
     rows, total = [heads], 0
     counted: set[int] = set()
     unknown = False
-    for node in ordered(entries):
+    for node in nodes_of(values):
         if node.op is None:
             continue
-        own = []
-        for spec, source in zip(node.op.inputs, node.inputs, strict=False):
-            if spec.name in node.op.learnable and isinstance(source, tuple) and source[0].op is None:
-                own.append(source[0])
-        sizes = [shape_of((each, 0)) for each in own]
+        own = [
+            value
+            for spec, value in zip(node.op.inputs, node.inputs, strict=False)
+            if spec.name in node.op.learnable and value is not None and is_variable(value)
+        ]
+        sizes = [shape_of(each) for each in own]
         is_open = any(s is None or None in s for s in sizes)
         count = 0 if is_open else sum(math.prod(s) for s in sizes)
         fresh = [(each, s) for each, s in zip(own, sizes, strict=True) if id(each) not in counted]
         counted.update(id(each) for each, _ in fresh)
         unknown |= is_open
         total += 0 if is_open else sum(math.prod(s) for _, s in fresh)
-        reads = [source.name for source, _ in node.entries if id(source) not in {id(each) for each in own}]
-        outputs = " ".join(picture.size((node, k)) for k in range(node.count))
+        reads = [v.node.name for v in node.sources if id(v) not in {id(each) for each in own}]
+        outputs = " ".join(map(picture.size, node.outputs))
         rows.append([node.name, node.op.name, outputs, "?" if is_open else f"{count:,}", ", ".join(reads)])
     wide = [max(len(row[k]) for row in rows) for k in range(len(heads))]
     lines = [
@@ -144,9 +145,9 @@ def summary(entries: Sequence[Entry], shape_of: Callable[[Entry], Any]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def to_svg(entries: Sequence[Entry], shape_of: Callable[[Entry], Any] | None = None) -> str:
+def to_svg(values: Sequence[Value], shape_of: Callable[[Value], Any] | None = None) -> str:
     """A drawing. shape_of: what to write beside the edges."""
-    picture = _Picture(entries, shape_of)
+    picture = _Picture(values, shape_of)
     boxes = [
         Box(picture.lines(node), "" if node.op is None else node.op.family or node.op.name, node.op is None)
         for node in picture.nodes
@@ -154,9 +155,9 @@ def to_svg(entries: Sequence[Entry], shape_of: Callable[[Entry], Any] | None = N
     return svg(boxes, picture.edges())
 
 
-def to_dot(entries: Sequence[Entry]) -> str:
+def to_dot(values: Sequence[Value]) -> str:
     """A drawing in Graphviz's language."""
-    picture = _Picture(entries, None)
+    picture = _Picture(values, None)
     lines = ["digraph symbol {", '  node [shape=box, style=rounded, fontname="monospace"];']
     for k, node in enumerate(picture.nodes):
         shape = ", shape=oval" if node.op is None else ""
