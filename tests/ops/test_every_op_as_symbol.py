@@ -12,6 +12,7 @@ from weft.graph.instantiate import instantiate
 from weft.graph.passes import optimize
 from weft.graph.placement import devices
 from weft.ops.node import input_value
+from weft.ops.types import TensorType
 from weft.symbol.inference import Inference
 
 from .support import OPERATORS, SEED, TOLERANCE, assert_near, called, cases, every_second, floats, some
@@ -130,6 +131,24 @@ def test_partial_inference_is_true(cls):
                     part,
                     whole,
                 )
+
+
+@pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
+def test_rules_of_dtypes_say_what_infer_says(cls):
+    """For every dtype that a sample takes; the rule gets the types of elements, so that it cannot read shapes."""
+    with np.errstate(all="ignore"):
+        found = list(cases(cls, ("float16", "float32", "float64", "int8", "int32", "uint8", "bool")))
+    for case in found:
+        node = case.node
+        if not node.inputs:
+            continue
+        elements = [
+            None if v is None else TensorType((), v.dtype, v.type.device, v.type.weak) for v in node.inputs
+        ]
+        dtypes = node.op.infer_dtypes(*elements)
+        assert dtypes, f"{cls.name} has no dtype_rule"
+        shown = [v.dtype for v in node.outputs[: len(node.outputs) - node.op.hidden]]
+        assert [dtypes[min(k, len(dtypes) - 1)] for k in range(len(shown))] == shown, case
 
 
 @pytest.mark.parametrize("cls", [cls for cls in OPERATORS if cls.sizes_rule], ids=lambda cls: cls.name)

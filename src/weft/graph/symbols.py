@@ -255,11 +255,15 @@ class SymbolGradient(Op):
         return len(self.names)
 
     def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
-        variables = x[len(x) - len(self.names) :]
-        for name, t in zip(self.names, variables, strict=True):
+        self.infer_dtypes(*x)
+        return tuple(t.like() for t in x[len(x) - len(self.names) :])
+
+    def infer_dtypes(self, *x: TensorType | None) -> tuple[DType, ...]:
+        types = [t for t in x[len(x) - len(self.names) :] if t is not None]
+        for name, t in zip(self.names, types, strict=True):
             if not t.dtype.is_differentiable:
                 raise self.fail(DTypeError, "only floating-point values have gradients", **{name: t})
-        return tuple(t.like() for t in variables)
+        return tuple(t.dtype for t in types)
 
     def solve_shapes(
         self, inputs: Sequence[Partial], outputs: Sequence[Partial]

@@ -63,6 +63,7 @@ class BasicPut(Op):
     items: as basic_index's.
     """
 
+    dtype_rule: ClassVar[str] = "-> x"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     fitted = ("value",)

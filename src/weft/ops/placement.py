@@ -27,6 +27,7 @@ class ToDevice(Op):
     """
 
     family: ClassVar[str] = "device"
+    dtype_rule: ClassVar[str] = "-> x"
     device: Device
     positional = ("device",)
     sizes_rule = "x[*s] -> y[*s]"

@@ -18,6 +18,7 @@ class Viewing(Op):
     """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View wants it."""
 
     family: ClassVar[str] = "view"
+    dtype_rule: ClassVar[str] = "-> x"
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         raise NotImplementedError

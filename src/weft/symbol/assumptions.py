@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 
 from weft.base.device import Device
 from weft.base.dtype import DType, bool_, float32, int64
-from weft.base.errors import GraphError, ShapeError
+from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.graph.symbols import SymbolNode, is_partial, is_variable, trained
+from weft.ops.dtypes import is_of, kinds_of
 from weft.ops.node import Value
 from weft.ops.shapes import Partial, shown
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
-from weft.symbol.inference import RULES, UNFIT, Inference, infer, open_type
+from weft.symbol.inference import RULES, Inference, open_type
 
 __all__ = ["inferred", "own_variables", "variable_types"]
 
@@ -108,9 +109,9 @@ def _tell(known: Inference, variable: Value, found: TensorType | None, dtype: DT
 
 
 def choose_dtype(known: Inference, shaped: bool) -> bool:
-    """Chooses the element type of one variable of which nobody says it; whether there was one.
+    """Chooses the dtype of one variable where it is open; whether there was one.
 
-    shaped: only where the shape is known, by which some readers tell numbers of classes from shares.
+    shaped: only where the shape is known, by which some readers tell indices of classes from shares.
     """
     for node in known.nodes:
         value = node.outputs[0]
@@ -123,37 +124,45 @@ def choose_dtype(known: Inference, shaped: bool) -> bool:
 
 
 def _likely_dtype(known: Inference, variable: Value) -> DType:
+    """The first likely dtype that all readers take: of the kinds that they prefer, then a float, an integer, bool."""
     readers = known.readers.get(id(variable.node), ())
     beside = [dtype for node in readers for v in node.sources if (dtype := known.dtype_of(v))]
     floats = [dtype for dtype in beside if dtype.is_floating]
-    for likely in (True, False):
-        for dtype in (*floats[:1], float32, int64, bool_):
-            if all(_takes(known, node, variable, dtype, likely) for node in readers):
-                return dtype
-    return float32
+    likely = [*floats[:1], float32, int64, bool_]
+    for kinds in map(functools.partial(_kinds, variable=variable), readers):  # the sort is stable
+        likely.sort(
+            key=lambda dtype: next((k for k, kind in enumerate(kinds) if is_of(dtype, kind)), len(kinds))
+        )
+    return next((d for d in likely if all(_takes(known, node, variable, d) for node in readers)), float32)
 
 
-def _takes(known: Inference, node: SymbolNode, variable: Value, dtype: DType, likely: bool) -> bool:
-    """Whether an operator accepts a variable of this type, on shapes made up where they are not known."""
+def _kinds(node: SymbolNode, variable: Value) -> tuple[str, ...]:
+    """The kinds of dtypes that a node's operator takes in a variable's place, the likely one first."""
+    index = next(k for k, v in enumerate(node.inputs) if v is variable)
+    return kinds_of(node.resolved(True), index)
+
+
+def _takes(known: Inference, node: SymbolNode, variable: Value, dtype: DType) -> bool:
+    """Whether an operator accepts a variable of this dtype: by its infer where ranks are known, else by its rule."""
+    op = node.resolved(True)
+    if (rule := RULES.get(type(op))) is not None:
+        return all(
+            _takes(inner, reader, formal, dtype)
+            for inner, formal in rule.inside(known, node, variable)
+            for reader in inner.readers.get(id(formal.node), ())
+        )
 
     def dtype_of(value: Value, other: DType) -> DType:
         return dtype if value is variable else known.dtype_of(value) or other
 
-    if (rule := RULES.get(type(node.resolved(True)))) is not None:
-        return all(
-            _takes(inner, reader, formal, dtype, likely)
-            for inner, formal in rule.inside(known, node, variable)
-            for reader in inner.readers.get(id(formal.node), ())
-        )
-    for shapes in known.made_up(node, likely):
-        for other in (dtype, float32):  # of operands of which as little is known
-            try:
-                infer(
-                    node.resolved(True), known.types(node, shapes, functools.partial(dtype_of, other=other))
-                )
-            except UNFIT:
-                continue
-            return True
+    for other in (dtype, float32):  # of operands of which as little is known
+        assumed = functools.partial(dtype_of, other=other)
+        try:
+            if known.infer_shaped(node, op, assumed) is None:
+                op.infer_dtypes(*known.input_types(node, assumed, shaped=False))
+        except (ShapeError, DTypeError, IndexError, ValueError):
+            continue
+        return True
     return False
 
 

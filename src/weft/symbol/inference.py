@@ -1,12 +1,12 @@
 """Shapes and element types of symbols, from as little as is known, in both directions.
 
-What an operator knows goes around until nothing new comes: its ``infer`` on inputs whose unknown sizes are symbols, its
-rule (weft.ops.shapes) backwards. What is not certain, only likely, is weft.symbol.assumptions' business.
+What an operator says is passed on until nothing new comes: its ``infer`` on inputs whose unknown sizes are Sizes, its
+rule of sizes (weft.ops.shapes) backwards, and its rule of dtypes (weft.ops.dtypes) where shapes are not known. What is
+not certain, only likely, weft.symbol.assumptions adds.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -21,11 +21,7 @@ from weft.ops.shapes import Contradiction, Partial, merge, shown
 from weft.ops.sizes import NeedsSizes, Size, unknown_size
 from weft.ops.types import TensorType
 
-__all__ = ["RULES", "UNFIT", "BodyRule", "Inference", "infer", "made_up_shapes", "open_type"]
-
-Shape = tuple[int, ...]
-# What infer raises on sizes that do not fit.
-UNFIT = (ShapeError, DTypeError, IndexError, ValueError, ZeroDivisionError, NotImplementedError)
+__all__ = ["RULES", "BodyRule", "Inference", "infer", "open_type"]
 
 
 class BodyRule(NamedTuple):
@@ -162,16 +158,14 @@ class Inference:
         self.infer_forward(node, op)
 
     def infer_forward(self, node: SymbolNode, op: Op) -> None:
-        """The outputs by the operator's infer, where ranks and element types of the inputs are known."""
+        """The outputs by the operator's infer where the inputs' ranks and dtypes are known, else their dtypes."""
         if any(v is not None and self.dtype_of(v) is None for v in node.inputs):
             return
-        if any(v is not None and self.shape_of(v) is None for v in node.inputs):
-            self.tell_dtypes(node, self.dtypes_without_shapes(node))
-            return
-        try:
-            types = infer(op, [self.open_type(k, v) for k, v in enumerate(node.inputs)])
-        except NeedsSizes:
-            self.tell_dtypes(node, self.dtypes_without_shapes(node))
+        types = self.infer_shaped(node, op, self.dtype_of)
+        if types is None:
+            self.tell_dtypes(
+                node, op.infer_dtypes(*self.input_types(node, self.dtype_of, shaped=False)) or ()
+            )
             return
         if len(types) - op.hidden != len(node.outputs):
             raise GraphError(
@@ -182,49 +176,34 @@ class Inference:
         self.tell_dtypes(node, [t.dtype for t in types])
 
     def tell_dtypes(self, node: SymbolNode, dtypes: Sequence[DType]) -> None:
-        for value, dtype in zip(node.outputs, dtypes, strict=False):
-            self.tell_dtype(value, dtype)
+        """dtypes: of the outputs, the last one for all further ones; none if they are not known."""
+        for k, value in enumerate(node.outputs if dtypes else ()):
+            self.tell_dtype(value, dtypes[min(k, len(dtypes) - 1)])
 
-    def open_type(self, index: int, value: Value | None) -> TensorType | None:
-        """An input's type with a Size for each size that is not known: rules that need to know it say so."""
-        if value is None or not is_partial(value):
-            return None if value is None else value.type
-        shape, dtype = self.shape_of(value), self.dtype_of(value)
-        assert shape is not None
-        assert dtype is not None
-        return open_type(index, shape, dtype, self.device)
+    def infer_shaped(
+        self, node: SymbolNode, op: Op, dtype_of: Callable[[Value], DType | None]
+    ) -> tuple[TensorType, ...] | None:
+        """The outputs' types by infer; None if a rank is not known, or infer needs to know more sizes."""
+        if any(v is not None and self.shape_of(v) is None for v in node.inputs):
+            return None
+        try:
+            return infer(op, self.input_types(node, dtype_of, shaped=True))
+        except NeedsSizes:
+            return None
 
-    def made_up(self, node: SymbolNode, likely: bool) -> Iterator[list[Shape]]:
-        """Shapes for the inputs that might fit each other and what is known. See made_up_shapes."""
-        inputs = [self.shape_of(v) for v in node.inputs]
-        outputs = [self.shapes.get(id(v)) for v in node.outputs]
-        return made_up_shapes(node.resolved(True), inputs, outputs, likely)
-
-    def types(
-        self, node: SymbolNode, shapes: Sequence[Shape], dtype_of: Callable[[Value], DType | None]
+    def input_types(
+        self, node: SymbolNode, dtype_of: Callable[[Value], DType | None], shaped: bool
     ) -> list[TensorType | None]:
-        """The inputs' types in these shapes."""
+        """The inputs' types with a Size for each size that is not known; not shaped: those of their elements."""
         found: list[TensorType | None] = []
-        for value, shape in zip(node.inputs, shapes, strict=True):
-            if value is not None and is_partial(value):
-                dtype = dtype_of(value)
-                assert dtype is not None
-                found.append(TensorType(shape, dtype, self.device))
-            else:
+        for k, value in enumerate(node.inputs):
+            if value is None or not is_partial(value):
                 found.append(None if value is None else value.type)
+                continue
+            dtype = dtype_of(value)
+            assert dtype is not None
+            found.append(open_type(k, self.shape_of(value) if shaped else (), dtype, self.device))
         return found
-
-    def dtypes_without_shapes(self, node: SymbolNode) -> list[DType]:
-        """The outputs' element types, which never depend on sizes: by infer on sizes made up until some fit."""
-        for likely in (True, False):
-            for shapes in self.made_up(node, likely):
-                try:
-                    types = infer(node.resolved(True), self.types(node, shapes, self.dtype_of))
-                except UNFIT:
-                    continue
-                if len(types) >= len(node.outputs):  # how many there are may depend on sizes
-                    return [t.dtype for t in types]
-        return []
 
 
 def open_type(index: int, shape: Partial, dtype: DType, device: Device | None = None) -> TensorType:
@@ -244,43 +223,3 @@ def infer(op: Op, types: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
     """The outputs' types, one alone in a tuple, too."""
     found = op.infer(*types)
     return (found,) if isinstance(found, TensorType) else tuple(found)
-
-
-def made_up_shapes(
-    op: Op, inputs: Sequence[Partial], outputs: Sequence[Partial], likely: bool
-) -> Iterator[list[Shape]]:
-    """Whole shapes for partly known inputs, as many as come to mind; likely: those that the operator finds so."""
-    seen = set()
-    for size in _likely_sizes(op):
-        for rank in (2, 4, 3, 1, 0, 5):
-            try:
-                found = _filled(op, list(inputs), list(outputs), size, rank, likely)
-            except ShapeError:
-                continue
-            if tuple(found) not in seen:
-                seen.add(tuple(found))
-                yield found
-
-
-def _likely_sizes(op: Op) -> list[int]:
-    """Some sizes, and those that the operator's attributes speak of: reshape's shape holds so many elements."""
-    found = [1, 8, 64]
-    for value in op.values().values():
-        sizes = value if isinstance(value, tuple) else (value,)
-        if all(isinstance(n, int) for n in sizes):
-            found += [math.prod(n for n in sizes if n > 0), *(n for n in sizes if n > 0)]
-    return list(dict.fromkeys(found))
-
-
-def _filled(
-    op: Op, inputs: list[Partial], outputs: list[Partial], size: int, rank: int, likely: bool
-) -> list[Shape]:
-    """The inputs with this size in each open place, one after the other, as long as nothing else follows."""
-    for k in range(len(inputs)):
-        shape = (None,) * rank if inputs[k] is None else inputs[k]
-        assert shape is not None
-        inputs[k] = tuple(size if n is None else n for n in shape)
-        if likely:
-            inputs = op.guess_shapes(inputs, outputs)
-        inputs, outputs = op.solve_shapes(inputs, outputs)
-    return [tuple(size if n is None else n for n in shape or ()) for shape in inputs]

@@ -59,6 +59,7 @@ class Keyed(Op):
 
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
+    dtype_rule: ClassVar[str] = "indices: int -> x"
     key: object
 
     def rebuilt(self, indices: Sequence[Any]) -> Any:
