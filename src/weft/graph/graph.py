@@ -84,22 +84,28 @@ def reads_of(node: Node) -> list[Value]:
 def ordered(outputs: Iterable[Value | None]) -> list[Node]:
     """The nodes that outputs need, each after those it reads, otherwise in the order in which they are needed."""
     done: dict[int, Node] = {}
+    begun: set[int] = set()
     stack = [value.node for value in outputs if value is not None][::-1]
     while stack:
         node = stack[-1]
-        missing = [v.node for v in reads_of(node) if id(v.node) not in done] if id(node) not in done else ()
-        if missing:
-            stack.extend(reversed(missing))
+        if id(node) in begun:  # all that it reads has been popped since, or it is done
+            done.setdefault(id(node), stack.pop())
         else:
-            done.setdefault(id(node), node)
-            stack.pop()
+            begun.add(id(node))
+            stack.extend(v.node for v in reversed(reads_of(node)) if id(v.node) not in begun)
     return list(done.values())
 
 
 def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
     """The nodes that outputs need, each after those it reads; of those that could come next, the first by place."""
-    found = ordered(outputs)
-    by_place = sorted(found, key=lambda node: node.place)
+    found: dict[int, Node] = {}
+    stack = [value.node for value in reversed(outputs) if value is not None]
+    while stack:
+        node = stack.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            stack.extend(v.node for v in reversed(reads_of(node)))
+    by_place = sorted(found.values(), key=lambda node: node.place)
     return tuple(by_place if _is_in_order(by_place) else _in_order(found))
 
 
@@ -113,19 +119,19 @@ def _is_in_order(nodes: Sequence[Node]) -> bool:
     return True
 
 
-def _in_order(found: Sequence[Node]) -> list[Node]:
+def _in_order(found: Mapping[int, Node]) -> list[Node]:
     import heapq  # graphs of one operator are in order
 
     waits: dict[int, int] = {}
     readers: dict[int, list[Node]] = {}
-    for node in found:
+    for node in found.values():
         sources = {id(v.node) for v in reads_of(node)}
         waits[id(node)] = len(sources)
         for source in sources:
             readers.setdefault(source, []).append(node)
     # Nodes of one place follow each other as they were found: `order` keeps the heap from comparing nodes.
-    order = {id(node): k for k, node in enumerate(found)}
-    ready = [(n.place, order[id(n)], n) for n in found if not waits[id(n)]]
+    order = {key: k for k, key in enumerate(found)}
+    ready = [(n.place, order[key], n) for key, n in found.items() if not waits[key]]
     heapq.heapify(ready)
     done: list[Node] = []
     while ready:

@@ -24,7 +24,7 @@ from weft.ops.op import Input, Op
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
-__all__ = ["Node", "Value", "add_operators", "apply", "constant", "input_value", "method_of"]
+__all__ = ["ArrayMethods", "Node", "Value", "add_operators", "apply", "constant", "input_value", "method_of"]
 
 
 _places = itertools.count()
@@ -91,7 +91,28 @@ class Node:
         return f"{self.op!r}({', '.join('None' if v is None else repr(v.type) for v in self.inputs)})"
 
 
-class Value:
+class ArrayMethods:
+    """Methods of arrays that are no operators of these names, by operators; name= and attr= are a symbol's."""
+
+    __slots__ = ()
+
+    @property
+    def mT(self) -> Any:
+        """Matrices with rows and columns exchanged, as an array's."""
+        return registry.function("matrix_transpose")(self)
+
+    def reshape(self, *shape: Any, **named: Any) -> Any:
+        """As an array's."""
+        if shape:
+            named["shape"] = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return registry.function("reshape")(self, **named)
+
+    def astype(self, dtype: Any, *, copy: bool = True, **named: Any) -> Any:
+        """As an array's, always of new elements."""
+        return registry.function("cast")(self, dtype=dtype, **named)
+
+
+class Value(ArrayMethods):
     """One output of a Node; arithmetic on it applies operators, as it does on arrays."""
 
     __slots__ = ("index", "node", "type")
@@ -127,20 +148,6 @@ class Value:
     @property
     def T(self) -> Any:
         return registry.function("permute_dims")(self, axes=tuple(reversed(range(self.ndim))))
-
-    @property
-    def mT(self) -> Any:
-        return registry.function("matrix_transpose")(self)
-
-    def reshape(self, *shape: Any) -> Any:
-        """As an array's."""
-        return registry.function("reshape")(
-            self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        )
-
-    def astype(self, dtype: Any, *, copy: bool = True) -> Any:
-        """As an array's."""
-        return registry.function("cast")(self, dtype=dtype)
 
     def __getattr__(self, name: str) -> Any:
         """The operators that are methods of arrays."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from weft.graph.drawing import Box, Edge, svg
+from weft.graph.drawing import Box, Edge, boxes_of, svg
 from weft.graph.symbols import SymbolNode, is_partial, is_variable, nodes_of
 from weft.ops.node import Value
 from weft.ops.op import Op
@@ -50,51 +50,40 @@ def _is_default(op: Op, name: str) -> bool:
         return False
 
 
-class _Picture:
-    """What is drawn: variables that belong to one operator stand in its box."""
+def _picture(
+    values: Sequence[Value], shape_of: Callable[[Value], Any] | None
+) -> tuple[list[Box], list[Edge]]:
+    """Boxes and edges; variables that belong to one operator stand in its box."""
+    nodes = nodes_of(values)
+    readers: dict[int, list[SymbolNode]] = {}
+    for node in nodes:
+        for value in node.sources:
+            readers.setdefault(id(value.node), []).append(node)
+    own: dict[int, list[SymbolNode]] = {}  # by id of the operator's node
+    for node in nodes:
+        mine = readers.get(id(node), [])
+        if node.op is None and len(mine) == 1 and node.name.startswith(f"{mine[0].name}_"):
+            own.setdefault(id(mine[0]), []).append(node)
+    hidden = {id(node) for each in own.values() for node in each}
 
-    def __init__(self, values: Sequence[Value], shape_of: Callable[[Value], Any] | None) -> None:
-        self.shape_of = shape_of
-        nodes = nodes_of(values)
-        readers: dict[int, list[SymbolNode]] = {}
-        for node in nodes:
-            for value in node.sources:
-                readers.setdefault(id(value.node), []).append(node)
-        self.own: dict[int, list[SymbolNode]] = {}
-        hidden = set()
-        for node in nodes:
-            mine = readers.get(id(node), [])
-            if node.op is None and len(mine) == 1 and node.name.startswith(f"{mine[0].name}_"):
-                self.own.setdefault(id(mine[0]), []).append(node)
-                hidden.add(id(node))
-        self.nodes = [node for node in nodes if id(node) not in hidden]
-        self.number = {id(node): k for k, node in enumerate(self.nodes)}
+    def size(value: Value) -> str:
+        return "" if shape_of is None else shown(shape_of(value))
 
-    def size(self, value: Value) -> str:
-        return "" if self.shape_of is None else shown(self.shape_of(value))
-
-    def lines(self, node: SymbolNode) -> tuple[str, ...]:
+    def box(node: Any) -> Box:
         if node.op is None:
-            return (node.name,)
-        own = [
-            f"{v.name.removeprefix(node.name + '_')} {self.size(v.outputs[0])}".strip()
-            for v in self.own.get(id(node), [])
-        ]
+            return Box((node.name,), "", round=True)
         parts = [node.name if node.name.startswith(node.op.name) else f"{node.name}: {node.op.name}"]
-        for texts in (_attributes(node), own):
-            parts += _folded(texts)
-        return tuple(parts)
+        parts += _folded(_attributes(node))
+        parts += _folded(
+            f"{v.name.removeprefix(node.name + '_')} {size(v.outputs[0])}".strip()
+            for v in own.get(id(node), [])
+        )
+        return Box(tuple(parts), node.op.family or node.op.name)
 
-    def edges(self) -> list[Edge]:
-        return [
-            Edge(self.number[id(value.node)], k, self.size(value))
-            for k, node in enumerate(self.nodes)
-            for value in node.sources
-            if id(value.node) in self.number
-        ]
+    return boxes_of([node for node in nodes if id(node) not in hidden], box, size)
 
 
-def _folded(texts: Sequence[str], width: int = 36) -> list[str]:
+def _folded(texts: Iterable[str], width: int = 36) -> list[str]:
     """Texts with commas between them, in lines of about this width."""
     lines: list[str] = []
     for text in texts:
@@ -107,7 +96,6 @@ def _folded(texts: Sequence[str], width: int = 36) -> list[str]:
 
 def summary(values: Sequence[Value], shape_of: Callable[[Value], Any]) -> str:
     """A table of operators: output, learnable parameters, what is read; the parameters in all below it."""
-    picture = _Picture(values, shape_of)
     heads = ["name", "operator", "output", "parameters", "reads"]
     rows, total = [heads], 0
     counted: set[int] = set()
@@ -128,7 +116,7 @@ def summary(values: Sequence[Value], shape_of: Callable[[Value], Any]) -> str:
         unknown |= is_open
         total += 0 if is_open else sum(math.prod(s) for _, s in fresh)
         reads = [v.node.name for v in node.sources if id(v) not in {id(each) for each in own}]
-        outputs = " ".join(map(picture.size, node.outputs))
+        outputs = " ".join(shown(shape_of(v)) for v in node.outputs)
         rows.append([node.name, node.op.name, outputs, "?" if is_open else f"{count:,}", ", ".join(reads)])
     wide = [max(len(row[k]) for row in rows) for k in range(len(heads))]
     lines = [
@@ -147,20 +135,15 @@ def summary(values: Sequence[Value], shape_of: Callable[[Value], Any]) -> str:
 
 def to_svg(values: Sequence[Value], shape_of: Callable[[Value], Any] | None = None) -> str:
     """A drawing. shape_of: what to write beside the edges."""
-    picture = _Picture(values, shape_of)
-    boxes = [
-        Box(picture.lines(node), "" if node.op is None else node.op.family or node.op.name, node.op is None)
-        for node in picture.nodes
-    ]
-    return svg(boxes, picture.edges())
+    return svg(*_picture(values, shape_of))
 
 
 def to_dot(values: Sequence[Value]) -> str:
     """A drawing in Graphviz's language."""
-    picture = _Picture(values, None)
+    boxes, edges = _picture(values, None)
     lines = ["digraph symbol {", '  node [shape=box, style=rounded, fontname="monospace"];']
-    for k, node in enumerate(picture.nodes):
-        shape = ", shape=oval" if node.op is None else ""
-        lines.append(f"  n{k} [label={json.dumps(chr(10).join(picture.lines(node)))}{shape}];")
-    lines += [f"  n{edge.source} -> n{edge.target};" for edge in picture.edges()]
+    for k, box in enumerate(boxes):
+        shape = ", shape=oval" if box.round else ""
+        lines.append(f"  n{k} [label={json.dumps(chr(10).join(box.lines))}{shape}];")
+    lines += [f"  n{edge.source} -> n{edge.target};" for edge in edges]
     return "\n".join([*lines, "}\n"])

@@ -33,7 +33,7 @@ from weft.graph.symbols import (
 from weft.graph.text import symbol_from_json, symbol_to_json
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
-from weft.ops.node import Value, add_operators, method_of
+from weft.ops.node import ArrayMethods, Value, add_operators, method_of
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
@@ -54,7 +54,7 @@ __all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros
 DTypeLike = DType | str | Any
 
 
-class Symbol(Outputs):
+class Symbol(Outputs, ArrayMethods):
     """One output of an operator or several, before anything is known of sizes. Equal only to itself.
 
     Functions of operators take symbols as they take arrays, and beside their own arguments name= and attr=. Arithmetic,
@@ -231,25 +231,10 @@ class Symbol(Outputs):
         operators = (registry.get(name) for name in registry.public_names())
         return sorted({*super().__dir__(), *(cls.name for cls in operators if cls.method)})
 
-    def reshape(self, *shape: Any, **named: Any) -> Symbol:
-        """As an array's."""
-        if shape:
-            named["shape"] = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return self.__weft_apply__(registry.get("reshape"), (self,), named)
-
-    def astype(self, dtype: DTypeLike, **named: Any) -> Symbol:
-        """As an array's, always of new elements."""
-        return self.__weft_apply__(registry.get("cast"), (self,), {"dtype": dtype, **named})
-
     @property
     def T(self) -> Symbol:
         """With the dimensions in the opposite order, as an array's."""
         return self.__weft_apply__(ReverseDims, (self,), {})
-
-    @property
-    def mT(self) -> Symbol:
-        """Matrices with rows and columns exchanged, as an array's."""
-        return self.__weft_apply__(registry.get("matrix_transpose"), (self,), {})
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("the elements of a symbol are not known before it is computed")
