@@ -104,7 +104,7 @@ def stages(graph: Graph) -> Iterator[tuple[str, Graph]]:
     >>> from weft.ops.types import TensorType
     >>> import weft.ops.functions as F
     >>> [name for name, _ in stages(graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2,), float32)]))]
-    ['as written', 'after common']
+    ['as written', 'after common_subexpressions']
     """
     yield "as written", graph
     for each in PASSES:
