@@ -23,6 +23,7 @@ class Viewing(Op):
     primitive: ClassVar[bool] = True
     family: ClassVar[str] = "view"
     keeps_order: ClassVar[bool] = False
+    dtype_rule: ClassVar[str] = "-> x"
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         raise NotImplementedError

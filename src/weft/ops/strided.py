@@ -36,6 +36,7 @@ class Strided(Op):
     """Base: a window of x, element i... of which is x's element offset + sum of i * strides."""
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     shape: tuple[int, ...]
