@@ -1,6 +1,7 @@
 """Which exchange goes first, and what goes on beside backward; ends with 0 if all is right. No times are looked at."""
 
 import itertools
+import sys
 import threading
 import time
 
@@ -8,6 +9,7 @@ import numpy as np
 
 import weft as wf
 import weft.functional as F
+import weft.models as models
 import weft.module as M
 from weft.base import events
 from weft.distributed.collective import exchanged
@@ -21,11 +23,12 @@ class Ears:
     """Notes the exchanges that end."""
 
     def __init__(self):
-        self.seen, self.changed = [], threading.Condition()
+        self.seen, self.sizes, self.changed = [], [], threading.Condition()
 
     def exchanged(self, name, where, size_bytes, times_ns, number=0):
         with self.changed:
             self.seen.append((number, name))
+            self.sizes.append((number, size_bytes))
             self.changed.notify_all()
 
     def until(self, text):
@@ -117,7 +120,7 @@ there.join()
 assert max(ears.seen)[1] == "barrier", ears.seen
 
 
-# The exchange of the last layer's gradients ends while backward is in the middle: backward waits for it there.
+# The exchange of the last layer's gradients ends in the middle of backward, which waits for it there.
 class Until(wf.Function):
     def forward(self, x):
         return x * 1
@@ -136,34 +139,52 @@ for size in (1, 1 << 22):  # every gradient alone; large ones alone
         gm.backward(net[2](net[1](h)).sum())
     net[0].weight.grad.wait()
 
+
 # The same of a traced step, by the order of its program: an exchange starts as soon as its gradient is there, and none
-# is waited for before backward is over.
-net = M.Sequential(*[M.Sequential(M.Linear(64, 64), M.ReLU()) for _ in range(6)], M.Linear(64, 4))
-gm = wf.GradManager().attach(net.parameters(), callbacks=wf.kvstore.all_reduce(bucket_bytes=64 * 64 * 4))
+# is waited for before backward is over. Of the bytes, what starts before the last kernel of backward can be hidden.
+def order_of(net, x, bucket_bytes):
+    """The names of a step's kernels in order; the bytes of its exchanges."""
+    exchange = wf.kvstore.all_reduce(bucket_bytes=bucket_bytes)
+    gm = wf.GradManager().attach(net.parameters(), callbacks=exchange)
+
+    @wf.trace
+    def step(x):
+        with gm:
+            loss = F.mean(net(x) ** 2)
+            gm.backward(loss)
+        return loss, [p.grad for p in net.parameters()]
+
+    for _ in range(3):
+        ears.sizes.clear()
+        step(x)[0].item()
+        wf.waitall()
+    sizes = [size for _, size in sorted(ears.sizes)]
+    with wf.tools.profile(memory=False) as p:  # which listens instead of ears
+        step(x)[0].item()
+        wf.waitall()
+    return [p.recording.work[k].name for k in p.recording.step_work], sizes
 
 
-@wf.trace
-def step(x):
-    with gm:
-        loss = F.mean(net(x) ** 2)
-        gm.backward(loss)
-    return loss, [p.grad for p in net.parameters()]
+def check_order(names, sizes, kernels):
+    """kernels: words in the names of those that backward mostly consists of."""
+    starts = [i for i, name in enumerate(names) if name.startswith("exchange_start")]
+    ends = [i for i, name in enumerate(names) if name.startswith("exchange_end")]
+    products = [i for i, name in enumerate(names) if any(word in name for word in kernels)]
+    assert len(starts) == len(ends) == len(sizes) >= 6, (names, sizes)
+    assert min(ends) > max(products), names
+    early = sum(size for i, size in zip(starts, sizes, strict=True) if i < max(products))
+    assert early >= 0.7 * sum(sizes), (early, sizes, names)
+    return starts, products
 
 
-x = wf.ones((8, 64))
-for _ in range(3):
-    wf.waitall()
-    step(x)[0].item()
-with wf.tools.profile(memory=False) as p:
-    step(x)[0].item()
-    wf.waitall()
-names = [p.recording.work[k].name for k in p.recording.step_work]
-starts = [i for i, name in enumerate(names) if name.startswith("exchange_start")]
-ends = [i for i, name in enumerate(names) if name.startswith("exchange_end")]
-products = [i for i, name in enumerate(names) if "matmul" in name or "linear" in name]
-assert len(starts) == len(ends) >= 6, names
-assert min(ends) > max(products), names
-# between two starts lies the backward of a layer, so each but the last has kernels to hide behind
-assert all(any(a < i < b for i in products) for a, b in itertools.pairwise(starts[:6])), names
+if "resnet18" in sys.argv:
+    names, sizes = order_of(models.resnet18(10), wf.ones((2, 3, 64, 64)), 4 << 20)
+    check_order(names, sizes, ("conv", "matmul"))
+else:
+    net = M.Sequential(*[M.Sequential(M.Linear(64, 64), M.ReLU()) for _ in range(6)], M.Linear(64, 4))
+    names, sizes = order_of(net, wf.ones((8, 64)), 64 * 64 * 4)
+    starts, products = check_order(names, sizes, ("matmul", "linear"))
+    # between two starts lies the backward of a layer, so each but the last has kernels to hide behind
+    assert all(any(a < i < b for i in products) for a, b in itertools.pairwise(starts[:6])), names
 D.barrier()
 print("right", r)
