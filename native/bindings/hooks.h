@@ -14,6 +14,7 @@ namespace weft {
   H(as_dtype, "collections.abc.Callable[[object], object]")                                           \
   H(asarray, "collections.abc.Callable[..., object]")                                                 \
   H(assign, "collections.abc.Callable[[object, object, object], object]")                             \
+  H(call_foreign, "collections.abc.Callable[[object, tuple], object]")                                \
   H(current_device, "collections.abc.Callable[[], object]")                                           \
   H(device_error, "type[Exception]")                                                                  \
   H(device_type, "type")                                                                              \

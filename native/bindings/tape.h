@@ -11,8 +11,8 @@ namespace weft {
 inline bool is_recorded(PyObject* tensor) noexcept { return tracked_of(tensor).node && recording(); }
 // Whether only operators may do it: somebody wants to know.
 inline bool by_operators(PyObject* tensor) noexcept {
-  return layers_active() || is_recorded(tensor) || stopping() || is_stopped(tracked_of(tensor)) ||
-         (context().noting && tracked_of(tensor).node);
+  return layers_active() || context().layers.capture || is_recorded(tensor) || stopping() ||
+         is_stopped(tracked_of(tensor)) || (context().noting && tracked_of(tensor).node);
 }
 
 }  // namespace weft

@@ -14,7 +14,7 @@ import weft.base.errors
 
 def end_python() -> None: ...
 
-def register(*, as_device: Callable[[], Callable[[object], object]] = ..., as_dtype: Callable[[], Callable[[object], object]] = ..., asarray: Callable[[], Callable[..., object]] = ..., assign: Callable[[], Callable[[object, object, object], object]] = ..., current_device: Callable[[], Callable[[], object]] = ..., device_error: Callable[[], type[Exception]] = ..., device_type: Callable[[], type] = ..., dtype_error: Callable[[], type[Exception]] = ..., dtype_type: Callable[[], type] = ..., dtypes: Callable[[], Sequence[object]] = ..., engine_error: Callable[[], type[Exception]] = ..., engine_error_group: Callable[[], type[Exception]] = ..., ever_scoped: Callable[[], list[bool]] = ..., failure_class: Callable[[], Callable[[type], type]] = ..., folder: Callable[[], str] = ..., known_number_type: Callable[[], type] = ..., module_here: Callable[[], Callable[[], int]] = ..., of_sizes: Callable[[], Callable[[object, object, object, object], object]] = ..., on_deleted: Callable[[], Callable[[object], Callable[[object], None]]] = ..., operator_function: Callable[[], Callable[[str], Callable[..., object]]] = ..., plan_backward: Callable[[], Callable[[object, list[bool], list[bool]], Plan | None]] = ..., plan_call: Callable[[], Callable[[object, list, dict[str, object], str, bool], Plan | None]] = ..., plan_recording: Callable[[], Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]] = ..., shape_error: Callable[[], type[Exception]] = ..., subscript: Callable[[], Callable[[object, object], object]] = ..., window_of: Callable[[], Callable[[object, list], object]] = ...) -> None:
+def register(*, as_device: Callable[[], Callable[[object], object]] = ..., as_dtype: Callable[[], Callable[[object], object]] = ..., asarray: Callable[[], Callable[..., object]] = ..., assign: Callable[[], Callable[[object, object, object], object]] = ..., call_foreign: Callable[[], Callable[[object, tuple], object]] = ..., current_device: Callable[[], Callable[[], object]] = ..., device_error: Callable[[], type[Exception]] = ..., device_type: Callable[[], type] = ..., dtype_error: Callable[[], type[Exception]] = ..., dtype_type: Callable[[], type] = ..., dtypes: Callable[[], Sequence[object]] = ..., engine_error: Callable[[], type[Exception]] = ..., engine_error_group: Callable[[], type[Exception]] = ..., ever_scoped: Callable[[], list[bool]] = ..., failure_class: Callable[[], Callable[[type], type]] = ..., folder: Callable[[], str] = ..., known_number_type: Callable[[], type] = ..., module_here: Callable[[], Callable[[], int]] = ..., of_sizes: Callable[[], Callable[[object, object, object, object], object]] = ..., on_deleted: Callable[[], Callable[[object], Callable[[object], None]]] = ..., operator_function: Callable[[], Callable[[str], Callable[..., object]]] = ..., plan_backward: Callable[[], Callable[[object, list[bool], list[bool]], Plan | None]] = ..., plan_call: Callable[[], Callable[[object, list, dict[str, object], str, bool], Plan | None]] = ..., plan_recording: Callable[[], Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]] = ..., shape_error: Callable[[], type[Exception]] = ..., subscript: Callable[[], Callable[[object, object], object]] = ..., window_of: Callable[[], Callable[[object, list], object]] = ...) -> None:
     """
     Give native code what it asks of weft's Python side.
 
@@ -26,7 +26,7 @@ class RunContext:
     """
     What an engine function is called with: what only run time knows.
 
-    device: the Device it runs on; stream: None on cpu; worker: index of the thread within its
+    device: the Device it runs on; stream: the device's for this queue, a number, None on cpu; worker: index of the thread within its
     queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name.
     """
 
@@ -34,7 +34,7 @@ class RunContext:
     def device(self) -> weft.base.device.Device: ...
 
     @property
-    def stream(self) -> None: ...
+    def stream(self) -> object: ...
 
     @property
     def worker(self) -> int: ...
@@ -81,6 +81,10 @@ class NativeFunction:
 
     @property
     def name(self) -> str: ...
+
+def add_device_kind(name: str, stream: object | None = None) -> None: ...
+
+def device_kind_counters(arg: str, /) -> dict: ...
 
 class Variable:
     """
@@ -958,9 +962,9 @@ def kernel_unique() -> Kernel:
 
 def on_abandoned(arg: object, /) -> None: ...
 
-def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False) -> Kernel:
+def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False, context: bool = False) -> Kernel:
     """
-    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes).
+    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes). context: function gets the RunContext, too.
     """
 
 class RecordFile:

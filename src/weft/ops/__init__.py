@@ -14,7 +14,26 @@ from weft.ops.op import Op, Runtime, op
 from weft.ops.registry import get
 from weft.ops.registry import names as list  # its public name
 
-register_base()
-_core.register(operator_function=lambda: registry.function)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from weft.ops.foreign import ArrayMethods as ArrayMethods
 
-__all__ = ["Op", "Runtime", "get", "list", "op"]
+__all__ = ["ArrayMethods", "Op", "Runtime", "get", "list", "op"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "ArrayMethods":  # which few programs need
+        from weft.ops.foreign import ArrayMethods
+
+        return ArrayMethods
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _call_foreign() -> object:
+    from weft.ops.foreign import call
+
+    return call
+
+
+register_base()
+_core.register(call_foreign=_call_foreign, operator_function=lambda: registry.function)
