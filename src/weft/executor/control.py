@@ -43,6 +43,7 @@ __all__ = ["CondBranch", "ForeachLoop", "WhileLoop"]
 class Control(Op):
     """Base: operators that run graphs. The last inputs are the same for every run: what functions found elsewhere."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     family: ClassVar[str] = "control"

@@ -107,7 +107,8 @@ def encode_op(op: Op, skip: tuple[str, ...] = ()) -> dict[str, Any]:
 def _encode_type(t: TensorType) -> dict[str, Any]:
     if not all(isinstance(n, int) for n in t.shape):
         raise GraphError(f"to_json: a graph for all sizes of a pattern cannot be written: {t}")
-    return {"shape": list(t.shape), "dtype": t.dtype.name, "device": str(t.device), "weak": t.weak}
+    written = {"shape": list(t.shape), "dtype": t.dtype.name, "device": str(t.device), "weak": t.weak}
+    return written if t.storage == "dense" else {**written, "storage": t.storage}
 
 
 def to_json(graph: Graph) -> str:
@@ -336,7 +337,8 @@ def checked(source: Source, make: Callable[[], Any]) -> Any:
 
 
 def _decode_type(source: Source) -> TensorType:
-    source.only("shape", "dtype", "device", "weak")
+    is_dense = "storage" not in source
+    source.only("shape", "dtype", "device", "weak", *(() if is_dense else ("storage",)))
     shape = [part.integer(0, MOST) for part in source["shape"].items()]
     if math.prod(shape) >= MOST:
         raise source.fail(f"an array of the shape {shape} is too large")
@@ -345,7 +347,9 @@ def _decode_type(source: Source) -> TensorType:
     weak: bool = source["weak"].is_a(bool, "true or false")
     if weak and shape:
         raise source.fail("a number has no dimensions")
-    return TensorType(shape, dtype, device, weak)
+    if is_dense:
+        return TensorType(shape, dtype, device, weak)
+    return checked(source, lambda: TensorType(shape, dtype, device, weak, source["storage"].text()))
 
 
 def from_json(text: str | bytes) -> Graph:

@@ -78,6 +78,7 @@ class PythonOp(Op):
     Inputs: arguments, states, two random words for each random resource. Outputs: its own, then states' new content.
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "custom"
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("*y",)

@@ -64,6 +64,7 @@ class BasicPut(Op):
     """
 
     dtype_rule: ClassVar[str] = "-> x"
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     fitted = ("value",)

@@ -86,6 +86,7 @@ class CheckLabels(Op):
     of: whose target it is.
     """
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     of: str
@@ -145,6 +146,7 @@ class CrossEntropyRows(ClassRow):
     target's. A target that is no class and not ignore_index gives NaN.
     """
 
+    primitive: ClassVar[bool] = True
     outputs: ClassVar[tuple[str, ...]] = ("losses", "shares")
 
     def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Any:

@@ -68,6 +68,7 @@ class Take(Indexing):
     tensor([30, 10, 30], dtype=int64, device=cpu:0)
     """
 
+    primitive: ClassVar[bool] = True
     positional = ("axis",)
     axis: int | None = None
 
@@ -333,6 +334,9 @@ class Embedding(Indexing):
         if self.padding_idx is not None:
             normalize_axes(f"{self.name}: padding_idx as", self.padding_idx, int(table.shape[0]))
         return table.like((*indices.shape, table.shape[1]))
+
+    def decompose(self, indices: Any, table: Any) -> Any:
+        return F.take(table, indices, axis=0)
 
     def vjp(self, indices: Any, table: Any, dy: Any) -> Any:
         if self.padding_idx is not None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from weft import _core
 from weft.base.device import Device
 from weft.base.dtype import DType, bool_, float32, int64
-from weft.base.errors import DeviceError
+from weft.base.errors import DeviceError, DTypeError
 from weft.base.typing import Any
 from weft.ops import registry
 from weft.ops.op import Input, Op
@@ -254,16 +254,30 @@ def add_operators(
 
 
 def _add_in_place_operators() -> None:
-    def in_place(name: str, sign: str) -> Any:
+    def in_place(name: str) -> Any:
         def method(self: Value, other: Any) -> Any:
-            if (capture := _core.capture()) is not None:
-                capture.check_in_place(sign)
-            return registry.function(name)(self, other)
+            made = registry.function(name)(self, other)
+            capture = _core.capture()
+            if capture is None or self.type.weak:  # a rule at work, or a number
+                return made
+            check_in_place(name, made, self)
+            self[...] = made
+            return self
 
         return method
 
     for method, name in BINARY_METHODS.items():
-        setattr(Value, f"__i{method}__", in_place(name, method))
+        setattr(Value, f"__i{method}__", in_place(name))
+
+
+def check_in_place(name: str, made: Value, x: Value) -> None:
+    """Raises DTypeError where what an operator made cannot be written to x, as of arrays."""
+
+    def rank(dtype: DType) -> int:
+        return 0 if dtype is bool_ else 1 if dtype.is_integer else 2
+
+    if rank(made.dtype) > rank(x.dtype):
+        raise DTypeError(f"{name}: the result, {made.dtype}, cannot be written in place: x is {x.type}")
 
 
 add_operators(Value)
@@ -359,6 +373,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     Raises what the operator's checks and infer raise.
     """
     capture = _core.capture()  # see weft.graph.subgraph
+    given = inputs
     if capture is not None:
         inputs = [capture.lift(value) for value in inputs]
         attributes = {name: capture.lift(value) for name, value in attributes.items()}
@@ -372,7 +387,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     if runtime:  # the node has the Values; its operator is the same whatever they are
         made = made.with_runtime({name: 0.0 if v.dtype.is_floating else 0 for name, v in runtime.items()})
     node = make_node(made, [_lift(cls, value) for value in inputs], runtime)
-    outputs = node.outputs if capture is None else capture.made(node)
+    outputs = node.outputs if capture is None else capture.made(node, given)
     visible = tuple(outputs[: len(outputs) - made.hidden])
     return visible[0] if len(visible) == 1 and not made.outputs[0].startswith("*") else visible
 
@@ -399,7 +414,10 @@ def make_node(
     op: Op, inputs: Sequence[Value | None], runtime: dict[str, Value] | None = None, like: Node | None = None
 ) -> Node:
     """A Node of the operator, its types inferred; like: the node that it replaces, if any."""
-    types = op.infer(*(None if value is None else value.type for value in inputs))
+    given = [None if value is None else value.type for value in inputs]
+    if any(t is not None and t.storage != "dense" for t in given):
+        op.require_storage(given)
+    types = op.infer(*given)
     return Node(op, inputs, (types,) if isinstance(types, TensorType) else tuple(types), runtime, like=like)
 
 

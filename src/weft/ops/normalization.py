@@ -120,6 +120,14 @@ class LayerNorm(LastAxes):
         row.once(1, mean, inverse)
         yield row.loop(self.axes(x.ndim))
 
+    def decompose(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
+        axes = self.axes(x.ndim)
+        value = cast_to(x, statistics_dtype(x.type))
+        mean = F.mean(value, axis=axes, keepdims=True)
+        apart = value - mean
+        inverse = F.rsqrt(F.mean(apart * apart, axis=axes, keepdims=True) + self.eps)
+        return scaled(apart * inverse, weight, bias, x.dtype), mean, inverse
+
     def vjp(
         self,
         x: Any,
@@ -259,6 +267,12 @@ class RmsNorm(LastAxes):
         row.each(e.cast(y if scale is None else y * scale, x.dtype.name))
         row.once(1, inverse)
         yield row.loop(self.axes(x.ndim))
+
+    def decompose(self, x: Any, weight: Any = None) -> Any:
+        value = cast_to(x, statistics_dtype(x.type))
+        eps = 2.0 ** (1 - x.dtype.digits) if self.eps is None else self.eps
+        inverse = F.rsqrt(F.mean(value * value, axis=self.axes(x.ndim), keepdims=True) + eps)
+        return scaled(value * inverse, weight, None, x.dtype), inverse
 
     def vjp(self, x: Any, weight: Any, inverse_rms: Any, dy: Any, dinverse_rms: Any) -> Any:
         found, dweight = [], None
@@ -440,6 +454,7 @@ class BatchNorm(Op):
 class CountRatio(Op):
     """n / (n - 1) of x's number of elements along axes, 0-d, in the type of statistics; inf for one."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     axes: tuple[int, ...]

@@ -26,6 +26,7 @@ class ToDevice(Op):
     cpu:1
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "device"
     dtype_rule: ClassVar[str] = "-> x"
     device: Device

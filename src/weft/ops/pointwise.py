@@ -43,6 +43,7 @@ class Pointwise(Op):
     False: it is zero wherever there is one (rounding, comparisons).
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "pointwise"
     takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint", "float")
     result: ClassVar[str] = "same"
@@ -187,6 +188,7 @@ class PointwiseGradient(Op):
     and that of the result. missing: the operands that the operator itself did not get.
     """
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     of: object

@@ -32,11 +32,13 @@ class Dropout(Op):
     tensor([1., 2.], dtype=float32, device=cpu:0)
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "random"
     dtype_rule: ClassVar[str] = "x: float -> x"
     method: ClassVar[bool] = False
     sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     positional = ("p", "training")
+    residuals = ("mask",)
     p: Runtime[float] = 0.5
     training: bool = True
 
@@ -56,7 +58,7 @@ class Dropout(Op):
 
     def infer(self, x: TensorType) -> Any:
         self.require_floats(x=x)
-        return (x.like(), x.like(dtype=bool_)) if self.training else x.like()
+        return (x.like(), *self.residual_types((x.like(dtype=bool_),), (x,))) if self.training else x.like()
 
     def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         (x,) = inputs
@@ -96,6 +98,7 @@ class DropoutGradient(Pointwise):
 class Random(Op):
     """Base of those that have only attributes."""
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "random"
     method: ClassVar[bool] = False
     public: ClassVar[bool] = False

@@ -16,6 +16,7 @@ from weft.ops.types import TensorType, normalize_axes
 class Sorting(Op):
     """Base: an order along an axis; NaN is last in both directions."""
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "sorting"
     positional = ("axis",)
     axis: int = -1
@@ -87,6 +88,7 @@ class Topk(Op):
     tensor([3, 2], dtype=int64, device=cpu:0)
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "sorting"
     dtype_rule: ClassVar[str] = "-> x, int64"
     positional = ("k", "axis")
