@@ -57,6 +57,7 @@ class Drawn(Inner):
     words: the key and the stream; `offset` is added to the position.
     """
 
+    primitive: ClassVar[bool] = True
     of: object
     offset: int = 0
 
@@ -149,6 +150,7 @@ class Position(Inner):
     kind, dtype, count: what is drawn, as Op.draws has it; device: whose stream it is.
     """
 
+    primitive: ClassVar[bool] = True
     outputs: ClassVar[tuple[str, ...]] = ("words", "position")
     random: ClassVar[bool] = True
     kind: str

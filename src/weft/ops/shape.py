@@ -20,8 +20,10 @@ class Viewing(Op):
     keeps_order: the elements in row-major order in another shape, which is a copy where strides allow no view.
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "view"
     keeps_order: ClassVar[bool] = False
+    dtype_rule: ClassVar[str] = "-> x"
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         raise NotImplementedError
@@ -43,6 +45,7 @@ class Viewing(Op):
 class ViewGradient(Op):
     """Zeros of x's shape, with dy at the places that a view of x shows; of x nothing else is read."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     of: object
@@ -281,6 +284,7 @@ class BroadcastTo(Viewing):
 class BroadcastLike(Op):
     """A view of a repeated to the shape of x, of which nothing else is read; the gradient of reductions."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
 

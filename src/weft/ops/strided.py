@@ -36,6 +36,7 @@ class Strided(Op):
     """Base: a window of x, element i... of which is x's element offset + sum of i * strides."""
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     shape: tuple[int, ...]
@@ -96,6 +97,8 @@ class Strided(Op):
 class AsStrided(Strided):
     """A window of x."""
 
+    primitive: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> TensorType:
         self.require_inside(x)
         return x.like(self.shape)
@@ -121,6 +124,7 @@ class AsStrided(Strided):
 class PutStrided(Strided):
     """x, but the elements of a window are those of value, converted to x's type."""
 
+    primitive: ClassVar[bool] = True
     fitted = ("value",)
 
     def infer(self, x: TensorType, value: TensorType) -> TensorType:
@@ -147,6 +151,7 @@ class Assemble(Op):
     sizes, strides, offsets: of the windows.
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "shape"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
