@@ -30,7 +30,7 @@ from weft.graph.subgraph import Capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
 from weft.imperative.dependence import all_within, objects_in
 from weft.imperative.known_number import KnownNumber, KnownNumbers
-from weft.imperative.scribe import CannotWrite, Scribe, is_users
+from weft.imperative.scribe import Scribe, is_users
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import NumberSources, Traced, replay_spec, strides_of, watched_by
@@ -479,7 +479,7 @@ class _Inside(Scribe):
         """Arrays of the surroundings are found by the capture."""
 
 
-def _raise(problem: CannotWrite) -> None:
+def _raise(problem: CannotRecord) -> None:
     raise CannotRecord("trace", problem.fact, problem.where)
 
 

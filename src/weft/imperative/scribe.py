@@ -17,22 +17,14 @@ from weft.graph.functionalization import Geometry, Overlap, Storage, Storages
 from weft.graph.graph import Graph, reads_of
 from weft.graph.inner import Again, Rewritten, as_drawn, stopped
 from weft.graph.instantiate import instantiate
-from weft.graph.recording import is_users, users_line
+from weft.graph.recording import CannotRecord, is_users, users_line
 from weft.imperative.paths import located
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
 from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
 
-__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "is_users", "looked_at", "users_line"]
-
-
-class CannotWrite(Exception):
-    """The program did what no graph can hold. where: the user's line."""
-
-    def __init__(self, fact: str, where: str) -> None:
-        super().__init__(f"{fact}\n  at {where}")
-        self.fact, self.where = fact, where
+__all__ = ["Scribe", "Source", "is_constant", "is_users", "looked_at", "users_line"]
 
 
 def looked_at(x: Geometry) -> str:
@@ -60,7 +52,7 @@ class Scribe:
     """Writes down what happens in a ``with`` of it on this thread.
 
     defers: what is written down is not done: whoever writes will do it. sources: the arrays that the program reads or
-    writes and did not make. failed: called with a CannotWrite when something cannot be written down; if it returns,
+    writes and did not make. failed: called with a CannotRecord when something cannot be written down; if it returns,
     nothing more is.
     """
 
@@ -69,7 +61,7 @@ class Scribe:
         True  # its programs may be: what no_grad and detach keep out of their gradients is marked
     )
 
-    def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
+    def __init__(self, failed: Callable[[CannotRecord], None]) -> None:
         self.storages = Storages()
         self.sources: list[Source] = []
         self.numbers: dict[int, Value] = {}  # by origin
@@ -164,7 +156,7 @@ class Scribe:
     def fail(self, fact: str) -> None:
         """Give up."""
         self.over = True
-        self._failed(CannotWrite(fact, users_line()))
+        self._failed(CannotRecord("program", fact))
 
     # What the native core reports.
 
@@ -339,7 +331,9 @@ class Scribe:
             return node.outputs
         position = next(self._again[-1], None) if self._again else None
         if self._again and position is None:
-            raise CannotWrite("a function that is computed again draws more random numbers than before", "")
+            raise CannotRecord(
+                "program", "a function that is computed again draws more random numbers than before"
+            )
         outputs, position = as_drawn(node, position)
         if not self._again:
             self.random.append(position[0])

@@ -31,6 +31,7 @@ from weft.base.device import scoped_device
 from weft.base.errors import DTypeError, GraphError
 from weft.base.structure import Structure, flatten
 from weft.executor.budget import checked_budget
+from weft.graph.recording import CannotRecord
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import all_within
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, SharedMemory, Signature
@@ -40,7 +41,7 @@ from weft.imperative.gradient import is_recorded
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import Lazily, LazyTrace
 from weft.imperative.retracing import ENOUGH, Retracing
-from weft.imperative.scribe import CannotWrite, Scribe, users_line
+from weft.imperative.scribe import Scribe, users_line
 from weft.imperative.surroundings import Surroundings, surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, write_up
@@ -231,13 +232,15 @@ class Trace:
                             program = write_up(
                                 self.name, scribe, leaves, floats, result, outside, self.memory_budget
                             )
-                    except CannotWrite as problem:
+                    except CannotRecord as problem:
                         self._give_up(problem)
                 if program is not None and changed_arguments:
                     program = None
                     self._give_up(
-                        CannotWrite(
-                            "a list or a dict among the arguments is changed by each call", users_line()
+                        CannotRecord(
+                            "program",
+                            "a list or a dict among the arguments is changed by each call",
+                            users_line(),
                         )
                     )
                 if program is not None:
@@ -250,7 +253,7 @@ class Trace:
                     self._attempts += 1
                     program, again = None, self._attempts < ATTEMPTS
                     if not again:
-                        self._give_up(CannotWrite(left, users_line()))
+                        self._give_up(CannotRecord("program", left))
                 if program is not None:
                     first, program.first = program.first, None
                     if isinstance(scribe, LazyTrace):
@@ -280,7 +283,7 @@ class Trace:
         if entry.left:  # it is for this call alone, whose effects on Python's objects are there
             self._attempts += 1
             if self._attempts == ATTEMPTS:
-                self._give_up(CannotWrite(entry.left, users_line()))
+                self._give_up(CannotRecord("program", entry.left))
             return plan
         for old in entry.surplus():
             self._drop(old)
@@ -364,16 +367,16 @@ class Trace:
         """How many calls have run it."""
         return sum([replays.drop(plan) for replays in self._under.values()])
 
-    def _give_up(self, problem: CannotWrite) -> None:
-        text = f"{self.name}: {problem.fact}\n  at {problem.where}"
+    def _give_up(self, problem: CannotRecord) -> None:
+        named = CannotRecord(self.name, problem.fact, problem.where)
         if self.strict:
-            raise GraphError(text)
+            raise named
         self._breaks[problem.where] = None
         hint = (
             "its Python keeps running at each call, and what lies between such places is programs; "
             "for a single one use where, cond or while_loop, or return the array"
         )
-        _warn(f"{text}\n  {hint}", problem.where)
+        _warn(f"{named}\n  {hint}", problem.where)
 
 
 def _changed_containers(inner: Any, given: Any, structure: Structure) -> bool:

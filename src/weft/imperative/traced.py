@@ -18,10 +18,11 @@ from weft.executor.planner import is_dense
 from weft.graph.functionalization import Geometry, Overlap, Storage, in_memory_order
 from weft.graph.graph import Graph
 from weft.graph.inner import stopped
+from weft.graph.recording import CannotRecord
 from weft.imperative.dependence import objects_in
 from weft.imperative.gradient import keep_gradient
 from weft.imperative.known_number import KnownNumber, KnownNumbers, compute_of, is_same_number
-from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
+from weft.imperative.scribe import Scribe, Source, users_line
 from weft.imperative.surroundings import Surroundings
 from weft.imperative.tensor import Tensor
 from weft.ops import functions as F
@@ -66,7 +67,7 @@ def write_up(
     surroundings: Surroundings,
     memory_budget: int | float | None = None,
 ) -> Traced:
-    """The program of what a scribe saw. Raises CannotWrite."""
+    """The program of what a scribe saw. Raises CannotRecord."""
     states = [(thing, thing.__weft_state__()) for thing, _ in scribe.dependences.values()]
     around = [*surroundings.values, *objects_in(tuple(state for _, state in states))]
     inputs = _Inputs(scribe, leaves, floats, [x for x in around if isinstance(x, Tensor)])
@@ -313,7 +314,7 @@ class _Inputs:
 
     @staticmethod
     def refuse() -> NoReturn:
-        raise CannotWrite("an argument shares memory with an array found elsewhere", users_line())
+        raise CannotRecord("program", "an argument shares memory with an array found elsewhere")
 
 
 def _comes_to(compute: Callable[[list[Any]], Any], leaves: list[Any], value: Any) -> bool:
@@ -353,15 +354,17 @@ class _Outputs:
             self.scribe.met(x, geometry)
             return self.scribe.storages.find(Geometry(*geometry))
         except Overlap as problem:
-            raise CannotWrite(str(problem), users_line()) from None
+            raise CannotRecord("program", str(problem)) from None
 
     def find(self, leaf: Any) -> Find:
         """How a call finds what was this result."""
         if isinstance(leaf, KnownNumber):
             return self.inputs.numbers.result(leaf)
         if isinstance(leaf, Iterator):
-            raise CannotWrite(
-                f"the result is an iterator, a {type(leaf).__name__}, that is used up once", users_line()
+            raise CannotRecord(
+                "program",
+                f"the result is an iterator, a {type(leaf).__name__}, that is used up once",
+                users_line(),
             )
         if not isinstance(leaf, Tensor):
             return _core.Find.object(leaf)
