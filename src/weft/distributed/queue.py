@@ -157,6 +157,7 @@ class Queue:
         self._hashes: dict[str, int] = {}
         # Of agreements: word, its negative, whether this rank has failed, and what could come next.
         self._words = np.zeros((2, 3 + WINDOW), "int64")
+        self._given_up: list[Any] = []  # requests that nobody waits for, with their memory
         self._specs, self._max = _specs(self._words)
         self.thread = threading.Thread(target=self._run, name="weft-communication", daemon=True)
         self.thread.start()
@@ -337,6 +338,10 @@ class Queue:
         except StopIteration:
             pass
         except Exception as error:
+            if job.request is not None:  # given up: MPI may still write what it was given
+                self._given_up.append((job.request, self._words))
+                self._words = np.zeros_like(self._words)
+                self._specs, self._max = _specs(self._words)
             job.error, job.request = error, None
         self._since, self._under_way = None, False
         return True
