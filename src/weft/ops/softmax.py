@@ -26,7 +26,7 @@ class Softmax(Op):
     tensor([0.5, 0.5], dtype=float32, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     family: ClassVar[str] = "reduction"
     sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     axis: int = -1
