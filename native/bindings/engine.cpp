@@ -378,6 +378,8 @@ void bind_engine(nb::module_& m) {
           "ran on the pushing thread); now: pending, running, async_outstanding (started, not completed), "
           "threads;\n"
           "stalls (pushes held back), wakes (threads woken).")
+      .def("_is_ready",
+           [](PyEngine& e, nb::handle variable) { return e.core->is_ready(*as_var(variable, "is_ready")); })
       .def("_begin_bulk", [](PyEngine& e, int size) { e.core->begin_bulk(size); })
       .def("_end_bulk", [](PyEngine& e) { e.core->end_bulk(); });
 

@@ -166,6 +166,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The same without looking at errors: they stay for whoever asks.
   void wait_until_idle(Deadline deadline = kNever);
   void clear_error(Var& var);
+  // Whether nothing that was pushed has still to write the variable, and it has not failed.
+  bool is_ready(Var& var);
 
   // The calling thread's following pushes are collected and submitted as one operation, `size` at a time.
   void begin_bulk(int size);

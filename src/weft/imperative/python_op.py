@@ -214,6 +214,10 @@ class PythonOp(Op):
         types = [TensorType(shape, dtype, device) for shape, dtype in zip(outputs, dtypes, strict=True)]
         return *types, *(t.like() for t in states)
 
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...]:
+        given = self.split(inputs)[0]
+        return tuple(map(as_dtype, self.dtypes([t.dtype for t in given])))
+
     def solve_shapes(
         self, inputs: Sequence[Partial], outputs: Sequence[Partial]
     ) -> tuple[list[Partial], list[Partial]]:

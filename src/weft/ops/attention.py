@@ -103,6 +103,7 @@ class ScaledDotProductAttention(Attention):
     1.0
     """
 
+    dtype_rule: ClassVar[str] = "q: float, k: float, v: float, mask: float|bool -> promote(q k v)"
     positional = ("is_causal", "scale")
     outputs = ("y", "logs")
     hidden = 1

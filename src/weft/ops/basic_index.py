@@ -64,6 +64,7 @@ class BasicPut(Op):
     """
 
     primitive: ClassVar[bool] = True
+    dtype_rule: ClassVar[str] = "-> x"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     fitted = ("value",)

@@ -237,6 +237,7 @@ class CrossEntropy(Classes):
     500.0
     """
 
+    dtype_rule: ClassVar[str] = "x: float, target: int|float, weight: float -> x"
     fixed: ClassVar[tuple[str, ...]] = ("weight",)
     label_smoothing: float = 0.0
     positional: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction", "label_smoothing")
@@ -363,6 +364,8 @@ class NllLoss(Classes):
     >>> F.nll_loss(wf.tensor([[-1., -2.], [-3., -4.]]), wf.tensor([0, 1])).item()
     2.5
     """
+
+    dtype_rule: ClassVar[str] = "x: float, target: int, weight: float -> x"
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
         target, weight, axis = self.aligned(x, target, weight)

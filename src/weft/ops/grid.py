@@ -20,6 +20,7 @@ class Triangle(Op):
     """Base: the elements on one side of a diagonal, 0 on the other."""
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     k: int = 0
     positional = ("k",)
 
@@ -126,6 +127,7 @@ class OneHot(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "x: int -> int64"
     num_classes: int
     positional = ("num_classes",)
 
@@ -155,6 +157,7 @@ class BroadcastArrays(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> each"
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
 
@@ -185,6 +188,7 @@ class Meshgrid(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> each"
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
     indexing: str = "xy"

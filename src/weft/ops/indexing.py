@@ -32,6 +32,7 @@ class Indexing(Op):
     """Base: indices are integers, below 0 from the end."""
 
     family: ClassVar[str] = "indexing"
+    dtype_rule: ClassVar[str] = "indices: int -> x"
 
     def require_indices(self, *indices: TensorType) -> None:
         for k, t in enumerate(indices):
@@ -312,6 +313,7 @@ class Embedding(Indexing):
             [1., 2.]], dtype=float32, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "indices: int -> table"
     method: ClassVar[bool] = False
     learnable = ("table",)
     sizes_rule = "indices[*b], table[num_embeddings,embedding_dim] -> y[*b,embedding_dim]"

@@ -66,6 +66,7 @@ class Product(Op):
     """Base of operators on numbers whose operands are promoted."""
 
     family: ClassVar[str] = "matrix"
+    dtype_rule: ClassVar[str] = "-> promote"
 
     def promoted(self, **operands: TensorType) -> TensorType:
         """A type with the result's dtype and device. Raises DTypeError for booleans."""
@@ -268,6 +269,7 @@ class Linear(Product):
     tensor([11.5], dtype=float32, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "x: float, weight: float, bias: float -> promote"
     method: ClassVar[bool] = False
     learnable = ("weight", "bias")
     channel_axis = -1

@@ -32,6 +32,7 @@ class LastAxes(Op):
     """Base: the rows are made of the last dimensions, those of normalized_shape."""
 
     family: ClassVar[str] = "normalization"
+    dtype_rule: ClassVar[str] = "x: float, weight: float, bias: float -> x"
     normalized_shape: int | tuple[int, ...]
 
     def check(self) -> None:
@@ -355,6 +356,9 @@ class BatchNorm(Op):
     """
 
     family: ClassVar[str] = "normalization"
+    dtype_rule: ClassVar[str] = (
+        "x: float, running_mean: float, running_var: float, weight: float, bias: float -> x"
+    )
     learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
     method: ClassVar[bool] = False
     sizes_rule: ClassVar[str] = "x[n,c,*s], running_mean[c], running_var[c], weight[c], bias[c] -> y[n,c,*s]"
@@ -583,6 +587,7 @@ class Grouped(Op):
     """Base: each sample's channels are normalized in groups."""
 
     family: ClassVar[str] = "normalization"
+    dtype_rule: ClassVar[str] = "x: float, weight: float, bias: float -> x"
     learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
     sizes_rule: ClassVar[str] = "x[n,c,*s], weight[c], bias[c] -> y[n,c,*s]"
     method: ClassVar[bool] = False

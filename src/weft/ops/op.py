@@ -255,7 +255,8 @@ class Op:
     prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
     channel_axis: where a result is linear in the inputs weight[c, ...] and bias[c] together, its axis of size c.
-    sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it. An attribute
+    sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it.
+    dtype_rule: the outputs' dtypes by the inputs', as weft.ops.dtypes has it; for symbols, too. An attribute
     called training is left open by symbols that are not told; executors know.
     storages: the kinds of storage of inputs that its rules take, of weft.ops.types.STORAGES.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
@@ -288,6 +289,7 @@ class Op:
     channel_axis: ClassVar[int | None] = None
     sizes_rule: ClassVar[str] = ""
     storages: ClassVar[tuple[str, ...]] = ("dense",)
+    dtype_rule: ClassVar[str] = ""
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
     stops_gradient: ClassVar[bool] = False
@@ -480,6 +482,15 @@ class Op:
         (u8[0]@cpu:0,)
         """
         return tuple(_residual_rules[0](self, standard, inputs)) if _residual_rules else tuple(standard)
+
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
+        """The outputs' dtypes, the last one for all further outputs, by the inputs' types, whose shapes are not read.
+
+        None where the class does not say: then they are known with the shapes. Raises DTypeError.
+        """
+        from weft.ops.dtypes import solve_dtypes
+
+        return solve_dtypes(self, inputs) if self.dtype_rule else None
 
     def home(self) -> Device | None:
         """The device that it runs on, whatever its inputs'; None, the default: where they are."""

@@ -28,6 +28,7 @@ class ToDevice(Op):
 
     primitive: ClassVar[bool] = True
     family: ClassVar[str] = "device"
+    dtype_rule: ClassVar[str] = "-> x"
     device: Device
     positional = ("device",)
     sizes_rule = "x[*s] -> y[*s]"

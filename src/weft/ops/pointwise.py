@@ -79,6 +79,14 @@ class Pointwise(Op):
         device = next((t.device for t in given if not t.weak), given[0].device)
         return TensorType(shape, bool_ if self.result == "bool" else common, device)
 
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
+        """Those of single elements."""
+        return (
+            self.infer(
+                *(None if t is None else TensorType((), t.dtype, t.device, t.weak) for t in inputs)
+            ).dtype,
+        )
+
     def solve_shapes(
         self, inputs: Sequence[Partial], outputs: Sequence[Partial]
     ) -> tuple[list[Partial], list[Partial]]:

@@ -24,6 +24,7 @@ class Pooling(Op):
     """Base: windows over the last `spatial` dimensions of x [n, c, *spatial]."""
 
     family: ClassVar[str] = "pooling"
+    dtype_rule: ClassVar[str] = "x: number -> x"
     method: ClassVar[bool] = False
     positional = ("kernel_size", "stride", "padding")
     spatial: ClassVar[int]
@@ -178,6 +179,7 @@ class MaxPoolGradient(PoolingGradient):
 class AveragePooling(Pooling):
     """Base of avg_pool1d, avg_pool2d, avg_pool3d."""
 
+    dtype_rule: ClassVar[str] = "x: float -> x"
     count_include_pad: bool = True
 
     def check(self) -> None:
@@ -255,6 +257,7 @@ class AdaptivePooling(Op):
     """Base: windows over an image's last two dimensions, chosen so that the result has output_size."""
 
     family: ClassVar[str] = "pooling"
+    dtype_rule: ClassVar[str] = "x: float -> x"
     method: ClassVar[bool] = False
     positional = ("output_size",)
     output_size: int | tuple[int, ...]

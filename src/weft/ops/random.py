@@ -34,6 +34,7 @@ class Dropout(Op):
 
     primitive: ClassVar[bool] = True
     family: ClassVar[str] = "random"
+    dtype_rule: ClassVar[str] = "x: float -> x"
     method: ClassVar[bool] = False
     sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     positional = ("p", "training")
@@ -118,6 +119,7 @@ class Bernoulli(Random):
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "p: float -> dtype or p"
     public = True
     dtype: DType | None = None
 
@@ -134,6 +136,8 @@ class Bernoulli(Random):
 @op
 class RandomPermutation(Random):
     """x's slices along the first axis in random order. What weft.random.permutation is in graphs."""
+
+    dtype_rule: ClassVar[str] = "-> x"
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.shape:

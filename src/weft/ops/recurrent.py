@@ -59,6 +59,7 @@ class Recurrent(Op):
     """
 
     family: ClassVar[str] = "recurrent"
+    dtype_rule: ClassVar[str] = "x: float, h0: float, c0: float, parameters: float -> promote"
     method: ClassVar[bool] = False
     gates: ClassVar[int] = 4
     learnable = ("parameters",)

@@ -21,6 +21,7 @@ class Reduction(Op):
 
     primitive: ClassVar[bool] = True
     family: ClassVar[str] = "reduction"
+    dtype_rule: ClassVar[str] = "-> result()"
     positional: ClassVar[tuple[str, ...]] = ("axis",)
     axis: int | tuple[int, ...] | None = None
     keepdims: bool = False
@@ -154,6 +155,7 @@ class Mean(Reduction):
     3.0
     """
 
+    dtype_rule: ClassVar[str] = "x: float -> result()"
     aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def infer(self, x: TensorType) -> TensorType:
@@ -330,6 +332,7 @@ class Argmin(Position):
 class Spread(Reduction):
     """Base of var and std: two passes, so that a large mean costs no digits."""
 
+    dtype_rule: ClassVar[str] = "x: float -> result()"
     correction: Runtime[float] = 0
 
     def infer(self, x: TensorType) -> TensorType:
@@ -420,6 +423,8 @@ class Logsumexp(Reduction):
     0.0
     """
 
+    dtype_rule: ClassVar[str] = "x: float -> result()"
+
     def infer(self, x: TensorType) -> TensorType:
         self.require_floats(x=x)
         return super().infer(x)
@@ -457,6 +462,7 @@ class VectorNorm(Reduction):
     5.0
     """
 
+    dtype_rule: ClassVar[str] = "x: float -> result()"
     ord: float = 2
     positional = ("axis", "keepdims", "ord")
 

@@ -15,10 +15,15 @@ from weft.ops.types import TensorType, normalize_axes
 
 
 class Viewing(Op):
-    """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View wants it."""
+    """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View wants it.
+
+    keeps_order: the elements in row-major order in another shape, which is a copy where strides allow no view.
+    """
 
     primitive: ClassVar[bool] = True
     family: ClassVar[str] = "view"
+    keeps_order: ClassVar[bool] = False
+    dtype_rule: ClassVar[str] = "-> x"
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         raise NotImplementedError
@@ -168,6 +173,7 @@ class Reshape(Viewing):
     (2, 3)
     """
 
+    keeps_order: ClassVar[bool] = True
     shape: int | tuple[int, ...]
     copy: bool | None = None
     positional = ("shape",)
@@ -393,6 +399,7 @@ class Flatten(Viewing):
     (2, 12)
     """
 
+    keeps_order: ClassVar[bool] = True
     start_axis: int = 0
     end_axis: int = -1
     positional = ("start_axis", "end_axis")

@@ -26,6 +26,7 @@ class Softmax(Op):
     tensor([0.5, 0.5], dtype=float32, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "x: float -> x"
     aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     family: ClassVar[str] = "reduction"
     sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"

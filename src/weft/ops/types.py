@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, as_dtype, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.typing import Any
+from weft.base.typing import Any, ClassVar
+from weft.ops.shapes import Partial, shown
 from weft.ops.sizes import Size
 
-__all__ = ["STORAGES", "TensorType", "broadcast_shapes", "normalize_axes", "promote"]
+__all__ = ["STORAGES", "PartialType", "TensorType", "broadcast_shapes", "normalize_axes", "promote"]
 
 
 STORAGES = ("dense", "row_sparse", "csr")
@@ -108,6 +109,24 @@ class TensorType:
     def __repr__(self) -> str:
         storage = "" if self.storage == "dense" else self.storage
         return f"{self.dtype.short}[{','.join(map(str, self.shape))}]{storage}@{self.device}"
+
+
+class PartialType:
+    """A type of which only a part is known, as that of a symbol's values: shape and dtype may be None, sizes too.
+
+    >>> PartialType((2, None), None)
+    ?[2,?]
+    """
+
+    __slots__ = ("dtype", "shape")
+
+    weak: ClassVar[bool] = False
+
+    def __init__(self, shape: Partial, dtype: DType | None) -> None:
+        self.shape, self.dtype = shape, dtype
+
+    def __repr__(self) -> str:
+        return f"{'?' if self.dtype is None else self.dtype.short}{shown(self.shape)}"
 
 
 def promote(*types: TensorType) -> DType:
