@@ -1,7 +1,7 @@
 """Where values are: buffers, and views of them. Geometry in elements, of ints or of Sizes.
 
 >>> from weft.base.dtype import float32
->>> from weft.ops.types import TensorType
+>>> from weft.ops.types import TensorType, is_dense
 >>> whole = Buffer(TensorType((2, 3), float32), (3, 1)).whole()
 >>> whole.seen((3, 2), (1, 3)).is_whole, whole.is_whole
 (False, True)
@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.base.typing import Any
-from weft.ops.strided import is_dense
-from weft.ops.types import TensorType
+from weft.ops.types import TensorType, is_dense
 
 __all__ = [
     "Buffer",

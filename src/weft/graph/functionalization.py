@@ -18,8 +18,7 @@ from weft.graph.inner import stopped
 from weft.ops import functions as F
 from weft.ops.node import Value
 from weft.ops.sizes import NeedsSizes
-from weft.ops.strided import is_dense
-from weft.ops.types import TensorType
+from weft.ops.types import TensorType, is_dense
 
 __all__ = [
     "Geometry",
