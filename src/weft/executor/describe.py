@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from weft import _core
 from weft.base.typing import TYPE_CHECKING, Any
 from weft.executor.assembly import Fused
+from weft.executor.buffers import Buffer
+from weft.executor.buffers import BufferView as Place
 from weft.executor.lowering import Lowering
-from weft.executor.places import Buffer, Place
 from weft.executor.steps import NativeStep
 from weft.graph.placement import copies
 from weft.kernels import loop_kernel
@@ -162,7 +163,7 @@ class _Description:
             dtype = whole.type.dtype
             if buffer.output:
                 laid = self.lowering.exact or not (buffer.flexible or buffer.like >= 0)
-                like = -1 if self.lowering.laid else buffer.like
+                like = -1 if self.lowering.fixed_layout else buffer.like
                 found = self.program.add_output(dtype, like, *self.geometry(whole, laid))
             elif buffer.kept:
                 found = self.program.add_kept(dtype, *self.geometry(whole))
