@@ -245,7 +245,7 @@ class RecordReader:
         self._offset = self.begin
 
     def _open(self) -> None:
-        self._file = _core.RecordFile(os.fspath(self.path))
+        self._file = _core.RecordFile(os.fsdecode(self.path))
 
     def _find(self, file: int, offset: int) -> int:
         return int(self._file.find(offset))

@@ -96,9 +96,9 @@ class Capture:
     What they find elsewhere, arrays and the Values of a graph outside, becomes an input, too: `found`, in the order of
     `extra`. So the operands of the operator that runs the graph are those given, then those found. name: for errors.
 
-    Effects. What is found and written has its new content from then on; `written` says which that is, for each number
-    of found. What draws random numbers draws from `stream`, the words that Drawn takes, at `position`, an input of the
-    graph, and `blocks` counts the positions taken.
+    Effects. A captured array that is written reads as its new value from then on; `written` maps its index in `found`
+    to that value. What draws random numbers draws from `stream`, the words that Drawn takes, at `position`, an input of
+    the graph, and `blocks` counts the positions taken.
 
     Gradients. What is watched has a Value of its own until it is unwatched, so that only what is computed meanwhile
     counts; nodes made where nothing is recorded are constant.

@@ -1,4 +1,4 @@
-"""What a state dictionary holds against what a module has, all of it before anything is written."""
+"""Comparison of a state dictionary with the tensors of a module, before any of them is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Difference", "compare", "write"]
 
 
 class Difference(NamedTuple):
-    """Names that a state lacks, and those that it has beyond what is wanted.
+    """Names that are missing in a state, and names that the module does not have.
 
     >>> Difference(("bias",), ())
     Difference(missing=('bias',), unexpected=())

@@ -55,7 +55,7 @@ class Gelu(Activation):
     """x times the normal distribution's function: x P(X <= x); approximate="tanh" uses its formula by tanh.
 
     x: float[...]. Returns x's shape. approximate: "none" or "tanh".
-    Raises ValueError for another word.
+    Raises ValueError for another value of approximate.
     Source: Hendrycks, Gimpel 2016, Gaussian error linear units.
 
     >>> import weft as wf

@@ -38,8 +38,8 @@ class _Fused(Optimizer):
 class SGD(_Fused):
     """g += weight_decay p; m = momentum m + (1 - dampening) g; p -= lr m, or with nesterov lr (g + momentum m).
 
-    Without momentum p -= lr g; a group that begins without keeps no m. m begins with zeros. Options: lr, momentum,
-    dampening, weight_decay, nesterov. Raises ValueError for nesterov without momentum or with dampening.
+    Without momentum p -= lr g, and the group has no m; it cannot be added later. m is zero at first. Options: lr,
+    momentum, dampening, weight_decay, nesterov. Raises ValueError for nesterov without momentum or with dampening.
     Source: Robbins, Monro 1951; Polyak 1964; Nesterov 1983 in the form of Sutskever et al. 2013.
 
     >>> import weft as wf
@@ -86,7 +86,10 @@ class SGD(_Fused):
     def attributes(self, group: ParameterGroup, cohort: Cohort) -> dict[str, Any]:
         kept = bool(cohort.state)
         if group["momentum"] and not kept:
-            raise ValueError("SGD: the group began without momentum, of which nothing was kept")
+            raise ValueError(
+                f"SGD: momentum={group['momentum']} cannot be set now: the group was made with momentum=0 and has no "
+                "momentum tensors; make a new optimizer"
+            )
         return {**super().attributes(group, cohort), "with_momentum": kept}
 
     def check_options(self, group: ParameterGroup) -> None:
@@ -143,7 +146,7 @@ class Adam(_Fused):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay is not part of the gradient: p is first made smaller by the factor 1 - lr weight_decay.
+    """Adam whose weight decay is not part of the gradient: p is first multiplied by 1 - lr weight_decay.
 
     Options as Adam's, with weight_decay=0.01 by default.
     Source: Loshchilov, Hutter 2019, Decoupled weight decay regularization.

@@ -1,4 +1,4 @@
-"""The base of all optimizers: groups, the step, and the state that training goes on from."""
+"""The base class of optimizers: groups of parameters, the step, and the state."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from weft import _core
-from weft.base.errors import DTypeError
-from weft.base.keywords import names_keywords
+from weft.base.errors import DTypeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.imperative.dependence import changed, depends_on
 from weft.imperative.gradient import forget_gradients, gradients_of, no_grad
@@ -27,11 +26,12 @@ class Optimizer:
 
     params: parameters, or dictionaries {"params": parameters, option: value, ...}, whose other options are the
     defaults given to the optimizer. A step reads p.grad of every parameter that has one, and writes the parameters and
-    the state in place; it waits for nothing. Parameters without a gradient stay behind, and are counted for themselves.
-    options: name -> Option; "lr" is one of them. roles: names of the tensors kept of each parameter, zeros at first.
+    the state in place; it does not wait. Parameters without a gradient are skipped; their updates are counted
+    separately. options: name -> Option; "lr" is one of them. roles: names of the tensors kept of each parameter, zeros
+    at first.
 
-    Raises TypeError for anything but tensors, or an option that is not there; DTypeError for tensors of integers;
-    ValueError for none at all, for the same parameter twice, or for an option out of its range.
+    Raises TypeError for anything but tensors, or an unknown option; DTypeError for tensors of integers;
+    ValueError for no parameters, for the same parameter twice, or for an option out of its range.
 
     >>> import weft as wf
     >>> class Signs(Optimizer):
@@ -61,7 +61,10 @@ class Optimizer:
         self.param_groups: list[ParameterGroup] = []
         given = self._listed(params)
         if not given:
-            raise ValueError(f"{self._name}: no parameters were given")
+            raise ValueError(
+                f"{self._name}: no parameters were given\n"
+                "  hint: a module lists tensors that were assigned as module.Parameter(x), and those of its submodules"
+            )
         if any(isinstance(each, Mapping) for each in given):
             for each in given:
                 self.add_param_group(each)
@@ -85,7 +88,7 @@ class Optimizer:
         return list(params)
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
-        """Train these parameters, too: {"params": parameters, option: value, ...}.
+        """Add a group of parameters: {"params": parameters, option: value, ...}.
 
         >>> import weft as wf
         >>> import weft.optimizer as optim
@@ -189,10 +192,10 @@ class Optimizer:
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """What training goes on from, exactly: {"optimizer": name, "groups": [...], "state": {...}}.
+        """The state that continues a training exactly: {"optimizer": name, "groups": [...], "state": {...}}.
 
-        groups: the options of each, and how many parameters it has. state: tensors by "number of the parameter.role",
-        and the number of updates as "number.step": the tensors themselves, which steps go on changing.
+        groups: the options of each group, and its number of parameters. state: tensors by "index of the
+        parameter.role", and the number of updates as "index.step": the tensors themselves, which later steps change.
 
         >>> import weft as wf
         >>> import weft.optimizer as optim
@@ -207,9 +210,9 @@ class Optimizer:
         check(self._name, self.param_groups, self.options, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that an optimizer of this kind gave, with parameters of the same shapes in the same order.
+        """Load the state of an optimizer of this class with parameters of the same shapes in the same order.
 
-        All is checked before anything is changed. Raises ValueError that lists what does not fit.
+        Everything is checked before anything is changed. Raises ValueError that lists all that does not match.
         """
         self.check_state_dict(state)
         write(self.param_groups, state)

@@ -1,8 +1,8 @@
-"""What is likely of symbols where nothing is certain: assumed one thing at a time, and only if it helps.
+"""Default shapes and dtypes of symbols, applied one at a time after exact inference has stalled.
 
-In this order: an input that a symbol made itself is what its operator says; a variable of which nobody says the element
-type is float32, or what its readers take instead; operands of which nothing is known have the shape their operator
-finds likely.
+In this order: an input that was created automatically has the type that its operator states; a variable without an
+element type is float32, or the type that its readers take instead; operands of unknown shape get the default shape of
+their operator.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def variable_types(known: Inference, what: str) -> dict[str, TensorType]:
             t = known.type_of((node, 0))
             if t is None:
                 raise GraphError(
-                    f"{what}: the shape of {node.name} is not known, only {shown(known.shape_of((node, 0)))}:"
-                    " give it, or more of the others"
+                    f"{what}: the shape of the variable {node.name!r} cannot be inferred, only "
+                    f"{shown(known.shape_of((node, 0)))}: pass it as {node.name}=(...), or the shapes of more variables"
                 )
             found[node.name] = t
     return found
