@@ -313,7 +313,7 @@ class RecordReader:
         return np.asarray(found)
 
     def close(self) -> None:
-        """Readers hold a mapping, not an open file; closing is for those who are used to it."""
+        """Has no effect: a reader holds a memory mapping, not an open file. For code written for MXNet."""
 
     def __enter__(self) -> Any:
         return self

@@ -10,7 +10,7 @@ from weft import functional as F
 from weft.base.device import Device
 from weft.base.dtype import DType, float64
 from weft.imperative.tensor import Tensor
-from weft.module.linear import hint_at_float64, parameter, spread
+from weft.module.linear import hint_at_float64, parameter, uniform_fan_in_
 from weft.module.module import Module
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
@@ -51,7 +51,7 @@ class _Channels(Module):
 
     def reset(self) -> None:
         """Draw new initial values."""
-        spread(self.weight.shape[1] * math.prod(self.kernel_size), self.weight, self.bias)
+        uniform_fan_in_(self.weight.shape[1] * math.prod(self.kernel_size), self.weight, self.bias)
 
 
 class _Conv(_Channels):

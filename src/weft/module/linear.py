@@ -17,7 +17,7 @@ from weft.imperative.tensor import Tensor
 from weft.module import init
 from weft.module.module import Module, Parameter
 
-__all__ = ["Embedding", "Linear", "check_dims", "hint_at_float64", "parameter", "spread"]
+__all__ = ["Embedding", "Linear", "check_dims", "hint_at_float64", "parameter", "uniform_fan_in_"]
 
 
 def check_dims(layer: Module, x: Any, *accepted: int) -> None:
@@ -49,7 +49,7 @@ def hint_at_float64(layer: Module, x: Any, weight: Tensor) -> None:
     warn_at_users_line(text)
 
 
-def spread(fan_in: int, *parameters: Tensor | None) -> None:
+def uniform_fan_in_(fan_in: int, *parameters: Tensor | None) -> None:
     """Evenly within 1 / sqrt(fan_in) of 0: the default of layers that are linear in their inputs.
 
     Source: LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, with a third of its variance, as is usual today.
@@ -89,7 +89,7 @@ class Linear(Module):
 
     def reset(self) -> None:
         """Draw new initial values."""
-        spread(self.in_features, self.weight, self.bias)
+        uniform_fan_in_(self.in_features, self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.linear(x, self.weight, self.bias)

@@ -17,7 +17,7 @@ from weft.imperative.dependence import changed, containers_in, depends_on, state
 from weft.imperative.gradient import no_grad
 from weft.imperative.paths import module_calls, report
 from weft.imperative.tensor import Tensor
-from weft.module.state import Difference, compare, write
+from weft.module.state import IncompatibleKeys, compare, write
 
 __all__ = ["Handle", "Module", "Parameter"]
 
@@ -128,10 +128,10 @@ class Module:
     _pre_hooks: dict[int, Callable[..., Any]]
 
     def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
-        made = super().__new__(cls)  # here, so that a forgotten super().__init__() does no harm
+        module = super().__new__(cls)  # here, so that a forgotten super().__init__() does no harm
         for name in ("_roles", "_hooks", "_pre_hooks"):
-            object.__setattr__(made, name, {})
-        return made
+            object.__setattr__(module, name, {})
+        return module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result of a call; defined by subclasses."""
@@ -403,7 +403,7 @@ class Module:
         }
         return {name: value for name, value in state.items() if name not in names} if names else state
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Difference:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Write these values, tensors or NumPy arrays, into the parameters and buffers of the same names.
 
         Everything is checked before anything is written. strict: the names must be exactly those of state_dict();
@@ -415,7 +415,7 @@ class Module:
         >>> import weft.module as M
         >>> a, b = M.Linear(2, 3), M.Linear(2, 3)
         >>> b.load_state_dict(a.state_dict())
-        Difference(missing=(), unexpected=())
+        IncompatibleKeys(missing=(), unexpected=())
         >>> M.Linear(2, 4).load_state_dict({"weight": a.weight})
         Traceback (most recent call last):
             ...

@@ -11,7 +11,7 @@ from weft.base.dtype import DType, float64
 from weft.base.errors import ShapeError
 from weft.imperative.creation import zeros
 from weft.imperative.tensor import Tensor
-from weft.module.linear import check_dims, hint_at_float64, parameter, spread
+from weft.module.linear import check_dims, hint_at_float64, parameter, uniform_fan_in_
 from weft.module.module import Module
 from weft.ops import functions as operators
 
@@ -66,7 +66,7 @@ class _Recurrent(Module):
 
     def reset(self) -> None:
         """Draw new initial values, uniform within 1 / sqrt(hidden_size)."""
-        spread(self.hidden_size, *self._parameters_of(*range(self.num_layers)))
+        uniform_fan_in_(self.hidden_size, *self._parameters_of(*range(self.num_layers)))
 
     def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
         raise NotImplementedError

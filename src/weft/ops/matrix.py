@@ -492,7 +492,7 @@ def _diagonal(value: Any, term: str) -> tuple[Any, str]:
 
 
 def _summed(value: Any, term: str, keep: set[str]) -> tuple[Any, str]:
-    """Without the letters that nobody needs."""
+    """The operand summed over the letters that neither another operand nor the result has."""
     axes = tuple(d for d, c in enumerate(term) if c not in keep)
     if not axes:
         return value, term
@@ -500,7 +500,7 @@ def _summed(value: Any, term: str, keep: set[str]) -> tuple[Any, str]:
 
 
 def _join(a: Any, first: str, b: Any, second: str, keep: set[str]) -> tuple[Any, str]:
-    """The product of two operands, summed over the letters that nobody else needs."""
+    """The product of two operands, summed over the letters that neither another operand nor the result has."""
     a, first = _summed(a, first, keep | set(second))
     b, second = _summed(b, second, keep | set(first))
     shared = [c for c in first if c in second]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
-from weft.optimizer.group import Cohort, Option, ParameterGroup
+from weft.optimizer.group import Option, ParameterGroup, StepGroup
 from weft.optimizer.optimizer import Optimizer
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "RMSprop"]
@@ -18,19 +18,19 @@ SHARE = Option(0.0, 0.0, 1.0)
 
 
 class _Fused(Optimizer):
-    """Base: one call of an operator for all parameters of a cohort."""
+    """Base: one call of an operator for all parameters of a step group."""
 
     operator: ClassVar[str]
     fixed: ClassVar[Mapping[str, Any]] = {}  # attributes of the operator that are no options
 
-    def update(self, group: ParameterGroup, cohort: Cohort, gradients: list[Tensor]) -> None:
-        named = {"lr": group.rate(cohort.step.device), "step": cohort.step}
+    def update(self, group: ParameterGroup, step_group: StepGroup, gradients: list[Tensor]) -> None:
+        named = {"lr": group.rate(step_group.step.device), "step": step_group.step}
         numbers = [named[name] for name in registry.get(self.operator).scalars]
-        kept = itertools.chain.from_iterable(cohort.state.values())
+        kept = itertools.chain.from_iterable(step_group.state.values())
         function = registry.function(self.operator)
-        function(*numbers, *cohort.parameters, *gradients, *kept, **self.attributes(group, cohort))
+        function(*numbers, *step_group.parameters, *gradients, *kept, **self.attributes(group, step_group))
 
-    def attributes(self, group: ParameterGroup, cohort: Cohort) -> dict[str, Any]:
+    def attributes(self, group: ParameterGroup, step_group: StepGroup) -> dict[str, Any]:
         """The operator's attributes."""
         return {**group.constants(), **self.fixed}
 
@@ -83,14 +83,14 @@ class SGD(_Fused):
     def roles_of(self, group: ParameterGroup) -> tuple[str, ...]:
         return self.roles if group["momentum"] else ()
 
-    def attributes(self, group: ParameterGroup, cohort: Cohort) -> dict[str, Any]:
-        kept = bool(cohort.state)
+    def attributes(self, group: ParameterGroup, step_group: StepGroup) -> dict[str, Any]:
+        kept = bool(step_group.state)
         if group["momentum"] and not kept:
             raise ValueError(
                 f"SGD: momentum={group['momentum']} cannot be set now: the group was made with momentum=0 and has no "
                 "momentum tensors; make a new optimizer"
             )
-        return {**super().attributes(group, cohort), "with_momentum": kept}
+        return {**super().attributes(group, step_group), "with_momentum": kept}
 
     def check_options(self, group: ParameterGroup) -> None:
         if group["nesterov"] and not (group["momentum"] > 0 and group["dampening"] == 0):
