@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/functions.h"
 #include "bindings/layers.h"
 #include "bindings/program.h"
 #include "tensor/operations.h"
@@ -14,16 +15,21 @@
 namespace weft {
 namespace {
 
-Tensor copied(const View& x) {
-  Tensor made = Tensor::empty({x.shape, static_cast<size_t>(x.ndim)}, x.dtype, {});
+Tensor copied(const View& x, Device device) {
+  Tensor made = Tensor::empty({x.shape, static_cast<size_t>(x.ndim)}, x.dtype, device);
   copy(made.view(), x);
   return made;
 }
 
+nb::object context_object(const RunContext& context) {
+  return nb::cast(PyRunContext{context.device, context.queue, context.worker, context.stream,
+                               nb::str(context.op ? context.op->name().c_str() : "kernel")});
+}
+
 class CallsPython final : public Kernel {
  public:
-  CallsPython(nb::object function, int inputs, int outputs)
-      : function_(function.release().ptr()), inputs_(inputs), outputs_(outputs) {}
+  CallsPython(nb::object function, int inputs, int outputs, bool context)
+      : function_(function.release().ptr()), inputs_(inputs), outputs_(outputs), context_(context) {}
   ~CallsPython() override { release_later(function_); }
 
   bool wide() const override { return true; }  // nobody knows how long it takes
@@ -31,12 +37,12 @@ class CallsPython final : public Kernel {
   void run(const Call& call) const override {
     if (python_is_ending()) return;
     std::vector<Tensor> arrays;
-    for (int k = 0; k < inputs_; ++k) arrays.push_back(copied(call.operands[k]));
+    for (int k = 0; k < inputs_; ++k) arrays.push_back(copied(call.operands[k], call.context.device));
     for (int k = 0; k < outputs_; ++k) {
       const View& y = call.operands[inputs_ + k];
-      arrays.push_back(Tensor::empty({y.shape, static_cast<size_t>(y.ndim)}, y.dtype, {}));
+      arrays.push_back(Tensor::empty({y.shape, static_cast<size_t>(y.ndim)}, y.dtype, call.context.device));
     }
-    apply(arrays);
+    apply(arrays, call.context);
     for (const Tensor& array : arrays)
       if (array.chunk->writes.load(std::memory_order_relaxed))
         throw ValueError(
@@ -46,7 +52,7 @@ class CallsPython final : public Kernel {
   }
 
  private:
-  void apply(const std::vector<Tensor>& arrays) const {
+  void apply(const std::vector<Tensor>& arrays, const RunContext& context) const {
     const WithGil gil;
     const BelowLayers below;
     const Unobserved unobserved;
@@ -56,7 +62,10 @@ class CallsPython final : public Kernel {
       for (size_t k = 0; k < arrays.size(); ++k)
         (k < static_cast<size_t>(inputs_) ? inputs : outputs).append(wrap(Tensor(arrays[k])));
       const nb::handle function(function_);
-      function(inputs, outputs);
+      if (context_)
+        function(inputs, outputs, context_object(context));
+      else
+        function(inputs, outputs);
     } catch (nb::python_error& thrown) {
       throw TaskFailure{error_from_python(thrown)};
     }
@@ -64,6 +73,7 @@ class CallsPython final : public Kernel {
 
   PyObject* const function_;
   const int inputs_, outputs_;
+  const bool context_;
 };
 
 // Calls a Python function with the operands themselves, each as (address, dtype, shape, strides in bytes):
@@ -128,14 +138,17 @@ void bind_python_kernel(nb::module_& m) {
   });
   def(
       m, "kernel_python",
-      [](nb::object function, int inputs, int outputs, bool memory) {
+      [](nb::object function, int inputs, int outputs, bool memory, bool context) {
+        if (memory && context)
+          throw ValueError("kernel_python: a function of memory gets no context; give memory or context");
         if (memory)
           return PyKernel{Ref<Kernel>(new CallsPythonOnMemory(std::move(function), inputs, outputs))};
-        return PyKernel{Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs))};
+        return PyKernel{Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs, context))};
       },
       nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("memory") = false,
+      nb::arg("context") = false,
       "inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of "
-      "(address, dtype, shape, strides in bytes).");
+      "(address, dtype, shape, strides in bytes). context: function gets the RunContext, too.");
 }
 
 }  // namespace weft

@@ -97,9 +97,9 @@ void Engine::submit(Op* raw, const PushOptions& options) {
 void Engine::submit(Operator& plan, PushOptions options) {
   options.queue = plan.queue;
   const bool plain = plan.plan->kind == OpKind::task && !plan.plan->cheap && !options.priority &&
-                     !options.size_bytes && options.device.index <= Parcel::kMostDevice &&
-                     options_.kind != EngineKind::naive && !bulk_here &&
-                     !observers_.load(std::memory_order_relaxed);
+                     !options.size_bytes && options.device.kind == DeviceKind::cpu &&
+                     options.device.index <= Parcel::kMostDevice && options_.kind != EngineKind::naive &&
+                     !bulk_here && !observers_.load(std::memory_order_relaxed);
   if (!plain) {
     submit(instantiate(plan), options);
     return;

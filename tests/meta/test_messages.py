@@ -697,7 +697,7 @@ CASES = [
         wf.GraphError,
         "simple_bind",
         "'x'",
-        "pass it as x=",
+        "pass x=",
     ),
     Case(
         "unknown_argument",
@@ -720,7 +720,7 @@ CASES = [
     Case("no_infer", define(), TypeError, "MessageOp", "no infer", r"define infer\(self, x\)"),
     Case(
         "infer_of_a_shape",
-        define(infer=lambda self, x: (2, 3)),
+        define(infer=lambda self, x: (2, 3), decompose=lambda self, x: x),
         TypeError,
         "message_op",
         r"got \(2, 3\)",

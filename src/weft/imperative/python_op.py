@@ -78,6 +78,7 @@ class PythonOp(Op):
     Inputs: arguments, states, two random words for each random resource. Outputs: its own, then states' new content.
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "custom"
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
@@ -212,6 +213,10 @@ class PythonOp(Op):
         dtypes = map(as_dtype, self.dtypes([t.dtype for t in given]))
         types = [TensorType(shape, dtype, device) for shape, dtype in zip(outputs, dtypes, strict=True)]
         return *types, *(t.like() for t in states)
+
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...]:
+        given = self.split(inputs)[0]
+        return tuple(map(as_dtype, self.dtypes([t.dtype for t in given])))
 
     def solve_shapes(
         self, inputs: Sequence[Partial], outputs: Sequence[Partial]

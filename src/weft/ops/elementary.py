@@ -575,6 +575,7 @@ class Cast(Pointwise):
 class FilledLike(Op):
     """A tensor like x that is filled with value. Only the type of x is used."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     value: float = 0.0

@@ -43,6 +43,7 @@ class Concat(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> promote"
     method: ClassVar[bool] = False
     axis: int | None = 0
     positional = ("axis",)
@@ -108,6 +109,7 @@ class Stack(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> promote"
     method: ClassVar[bool] = False
     axis: int = 0
     positional = ("axis",)
@@ -128,6 +130,7 @@ class Pieces(Op):
     """Base: one array as several views along an axis."""
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
     axis: int = 0
 
@@ -276,6 +279,7 @@ class Pad(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     pad: tuple[int, ...]
     mode: str = "constant"
     value: Runtime[float] = 0.0
@@ -377,6 +381,7 @@ class Roll(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     shift: int | tuple[int, ...]
     axis: int | tuple[int, ...] | None = None
     positional = ("shift", "axis")
@@ -424,6 +429,7 @@ class Tile(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     repetitions: tuple[int, ...]
     positional = ("repetitions",)
 
@@ -466,6 +472,7 @@ class Repeat(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     repeats: int
     axis: int | None = None
     positional = ("repeats", "axis")
