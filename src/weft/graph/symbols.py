@@ -241,6 +241,7 @@ class SymbolGradient(Op):
     Gradient rules need types, which symbols do not have: the node waits until it is lowered.
     """
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     names: tuple[str, ...]

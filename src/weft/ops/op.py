@@ -287,8 +287,8 @@ class Op:
     learnable: ClassVar[tuple[str, ...]] = ()
     channel_axis: ClassVar[int | None] = None
     sizes_rule: ClassVar[str] = ""
-    storages: ClassVar[tuple[str, ...]] = ("dense",)
     dtype_rule: ClassVar[str] = ""
+    storages: ClassVar[tuple[str, ...]] = ("dense",)
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
     stops_gradient: ClassVar[bool] = False
@@ -466,6 +466,15 @@ class Op:
         """The outputs' types: one TensorType or a tuple. Raises ShapeError, DTypeError."""
         raise NotImplementedError(f"{self.name}: no infer")
 
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
+        """The outputs' dtypes, the last one for all further outputs, by the inputs' types, whose shapes are not read.
+
+        None where the class does not say: then they are known with the shapes. Raises DTypeError.
+        """
+        from weft.ops.dtypes import solve_dtypes
+
+        return solve_dtypes(self, inputs) if self.dtype_rule else None
+
     def residual_types(
         self, standard: Sequence[TensorType], inputs: Sequence[TensorType | None]
     ) -> tuple[TensorType, ...]:
@@ -481,15 +490,6 @@ class Op:
         (u8[0]@cpu:0,)
         """
         return tuple(_residual_rules[0](self, standard, inputs)) if _residual_rules else tuple(standard)
-
-    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
-        """The outputs' dtypes, the last one for all further outputs, by the inputs' types, whose shapes are not read.
-
-        None where the class does not say: then they are known with the shapes. Raises DTypeError.
-        """
-        from weft.ops.dtypes import solve_dtypes
-
-        return solve_dtypes(self, inputs) if self.dtype_rule else None
 
     def home(self) -> Device | None:
         """The device that it runs on, whatever its inputs'; None, the default: where they are."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
 
 from weft.base.errors import ShapeError
+from weft.base.typing import Any, ClassVar
 from weft.ops import functions as F
 from weft.ops.creation import Stepped
 from weft.ops.kernels import Parts, View
