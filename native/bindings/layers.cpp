@@ -7,11 +7,17 @@ nb::object emit_to_layers(nb::handle op, nb::handle args) {
   const nb::handle emit = PyTuple_GetItem(layers.ptr(), 0);
   PyObject* below = PyTuple_GetItem(layers.ptr(), 1);
   const WithLayers next({below == Py_None ? nullptr : below, context().layers.capture});
-  nb::object made = emit(op, args);
-  if (made.is_none())
-    throw nb::type_error(
-        (to_utf8(nb::str(emit.attr("__qualname__"))) + ": gave None for " + to_utf8(nb::repr(op))).c_str());
-  return made;
+  nb::object result = emit(op, args);
+  PyObject* const object = result.ptr();
+  if (result.is_none() || PyLong_Check(object) || PyFloat_Check(object) || PyUnicode_Check(object) ||
+      PyList_Check(object) || PyDict_Check(object)) {
+    std::string text = to_utf8(nb::str(emit.attr("__qualname__")));
+    text += ": gave ";
+    text += result.is_none() ? "None" : to_utf8(nb::type_name(result.type()));
+    text += " for " + to_utf8(nb::repr(op)) + "; it must return what op(*args) returns";
+    throw nb::type_error(text.c_str());
+  }
+  return result;
 }
 
 void bind_layers(nb::module_& m) {

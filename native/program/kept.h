@@ -49,9 +49,9 @@ class Program::Keeper {
 
   const std::vector<Value>& values() const noexcept { return values_; }
 
-  // One run's use of what is kept. Runs that find the same change at once each prepare for themselves, and
-  // the last one's stays: whoever waited for another might hold what that one's kernels need, such as
-  // Python's lock.
+  // One run's use of the kept values. Runs that notice the same change at the same time each prepare the
+  // values separately, and those of the last one are kept. A run does not wait for another one here: the
+  // waiting thread may hold a lock that the other run's kernels need, such as the GIL.
   class Use {
    public:
     Use(Keeper& keeper, const Tensor* const* inputs);

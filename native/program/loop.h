@@ -46,7 +46,7 @@ class Loop final : public Kernel {
     uint32_t asked = 0;     // bit d: code asks for the position along dimension d, counted from the last
     bool ordered = false;   // positions within a row count: its dimensions keep their order
 
-    // Whether dimensions keep their order and number.
+    // True if the dimensions may be neither merged nor reordered, because the code reads positions.
     bool fixed() const noexcept { return asked != 0; }
   };
   // How one long row is folded by several threads: `part` stores what a piece comes to, one number for each

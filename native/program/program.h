@@ -97,9 +97,11 @@ class Program final : public Counted<Program> {
     // had.
     bool commits = false;
 
-    int step = -1;               // the first one that writes it; filled by finish
-    bool in_place = false;       // that step may read the very elements that it writes
-    std::vector<int> read_late;  // inputs that later steps touch, or, if not in_place, that one
+    int step = -1;          // the first one that writes it; filled by finish
+    bool in_place = false;  // that step may read the very elements that it writes
+    // Inputs that are still read after `step` has begun to write: those of later steps and, unless in_place,
+    // those of that step itself. The value's memory must not overlap theirs.
+    std::vector<int> read_late;
   };
   // Positions of random numbers that a run takes, written to three slots: key, stream, offset.
   struct Random {

@@ -44,8 +44,9 @@ bool Pool::commit(uint64_t bytes, uint64_t also_needed) noexcept {
   return true;
 }
 
-// Sizes that alternate leave holes that fit nothing. Before more memory is taken than a quarter above what
-// was ever live, the inner pages of free blocks go back. A program that repeats itself never comes here.
+// Allocations of changing sizes can leave free blocks that fit none of the next requests. Before the pool
+// takes more than 1.25 times the largest memory that was ever in use, it returns the inner pages of free
+// blocks to the system. A program that repeats the same allocations never comes here.
 void Pool::keep_near_live(uint64_t more) noexcept {
   const uint64_t live = std::max(stats_.peak_in_use_bytes, stats_.in_use_bytes + more);
   const uint64_t wanted = stats_.reserved_bytes + more;

@@ -49,7 +49,7 @@ void check_writable(const Tensor& to, const char* what) {
                      describe(to));
   if (may_overlap_itself(to.view()))
     throw ValueError(std::string(what) +
-                     ": several indices of x mean one element (it was broadcast); write to a "
+                     ": several indices of x refer to the same element (x was broadcast); write to a "
                      "copy(): x is " +
                      describe(to));
 }

@@ -263,9 +263,11 @@ def _step_where(condition: Any, optimizer: Any) -> None:
     """optimizer.step() in a program: what it has written keeps its former content where the condition is False."""
     where = registry.function("where")
     with no_grad():
-        cohorts = [cohort for group in optimizer.param_groups for cohort in group.cohorts]
+        step_groups = [step_group for group in optimizer.param_groups for step_group in group.step_groups]
         written = [
-            x for c in cohorts for x in (*c.parameters, *(y for of in c.state.values() for y in of), c.step)
+            x
+            for c in step_groups
+            for x in (*c.parameters, *(y for of in c.state.values() for y in of), c.step)
         ]
         before = [x * 1 for x in written]  # no copy: in a program the product is what x was
         optimizer.step()

@@ -1,7 +1,7 @@
-"""A whole training state in one file: model, optimizer, schedule, loader, random numbers, and values of one's own.
+"""A whole training state in one file: model, optimizer, schedule, loader, random numbers, and values of your own.
 
-The file is a safetensors file, written as weft.save does, so that whatever goes wrong the path holds a whole state.
-What is not a tensor lies in it as JSON. Nothing in a file is executed.
+The file is a safetensors file that replaces the old one atomically, as with weft.save, so the path always holds a
+complete state. Everything that is not a tensor is stored in it as JSON. Nothing in a file is executed.
 
 >>> import tempfile
 >>> import weft as wf, weft.module as M, weft.optimizer as optim
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from weft import random
@@ -34,7 +35,7 @@ REFERENCE = "tensor:"  # the only key of an object that stands for a tensor; its
 
 
 class Stateful(Protocol):
-    """What can be a part of a training state; check_state_dict(state) is called before anything is loaded, if there.
+    """The interface of a part of a training state. check_state_dict(state), if defined, is called before the loading.
 
     State is made of tensors, None, bools, numbers and text, and of lists and dictionaries with text as keys.
 
@@ -54,25 +55,31 @@ class Stateful(Protocol):
 def save(path: str | os.PathLike[str], values: Mapping[str, Any] | None = None, /, **parts: Stateful) -> None:
     """Write the states of all parts, the state of weft.random, and values, into one file, which replaces path at once.
 
-    Waits for all tensors in it. values: what else is to be found again, such as {"step": 7}, of the kinds that states
-    are made of; tuples come back as lists. Raises TypeError for anything else, and what weft.save raises.
+    Waits for all tensors in it. values: other values to store, such as {"step": 7}, of the types that a state may
+    contain; tuples are loaded as lists. Raises TypeError for anything else, and what weft.save raises.
     """
     for name, part in parts.items():
         if not hasattr(part, "state_dict"):
             raise TypeError(
                 f"checkpoint: {name} has no state_dict(): it is of type {type(part).__name__}; "
-                "what is no part goes into values, the mapping behind the path"
+                "plain values go into the mapping that is the second argument"
             )
     states = {name: part.state_dict() for name, part in parts.items()}
     whole = {"parts": states, "values": dict(values or {}), "random": random.get_state()}
     tensors: dict[str, Tensor] = {}
     seen: dict[int, str] = {}
-    text = json.dumps({key: _plain(each, key, tensors, seen) for key, each in whole.items()})
-    save_tensors(path, tensors, {FORMAT: str(VERSION), "state": text})
+    plain = {key: _plain(each, key, tensors, seen) for key, each in whole.items()}
+    plain["checksums"] = {name: _checksum(x) for name, x in tensors.items()}
+    save_tensors(path, tensors, {FORMAT: str(VERSION), "state": json.dumps(plain)})
+
+
+def _checksum(x: Tensor) -> int:
+    """CRC-32 of the elements in row-major order."""
+    return zlib.crc32(x.detach().contiguous().memory()) if x.size else 0
 
 
 def parts(path: str | os.PathLike[str]) -> list[str]:
-    """The names of the parts in a file. Raises FileFormatError if it is no checkpoint, and what weft.load raises.
+    """The names of the parts in a file. Raises FileFormatError if it is not a checkpoint, and what weft.load raises.
 
     >>> import tempfile
     >>> import weft as wf, weft.module as M
@@ -81,21 +88,22 @@ def parts(path: str | os.PathLike[str]) -> list[str]:
     ...     parts(f"{folder}/run.safetensors")
     ['model']
     """
-    return sorted(_read(path, f"checkpoint: {os.fsdecode(path)!r}")["parts"])
+    return sorted(_read(path, f"checkpoint: {os.fsdecode(path)!r}", ())["parts"])
 
 
 def load(
     path: str | os.PathLike[str], /, *, random_state: bool = True, strict: bool = True, **parts: Stateful
 ) -> dict[str, Any]:
-    """Bring parts to the states in a file, and weft.random's streams with random_state; returns the values.
+    """Load the states in a file into the parts, and with random_state into weft.random; returns the values.
 
     The parts must be those of the file, by name; with strict=False they may be some of them, such as the model alone
-    for inference: a part of the file that is not given is left out. All that can be checked is checked before the first
+    for inference: the other parts of the file are skipped. All that can be checked is checked before the first
     one is changed. Raises ValueError if the names differ or a state does not fit its part, FileFormatError if the file
-    is no checkpoint, and what weft.load raises.
+    is not a checkpoint or elements differ from those that were saved (each tensor has a checksum), and what weft.load
+    raises.
     """
     where = f"checkpoint: {os.fsdecode(path)!r}"
-    whole = _read(path, where)
+    whole = _read(path, where, parts)
     states = whole["parts"]
     if parts.keys() - states.keys() or (strict and states.keys() != parts.keys()):
         advice = "" if parts.keys() - states.keys() else "; strict=False loads some of them"
@@ -121,12 +129,13 @@ def _listed(names: Mapping[str, Any]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _read(path: str | os.PathLike[str], where: str) -> dict[str, Any]:
+def _read(path: str | os.PathLike[str], where: str, checked: Collection[str]) -> dict[str, Any]:
+    """The whole state; checked: the parts whose tensors must have their checksums."""
     metadata = load_metadata(path)
     if metadata.get(FORMAT) != str(VERSION) or "state" not in metadata:
         raise FileFormatError(
-            f"{where}: is no checkpoint of version {VERSION}; a file of tensors is read by "
-            "weft.load, and given to load_state_dict"
+            f"{where}: is not a checkpoint of version {VERSION}\n"
+            "  hint: a file of tensors is read by weft.load, and passed to load_state_dict"
         )
     tensors = load_tensors(path)
 
@@ -143,11 +152,19 @@ def _read(path: str | os.PathLike[str], where: str) -> dict[str, Any]:
     except FileFormatError:
         raise
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{where}: the state is no JSON: {error}") from None
+        raise FileFormatError(f"{where}: the state is not valid JSON: {error}") from None
     if not isinstance(whole, dict) or any(
         not isinstance(whole.get(key), dict) for key in ("parts", "values", "random")
     ):
         raise FileFormatError(f"{where}: the state lacks parts, values or random")
+    checksums = whole.get("checksums", {})  # files of earlier versions have none
+    for name, x in tensors.items():
+        kind, _, rest = name.partition(".")
+        wanted = kind != "parts" or rest.partition(".")[0] in checked
+        if wanted and name in checksums and checksums[name] != _checksum(x):
+            raise FileFormatError(
+                f"{where}: tensor {name!r} is damaged: its elements do not have the checksum that was saved"
+            )
     return whole
 
 

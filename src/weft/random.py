@@ -1,9 +1,9 @@
 """Random numbers that depend only on the seed and the order of the calls, never on threads or devices' speed.
 
-Each device has a stream of its own; positions in it are taken when a function is called, the numbers are made later,
-by the engine. Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Until seed() is called every process differs, forked
-children included. After seed() a forked child goes on from its parent's state, so that all children draw the same
-numbers: seed each of them, for example with ``seed(base + worker)``, where they should differ.
+Each device has its own stream. A call reserves its part of the stream at once; the engine computes the numbers later.
+Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Until seed() is called every process differs, forked children included.
+After seed() a forked child continues from its parent's state, so that all children draw the same numbers: seed each of
+them, for example with ``seed(base + worker)``, where they should differ.
 
 >>> import weft as wf
 >>> wf.random.seed(0)
@@ -23,7 +23,7 @@ from typing import Any
 from weft import _core
 from weft.base.device import Device, as_device, cpu
 from weft.base.dtype import DType, as_dtype
-from weft.base.errors import DeviceError, DTypeError
+from weft.base.errors import DeviceError, DTypeError, names_keywords
 from weft.imperative.creation import arange
 from weft.imperative.dependence import happens_once
 from weft.imperative.tensor import Tensor
@@ -35,8 +35,9 @@ __all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state",
 DEVICES = 64  # whose streams exist
 
 
+@names_keywords
 def seed(seed: int, device: Device | str | None = None) -> None:
-    """Begin the random numbers anew: of all devices, each with numbers of its own, or of one.
+    """Seed the streams of all devices, which then give different numbers, or the stream of one device.
 
     Seeded alone, every device gives the numbers that cpu:0 gives after seed(seed).
     Raises ValueError if seed is not in 0..2**64-1.
@@ -95,6 +96,7 @@ def _stream_of(device: Device | str) -> Device:
     return found
 
 
+@names_keywords
 def uniform(
     low: float = 0.0,
     high: float = 1.0,
@@ -102,7 +104,7 @@ def uniform(
     dtype: DType | str | Any = "float32",
     device: Device | str | None = None,
 ) -> Tensor:
-    """Numbers spread evenly over [low, high); high itself never comes.
+    """Uniformly distributed numbers in [low, high).
 
     24 random bits each, 53 for float64. Raises ValueError unless low <= high, DTypeError unless dtype is a float.
 
@@ -117,6 +119,7 @@ def uniform(
     return _filled(RandomUniform, _core.random_uniform, low, high, shape, _float("uniform", dtype), device)
 
 
+@names_keywords
 def normal(
     mean: float = 0.0,
     std: float = 1.0,
@@ -139,6 +142,7 @@ def normal(
     return _filled(RandomNormal, _core.random_normal, mean, std, shape, _float("normal", dtype), device)
 
 
+@names_keywords
 def randint(
     low: int,
     high: int | None = None,
@@ -165,6 +169,7 @@ def randint(
     return _filled(RandomIntegers, _core.random_integers, low, high, shape, kind, device)
 
 
+@names_keywords
 def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
     """0 ... x-1 in random order, or x's slices along its first dimension in random order, as a new tensor.
 

@@ -293,3 +293,10 @@ def test_ten_million_records_are_two_arrays(tmp_path):
     assert loader.batches.sampler.order(0).indices.nbytes == 4 * count
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000
     assert os.path.getsize(tmp_path / "a.rec") == 12 * count
+
+
+def test_paths_of_bytes(tmp_path):
+    path = os.fsencode(tmp_path / "a.rec")
+    with recordio.RecordWriter(path) as writer:
+        writer.write(b"abc")
+    assert recordio.RecordReader(path).read() == b"abc"

@@ -150,7 +150,8 @@ def test_messages_of_assignment_say_why():
     x = wf.zeros((2, 3))
     text = "broadcast_to: x does not fit (3,): x is f32[2]@cpu:0"
     refuses(ShapeError, text, operator.setitem, x, 0, wf.zeros(2))
-    text = "fill: several indices of x mean one element (it was broadcast); write to a copy(): x is f32[4,3]@cpu:0"
+    fact = "several indices of x refer to the same element (x was broadcast); write to a copy()"
+    text = f"fill: {fact}: x is f32[4,3]@cpu:0"
     refuses(ValueError, text, operator.setitem, wf.broadcast_to(x[0], (4, 3)), ..., 1)
     text = text.replace("fill", "copy")
     refuses(ValueError, text, operator.setitem, wf.broadcast_to(x[0], (4, 3)), ..., wf.zeros(3))

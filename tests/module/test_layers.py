@@ -326,7 +326,7 @@ def test_recurrent_layers(name):
         (lambda: M.Conv2d(3, 4, 3, groups=2), "3 and 4 channels are not 2 equal groups"),
         (lambda: M.Conv2d(4, 4, (3, 3, 3)), "kernel_size needs 2 sizes"),
         (lambda: M.GroupNorm(3, 4), "4 channels are not 3 equal groups"),
-        (lambda: M.MultiheadAttention(5, 2), "5 channels are not 2 equal heads"),
+        (lambda: M.MultiheadAttention(5, 2), "embed_dim=5 must be divisible by num_heads=2"),
         (lambda: M.Embedding(3, 2, padding_idx=3), "padding_idx 3 is not one of 3 rows"),
         (lambda: M.Sequential(F.relu), "takes modules"),
     ],

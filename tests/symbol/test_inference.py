@@ -105,7 +105,9 @@ def test_not_enough_is_no_error():
     assert y.infer_shape_partial(x=(2, 3)) == ([(2, 3), None], [None], [])
     assert sym.var("x").infer_shape() == (None, None, None)
     assert F.reshape(sym.var("x"), shape=(-1, 2)).infer_shape_partial() == ([None], [None], [])
-    with pytest.raises(GraphError, match="simple_bind: the shape of w is not known, only"):
+    with pytest.raises(
+        GraphError, match="simple_bind: the shape of the variable 'w' cannot be inferred, only"
+    ):
         y.simple_bind(x=(2, 3))
 
 

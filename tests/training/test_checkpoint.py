@@ -182,11 +182,11 @@ WHOLE = {"parts": {}, "values": {}, "random": {}}
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [
-        ({}, "is no checkpoint of version 1"),
-        ({"weft.checkpoint": "2", "state": "{}"}, "is no checkpoint of version 1"),
-        ({"weft.checkpoint": "1"}, "is no checkpoint"),
-        ({"weft.checkpoint": "1", "state": "{"}, "is no JSON"),
-        ({"weft.checkpoint": "1", "state": "[" * 100000}, "is no JSON"),
+        ({}, "is not a checkpoint of version 1"),
+        ({"weft.checkpoint": "2", "state": "{}"}, "is not a checkpoint of version 1"),
+        ({"weft.checkpoint": "1"}, "is not a checkpoint"),
+        ({"weft.checkpoint": "1", "state": "{"}, "is not valid JSON"),
+        ({"weft.checkpoint": "1", "state": "[" * 100000}, "is not valid JSON"),
         ({"weft.checkpoint": "1", "state": "[]"}, "lacks parts"),
         ({"weft.checkpoint": "1", "state": '{"parts": {}, "values": 3, "random": {}}'}, "lacks parts"),
         (

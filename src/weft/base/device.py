@@ -11,6 +11,7 @@ from weft.base.errors import DeviceError
 
 __all__ = ["Device", "as_device", "cpu", "current_device", "device", "gpu"]
 
+_OTHERS = ("cuda", "hip", "mps", "npu", "tpu", "xpu")  # names that other libraries have for devices
 KINDS = ["cpu", "gpu"]  # and those that are added
 
 
@@ -122,7 +123,7 @@ def as_device(value: Device | str | None = None) -> Device:
     Traceback (most recent call last):
         ...
     weft.base.errors.DeviceError: device: cannot read 'tpu:0'; accepted are a Device, None (the current \
-device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...
+device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...; weft runs on CPUs only so far: leave the device out
     """
     if isinstance(value, Device):
         return value
@@ -130,7 +131,8 @@ device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...
         return current_device()
     kind, colon, index = value.partition(":") if isinstance(value, str) else ("", "", "")
     if kind not in KINDS or (colon and not (index.isascii() and index.isdigit() and len(index) <= 5)):
-        raise DeviceError(f"device: cannot read {value!r}; {_accepted()}")
+        advice = "; weft runs on CPUs only so far: leave the device out" if kind in _OTHERS else ""
+        raise DeviceError(f"device: cannot read {value!r}; {_accepted()}{advice}")
     return Device(kind, int(index or 0))
 
 

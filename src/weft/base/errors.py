@@ -6,9 +6,24 @@ A message reads ``operation: the fact with its numbers: every operand in short f
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-__all__ = ["DTypeError", "DeviceError", "EngineError", "EngineErrorGroup", "GraphError", "ShapeError"]
+from weft.base.typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    C = TypeVar("C", bound=Callable[..., Any])
+
+__all__ = [
+    "DTypeError",
+    "DeviceError",
+    "EngineError",
+    "EngineErrorGroup",
+    "GraphError",
+    "ShapeError",
+    "names_keywords",
+]
 
 
 class ShapeError(ValueError):
@@ -123,3 +138,41 @@ class EngineErrorGroup(EngineError, ExceptionGroup[Exception]):
     def derive(self, exceptions: Sequence[Exception]) -> EngineErrorGroup:  # type: ignore[override]
         """The same group around other exceptions; split() and subgroup() call it."""
         return EngineErrorGroup(self.message, exceptions)
+
+
+def names_keywords(target: C) -> C:
+    """Decorator of a class or function: a TypeError for a keyword that it does not take lists those that it takes.
+
+    >>> @names_keywords
+    ... class Loader:
+    ...     def __init__(self, dataset, *, num_workers=0):
+    ...         pass
+    >>> Loader([], workers=2)
+    Traceback (most recent call last):
+        ...
+    TypeError: Loader: no argument workers; there are: dataset, num_workers; did you mean num_workers?
+    """
+    if not isinstance(target, type):
+        return _naming(target, target.__name__, 0)
+    plain = vars(target).get("__init__")
+    if plain is not None:
+        target.__init__ = _naming(plain, target.__name__, 1)  # type: ignore[misc]
+    return target
+
+
+def _naming(plain: Any, owner: str, first: int) -> Any:
+    """The function with the better error; first: the index of the first parameter that callers pass."""
+
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return plain(*args, **kwargs)
+        except TypeError as problem:
+            before, _, keyword = str(problem).partition("() got an unexpected keyword argument ")
+            if before != plain.__qualname__ or not keyword:
+                raise
+            from weft.base.keywords import unknown_keyword  # not before the first mistake
+
+            raise TypeError(unknown_keyword(plain, owner, first, keyword.split("'")[1])) from None
+
+    return call

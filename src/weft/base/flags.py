@@ -1,4 +1,4 @@
-"""The environment switches, in one table; whoever needs one reads it here.
+"""The environment switches, in one table, from which all code reads them.
 
 >>> from weft.base import flags
 >>> flags.get("WEFT_FORK_TIMEOUT_S")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Si
 from typing import Any
 
 from weft.base.device import Device, as_device
-from weft.base.keywords import names_keywords
+from weft.base.errors import names_keywords
 from weft.data.collator import as_tensors, mapped
 from weft.data.dataset import MapStream, StreamDataset
 from weft.data.fetch import END, End, Fetch, Task

@@ -245,7 +245,7 @@ class RecordReader:
         self._offset = self.begin
 
     def _open(self) -> None:
-        self._file = _core.RecordFile(os.fspath(self.path))
+        self._file = _core.RecordFile(os.fsdecode(self.path))
 
     def _find(self, file: int, offset: int) -> int:
         return int(self._file.find(offset))
@@ -313,7 +313,7 @@ class RecordReader:
         return np.asarray(found)
 
     def close(self) -> None:
-        """Readers hold a mapping, not an open file; closing is for those who are used to it."""
+        """Has no effect: a reader holds a memory mapping, not an open file. For code written for MXNet."""
 
     def __enter__(self) -> Any:
         return self

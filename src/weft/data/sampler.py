@@ -1,4 +1,4 @@
-"""In which order samples come: pure functions of the epoch's number, so that an order can be had again."""
+"""Samplers. The order of samples is a pure function of the epoch's number, so training can resume in an epoch."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def within(
     if found is not None:
         return found
     raise GraphError(
-        f"memory_budget: {name} cannot do with {allowed} bytes of temporary space: it takes {first} where all is kept, "
-        f"{min(least, reached)} where as much as can be is computed again"
+        f"memory_budget: {name} needs at least {min(least, reached)} bytes of temporary memory, when it recomputes as "
+        f"much as possible ({first} when it keeps everything), but the budget is {allowed}"
     )
 
 

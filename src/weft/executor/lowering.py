@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, uint8
+from weft.base.errors import GraphError
 from weft.base.typing import Any
 from weft.executor.buffers import (
     Buffer,
@@ -40,10 +41,37 @@ __all__ = ["Lowering"]
 
 
 def device_of(graph: Graph) -> Device:
-    """Where a graph of one device runs; one that only copies to a device: there."""
+    """The device of a graph that runs on one device; of a graph that only copies, the destination."""
     found = (node.device for node in graph.nodes if node.op is not None and node.device is not None)
     given = (v.type.device for v in (*graph.outputs, *graph.inputs) if v is not None and not v.type.weak)
     return next(itertools.chain(found, given), cpu(0))
+
+
+def check_decomposition(op: Any, outputs: Sequence[Value], results: Sequence[Value]) -> None:
+    """Raise GraphError unless a decomposition computes the types that infer has stated.
+
+    Symbolic sizes need not be known to be equal in weft's own operators; tests compare those. For an operator of the
+    user's they must be: else NeedsSizes, and the plan is made, and checked, for exact sizes.
+    """
+    if len(results) != len(outputs):
+        raise GraphError(
+            f"{op.name}: infer states {len(outputs)} outputs, decompose returns {len(results)}: {op!r}"
+        )
+    for output, result in zip(outputs, results, strict=True):
+        if not isinstance(result, Value):
+            raise TypeError(
+                f"{op.name}: decompose must return what weft's functions compute, got {type(result).__name__}"
+            )
+        differ = len(output.shape) != len(result.shape) or any(
+            isinstance(n, int) and isinstance(m, int) and n != m
+            for n, m in zip(output.shape, result.shape, strict=True)
+        )
+        if differ or not (result.type.weak or output.dtype is result.dtype):
+            raise GraphError(
+                f"{op.name}: infer states {output.type}, decompose computes {result.type}: {op!r}"
+            )
+        if not same_shape(output.shape, result.shape) and not type(op).__module__.startswith("weft."):
+            raise NeedsSizes(f"{op.name}: the sizes that infer states")
 
 
 def copying(dtype: DType) -> Loop:
@@ -179,10 +207,15 @@ class Lowering:
                 f"{op.name}: no kernel for these operands on {kind} devices, and no decomposition; "
                 f"weft.kernels.kernel({type(op).__name__}, device={kind!r}) registers one"
             )
-        made = op.decompose(*node.inputs)
+        try:
+            made = op.decompose(*node.inputs)
+        except Exception as problem:
+            problem.add_note(f"in {type(op).__name__}.decompose")
+            raise
         if made is NotImplemented:
             raise NotImplementedError(f"{op.name}: no kernel for these operands, and no decomposition")
         listed = made if isinstance(made, tuple | list) else (made,)
+        check_decomposition(op, node.outputs, listed)
         new = [n for n in Graph([], listed).nodes if n.op is not None and id(n) not in self.seen]
         self.seen.update(map(id, new))
         self.kept.extend(v for part in new for v in part.outputs)

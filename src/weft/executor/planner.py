@@ -56,13 +56,14 @@ def make_plan(
 ) -> Any:
     """The _core.Plan of a graph.
 
-    strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
-    exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. gradients: of a
-    backward plan, for each input whether it has an output for its gradient. first_choice: of the kernels of the graph's
-    operators; for tests, which compare them. owned_outputs: the first so many outputs share no memory with inputs.
-    fixed_layout: outputs have the strides that were planned, whatever inputs have. commits: outputs that are written
-    wholly or not at all, where a run fails; by default what committed() finds.
-    Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
+    strides: the element strides of each input array. A missing entry means any strides, or row-major ones in an exact
+    plan. visible: the number of outputs that callers receive; as_tuple: in a tuple even if it is one. gradients: for
+    each input of a backward plan, whether the plan has an output for its gradient. first_choice: the index of the first
+    kernel that is tried for each operator; for tests, which compare kernels. owned_outputs: the number of leading
+    outputs that share no memory with inputs. fixed_layout: allocate outputs with the planned strides even if inputs
+    have other strides. commits: outputs that are written wholly, or not at all if a run fails; by default those that
+    committed() returns.
+    Raises NeedsSizes if a rule needs the value of a symbolic size, and what rules raise.
     """
     if spans_devices(graph):
         if not exact:

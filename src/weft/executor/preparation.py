@@ -35,7 +35,7 @@ class StableInputs:
         return id(place.buffer) in self.origins
 
     def add(self, step: Step) -> bool:
-        """Looks at one more step; whether it is worth being done once."""
+        """Register a step; True if it should run once rather than in each run of the program."""
         fits = self.any and _is_pure(step) and all(id(x.buffer) in self.origins for x in step.reads)
         origins = (
             frozenset[Buffer]().union(*(self.origins[id(x.buffer)] for x in step.reads))

@@ -366,7 +366,7 @@ os.register_at_fork(after_in_child=_making.clear)
 def cache_folder() -> Path | None:
     """Where objects are kept: $WEFT_CACHE_DIR, else weft in the user's folder for caches; None if it cannot be private.
 
-    Code from here is run, so the folder must belong to this user and be writable by nobody else.
+    Code from here is run, so the folder must belong to this user and not be writable by others.
 
     >>> cache_folder() is None or cache_folder().is_dir()
     True

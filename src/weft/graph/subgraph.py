@@ -105,8 +105,8 @@ class Capture:
     (weft.graph.functionalization). It stays the same object when it is written; `lift` gives the content that it has
     then. Arrays and Values outside are windows of one storage if they share memory, as far as that can be told.
 
-    Effects. What is found and written has its new content from then on; `written` says which that is, for each number
-    of found; `content` says it of what the function was given. What draws random numbers draws from `stream`, the words
+    Effects. A captured array that is written reads as its new value from then on; `written` maps its index in `found`
+    to that value, and `content` returns that of an argument. What draws random numbers draws from `stream`, the words
     that Drawn takes, at `position`, an input of the graph, and `blocks` counts the positions taken.
 
     Gradients. What is watched has a Value of its own until it is unwatched, so that only what is computed meanwhile

@@ -1,4 +1,4 @@
-"""Whether a graph is one: what passes and makers of graphs must leave behind them.
+"""The verifier of graphs: checks the invariants that every pass, and every builder of a graph, must preserve.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import Graph

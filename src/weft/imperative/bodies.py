@@ -1,4 +1,4 @@
-"""What the functions of control flow need of their surroundings, on arrays and in graphs alike.
+"""Random numbers and writes in the functions of control flow, on arrays and in graphs alike.
 
 Random numbers: an operator of control flow takes two words of the stream that is in use, once, whatever its functions
 draw. They are the key and the stream of numbers of its own, in which its functions take positions one after the other.

@@ -14,7 +14,7 @@ import sys
 from weft import _core
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.typing import Any
 from weft.imperative.known_number import KnownNumber
 from weft.imperative.tensor import Tensor
@@ -57,6 +57,7 @@ def of_sizes(shape: Any, value: Any, dtype: DTypeLike, device: DeviceLike) -> An
     return apply(Full, (), {"shape": sizes, "value": number, "dtype": wanted, "device": as_device(device)})
 
 
+@names_keywords
 def tensor(data: Any, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
     """A new tensor with a copy of data: numbers, nested lists of them, a Tensor, or another library's array.
 
@@ -196,6 +197,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     return _core.below_layers(made.copy) if copy else made
 
 
+@names_keywords
 def empty_like(x: Tensor, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
     """A new tensor of undefined elements with x's shape, and its dtype and device unless given.
 
@@ -205,6 +207,7 @@ def empty_like(x: Tensor, dtype: DTypeLike | None = None, device: DeviceLike = N
     return empty(x.shape, dtype or x.dtype, device or x.device)
 
 
+@names_keywords
 def zeros_like(x: Tensor, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
     """Zeros with x's shape, and its dtype and device unless given.
 
@@ -214,6 +217,7 @@ def zeros_like(x: Tensor, dtype: DTypeLike | None = None, device: DeviceLike = N
     return zeros(x.shape, dtype or x.dtype, device or x.device)
 
 
+@names_keywords
 def ones_like(x: Tensor, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
     """Ones with x's shape, and its dtype and device unless given.
 
@@ -223,6 +227,7 @@ def ones_like(x: Tensor, dtype: DTypeLike | None = None, device: DeviceLike = No
     return ones(x.shape, dtype or x.dtype, device or x.device)
 
 
+@names_keywords
 def full_like(
     x: Tensor, fill_value: Any, dtype: DTypeLike | None = None, device: DeviceLike = None
 ) -> Tensor:
@@ -234,6 +239,7 @@ def full_like(
     return full(x.shape, fill_value, dtype or x.dtype, device or x.device)
 
 
+@names_keywords
 def arange(
     start: float,
     stop: float | None = None,
@@ -271,6 +277,7 @@ def _number(value: Any) -> int | float:
     return operator.index(value) if hasattr(value, "__index__") else float(value)
 
 
+@names_keywords
 def linspace(
     start: float,
     stop: float,
@@ -300,6 +307,7 @@ def linspace(
     return x
 
 
+@names_keywords
 def eye(
     n_rows: int,
     n_cols: int | None = None,

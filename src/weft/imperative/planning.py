@@ -39,6 +39,11 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
     try:
         bound = op.with_runtime({**numbers, **missing}) if runtime else op
         types = bound.infer(*(None if v is None else v.type for v in values))
+        if not isinstance(types, TensorType) and not all(isinstance(t, TensorType) for t in types):
+            raise TypeError(
+                f"{op.name}: infer must return a TensorType or a tuple of them, got {types!r}; "
+                "x.like(shape, dtype) makes one"
+            )
         node = Node(
             op.with_runtime(missing) if missing else op,
             values,
@@ -75,10 +80,27 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
         if exact:
             raise
         return None
-    except Exception:
+    except Exception as problem:
         if not exact:  # once more, so that the message has the sizes
             plan_call(op, operands, runtime, EXACT, records)
+        elif not isinstance(problem, NeedsSizes):
+            _show_operands(op, problem, values)
         raise
+
+
+def _show_operands(op: Op, problem: Exception, values: list[Value | None]) -> None:
+    """Add the operands to the message of an operator's rule, if it shows none of them."""
+    text = problem.args[0] if len(problem.args) == 1 else None
+    types = [None if v is None else v.type for v in values]
+    if not isinstance(text, str) or not text.startswith(f"{op.name}: ") or isinstance(problem, KeyError):
+        return
+    if any(t is not None and str(t) in text for t in types):
+        return
+    names = [spec.name for spec in op.inputs if not spec.variadic]
+    names += [f"{op.inputs[-1].name}{k}" for k in range(len(types) - len(names))] if op.inputs else []
+    listed = ", ".join(f"{name} is {t}" for name, t in zip(names, types, strict=False) if t is not None)
+    fact, *rest = text.split("\n")
+    problem.args = ("\n".join([f"{fact}: {listed}" if listed else fact, *rest]),)
 
 
 def plan_backward(recipe: PlanInfo, wanted: list[bool], given: list[bool]) -> Any:

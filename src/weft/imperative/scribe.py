@@ -149,7 +149,7 @@ class Scribe:
             self.read_recorded.setdefault(id(x), (x, flag))
 
     def kept(self, shown: set[int]) -> bool:
-        """Whether somebody keeps an array that was made meanwhile, other than those of shown, by serial."""
+        """True if an array made during the recording is still referenced; shown: serials that do not count."""
         made = {s.base.serial for s in self.storages if self.made_here(s)} - shown
         return any(serial is not None and _core.is_alive(serial) for serial in made)
 
@@ -360,7 +360,7 @@ class Scribe:
         if self.over:
             return None
         if storage is None:
-            self.fail("an array was used that only earlier recordings hold")
+            self.fail("it uses an array whose content belongs to an earlier recording that has not run")
             return None
         try:
             content = storage.read(x)
@@ -390,7 +390,9 @@ class Scribe:
             value = self._stopped(value)
         if storage is None:
             if not self._born(x) or not _is_dense(x):
-                self.fail("memory was written that nobody was seen to make")
+                self.fail(
+                    "it writes memory that is neither an argument, nor captured, nor made by the function"
+                )
                 return
             self.storages.add(x, value).written = True
             return

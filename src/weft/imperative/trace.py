@@ -94,7 +94,7 @@ class Trace:
 
     @property
     def breaks(self) -> list[str]:
-        """Where it did what cannot be written down, as ``file:line``, as its first calls show: there its programs end.
+        """The graph breaks that the first calls showed, as ``file:line``: places where a program ends.
 
         How often programs of what lies between were made and run is counted for all functions together, by
         ``weft._core.log_counters()``.
@@ -369,12 +369,13 @@ class Trace:
 
     def _give_up(self, problem: CannotRecord) -> None:
         named = CannotRecord(self.name, problem.fact, problem.where)
+        advice = "use where, cond or while_loop, or return the array"
         if self.strict:
-            raise named
+            raise CannotRecord(self.name, problem.fact, f"{problem.where}\n  hint: {advice}")
         self._breaks[problem.where] = None
         hint = (
-            "its Python keeps running at each call, and what lies between such places is programs; "
-            "for a single one use where, cond or while_loop, or return the array"
+            "its Python keeps running at each call, and the operations between such places run as programs; "
+            f"for a single program {advice}"
         )
         _warn(f"{named}\n  {hint}", problem.where)
 

@@ -28,10 +28,10 @@ __all__ = ["ORDER", "Transformation", "trace_keys"]
 
 # From above. A layer calls those below it, never those above, and never skips one.
 ORDER: dict[str, str] = {
-    "user": "sees what the program says, before anything has been made of it",
-    "amp": "chooses the types that users' layers leave open, so gradients are those of what is computed",
-    "gradient": "records what is computed, as rewritten above; what it computes itself is below it",
-    "trace": "writes down launches of plans: a whole training step is forward, backward and update alike",
+    "user": "sees the operators as the program calls them",
+    "amp": "sets dtypes after user layers have run, so gradients are those of the converted operators",
+    "gradient": "records operators as rewritten above; the operators of the backward pass are below it",
+    "trace": "records launches of plans: forward, backward and update of a training step alike",
     "interpreter": "runs plans",
 }
 SEE_OPERATORS = ("user", "amp")

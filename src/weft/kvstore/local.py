@@ -234,10 +234,10 @@ class StoreOptimizer:
         if tuple(pushed.shape) != tuple(stored.shape):
             raise ShapeError(f"push: {tuple(pushed.shape)} does not fit {tuple(stored.shape)}")
         (group,) = own.param_groups
-        (cohort,) = group.cohorts
+        (step_group,) = group.step_groups
         with no_grad():
-            cohort.step += 1
-            own.update(group, cohort, [pushed])
+            step_group.step += 1
+            own.update(group, step_group, [pushed])
 
     def state_dict(self) -> dict[str, Any]:
         """The state of each key, whose name is text here: "i:3" or "s:weight"."""

@@ -12,7 +12,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.imperative.creation import asarray, tensor, zeros
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.optimizer.group import Cohort
+from weft.optimizer.group import StepGroup
 from weft.optimizer.optimizer import Optimizer
 
 __all__ = ["RowSparse", "lazy_update"]
@@ -109,14 +109,14 @@ def lazy_update(optimizer: Optimizer, stored: Tensor, gradient: RowSparse) -> No
     if not unique.rows.size:
         return
     (group,) = optimizer.param_groups
-    (cohort,) = group.cohorts
+    (step_group,) = group.step_groups
     where = unique.indices.to_device(stored.device)
     with no_grad():
-        cohort.step += 1
+        step_group.step += 1
         rows = F.take(stored, where, axis=0)
-        state = {role: [F.take(s, where, axis=0) for s in of] for role, of in cohort.state.items()}
-        part = Cohort([rows], state, cohort.step)
+        state = {role: [F.take(s, where, axis=0) for s in of] for role, of in step_group.state.items()}
+        part = StepGroup([rows], state, step_group.step)
         optimizer.update(group, part, [unique.values.to_device(stored.device)])
         stored[where] = rows
         for role, (updated,) in state.items():
-            cohort.state[role][0][where] = updated
+            step_group.state[role][0][where] = updated

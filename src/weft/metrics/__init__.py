@@ -1,6 +1,6 @@
 """Metrics: numbers about a model, over many batches.
 
-update() adds a batch without waiting for it, compute() gives the number so far, reset() begins anew.
+update() adds a batch without waiting for it, compute() returns the current value, reset() starts over.
 
 >>> import weft as wf
 >>> accuracy = wf.metrics.Accuracy()

@@ -33,7 +33,7 @@ class Metric:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start over."""
         raise NotImplementedError(f"{type(self).__name__}: has no reset()")
 
     def add(self, *args: Any) -> None:

@@ -35,7 +35,7 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.width % self.heads:
-            raise ValueError(f"GPTConfig: a width of {self.width} is not {self.heads} equal heads")
+            raise ValueError(f"GPTConfig: width={self.width} must be divisible by heads={self.heads}")
 
     @property
     def hidden_width(self) -> int:

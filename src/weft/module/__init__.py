@@ -1,4 +1,4 @@
-"""Layers and models: Module, Parameter, the layers, and first values in `init`.
+"""Layers and models: Module, Parameter, the layers, and initial values in `init`.
 
 >>> import weft as wf
 >>> import weft.module as M

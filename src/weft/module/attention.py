@@ -20,8 +20,8 @@ class MultiheadAttention(Module):
     is q, without v it is k. mask: fits [n, num_heads, t, s] by broadcasting, true for what is seen, or numbers that are
     added. is_causal: place i sees places 0 ... i. Returns [n, t, embed_dim].
     in_proj_weight [3 embed_dim, embed_dim] and in_proj_bias make queries, keys and values, in this order; out_proj is a
-    Linear. Weights begin with Glorot and Bengio's uniform distribution, biases with 0.
-    Raises ValueError if the heads do not divide embed_dim. There is no dropout of weights.
+    Linear. Weights are initialized with Glorot and Bengio's uniform distribution, biases with 0.
+    Raises ValueError if the heads do not divide embed_dim. Attention weights have no dropout.
     Source: Vaswani et al. 2017, Attention is all you need.
 
     >>> import weft as wf
@@ -41,7 +41,9 @@ class MultiheadAttention(Module):
         device: Device | str | None = None,
     ) -> None:
         if num_heads < 1 or embed_dim % num_heads:
-            raise ValueError(f"MultiheadAttention: {embed_dim} channels are not {num_heads} equal heads")
+            raise ValueError(
+                f"MultiheadAttention: embed_dim={embed_dim} must be divisible by num_heads={num_heads}"
+            )
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.in_proj_weight = parameter((3 * embed_dim, embed_dim), dtype, device)
         self.in_proj_bias = parameter(3 * embed_dim, dtype, device) if bias else None
@@ -49,7 +51,7 @@ class MultiheadAttention(Module):
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: other first values."""
+        """Draw new initial values."""
         init.xavier_uniform_(self.in_proj_weight)
         init.xavier_uniform_(self.out_proj.weight)
         for bias in (self.in_proj_bias, self.out_proj.bias):

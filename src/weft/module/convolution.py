@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from weft import functional as F
 from weft.base.device import Device
-from weft.base.dtype import DType
+from weft.base.dtype import DType, float64
 from weft.imperative.tensor import Tensor
-from weft.module.linear import parameter, spread
+from weft.module.linear import hint_at_float64, parameter, uniform_fan_in_
 from weft.module.module import Module
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
@@ -50,8 +50,8 @@ class _Channels(Module):
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: other first values."""
-        spread(self.weight.shape[1] * math.prod(self.kernel_size), self.weight, self.bias)
+        """Draw new initial values."""
+        uniform_fan_in_(self.weight.shape[1] * math.prod(self.kernel_size), self.weight, self.bias)
 
 
 class _Conv(_Channels):
@@ -75,7 +75,10 @@ class _Conv(_Channels):
 
     def forward(self, x: Tensor) -> Tensor:
         function: Any = getattr(F, f"conv{self.ndim}d")
-        return function(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        y = function(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        if getattr(y, "dtype", None) is float64:
+            hint_at_float64(self, x, self.weight)
+        return y
 
 
 class Conv1d(_Conv):
@@ -92,8 +95,8 @@ class Conv1d(_Conv):
 class Conv2d(_Conv):
     """Convolution of images [n, c, h, w]; weight: [out, in / groups, kh, kw], bias: [out] or None.
 
-    Sizes are one int for all dimensions or one for each; padding also "same" or "valid". Weight and bias begin evenly
-    spread within 1 / sqrt(in / groups kh kw). Raises ValueError if channels do not divide into groups.
+    Sizes are one int for all dimensions or one for each; padding also "same" or "valid". Weight and bias are
+    initialized uniformly within 1 / sqrt(in / groups kh kw). Raises ValueError if channels do not divide into groups.
     See weft.functional.conv2d.
 
     >>> import weft as wf
@@ -149,7 +152,7 @@ class ConvTranspose1d(_ConvTranspose):
 class ConvTranspose2d(_ConvTranspose):
     """The transpose of Conv2d, for upsampling images; weight: [in, out / groups, kh, kw], bias: [out] or None.
 
-    Both begin evenly spread within 1 / sqrt(out / groups kh kw). See weft.functional.conv_transpose2d.
+    Both are initialized uniformly within 1 / sqrt(out / groups kh kw). See weft.functional.conv_transpose2d.
 
     >>> import weft as wf
     >>> ConvTranspose2d(4, 2, 2, stride=2)(wf.zeros((1, 4, 5, 5))).shape

@@ -65,7 +65,7 @@ def ones_(x: Tensor) -> None:
 
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0) -> None:
-    """Numbers spread evenly over [low, high).
+    """Uniform over [low, high).
 
     >>> import weft as wf
     >>> x = wf.zeros(100)
@@ -159,7 +159,7 @@ def gain(nonlinearity: str, slope: float = 0.01) -> float:
 
 
 def xavier_uniform_(x: Tensor, gain: float = 1.0) -> None:
-    """Evenly spread with the standard deviation gain sqrt(2 / (fan_in + fan_out)).
+    """Uniform, with the standard deviation gain sqrt(2 / (fan_in + fan_out)).
 
     Source: Glorot, Bengio 2010, Understanding the difficulty of training deep feedforward neural networks.
     """
@@ -168,7 +168,7 @@ def xavier_uniform_(x: Tensor, gain: float = 1.0) -> None:
 
 
 def xavier_normal_(x: Tensor, gain: float = 1.0) -> None:
-    """Normally distributed with the standard deviation gain sqrt(2 / (fan_in + fan_out)); source: xavier_uniform_'s."""
+    """Normal, with the standard deviation gain sqrt(2 / (fan_in + fan_out)); source: xavier_uniform_'s."""
     normal_(x, 0.0, gain * math.sqrt(2 / max(sum(fans(x)), 1)))
 
 
@@ -182,7 +182,7 @@ def _kaiming_std(x: Tensor, slope: float, mode: str, nonlinearity: str) -> float
 def kaiming_uniform_(
     x: Tensor, slope: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> None:
-    """Evenly spread with the standard deviation gain(nonlinearity, slope) / sqrt(fan).
+    """Uniform, with the standard deviation gain(nonlinearity, slope) / sqrt(fan).
 
     mode: which fan, "fan_in" keeps the size of values, "fan_out" of gradients.
     Source: He, Zhang, Ren, Sun 2015, Delving deep into rectifiers (MSRA).
@@ -200,7 +200,7 @@ def kaiming_uniform_(
 def kaiming_normal_(
     x: Tensor, slope: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> None:
-    """Normally distributed with the standard deviation gain(nonlinearity, slope) / sqrt(fan); see kaiming_uniform_."""
+    """Normal, with the standard deviation gain(nonlinearity, slope) / sqrt(fan); see kaiming_uniform_."""
     normal_(x, 0.0, _kaiming_std(x, slope, mode, nonlinearity))
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 from weft import _core
 from weft import functional as F
+from weft.base.advice import warn_at_users_line
 from weft.base.device import Device
-from weft.base.dtype import DType
+from weft.base.dtype import DType, float64
 from weft.base.errors import ShapeError
 from weft.imperative.creation import empty
 from weft.imperative.tensor import Tensor
 from weft.module import init
 from weft.module.module import Module, Parameter
 
-__all__ = ["Embedding", "Linear", "check_dims", "parameter", "spread"]
+__all__ = ["Embedding", "Linear", "check_dims", "hint_at_float64", "parameter", "uniform_fan_in_"]
 
 
 def check_dims(layer: Module, x: Any, *accepted: int) -> None:
@@ -30,7 +32,24 @@ def parameter(shape: Any, dtype: DType | str, device: Device | str | None) -> Te
     return Parameter(empty(shape, dtype=dtype, device=device))
 
 
-def spread(fan_in: int, *parameters: Tensor | None) -> None:
+_hinted = threading.Event()  # set once the hint has been given
+
+
+def hint_at_float64(layer: Module, x: Any, weight: Tensor) -> None:
+    """Warn, once in a process, if data of float64 makes a layer of another type compute in float64."""
+    if weight.dtype is float64 or _hinted.is_set():
+        return
+    _hinted.set()
+    given = _core.describe(x) if isinstance(x, Tensor) else f"{x.dtype}{list(x.shape)}"
+    text = (
+        f"{type(layer).__name__}: x is {given} and the weight {_core.describe(weight)}: from here on the network "
+        "computes in float64, which takes more than twice the time; x.astype('float32') keeps float32 "
+        "(this hint is given once)"
+    )
+    warn_at_users_line(text)
+
+
+def uniform_fan_in_(fan_in: int, *parameters: Tensor | None) -> None:
     """Evenly within 1 / sqrt(fan_in) of 0: the default of layers that are linear in their inputs.
 
     Source: LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, with a third of its variance, as is usual today.
@@ -44,7 +63,7 @@ def spread(fan_in: int, *parameters: Tensor | None) -> None:
 class Linear(Module):
     """x weight^T + bias, for x [..., in_features]; weight: [out_features, in_features], bias: [out_features] or None.
 
-    Both begin evenly spread within 1 / sqrt(in_features). See weft.functional.linear.
+    Both are initialized uniformly within 1 / sqrt(in_features). See weft.functional.linear.
 
     >>> import weft as wf
     >>> layer = Linear(4, 3)
@@ -69,17 +88,21 @@ class Linear(Module):
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: other first values."""
-        spread(self.in_features, self.weight, self.bias)
+        """Draw new initial values."""
+        uniform_fan_in_(self.in_features, self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        y = F.linear(x, self.weight, self.bias)
+        if getattr(y, "dtype", None) is float64:
+            hint_at_float64(self, x, self.weight)
+        return y
 
 
 class Embedding(Module):
-    """Rows of weight [num_embeddings, embedding_dim] at integers [...]; they begin normally distributed.
+    """Rows of weight [num_embeddings, embedding_dim] at integers [...]; they are initialized normally distributed.
 
-    padding_idx: a row that begins with zeros and whose gradient is zero. See weft.functional.embedding.
+    padding_idx: the index of a row that is initialized with zeros and whose gradient is zero. See
+    weft.functional.embedding.
 
     >>> import weft as wf
     >>> Embedding(10, 4, padding_idx=0)(wf.tensor([[0, 9]]))[0, 0]
@@ -105,7 +128,7 @@ class Embedding(Module):
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: other first values."""
+        """Draw new initial values."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
             init.zeros_(self.weight[self.padding_idx])

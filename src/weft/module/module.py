@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from reprlib import recursive_repr
@@ -9,15 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
-from weft.base.errors import DTypeError
-from weft.base.keywords import names_keywords
+from weft.base.errors import DTypeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import changed, containers_in, depends_on, state_of
 from weft.imperative.gradient import no_grad
 from weft.imperative.paths import module_calls, report
 from weft.imperative.tensor import Tensor
-from weft.module.state import Difference, compare, write
+from weft.module.state import IncompatibleKeys, compare, write
 
 __all__ = ["Handle", "Module", "Parameter"]
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
 
     class Parameter:
-        """Says that a tensor is to be trained, to the module that it is assigned to: self.weight = Parameter(x).
+        """Marks a tensor that is assigned to a module as a parameter, to be trained: self.weight = Parameter(x).
 
         The module then has the tensor itself as that attribute, and lists it. x: a Tensor, which stays the same object,
         so that two modules can share one; or what weft.asarray takes. Raises DTypeError unless it is of a
@@ -54,8 +54,8 @@ else:
             self.tensor = x.tensor if isinstance(x, Parameter) else asarray(x)
             if not self.tensor.dtype.is_differentiable:
                 raise DTypeError(
-                    f"Parameter: is of a floating-point type, got {self.tensor.dtype}; "
-                    "what is not trained is a buffer: register_buffer"
+                    f"Parameter: must be of a floating-point type, got {self.tensor.dtype}; "
+                    "a tensor that is not trained is a buffer: register_buffer"
                 )
 
         def __repr__(self) -> str:
@@ -63,7 +63,7 @@ else:
 
 
 class Handle:
-    """A registered hook, to be removed again; also usable in a with statement.
+    """A handle of a registered hook, to remove it; also a context manager.
 
     >>> handle = Module().register_forward_hook(lambda module, args, y: None)
     >>> handle.remove()
@@ -75,7 +75,7 @@ class Handle:
         changed()
 
     def remove(self) -> None:
-        """Do not call the hook any more; nothing happens the second time."""
+        """Remove the hook; a second call has no effect."""
         self._hooks.pop(self._number, None)
         changed()
 
@@ -90,12 +90,12 @@ _numbers = itertools.count()
 
 
 class Module:
-    """Base of layers and models: assign parameters and other modules to attributes, and write forward().
+    """Base class of layers and models: assign parameters and other modules to attributes, and define forward().
 
     An attribute is a parameter if a Parameter was assigned to it, a buffer after register_buffer. Submodules are found
     in attributes, and in lists, tuples and dictionaries there, however deep; their names are paths, such as
-    "blocks.0.weight". What appears twice, a shared weight or a shared module, is listed once, under its first name.
-    training: what train() and eval() set, for layers that differ; true at first.
+    "blocks.0.weight". A weight or module that appears twice is
+    listed once, under its first name. training: set by train() and eval(), True at first; some layers read it.
 
     >>> import weft as wf
     >>> import weft.module as M
@@ -119,20 +119,25 @@ class Module:
 
     training: bool = True
     shown: ClassVar[tuple[str, ...]] = ()  # attributes that repr shows
+    ignored_state: ClassVar[
+        tuple[str, ...]
+    ] = ()  # entries of other libraries' states that load_state_dict skips
 
     _roles: dict[str, str]
     _hooks: dict[int, Callable[..., Any]]
     _pre_hooks: dict[int, Callable[..., Any]]
 
     def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
-        made = super().__new__(cls)  # here, so that a forgotten super().__init__() does no harm
+        module = super().__new__(cls)  # here, so that a forgotten super().__init__() does no harm
         for name in ("_roles", "_hooks", "_pre_hooks"):
-            object.__setattr__(made, name, {})
-        return made
+            object.__setattr__(module, name, {})
+        return module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What a call computes; written by subclasses."""
-        raise NotImplementedError(f"{type(self).__name__}: has no forward()")
+        """Compute the result of a call; defined by subclasses."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: has no forward(); define forward(self, x) in the class, which a call runs"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for x in (*args, *kwargs.values()) if kwargs else args:
@@ -150,6 +155,8 @@ class Module:
         try:
             y = self.forward(*args, **kwargs)
         except Exception as problem:
+            if type(problem) is TypeError and _is_of_the_call(problem):
+                raise self._wrong_arguments(problem) from None
             report(problem)
             raise
         if self._hooks:
@@ -159,6 +166,13 @@ class Module:
         return y
 
     module_calls.add(__call__.__code__)
+
+    def _wrong_arguments(self, problem: TypeError) -> TypeError:
+        """Python's error, with the arguments that forward takes and the path of the module."""
+        signature = str(inspect.signature(self.forward))
+        better = TypeError(f"{problem}\n  hint: it is called as {type(self).__name__}.forward{signature}")
+        report(better)
+        return better
 
     def _named_arrays(self) -> dict[str, Tensor]:
         return dict(self._named("", PARAMETER, BUFFER, UNSAVED_BUFFER))
@@ -199,7 +213,7 @@ class Module:
         self._roles.pop(name, None)
 
     def register_buffer(self, name: str, x: Tensor, persistent: bool = True) -> None:
-        """Make a tensor an attribute that is no parameter but moves, and if persistent is saved, with the module.
+        """Assign a tensor that is not trained, but moves with the module and, if persistent, is saved with it.
 
         Raises TypeError unless x is a Tensor, ValueError for a name that cannot be one of an attribute.
 
@@ -215,7 +229,9 @@ class Module:
 
     def _register(self, name: str, x: Tensor, role: str) -> None:
         if not name.isidentifier() or (hasattr(type(self), name) and getattr(type(self), name) is not None):
-            why = "hides what the class has" if name.isidentifier() else "is no name of an attribute"
+            why = (
+                "hides an attribute of the class" if name.isidentifier() else "is not a valid attribute name"
+            )
             raise ValueError(f"{type(self).__name__}: the {role} {name!r} {why}")
         self._roles[name] = role
         object.__setattr__(self, name, x)
@@ -311,7 +327,7 @@ class Module:
         return self
 
     def eval(self: Self) -> Self:
-        """train(False): for use, no longer for training."""
+        """Set `training` to False here and below, for inference; returns the module."""
         return self.train(False)
 
     def apply(self: Self, f: Callable[[Module], Any]) -> Self:
@@ -328,16 +344,17 @@ class Module:
         return self
 
     def to_device(self: Self, device: Device | str) -> Self:
-        """Bring parameters and buffers to a device; returns the module.
+        """Move parameters and buffers to a device; returns the module.
 
-        Those that move are other tensors afterwards: attach them, and make the optimizer, after moving.
+        Moved parameters are new tensors: attach them, and create the optimizer, afterwards.
         """
         return self._change(lambda x: x.to_device(device))
 
     def astype(self: Self, dtype: DType | str) -> Self:
         """Convert parameters and buffers of floating-point types; returns the module.
 
-        Those that change are other tensors afterwards, as with to_device. Raises DTypeError unless dtype is a float.
+        Converted parameters are new tensors, as with to_device. Raises DTypeError unless dtype is a floating-point
+        type.
 
         >>> import weft.module as M
         >>> M.Linear(2, 2).astype("bfloat16").weight.dtype
@@ -363,7 +380,7 @@ class Module:
     # State.
 
     def state_dict(self, prefix: str = "") -> dict[str, Tensor]:
-        """Parameters and persistent buffers by path: the tensors themselves, which training goes on changing.
+        """Parameters and persistent buffers by path: the tensors themselves, which training continues to change.
 
         >>> import weft.module as M
         >>> list(M.BatchNorm2d(3).state_dict())
@@ -373,20 +390,32 @@ class Module:
 
     def check_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Raise what load_state_dict would raise, and change nothing."""
-        compare(type(self).__name__, self.state_dict(), state, strict)
+        compare(type(self).__name__, self.state_dict(), self._without_ignored(state), strict)
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Difference:
+    def _without_ignored(self, state: Any) -> Any:
+        """A state without the entries that modules of this tree ignore."""
+        if not isinstance(state, Mapping):
+            return state
+        names = {
+            f"{path}.{name}" if path else name
+            for path, module in self.named_modules()
+            for name in module.ignored_state
+        }
+        return {name: value for name, value in state.items() if name not in names} if names else state
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Write these values, tensors or NumPy arrays, into the parameters and buffers of the same names.
 
-        All is checked before anything is written. strict: the names must be exactly those of state_dict(); else those
-        that are missing keep their values and those that are unexpected are left out. Returns both kinds.
-        Floats may be of another floating-point type, and are converted.
-        Raises ValueError that lists all names that are missing, unexpected, of another shape or of another kind.
+        Everything is checked before anything is written. strict: the names must be exactly those of state_dict();
+        without it missing names keep their values and unexpected names are skipped. Returns the names of both kinds.
+        Values of another floating-point type are converted. Entries of PyTorch that weft does not need (`ignored_state`
+        of the layers, such as num_batches_tracked) are skipped. Raises ValueError that lists all names that are
+        missing, unexpected, of another shape or of another kind.
 
         >>> import weft.module as M
         >>> a, b = M.Linear(2, 3), M.Linear(2, 3)
         >>> b.load_state_dict(a.state_dict())
-        Difference(missing=(), unexpected=())
+        IncompatibleKeys(missing=(), unexpected=())
         >>> M.Linear(2, 4).load_state_dict({"weight": a.weight})
         Traceback (most recent call last):
             ...
@@ -394,8 +423,9 @@ class Module:
           missing: bias
           of another shape: weight is f32[3,2]@cpu:0, here f32[4,2]@cpu:0
         """
-        found, difference = compare(type(self).__name__, self.state_dict(), state, strict)
-        write(found)
+        state = self._without_ignored(state)
+        pairs, difference = compare(type(self).__name__, self.state_dict(), state, strict)
+        write(pairs)
         return difference
 
     # Hooks and text.
@@ -435,6 +465,12 @@ class Module:
         if not lines:
             return f"{type(self).__name__}({extra})"
         return "\n  ".join([f"{type(self).__name__}({extra}", *lines]) + "\n)"
+
+
+def _is_of_the_call(problem: TypeError) -> bool:
+    """True if forward was called with the wrong arguments: the error comes from the call, not from the body."""
+    entry = problem.__traceback__
+    return entry is not None and entry.tb_next is None and "forward() " in str(problem)
 
 
 def _modules_in(path: str, value: Any) -> Iterator[tuple[str, Module]]:

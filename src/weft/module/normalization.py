@@ -18,7 +18,7 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNo
 
 
 class _Scaled(Module):
-    """Base: a weight that begins with 1 and a bias that begins with 0, or None."""
+    """Base: a weight, initialized with 1, and a bias, initialized with 0; or None."""
 
     def _make(
         self,
@@ -32,7 +32,7 @@ class _Scaled(Module):
         self.bias = parameter(shape, dtype, device) if bias else None
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Restore the initial values: weight 1, bias 0."""
         if self.weight is not None:
             init.ones_(self.weight)
         if self.bias is not None:
@@ -42,6 +42,7 @@ class _Scaled(Module):
 class _BatchNorm(_Scaled):
     dims: ClassVar[tuple[int, ...]]
     shown = ("num_features", "eps", "momentum")
+    ignored_state = ("num_batches_tracked",)  # PyTorch's, which counts for a momentum of None
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class _BatchNorm(_Scaled):
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, with a running mean of 0 and a running variance of 1."""
+        """Restore the initial values, with a running mean of 0 and a running variance of 1."""
         super().reset()
         if self.running_mean is not None and self.running_var is not None:
             init.zeros_(self.running_mean)
@@ -94,8 +95,9 @@ class BatchNorm2d(_BatchNorm):
     """(x - mean) / sqrt(variance + eps) weight + bias for each channel of images [n, c, h, w].
 
     In training, or without running statistics, mean and variance are those of x, and the buffers running_mean and
-    running_var move towards them by the share momentum; else the buffers are used. weight and bias [c] begin with 1
-    and 0; with affine=False there are none. Raises ShapeError for other dimensions. See weft.functional.batch_norm.
+    running_var move towards them by the fraction momentum; else the buffers are used. weight and bias [c] are
+    initialized with 1 and 0; with affine=False both are None. Raises ShapeError for other dimensions. See
+    weft.functional.batch_norm.
 
     >>> import weft as wf
     >>> layer = BatchNorm2d(1)
@@ -115,7 +117,7 @@ class BatchNorm3d(_BatchNorm):
 class LayerNorm(_Scaled):
     """(x - mean) / sqrt(variance + eps) weight + bias, over the last dimensions, those of normalized_shape.
 
-    weight and bias have that shape and begin with 1 and 0; bias=False leaves out the bias, affine=False both.
+    weight and bias have that shape and are initialized with 1 and 0; bias=False leaves out the bias, affine=False both.
     See weft.functional.layer_norm.
 
     >>> import weft as wf

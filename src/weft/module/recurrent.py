@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from weft import _core
 from weft import functional as F
 from weft.base.device import Device
-from weft.base.dtype import DType
+from weft.base.dtype import DType, float64
+from weft.base.errors import ShapeError
 from weft.imperative.creation import zeros
 from weft.imperative.tensor import Tensor
-from weft.module.linear import check_dims, parameter, spread
+from weft.module.linear import check_dims, hint_at_float64, parameter, uniform_fan_in_
 from weft.module.module import Module
 from weft.ops import functions as operators
 
@@ -63,8 +65,8 @@ class _Recurrent(Module):
         return [getattr(self, n) for layer in layers for names in self._names(layer) for n in names]
 
     def reset(self) -> None:
-        """Begin anew: evenly spread within 1 / sqrt(hidden_size)."""
-        spread(self.hidden_size, *self._parameters_of(*range(self.num_layers)))
+        """Draw new initial values, uniform within 1 / sqrt(hidden_size)."""
+        uniform_fan_in_(self.hidden_size, *self._parameters_of(*range(self.num_layers)))
 
     def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
         raise NotImplementedError
@@ -81,17 +83,39 @@ class _Recurrent(Module):
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         check_dims(self, x, 3)
+        self._check_features(x)
         if self.batch_first:
             x = F.swapaxes(x, 0, 1)
-        given = state if isinstance(state, tuple | list) else () if state is None else (state,)
-        states = list(given) or self._first_states(x)
+        states = self._first_states(x) if state is None else self._listed_states(state)
         if self.dropout and self.training and self.num_layers > 1:
             y, last = self._layer_by_layer(x, states)
         else:
             y, *last = self._run(x, states, self._parameters_of(*range(self.num_layers)))
+        if getattr(y, "dtype", None) is float64:
+            hint_at_float64(self, x, self._parameters_of(0)[1])
         if self.batch_first:
             y = F.swapaxes(y, 0, 1)
         return y, (tuple(last) if self.states > 1 else last[0])
+
+    def _check_features(self, x: Any) -> None:
+        """Raise ShapeError unless x has the features that weight_ih takes; a symbol's are not known yet."""
+        if hasattr(x, "shape") and isinstance(x.shape[-1], int) and x.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__}: x has {x.shape[-1]} features in its last axis, input_size is "
+                f"{self.input_size}: x is {_core.describe(x)}"
+            )
+
+    def _listed_states(self, state: Any) -> list[Any]:
+        """The states of a call as a list. Raises TypeError if there are more or fewer than the layer has."""
+        states = list(state) if isinstance(state, tuple | list) else [state]
+        if len(states) != self.states:
+            takes = "a pair (h0, c0) of arrays" if self.states == 2 else "one array h0"
+            shape = f"[{self.num_layers * self._directions}, n, {self.hidden_size}]"
+            raise TypeError(
+                f"{type(self).__name__}: state must be {takes} of the shape {shape}, got {len(states)} arrays: "
+                + ", ".join(map(_core.describe, states))
+            )
+        return states
 
     def _layer_by_layer(self, x: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """With zeros drawn between the layers."""
@@ -109,10 +133,10 @@ class LSTM(_Recurrent):
     """Layers of long short-term memory: x [t, n, input_size] -> y [t, n, hidden_size], (h, c).
 
     forward(x, (h0, c0)): states [layers * directions, n, hidden_size], zeros by default; it returns the last ones.
-    batch_first: x and y are [n, t, ...]. dropout: the share of zeros between layers, in training. bidirectional: y has
-    both directions, [..., 2 hidden_size]. Parameters of layer k: weight_ih_l{k} [4 hidden_size, inputs], weight_hh_l{k}
-    [4 hidden_size, hidden_size], bias_ih_l{k}, bias_hh_l{k} [4 hidden_size], gates in the order i, f, g, o; those of
-    the other direction end with _reverse. See weft.functional.lstm.
+    batch_first: x and y are [n, t, ...]. dropout: the probability of zeros between layers, in training. bidirectional:
+    y has both directions, [..., 2 hidden_size]. Parameters of layer k: weight_ih_l{k} [4 hidden_size, inputs],
+    weight_hh_l{k} [4 hidden_size, hidden_size], bias_ih_l{k}, bias_hh_l{k} [4 hidden_size], gates in the order i, f, g,
+    o; those of the other direction end with _reverse. See weft.functional.lstm.
 
     >>> import weft as wf
     >>> y, (h, c) = LSTM(3, 4, num_layers=2, batch_first=True)(wf.zeros((5, 7, 3)))

@@ -1,4 +1,4 @@
-"""What a state dictionary holds against what a module has, all of it before anything is written."""
+"""Comparison of a state dictionary with the tensors of a module, before any of them is written."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from weft.imperative.creation import asarray
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
 
-__all__ = ["Difference", "compare", "write"]
+__all__ = ["IncompatibleKeys", "compare", "write"]
 
 
-class Difference(NamedTuple):
-    """Names that a state lacks, and those that it has beyond what is wanted.
+class IncompatibleKeys(NamedTuple):
+    """Names that are missing in a state, and names that the module does not have.
 
-    >>> Difference(("bias",), ())
-    Difference(missing=('bias',), unexpected=())
+    >>> IncompatibleKeys(("bias",), ())
+    IncompatibleKeys(missing=('bias',), unexpected=())
     """
 
     missing: tuple[str, ...]
@@ -26,7 +26,7 @@ class Difference(NamedTuple):
 
 def compare(
     owner: str, own: Mapping[str, Tensor], state: Any, strict: bool
-) -> tuple[list[tuple[Tensor, Tensor]], Difference]:
+) -> tuple[list[tuple[Tensor, Tensor]], IncompatibleKeys]:
     """(target, value) pairs to be written, and the names that have no partner.
 
     Raises ValueError that lists everything that does not fit; TypeError unless state is a mapping.
@@ -55,7 +55,7 @@ def compare(
     if any(faults.values()):
         lines = [f"\n  {fault}: {', '.join(names)}" for fault, names in faults.items() if names]
         raise ValueError(f"load_state_dict: {owner}: nothing was loaded:{''.join(lines)}")
-    return pairs, Difference(missing, unexpected)
+    return pairs, IncompatibleKeys(missing, unexpected)
 
 
 def _as_tensor(value: Any) -> Tensor | None:

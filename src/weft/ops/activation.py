@@ -46,7 +46,7 @@ class Relu(Activation):
         return e.where(x <= 0, e.constant(0, x.dtype), x)
 
     def vjp(self, y: Any, dy: Any) -> Any:
-        """By the result, which is below or at 0 where x is, and is there anyway: so nobody has to keep x."""
+        """From the result, which is positive exactly where x is, so x need not be kept."""
         return F.where(F.less_equal(y, 0), 0, dy) if dy.dtype.is_differentiable else None
 
 
@@ -55,7 +55,7 @@ class Gelu(Activation):
     """x times the normal distribution's function: x P(X <= x); approximate="tanh" uses its formula by tanh.
 
     x: float[...]. Returns x's shape. approximate: "none" or "tanh".
-    Raises ValueError for another word.
+    Raises ValueError for another value of approximate.
     Source: Hendrycks, Gimpel 2016, Gaussian error linear units.
 
     >>> import weft as wf

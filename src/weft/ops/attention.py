@@ -158,7 +158,7 @@ class ScaledDotProductAttention(Attention):
             dy, q, k, v, y, logs, mask, is_causal=self.is_causal, scale=self.scale
         )
         dmask = None
-        if mask is not None and mask.dtype.is_differentiable:  # not computed unless somebody wants it
+        if mask is not None and mask.dtype.is_differentiable:  # not computed unless it is read
             weights, _ = self.weights(q, k, mask)
             slopes = F.matmul(dy, F.matrix_transpose(v))
             full = weights * (slopes - F.sum(slopes * weights, axis=-1, keepdims=True))

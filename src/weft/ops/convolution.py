@@ -148,7 +148,9 @@ class Convolution(Convolving):
 def check_channels(op: Op, channels: Any, weight: TensorType, groups: int, given: Any) -> None:
     """Raises ShapeError unless x's channels and the outputs fit the weight [o, c, ...] and the groups."""
     if channels != weight.shape[1] * groups:
-        fact = f"{channels} channels in groups of {weight.shape[1]}, but groups={groups}"
+        fact = f"x has {channels} channels, weight takes {weight.shape[1] * groups}"
+        if groups != 1:
+            fact += f", {groups} groups of {weight.shape[1]}"
         raise op.fail(ShapeError, fact, **given)
     if groups != 1 and weight.shape[0] % groups:
         raise op.fail(ShapeError, f"{weight.shape[0]} outputs do not divide into {groups} groups", **given)

@@ -227,7 +227,7 @@ class CrossEntropy(Classes):
     None, without a gradient; label_smoothing: this share of the target is spread over all classes; reduction: "sum" of
     all rows, "mean" (the sum divided by the sum of weight[t], or by the number of rows for probabilities), or "none".
     Returns x's dtype, 0-d or target's shape. Raises ShapeError if shapes do not fit, DTypeError for other types,
-    ValueError for another word or a label_smoothing outside of 0..1; when computed, IndexError for another target
+    ValueError for another reduction or a label_smoothing outside of 0..1; when computed, IndexError for another target
     outside of 0..c-1.
     Source: Szegedy et al. 2016, Rethinking the inception architecture (label smoothing); PyTorch's cross_entropy.
 
@@ -355,9 +355,8 @@ class NllLoss(Classes):
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
     ignore_index count nothing; weight: float[c], or None; reduction: "sum" of all rows,
     "mean" (the sum divided by the sum of weight[t]), or "none". Returns x's dtype, 0-d or target's shape. Raises
-    ShapeError if shapes do not fit, DTypeError for other types, ValueError for another word; when computed, IndexError
-    for another target outside of 0..c-1.
-    Source: PyTorch's nll_loss.
+    ShapeError if shapes do not fit, DTypeError for other types, ValueError for another reduction; when computed,
+    IndexError for another target outside of 0..c-1. Source: PyTorch's nll_loss.
 
     >>> import weft as wf
     >>> import weft.functional as F

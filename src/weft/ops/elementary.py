@@ -573,7 +573,7 @@ class Cast(Pointwise):
 
 @op
 class FilledLike(Op):
-    """value at every place of x's shape, in x's dtype; of x nothing else is read."""
+    """A tensor like x that is filled with value. Only the type of x is used."""
 
     primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False

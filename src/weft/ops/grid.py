@@ -94,7 +94,7 @@ class Triu(Triangle):
 
 @op
 class PlacesLike(Op):
-    """The place of every element of x along an axis, int64, in x's shape; of x nothing else is read."""
+    """The index of every element of x along an axis, int64, in x's shape. Only the type of x is used."""
 
     primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False

@@ -58,7 +58,8 @@ class Concat(Op):
         total: Any = 0
         for t in x:
             if t.ndim != x[0].ndim:
-                raise self.fail(ShapeError, f"{t.ndim} dimensions beside {x[0].ndim}", **named)
+                fact = f"arrays need the same number of dimensions, got {x[0].ndim} and {t.ndim}"
+                raise self.fail(ShapeError, fact, **named)
             for d, (n, m) in enumerate(zip(t.shape, x[0].shape, strict=True)):
                 if d != axis and n is not m and n != m:
                     raise self.fail(ShapeError, f"sizes {m} and {n} of axis {d} differ", **named)
@@ -288,7 +289,10 @@ class Pad(Op):
         if self.mode not in MODES:
             raise ValueError(f"pad: mode must be one of {', '.join(MODES)}, got {self.mode!r}")
         if len(self.pad) % 2 or min(self.pad, default=0) < 0:
-            raise ValueError(f"pad: needs two sizes of at least 0 for an axis, got {self.pad}")
+            raise ValueError(
+                "pad: pad holds two sizes of at least 0, before and after, for each axis from the last one on, "
+                f"got {self.pad}"
+            )
 
     def _widths(self, ndim: int) -> list[tuple[int, int]]:
         if len(self.pad) > 2 * ndim:

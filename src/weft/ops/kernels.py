@@ -65,7 +65,7 @@ class Native(Record):
     NotImplementedError, as the native core does.
 
     It is called with (dtype name, shape, strides in elements) for every operand, with None for an input that is missing
-    and for an output that nobody reads, if it is one of `optional`; the kernel then does not have that operand.
+    and for an output that is not read, if it is one of `optional`; the kernel then does not have that operand.
     exact: made for exact sizes; else make may get Sizes, and the kernel sees them when it runs.
     order: operand numbers, outputs after inputs, in the order that the kernel wants; None: all, as they come.
     numbers: Values or numbers that become its parameters, as (value, dtype name).
@@ -73,7 +73,7 @@ class Native(Record):
     contiguous: inputs that it wants row-major. Kernels ask for scratch memory by themselves.
     layouts: how the outputs should lie, for the planner to choose their strides before it calls make:
     ROW_MAJOR (also where nothing is said), CHANNELS_LAST, or LIKE_INPUT: channels last if the first input's elements
-    lie so. A view or a place that somebody else prescribes comes as it is.
+    lie so. A view, or a place that another step prescribes, comes as it is.
     in_place: (input, output) pairs that may be the same memory.
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
     result before it is written, as words of weft.kernels.cpu.epilogue; their operands are more inputs).

@@ -46,12 +46,12 @@ class PointwiseLoss(Pointwise):
         return super().compute_dtype(*inputs).accumulation
 
     def infer(self, *inputs: TensorType | None) -> TensorType:
-        full = super().infer(*inputs).like(dtype=super().compute_dtype(*inputs))
         x, target = inputs[:2]
         assert x is not None
         assert target is not None
         if x.shape != target.shape and not target.weak:
             raise self.fail(ShapeError, "x and target must have the same shape", x=x, target=target)
+        full = super().infer(*inputs).like(dtype=super().compute_dtype(*inputs))
         if full.shape != x.shape:
             raise self.fail(ShapeError, f"weights do not fit the shape {x.shape}", x=x)
         return full if self.reduction == "none" else full.like(())
@@ -119,7 +119,7 @@ class MseLoss(PointwiseLoss):
     """(x - target)^2: the squared error.
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
-    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another reduction.
     Source: Legendre 1805, Nouvelles méthodes pour la détermination des orbites des comètes.
 
     >>> import weft as wf
@@ -137,7 +137,7 @@ class L1Loss(PointwiseLoss):
     """|x - target|: the absolute error. The gradient at 0 is 0.
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
-    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another reduction.
     Source: Boscovich 1757, De litteraria expeditione per pontificiam ditionem.
 
     >>> import weft as wf
@@ -156,7 +156,7 @@ class SmoothL1Loss(PointwiseLoss):
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; beta: a number given when
     it runs, 0 for the absolute error. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes
-    differ, ValueError for another word.
+    differ, ValueError for another reduction.
     Source: Girshick 2015, Fast R-CNN.
 
     >>> import weft as wf
@@ -184,7 +184,7 @@ class HuberLoss(PointwiseLoss):
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; delta: a number given
     when it runs. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for
-    another word.
+    another reduction.
     Source: Huber 1964, Robust estimation of a location parameter.
 
     >>> import weft as wf
@@ -209,7 +209,7 @@ class KlDiv(PointwiseLoss):
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, "batchmean" (the sum divided by the
     size of axis 0), or "none"; log_target: target holds logarithms, too. Returns the promoted type, 0-d or of x's
-    shape. 0 where target is 0. Raises ShapeError if shapes differ, ValueError for another word.
+    shape. 0 where target is 0. Raises ShapeError if shapes differ, ValueError for another reduction.
     Source: Kullback, Leibler 1951, On information and sufficiency.
 
     >>> import weft as wf
@@ -237,7 +237,7 @@ class BinaryCrossEntropy(PointwiseLoss):
 
     x: probabilities, float[...]; target: of the same shape; weight: factors that broadcast to it, or None; reduction:
     "mean" or "sum" of all elements, or "none". Returns the promoted type, 0-d or of x's shape. Raises ShapeError if
-    shapes differ, ValueError for another word.
+    shapes differ, ValueError for another reduction.
     Source: Good 1952, Rational decisions.
 
     >>> import weft as wf
@@ -266,7 +266,7 @@ class BinaryCrossEntropyWithLogits(PointwiseLoss):
 
     x: float[...]; target: of the same shape; weight: factors that broadcast to it, or None; pos_weight: further ones
     for the part that target has, or None; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
-    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another word.
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another reduction.
     Source: PyTorch's binary_cross_entropy_with_logits.
 
     >>> import weft as wf

@@ -169,7 +169,10 @@ class Matmul(Product):
             raise self.fail(ShapeError, "needs at least 1 dimension", a=a, b=b)
         inner_a, inner_b = a.shape[-1], b.shape[-min(b.ndim, 2)]
         if inner_a != inner_b:
-            raise self.fail(ShapeError, f"inner sizes differ, {inner_a} != {inner_b}", a=a, b=b)
+            problem = self.fail(ShapeError, f"inner sizes differ, {inner_a} != {inner_b}", a=a, b=b)
+            fits_b, fits_a = b.ndim == 2 and b.shape[1] == inner_a, a.ndim == 2 and a.shape[0] == inner_b
+            advice = "b.T" if fits_b else "a.T" if fits_a else None
+            raise ShapeError(f"{problem}\n  hint: {advice} would fit") if advice else problem
         result = self.promoted(a=a, b=b)
         lead = a.shape[:-2] or b.shape[:-2] if min(a.ndim, b.ndim) <= 2 else self._lead(a, b)
         return result.like((*lead, *a.shape[-2:-1], *(b.shape[-1:] if b.ndim > 1 else ())))
@@ -429,7 +432,7 @@ class Einsum(Product):
         plain = self.equation.replace("...", "").replace("->", "").replace(",", "")
         if not all(c.isascii() and c.isalpha() for c in plain) or self.equation.count("->") > 1:
             raise ValueError(
-                f"{self.name}: no equation of letters, commas, '...' and '->': {self.equation!r}"
+                f"{self.name}: the equation {self.equation!r} must consist of letters, ',', '...' and one '->'"
             )
 
     def _parse(self, x: Sequence[TensorType]) -> tuple[list[str], str, dict[str, Any]]:
@@ -496,7 +499,7 @@ def _diagonal(value: Any, term: str) -> tuple[Any, str]:
 
 
 def _summed(value: Any, term: str, keep: set[str]) -> tuple[Any, str]:
-    """Without the letters that nobody needs."""
+    """The operand summed over the letters that neither another operand nor the result has."""
     axes = tuple(d for d, c in enumerate(term) if c not in keep)
     if not axes:
         return value, term
@@ -504,7 +507,7 @@ def _summed(value: Any, term: str, keep: set[str]) -> tuple[Any, str]:
 
 
 def _join(a: Any, first: str, b: Any, second: str, keep: set[str]) -> tuple[Any, str]:
-    """The product of two operands, summed over the letters that nobody else needs."""
+    """The product of two operands, summed over the letters that neither another operand nor the result has."""
     a, first = _summed(a, first, keep | set(second))
     b, second = _summed(b, second, keep | set(first))
     shared = [c for c in first if c in second]

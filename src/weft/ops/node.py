@@ -181,7 +181,10 @@ class Value(ArrayMethods):
     __array_ufunc__ = None  # NumPy's scalars and arrays leave operators to the value
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("the elements of a value in a graph are not known before it is computed")
+        raise TypeError(
+            "the elements of a value in a graph are not known before it is computed\n"
+            "  hint: use weft's functions, which become part of the graph; those of other libraries read elements"
+        )
 
     def __float__(self) -> float:
         raise TypeError("the number in a value of a graph is not known before it is computed")

@@ -58,7 +58,9 @@ class LastAxes(Op):
         if len(rows) > x.ndim or any(
             n is not m and n != m for n, m in zip(x.shape[x.ndim - len(rows) :], rows, strict=True)
         ):
-            raise self.fail(ShapeError, f"normalized_shape {rows} is not what x ends with", x=x)
+            last = x.shape[max(x.ndim - len(rows), 0) :]
+            fact = f"normalized_shape {rows} does not match the last axes of x, {last}"
+            raise self.fail(ShapeError, fact, x=x)
         for name, t in learnt.items():
             if t is not None and t.shape != rows:
                 raise self.fail(ShapeError, f"{name} must have the shape {rows}", **{name: t})

@@ -248,9 +248,9 @@ class Op:
     """Base of all operators. See the module for the rules that a class may give.
 
     name: its public name, by default the class's in snake case. family: a word for lists and documentation.
-    outputs: names of the outputs, those a vjp refers to; the last `hidden` of them are not given to callers. ("*y",)
-    stands for any number, as many as infer says; callers get a tuple, and a vjp lists, with None for gradients that are
-    zero. Ask the operator for them, not its class: they may depend on attributes.
+    outputs: names of the outputs, by which a vjp refers to them; the last `hidden` of them are not returned to callers.
+    ("*y",) declares a variadic output: infer determines the number, callers receive a tuple, and a vjp receives lists,
+    with None for gradients that are zero. Read it from an instance, not from the class: it may depend on attributes.
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
     prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
@@ -450,6 +450,8 @@ class Op:
         """
         from weft.ops import registry
 
+        if len(inputs) == 1 and isinstance(inputs[0], tuple) and len(self.inputs) != 1:
+            raise TypeError(f"{self.name}: takes its inputs one by one, got a tuple; call op(*args)")
         function, attributes = registry.function(self.name), self.values()
         names = [spec.name for spec in self.inputs]
         if any(name in self.positional for name in names):  # the order of a call is another one
@@ -499,7 +501,8 @@ class Op:
     def vjp(self, *values: Any, **unused: Any) -> Any:
         """A gradient for each input, None for those that have none; one alone need not be in a tuple.
 
-        NotImplemented: by decompose; so it is without a vjp, where there is a decompose.
+        Return NotImplemented to differentiate the decomposition instead. This is also what happens in operators that
+        define decompose and no vjp.
         """
         raise NotImplementedError(f"{self.name}: has no gradient")
 
@@ -508,9 +511,9 @@ class Op:
         return iter(())
 
     def decompose(self, *inputs: Any, **unused: Any) -> Any:
-        """The same in other operators; NotImplemented where attributes have it that there is a kernel.
+        """Express this operator in terms of others; NotImplemented if these attributes always have a kernel.
 
-        Without a vjp it also gives the gradient.
+        In operators without a vjp the gradient is that of the decomposition.
         """
         raise NotImplementedError(f"{self.name}: no kernel for these operands, and no decomposition")
 
@@ -570,7 +573,10 @@ class Op:
         return list(inputs)
 
     def written(self, count: int) -> dict[int, int]:
-        """Number of each input that is written -> number of the output with its new content; count: of inputs."""
+        """Map the index of each input that is written to the index of the output with its new content.
+
+        count: the number of inputs.
+        """
         names = [spec.name for spec in self.inputs]
         return {names.index(name): self.outputs.index(output) for name, output in self.writes.items()}
 
@@ -625,8 +631,10 @@ class Op:
 
     def require_floats(self, **operands: TensorType | None) -> None:
         """Raise DTypeError unless all operands are of floating-point types."""
-        if any(t is not None and not t.dtype.is_floating for t in operands.values()):
-            raise self.fail(DTypeError, "takes floating-point types", **operands)
+        others = [name for name, t in operands.items() if t is not None and not t.dtype.is_floating]
+        if others:
+            problem = self.fail(DTypeError, "takes floating-point types", **operands)
+            raise DTypeError(f"{problem}\n  hint: {others[0]}.astype('float32') converts it")
 
 
 _residual_rules: list[Callable[..., Sequence[TensorType]]] = []
@@ -650,8 +658,8 @@ def differentiable(cls: type[Op]) -> bool:
 def op(cls: O) -> O:
     """Class decorator: registers an operator under its name.
 
-    Raises TypeError if an operator of that name is registered by another module, or if the class neither says what it
-    means by `decompose` nor declares itself a primitive.
+    Raises TypeError if an operator of that name is registered by another module, or if the class has no infer, or
+    neither a `decompose` nor the declaration `primitive = True`.
 
     >>> @op
     ... class Nothing(Op):
@@ -664,6 +672,11 @@ primitive = True if it has none
     """
     from weft.ops import registry
 
+    if cls.signature_rule() is None:
+        raise TypeError(
+            f"{cls.__name__}: has no infer; define infer(self, x), which takes the types of the inputs and returns "
+            "those of the outputs"
+        )
     if not cls.primitive and cls.decompose is Op.decompose:
         registry.check_name(cls)
         raise TypeError(

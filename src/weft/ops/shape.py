@@ -43,7 +43,7 @@ class Viewing(Op):
 
 @op
 class ViewGradient(Op):
-    """Zeros of x's shape, with dy at the places that a view of x shows; of x nothing else is read."""
+    """Zeros of x's shape, with dy at the elements that a view of x covers. Only the type of x is used."""
 
     primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False

@@ -6,7 +6,7 @@ A rule says which sizes of an operator's operands agree:
 
 A name stands for a size, ``*name`` for any number of them. A size may be a product (``groups*k``), a number, or
 several of these joined by "=". Names of attributes have their values, where those are not None. Operands that a rule
-does not name, and dimensions of operands whose rank nobody knows, are left as they are.
+does not name, and dimensions of operands of unknown rank, are left as they are.
 
 >>> known = {"x": (32, None, 784), "weight": None, "bias": None, "y": None}
 >>> rule = "x[*b,k], weight[n,k], bias[n] -> y[*b,n]"

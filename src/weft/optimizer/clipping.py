@@ -1,4 +1,4 @@
-"""Gradients brought within bounds before a step."""
+"""Clipping of gradients before a step."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ def _with_gradients(params: Tensor | Iterable[Tensor]) -> list[tuple[Tensor, Ten
 
 
 def clip_grad_norm(params: Tensor | Iterable[Tensor], max_norm: float, ord: float = 2.0) -> Tensor:
-    """Make all gradients smaller by one factor if their common norm is above max_norm; returns the norm before, 0-d.
+    """Multiply all gradients by max_norm / norm if their common norm is above max_norm; returns that norm, 0-d.
 
-    ord: which norm, math.inf is the greatest magnitude. Parameters without a gradient do not count. Nothing is waited
-    for. With a norm that is infinite or NaN the gradients become 0 or NaN. Raises ValueError unless max_norm and ord
-    are positive.
-    Source: Pascanu, Mikolov, Bengio 2013, On the difficulty of training recurrent neural networks.
+    ord: the order of the norm; math.inf is the greatest magnitude. Parameters without a gradient do not count. The call
+    does not wait. If the norm is infinite or NaN, the gradients become 0 or NaN. Raises ValueError unless max_norm and
+    ord are positive. Source: Pascanu, Mikolov, Bengio 2013, On the difficulty of training recurrent neural networks.
 
     >>> import weft as wf
     >>> w = wf.zeros(2)

@@ -15,7 +15,7 @@ from weft.imperative.creation import tensor, zeros, zeros_like
 from weft.imperative.dependence import changed, happens_once, state_of
 from weft.imperative.tensor import Tensor
 
-__all__ = ["Cohort", "Option", "ParameterGroup"]
+__all__ = ["Option", "ParameterGroup", "StepGroup"]
 
 
 class Option:
@@ -48,7 +48,7 @@ class Option:
         return number
 
 
-class Cohort:
+class StepGroup:
     """Parameters of a group, on one device, that have been updated equally often, and what is kept of them.
 
     They are updated by one call. state: for each role of the update but parameter and gradient, a tensor for each
@@ -59,7 +59,7 @@ class Cohort:
         self.parameters, self.state, self.step = parameters, state, step
 
     @classmethod
-    def new(cls, parameters: list[Tensor], roles: Sequence[str]) -> Cohort:
+    def new(cls, parameters: list[Tensor], roles: Sequence[str]) -> StepGroup:
         """Before the first step. State of 16-bit parameters is float32: sums of small numbers would stand still."""
         state = {
             role: [zeros_like(p, dtype="float32") if p.itemsize < 4 else zeros_like(p) for p in parameters]
@@ -67,13 +67,13 @@ class Cohort:
         }
         return cls(parameters, state, zeros((), dtype="int64", device=parameters[0].device))
 
-    def take(self, chosen: Sequence[bool]) -> Cohort:
-        """The chosen parameters as a cohort of their own, with a step counter of its own; the others stay."""
+    def take(self, chosen: Sequence[bool]) -> StepGroup:
+        """The chosen parameters as a step group of their own, with their own step counter; the others stay."""
 
         def part(of: list[Tensor], want: bool) -> list[Tensor]:
             return [x for x, choice in zip(of, chosen, strict=True) if choice is want]
 
-        taken = Cohort(
+        taken = StepGroup(
             part(self.parameters, True),
             {role: part(of, True) for role, of in self.state.items()},
             self.step.copy(),
@@ -104,14 +104,14 @@ class ParameterGroup(MutableMapping[str, Any]):
         self._owner, self._options = owner, options
         self._values: dict[str, Any] = {}
         self._rates: dict[Device, Tensor] = {}
-        self.cohorts: list[Cohort] = []
+        self.step_groups: list[StepGroup] = []
 
     def begin(self, roles: Sequence[str]) -> None:
         """Make what is kept of the parameters; done by optimizers, once the options are there."""
         by_device: dict[Device, list[Tensor]] = {}
         for p in self.params:
             by_device.setdefault(p.device, []).append(p)
-        self.cohorts = [Cohort.new(of, roles) for of in by_device.values()]
+        self.step_groups = [StepGroup.new(of, roles) for of in by_device.values()]
         # Now, not at the first step: a trace of that would take it for a constant.
         self._rates = {d: tensor(self._values["lr"], dtype="float64", device=d) for d in by_device}
 
@@ -141,8 +141,8 @@ class ParameterGroup(MutableMapping[str, Any]):
             changed()
 
     def __weft_state__(self) -> Any:
-        """What programs depend on: the options but the learning rate, which they read, and who is updated together."""
-        return state_of((self.constants(), [cohort.parameters for cohort in self.cohorts]))
+        """What programs depend on: all options but the learning rate, which they read, and the step groups."""
+        return state_of((self.constants(), [step_group.parameters for step_group in self.step_groups]))
 
     def constants(self) -> dict[str, Any]:
         """The options that an update gets as numbers: all but the learning rate."""

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weft.base.keywords import names_keywords
+from weft.base.errors import names_keywords
 from weft.optimizer.optimizer import Optimizer
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
-from weft.optimizer.group import Cohort, Option, ParameterGroup
+from weft.optimizer.group import Option, ParameterGroup, StepGroup
 from weft.optimizer.optimizer import Optimizer
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "RMSprop"]
@@ -18,19 +18,19 @@ SHARE = Option(0.0, 0.0, 1.0)
 
 
 class _Fused(Optimizer):
-    """Base: one call of an operator for all parameters of a cohort."""
+    """Base: one call of an operator for all parameters of a step group."""
 
     operator: ClassVar[str]
     fixed: ClassVar[Mapping[str, Any]] = {}  # attributes of the operator that are no options
 
-    def update(self, group: ParameterGroup, cohort: Cohort, gradients: list[Tensor]) -> None:
-        named = {"lr": group.rate(cohort.step.device), "step": cohort.step}
+    def update(self, group: ParameterGroup, step_group: StepGroup, gradients: list[Tensor]) -> None:
+        named = {"lr": group.rate(step_group.step.device), "step": step_group.step}
         numbers = [named[name] for name in registry.get(self.operator).scalars]
-        kept = itertools.chain.from_iterable(cohort.state.values())
+        kept = itertools.chain.from_iterable(step_group.state.values())
         function = registry.function(self.operator)
-        function(*numbers, *cohort.parameters, *gradients, *kept, **self.attributes(group, cohort))
+        function(*numbers, *step_group.parameters, *gradients, *kept, **self.attributes(group, step_group))
 
-    def attributes(self, group: ParameterGroup, cohort: Cohort) -> dict[str, Any]:
+    def attributes(self, group: ParameterGroup, step_group: StepGroup) -> dict[str, Any]:
         """The operator's attributes."""
         return {**group.constants(), **self.fixed}
 
@@ -38,8 +38,8 @@ class _Fused(Optimizer):
 class SGD(_Fused):
     """g += weight_decay p; m = momentum m + (1 - dampening) g; p -= lr m, or with nesterov lr (g + momentum m).
 
-    Without momentum p -= lr g; a group that begins without keeps no m. m begins with zeros. Options: lr, momentum,
-    dampening, weight_decay, nesterov. Raises ValueError for nesterov without momentum or with dampening.
+    Without momentum p -= lr g, and the group has no m; it cannot be added later. m is zero at first. Options: lr,
+    momentum, dampening, weight_decay, nesterov. Raises ValueError for nesterov without momentum or with dampening.
     Source: Robbins, Monro 1951; Polyak 1964; Nesterov 1983 in the form of Sutskever et al. 2013.
 
     >>> import weft as wf
@@ -83,11 +83,14 @@ class SGD(_Fused):
     def roles_of(self, group: ParameterGroup) -> tuple[str, ...]:
         return self.roles if group["momentum"] else ()
 
-    def attributes(self, group: ParameterGroup, cohort: Cohort) -> dict[str, Any]:
-        kept = bool(cohort.state)
+    def attributes(self, group: ParameterGroup, step_group: StepGroup) -> dict[str, Any]:
+        kept = bool(step_group.state)
         if group["momentum"] and not kept:
-            raise ValueError("SGD: the group began without momentum, of which nothing was kept")
-        return {**super().attributes(group, cohort), "with_momentum": kept}
+            raise ValueError(
+                f"SGD: momentum={group['momentum']} cannot be set now: the group was made with momentum=0 and has no "
+                "momentum tensors; make a new optimizer"
+            )
+        return {**super().attributes(group, step_group), "with_momentum": kept}
 
     def check_options(self, group: ParameterGroup) -> None:
         if group["nesterov"] and not (group["momentum"] > 0 and group["dampening"] == 0):
@@ -143,7 +146,7 @@ class Adam(_Fused):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay is not part of the gradient: p is first made smaller by the factor 1 - lr weight_decay.
+    """Adam whose weight decay is not part of the gradient: p is first multiplied by 1 - lr weight_decay.
 
     Options as Adam's, with weight_decay=0.01 by default.
     Source: Loshchilov, Hutter 2019, Decoupled weight decay regularization.

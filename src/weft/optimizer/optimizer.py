@@ -1,4 +1,4 @@
-"""The base of all optimizers: groups, the step, and the state that training goes on from."""
+"""The base class of optimizers: groups of parameters, the step, and the state."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from weft import _core
-from weft.base.errors import DTypeError
-from weft.base.keywords import names_keywords
+from weft.base.errors import DTypeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.imperative.dependence import changed, depends_on
 from weft.imperative.gradient import forget_gradients, gradients_of, no_grad
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
-from weft.optimizer.group import Cohort, Option, ParameterGroup
+from weft.optimizer.group import Option, ParameterGroup, StepGroup
 from weft.optimizer.state import check, saved, write
 
 __all__ = ["Optimizer"]
@@ -27,17 +26,18 @@ class Optimizer:
 
     params: parameters, or dictionaries {"params": parameters, option: value, ...}, whose other options are the
     defaults given to the optimizer. A step reads p.grad of every parameter that has one, and writes the parameters and
-    the state in place; it waits for nothing. Parameters without a gradient stay behind, and are counted for themselves.
-    options: name -> Option; "lr" is one of them. roles: names of the tensors kept of each parameter, zeros at first.
+    the state in place; it does not wait. Parameters without a gradient are skipped; their updates are counted
+    separately. options: name -> Option; "lr" is one of them. roles: names of the tensors kept of each parameter, zeros
+    at first.
 
-    Raises TypeError for anything but tensors, or an option that is not there; DTypeError for tensors of integers;
-    ValueError for none at all, for the same parameter twice, or for an option out of its range.
+    Raises TypeError for anything but tensors, or an unknown option; DTypeError for tensors of integers;
+    ValueError for no parameters, for the same parameter twice, or for an option out of its range.
 
     >>> import weft as wf
     >>> class Signs(Optimizer):
     ...     options = {"lr": Option(0.1)}
-    ...     def update(self, group, cohort, gradients):
-    ...         for p, g in zip(cohort.parameters, gradients):
+    ...     def update(self, group, step_group, gradients):
+    ...         for p, g in zip(step_group.parameters, gradients):
     ...             p -= group.rate(p.device).astype(p.dtype) * wf.sign(g)
     >>> w = wf.tensor([1., 1.])
     >>> w.grad = wf.tensor([5., -7.])
@@ -59,14 +59,17 @@ class Optimizer:
         self._defaults = {name: option.default for name, option in self.options.items()}
         self._defaults |= self._known(defaults)
         self.param_groups: list[ParameterGroup] = []
-        given = self._listed(params)
-        if not given:
-            raise ValueError(f"{self._name}: no parameters were given")
-        if any(isinstance(each, Mapping) for each in given):
-            for each in given:
+        listed = self._listed(params)
+        if not listed:
+            raise ValueError(
+                f"{self._name}: no parameters were given\n"
+                "  hint: a module lists tensors that were assigned as module.Parameter(x), and those of its submodules"
+            )
+        if any(isinstance(each, Mapping) for each in listed):
+            for each in listed:
                 self.add_param_group(each)
         else:
-            self.add_param_group({"params": given})
+            self.add_param_group({"params": listed})
 
     @property
     def _name(self) -> str:
@@ -85,7 +88,7 @@ class Optimizer:
         return list(params)
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
-        """Train these parameters, too: {"params": parameters, option: value, ...}.
+        """Add a group of parameters: {"params": parameters, option: value, ...}.
 
         >>> import weft as wf
         >>> import weft.optimizer as optim
@@ -97,14 +100,14 @@ class Optimizer:
         if not isinstance(group, Mapping) or "params" not in group:
             raise TypeError(f"{self._name}: a group is a dictionary with the key 'params'")
         params = self._listed(group["params"])
-        own = self._known({name: value for name, value in group.items() if name != "params"})
+        options = self._known({name: value for name, value in group.items() if name != "params"})
         self._check_parameters(params)
-        made = ParameterGroup(self._name, params, self.options)
-        for name, value in {**self._defaults, **own}.items():
-            made[name] = value
-        self.check_options(made)
-        made.begin(self.roles_of(made))
-        self.param_groups.append(made)
+        new_group = ParameterGroup(self._name, params, self.options)
+        for name, value in {**self._defaults, **options}.items():
+            new_group[name] = value
+        self.check_options(new_group)
+        new_group.begin(self.roles_of(new_group))
+        self.param_groups.append(new_group)
         changed()
 
     def _check_parameters(self, params: list[Any]) -> None:
@@ -129,10 +132,10 @@ class Optimizer:
         """The roles that a group with these options needs; the default gives all."""
         return self.roles
 
-    def update(self, group: ParameterGroup, cohort: Cohort, gradients: list[Tensor]) -> None:
-        """Write cohort.parameters and cohort.state in place, by operators; gradients: one for each parameter.
+    def update(self, group: ParameterGroup, step_group: StepGroup, gradients: list[Tensor]) -> None:
+        """Write step_group.parameters and step_group.state in place, by operators; gradients: one for each parameter.
 
-        cohort.step is the number of this update, from 1.
+        step_group.step is the number of this update, from 1.
         """
         raise NotImplementedError(f"{self._name}: has no update()")
 
@@ -145,8 +148,8 @@ class Optimizer:
         is_updated = False
         with no_grad():
             for group in self.param_groups:
-                for cohort in tuple(group.cohorts):
-                    is_updated |= self._step(group, cohort)
+                for step_group in tuple(group.step_groups):
+                    is_updated |= self._step(group, step_group)
         if not is_updated:
             raise ValueError(
                 f"{self._name}: step: no parameter has a gradient\n"
@@ -154,29 +157,29 @@ class Optimizer:
             )
         return self
 
-    def _step(self, group: ParameterGroup, cohort: Cohort) -> bool:
+    def _step(self, group: ParameterGroup, step_group: StepGroup) -> bool:
         """Whether there was something to update."""
-        found = gradients_of(cohort.parameters)
-        gradients = [g for g in found if g is not None]
+        known_gradients = gradients_of(step_group.parameters)
+        gradients = [g for g in known_gradients if g is not None]
         if not gradients:
             return False
-        if len(gradients) < len(found):
-            rest = cohort.take([g is None for g in found])
-            group.cohorts.append(rest)
-        self._count(cohort, gradients)
-        self.update(group, cohort, gradients)
+        if len(gradients) < len(known_gradients):
+            rest = step_group.take([g is None for g in known_gradients])
+            group.step_groups.append(rest)
+        self._count(step_group, gradients)
+        self.update(group, step_group, gradients)
         return True
 
     @staticmethod
-    def _count(cohort: Cohort, gradients: list[Tensor]) -> None:
+    def _count(step_group: StepGroup, gradients: list[Tensor]) -> None:
         """One more update, unless the gradients turn out to have failed: then the update is left out as well."""
         sizes = [g.size or sys.maxsize for g in gradients]
         least = min(sizes)
         witness = gradients[sizes.index(least)]
-        if least == sys.maxsize or witness.device is not cohort.step.device:
-            cohort.step += 1
+        if least == sys.maxsize or witness.device is not step_group.step.device:
+            step_group.step += 1
             return
-        registry.function("count_update")(cohort.step, witness)
+        registry.function("count_update")(step_group.step, witness)
 
     def __weft_state__(self) -> Any:
         """What programs depend on: that of the groups."""
@@ -189,10 +192,10 @@ class Optimizer:
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """What training goes on from, exactly: {"optimizer": name, "groups": [...], "state": {...}}.
+        """The state that continues a training exactly: {"optimizer": name, "groups": [...], "state": {...}}.
 
-        groups: the options of each, and how many parameters it has. state: tensors by "number of the parameter.role",
-        and the number of updates as "number.step": the tensors themselves, which steps go on changing.
+        groups: the options of each group, and its number of parameters. state: tensors by "index of the
+        parameter.role", and the number of updates as "index.step": the tensors themselves, which later steps change.
 
         >>> import weft as wf
         >>> import weft.optimizer as optim
@@ -207,9 +210,9 @@ class Optimizer:
         check(self._name, self.param_groups, self.options, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that an optimizer of this kind gave, with parameters of the same shapes in the same order.
+        """Load the state of an optimizer of this class with parameters of the same shapes in the same order.
 
-        All is checked before anything is changed. Raises ValueError that lists what does not fit.
+        Everything is checked before anything is changed. Raises ValueError that lists all that does not match.
         """
         self.check_state_dict(state)
         write(self.param_groups, state)

@@ -8,29 +8,31 @@ from typing import Any
 from weft import _core
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.optimizer.group import Cohort, Option, ParameterGroup
+from weft.optimizer.group import Option, ParameterGroup, StepGroup
 
 __all__ = ["check", "saved", "write"]
 
 STEP, PARAMETERS, INITIAL_LR = "step", "parameters", "initial_lr"
 
 
-def entries(groups: Sequence[ParameterGroup]) -> Iterator[tuple[str, Tensor, Cohort]]:
-    """(key, tensor, its cohort) for all that is kept; parameters are numbered through all groups."""
+def entries(groups: Sequence[ParameterGroup]) -> Iterator[tuple[str, Tensor, StepGroup]]:
+    """(key, tensor, its step group) for all state; parameters are numbered through all groups."""
     numbers: dict[int, int] = {}
     for group in groups:
         for p in group.params:
             numbers[id(p)] = len(numbers)
     found = []
     for group in groups:
-        for cohort in group.cohorts:
-            for k, p in enumerate(cohort.parameters):
-                kept = {role: tensors[k] for role, tensors in cohort.state.items()} | {STEP: cohort.step}
-                found.append((numbers[id(p)], kept, cohort))
+        for step_group in group.step_groups:
+            for k, p in enumerate(step_group.parameters):
+                kept = {role: tensors[k] for role, tensors in step_group.state.items()} | {
+                    STEP: step_group.step
+                }
+                found.append((numbers[id(p)], kept, step_group))
     found.sort(key=lambda each: each[0])
-    for number, kept, cohort in found:
+    for number, kept, step_group in found:
         for role, x in kept.items():
-            yield f"{number}.{role}", x, cohort
+            yield f"{number}.{role}", x, step_group
 
 
 def saved(groups: Sequence[ParameterGroup]) -> dict[str, Any]:
@@ -112,20 +114,20 @@ def write(groups: Sequence[ParameterGroup], state: Mapping[str, Any]) -> None:
 
 
 def _set_steps(
-    groups: Sequence[ParameterGroup], own: Sequence[tuple[str, Tensor, Cohort]], steps: Mapping[str, int]
+    groups: Sequence[ParameterGroup], own: Sequence[tuple[str, Tensor, StepGroup]], steps: Mapping[str, int]
 ) -> None:
-    """Count the parameters of a cohort apart if they have been updated differently often."""
-    of_cohort: dict[int, list[int]] = {}
-    for key, _, cohort in own:
+    """Divide a step group if its parameters have been updated differently often."""
+    of_step_group: dict[int, list[int]] = {}
+    for key, _, step_group in own:
         if key in steps:
-            of_cohort.setdefault(id(cohort), []).append(steps[key])
+            of_step_group.setdefault(id(step_group), []).append(steps[key])
     for group in groups:
-        for cohort in tuple(group.cohorts):
-            counts = of_cohort[id(cohort)]
+        for step_group in tuple(group.step_groups):
+            counts = of_step_group[id(step_group)]
             first, *others = dict.fromkeys(counts)
             for other in others:
-                part = cohort.take([count == other for count in counts])
+                part = step_group.take([count == other for count in counts])
                 counts = [count for count in counts if count != other]
                 part.step[...] = other
-                group.cohorts.append(part)
-            cohort.step[...] = first
+                group.step_groups.append(part)
+            step_group.step[...] = first

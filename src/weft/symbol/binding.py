@@ -100,9 +100,10 @@ def bind_arrays(
     arrays = _by_name("argument", plans.arguments, args, devices)
     states = _by_name("auxiliary state", plans.states, aux_states, devices)
     grads = _gradients(plans, args_grad, devices)
+    requested = _requests(plans, grad_req)
     requests = [
         "null" if name not in grads else request
-        for name, request in zip(plans.arguments, _requests(plans, grad_req), strict=True)
+        for name, request in zip(plans.arguments, requested, strict=True)
     ]
     bound = {**arrays, **states}
     Inference(
@@ -128,7 +129,9 @@ def bind_arrays(
         for name, request in zip(plans.arguments, requests, strict=True)
     ]
     bound_arrays, bound_states = list(arrays.values()), list(states.values())
-    return Executor(plans, placement, bound_arrays, found, requests, bound_states, memory_budget)
+    executor = Executor(plans, placement, bound_arrays, found, requests, bound_states, memory_budget)
+    executor.lacks_args_grad = args_grad is None and set(requested) != {"null"}
+    return executor
 
 
 def _by_name(

@@ -49,8 +49,8 @@ def variable_types(inference: Inference, what: str) -> dict[str, TensorType]:
             t = inference.type_of(node.outputs[0])
             if t is None:
                 raise GraphError(
-                    f"{what}: the shape of {node.name} is not known, only {shown(inference.shape_of(node.outputs[0]))}:"
-                    " give it, or more of the others"
+                    f"{what}: the shape of the variable {node.name!r} cannot be inferred, only "
+                    f"{shown(inference.shape_of(node.outputs[0]))}: pass {node.name}=(...), or more of the other shapes"
                 )
             found[node.name] = t
     return found

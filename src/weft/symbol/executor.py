@@ -69,6 +69,7 @@ class Executor:
         self._memory_budget = memory_budget
         self.arg_arrays, self.grad_arrays, self.aux_arrays = list(arrays), list(gradients), list(states)
         self.grad_req = dict(zip(plans.arguments, requests, strict=True))
+        self.lacks_args_grad = False  # gradients were requested, and bind had no arrays to write them to
         self.outputs: list[Tensor] = []
         self._signature = Signature(
             tuple(TensorType(x.shape, x.dtype, x.device) for x in (*arrays, *states)),
@@ -117,9 +118,15 @@ class Executor:
 
         out_grads: the gradients of the outputs, None for ones, as for losses. What forward computed is computed again
         only where a memory budget asks for it.
-        Raises RuntimeError unless forward(is_train=True) came before, ShapeError for other shapes.
+        Raises RuntimeError unless forward(is_train=True) came before, GraphError if bind was called without
+        args_grad, ShapeError for other shapes.
         """
         with self._lock, no_grad():
+            if self.lacks_args_grad:
+                raise GraphError(
+                    "backward: no argument has an array for its gradient: give bind args_grad={name: array}, or use "
+                    f"simple_bind; arguments are {', '.join(self.grad_req)}"
+                )
             if self._kept is None:
                 raise RuntimeError("backward: forward(is_train=True) must come first")
             strides = [_strides(x) for x in self._kept]

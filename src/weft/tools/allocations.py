@@ -1,4 +1,4 @@
-"""Memory of a recording: what was in use when, what held the peak, and what nobody gave back."""
+"""Memory of a recording: the use over time, the allocations at the peak, and those that were not released."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ __all__ = ["Allocation", "allocations_of", "by_line", "in_use", "peak"]
 
 
 class Allocation(NamedTuple):
-    """A piece of memory: what it was for, its array's shape ("" for what is no array), who made it, from when to when.
+    """A piece of memory: its purpose, its array's shape ("" if it is not an array), its maker, and when it was
+    allocated and released.
 
     end_s: None if it was still there at the end.
     """

@@ -236,7 +236,7 @@ class EventWriter:
 
         Modules become TensorBoard's scopes. Raises what weft.tools.draw raises.
         """
-        from weft.tools.graph import programs_of  # not for those who log numbers
+        from weft.tools.graph import programs_of  # not needed to log numbers
 
         nodes: list[bytes] = []
         for name, graph, _ in programs_of(thing, *inputs, **shapes):

@@ -37,7 +37,7 @@ class _:
     def errors(cls):
         n = cls.spatial
         x = arrays((1, 3, *(4,) * n))
-        yield ShapeError, "3 channels in groups of 2", Sample(x, arrays((4, 2, *(2,) * n)))
+        yield ShapeError, "x has 3 channels, weight takes 2", Sample(x, arrays((4, 2, *(2,) * n)))
         yield ShapeError, f"need {n + 2} dimensions", Sample(arrays((3, 4)), arrays((4, 3)))
         yield ShapeError, "does not fit x", Sample(x, arrays((4, 3, *(5,) * n)))
         yield ShapeError, "bias needs the shape (4,)", Sample(x, arrays((4, 3, *(2,) * n)), arrays((3,)))

@@ -170,5 +170,5 @@ class _:
             Sample(arrays((2, 3)), arrays((4, 2)), equation="ij,jk->ik"),
         )
         yield ValueError, "1 operands for 2", Sample(arrays((2, 3)), equation="ij,jk->ik")
-        yield ValueError, "no equation", Sample(arrays((2, 3)), equation="i1->i")
+        yield ValueError, "must consist of", Sample(arrays((2, 3)), equation="i1->i")
         yield ValueError, "has a new one", Sample(arrays((2, 3)), equation="ij->k")
