@@ -267,7 +267,8 @@ class Op:
     it has integers, and OverflowError is raised for those that its type cannot hold.
     residuals: the last outputs, hidden ones, as far as they are there for the kernels of the gradient; residual_types
     gives their types. opaque: those of them whose content only kernels know.
-    ahead: the dtypes of inputs for which its kernels are compiled with the package: for what nearly all programs use.
+    aot_dtypes: the dtypes of inputs for which its kernels are compiled with the package, for what nearly all programs
+    use.
     primitive: it means what its kernels compute, and has no decomposition; every other operator has one. A subclass is
     primitive, too, unless it gives a decomposition.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
@@ -280,7 +281,7 @@ class Op:
     fitted: ClassVar[tuple[str, ...]] = ()
     residuals: ClassVar[tuple[str, ...]] = ()
     opaque: ClassVar[tuple[str, ...]] = ()
-    ahead: ClassVar[tuple[str, ...]] = ()
+    aot_dtypes: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[tuple[str, ...]] = ()
     prefix: ClassVar[str | None] = None
     fixed: ClassVar[tuple[str, ...]] = ()
@@ -312,6 +313,8 @@ class Op:
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
         cls.attributes = (*own, *inherited)
         cls.registered = False
+        if "ahead" in cls.__dict__:  # its name until 0.2
+            cls.aot_dtypes = cls.__dict__["ahead"]
         if "decompose" in cls.__dict__ and "primitive" not in cls.__dict__:
             cls.primitive = False
         if "name" not in cls.__dict__:
