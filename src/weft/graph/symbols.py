@@ -19,8 +19,10 @@ from typing import Any, ClassVar
 from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.base.errors import DTypeError, GraphError, ShapeError
+from weft.graph.gradient import gradients
 from weft.graph.graph import Graph, ordered
 from weft.graph.subgraph import Subgraph
+from weft.ops import functions as F
 from weft.ops.node import Node, Value, constant
 from weft.ops.op import Op, op
 from weft.ops.shapes import Contradiction, Partial, merge
@@ -238,10 +240,10 @@ def user_line() -> str:
 class SymbolGradient(Op):
     """The gradients of the sum of all elements of the first inputs with respect to the last ones, called names.
 
-    Gradient rules need types, which symbols do not have: the node waits until it is lowered.
+    Gradient rules need types, which symbols do not have: the node is decomposed when it is lowered, on the very values
+    that the first inputs were computed from.
     """
 
-    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     names: tuple[str, ...]
@@ -275,6 +277,11 @@ class SymbolGradient(Op):
         except Contradiction as wrong:
             raise ShapeError(f"{self.name}: {wrong}") from None
         return [*inputs[:first], *same], same
+
+    def decompose(self, *x: Value) -> tuple[Value, ...]:
+        first = len(x) - len(self.names)
+        found = gradients([y for y in x[:first] if y.dtype.is_differentiable], x[first:])
+        return tuple(F.filled_like(v) if dx is None else dx for v, dx in zip(x[first:], found, strict=True))
 
 
 def gradient_node(

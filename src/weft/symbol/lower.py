@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from weft import _core
 from weft.base.device import Device
 from weft.base.errors import GraphError
-from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.subgraph import Subgraph
 from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
@@ -66,7 +65,9 @@ def _lower(graph: Graph, given: Mapping[str, Value], training: bool, placement: 
         if node.op is None:
             made.inputs[node.name] = made[node.outputs[0]] = given[node.name]
         elif isinstance(node.op, SymbolGradient):
-            _differentiate(made, node, node.op)
+            gradients = node.op.decompose(*(made[v] for v in node.sources))
+            for value, new in zip(node.outputs, gradients, strict=True):
+                made[value] = new
         elif type(node.op) in LOWERED:
             _run(made, node, training, placement[node])
         else:
@@ -107,12 +108,3 @@ def _apply(made: Lowered, node: SymbolNode, training: bool, device: Device) -> N
         if operand is not None and is_partial(operand):  # later readers get the new content
             new = made.on(made[operand].device, outputs[output])
             made[operand] = made.written[operand.node.name] = new
-
-
-def _differentiate(made: Lowered, node: SymbolNode, op: SymbolGradient) -> None:
-    values = [made[v] for v in node.sources]
-    count = len(values) - len(op.names)
-    ys = [y for y in values[:count] if y.dtype.is_differentiable]
-    found = gradients(ys, values[count:])
-    for value, x, dx in zip(node.outputs, values[count:], found, strict=True):
-        made[value] = F.filled_like(x) if dx is None else dx
