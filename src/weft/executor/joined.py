@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.base.typing import Any
+from weft import _core
+from weft.base.typing import TYPE_CHECKING, Any
 from weft.executor.describe import NOTHING
 from weft.executor.memory import aligned
 from weft.executor.places import row_major
 from weft.executor.recipe import MemoryReport, Recipe
 from weft.graph.graph import Graph
 from weft.graph.placement import Part
+
+if TYPE_CHECKING:
+    from weft._core import ProgramBuilder
 
 __all__ = ["Joined"]
 
@@ -74,21 +78,20 @@ class Joined:
         self.reorders += recipe.reorders
         self.reports.append((part, recipe.memory_report()))
 
-    def describe(self, name: str) -> dict[str, Any]:
+    def describe(self, name: str) -> ProgramBuilder:
         """For the native core."""
-        outputs = []
+        program: ProgramBuilder = _core.ProgramBuilder(name, None, len(self.arrays), is_exact=True)
+        for number, how in enumerate(self.uses):
+            program.use(number, how)
+        for part in self.parts:
+            program.add_part(*part)
         for j, value in self.outputs:
             target = self.graph.writes.get(j)
             into = -1 if target is None else self.number(target)
             t = value.type
-            outputs.append((self.leaving(j), into, t.dtype, t.device, t.shape, self.laid[self.leaving(j)]))
-        return {
-            "name": name,
-            "uses": self.uses,
-            "parts": self.parts,
-            "outputs": outputs,
-            "strides": self.laid[: len(self.arrays)],
-        }
+            wire = self.leaving(j)
+            program.add_wire(wire, into, t.dtype, t.device, [int(n) for n in t.shape], self.laid[wire])
+        return program
 
     def number(self, target: int) -> int:
         return self.arrays.index(self.graph.inputs[target])

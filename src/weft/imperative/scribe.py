@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import ref
 
 from weft import _core
 from weft.executor.planner import is_dense
@@ -69,6 +70,8 @@ class Scribe:
             int, tuple[Any, Any]
         ] = {}  # objects that were used, and their first states, by id
         self.set_gradients: set[int] = set()  # tensors whose grad was set, by id
+        # Tensors whose grad was looked at or set, and what it was before, by id.
+        self.gradients_before: dict[int, tuple[Callable[[], Any], Any]] = {}
         self.read_gradients: dict[int, Any] = {}  # tensors whose grad was looked at, by id
         self.read_recorded: dict[int, tuple[Any, bool]] = {}  # and whose requires_grad, with what it was
         self.captured: list[Any] = []  # NumPy arrays that the program may read at each call, as Tensors
@@ -121,8 +124,24 @@ class Scribe:
 
     def gradient_read(self, x: Any) -> None:
         """Python has looked at the grad of a tensor."""
+        self._note_gradient(x)
         if id(x) not in self.set_gradients and not self._born(Geometry(*_core.geometry(x))):
             self.read_gradients.setdefault(id(x), x)
+
+    def gradient_set(self, x: Any) -> None:
+        """Python is about to set the grad of a tensor."""
+        self._note_gradient(x)
+        self.set_gradients.add(id(x))
+
+    def _note_gradient(self, x: Any) -> None:
+        before = self.gradients_before.get(id(x))
+        if before is None or before[0]() is not x:
+            self.gradients_before[id(x)] = (ref(x), _core.gradient(x))
+
+    def had_gradient(self, x: Any) -> bool:
+        """Whether a tensor had a grad before."""
+        before = self.gradients_before.get(id(x))
+        return (_core.gradient(x) if before is None else before[1]) is not None
 
     def recorded_read(self, x: Any, flag: bool) -> None:
         """Python has looked at the requires_grad of a tensor."""

@@ -37,7 +37,7 @@ from weft.imperative.dependence import all_within
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, SharedMemory, Signature
 from weft.imperative.export import Described, export
 from weft.imperative.foreign import without_foreign
-from weft.imperative.gradient import gradients, is_recorded
+from weft.imperative.gradient import is_recorded
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import Lazily, LazyTrace
 from weft.imperative.retracing import ENOUGH, Retracing
@@ -208,7 +208,7 @@ class Trace:
         floats = KnownNumbers([leaf for leaf in leaves if type(leaf) is float])
         numbers = iter(floats.numbers)
         inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
-        before, outside = gradients(), surroundings(self.function, args, kwargs)
+        outside = surroundings(self.function, args, kwargs)
         # Arrays that something keeps until they are computed, such as a request to other processes, are not left behind
         # by a call that computes as it goes.
         put_off = self.lazy and (self._attempts == 0 or self.memory_budget is not None)
@@ -230,7 +230,7 @@ class Trace:
                     try:
                         with scribe.unobserved():
                             program = write_up(
-                                self.name, scribe, leaves, floats, result, before, outside, self.memory_budget
+                                self.name, scribe, leaves, floats, result, outside, self.memory_budget
                             )
                     except CannotRecord as problem:
                         self._give_up(problem)
@@ -334,7 +334,7 @@ class Trace:
         return scribe.kept(program.shown)
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
-        self._replays().add(args, kwargs, program, program.spec if program else {})
+        self._replays().add(args, kwargs, program, program.spec if program else None)
         if program is not None:
             self._add(program, args, kwargs)
 

@@ -6,30 +6,16 @@ Offsets and strides count elements of x as if it were row-major, whatever its sh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator
 
 from weft.base.errors import ShapeError
+from weft.base.typing import Any, ClassVar
 from weft.ops import functions as F
 from weft.ops.creation import Stepped
 from weft.ops.kernels import Parts, View
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.types import TensorType
-
-
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the elements fill their memory without gaps, in whatever order of the dimensions.
-
-    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (0, 1)), is_dense((2, 3), (4, 1))
-    (True, False, False)
-    """
-    step = 1
-    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
-        if stride != step:
-            return False
-        step *= n
-    return True
 
 
 class Strided(Op):
