@@ -8,7 +8,7 @@ namespace weft {
 Var* as_var(nb::handle object, const char* argument) {
   if (PyVariable* variable = as<PyVariable>(object)) return variable->var.get();
   if (is_tensor(object)) {
-    if (scribe) scribe->awaited(self_of(object.ptr()));
+    if (context().scribe) context().scribe->awaited(self_of(object.ptr()));
     return self_of(object.ptr()).chunk.get();
   }
   throw nb::type_error((std::string(argument) +

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.base.typing import Any
-from weft.ops.types import TensorType, is_dense
+from weft.ops.shapes import is_dense
+from weft.ops.types import TensorType
 
 __all__ = [
     "Buffer",

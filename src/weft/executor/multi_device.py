@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.base.typing import Any
+from weft import _core
+from weft.base.typing import TYPE_CHECKING, Any
 from weft.executor.buffers import row_major
 from weft.executor.describe import NOTHING
 from weft.executor.memory import aligned
 from weft.executor.plan_info import MemoryReport, PlanInfo
 from weft.graph.graph import Graph
 from weft.graph.placement import Part
+
+if TYPE_CHECKING:
+    from weft._core import ProgramBuilder
 
 __all__ = ["DevicePlanLinker"]
 
@@ -74,23 +78,22 @@ class DevicePlanLinker:
         self.reorders += recipe.reorders
         self.reports.append((part, recipe.memory_report()))
 
-    def describe(self, name: str) -> dict[str, Any]:
+    def describe(self, name: str) -> ProgramBuilder:
         """For the native core."""
-        outputs = []
+        program: ProgramBuilder = _core.ProgramBuilder(name, None, len(self.arrays), is_exact=True)
+        for number, how in enumerate(self.uses):
+            program.use(number, how)
+        for part in self.parts:
+            program.add_part(*part)
         for j, value in self.outputs:
             target = self.graph.writes.get(j)
             into = -1 if target is None else self.number(target)
             t = value.type
-            outputs.append(
-                (self.leaving(j), into, t.dtype, t.device, t.shape, self.strides_of_wires[self.leaving(j)])
+            wire = self.leaving(j)
+            program.add_wire(
+                wire, into, t.dtype, t.device, [int(n) for n in t.shape], self.strides_of_wires[wire]
             )
-        return {
-            "name": name,
-            "uses": self.uses,
-            "parts": self.parts,
-            "outputs": outputs,
-            "strides": self.strides_of_wires[: len(self.arrays)],
-        }
+        return program
 
     def number(self, target: int) -> int:
         return self.arrays.index(self.graph.inputs[target])

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from weft import _core
 from weft.base import events
 from weft.base.typing import Any
 from weft.executor.assembly import Fused, alone
@@ -90,7 +89,7 @@ def make_plan(
         if len(steps) > 1:
             steps = in_order(steps, written_inputs(lowering, leaving))
         arena = Arena([*first, *steps], naive_bytes([*once, *lowered], [*leaving, *kept]), kept)
-    description = describe(lowering, first, steps, outputs, arena)
+    program = describe(lowering, first, steps, outputs, arena)
     shown = len(outputs) if visible is None else visible
     recipe = PlanInfo(
         name,
@@ -105,8 +104,14 @@ def make_plan(
         reorders=sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
         work=[work_of(step) for step in (*first, *steps)],
     )
-    description["serial"] = recipe.serial
-    return _core.make_plan(description, shown, as_tuple, recipe, list(gradients))
+    return program.plan(
+        shown,
+        as_tuple,
+        recipe,
+        serial=recipe.serial,
+        gradients=list(gradients),
+        strides=recipe.strides if exact else (),
+    )
 
 
 def work_of(step: Fused | NativeStep) -> Work:
@@ -167,8 +172,9 @@ def plan_parts(
         )
         linker.add(part, plan)
     shown = len(linker.outputs) if visible is None else visible
-    return _core.make_plan(
-        linker.describe(name), shown, as_tuple, linker.recipe(name, shown), list(gradients)
+    recipe = linker.recipe(name, shown)
+    return linker.describe(name).plan(
+        shown, as_tuple, recipe, gradients=list(gradients), strides=recipe.strides
     )
 
 

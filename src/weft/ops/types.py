@@ -201,20 +201,6 @@ def _is_one(size: int | Size) -> bool:
     return isinstance(size, int) and size == 1
 
 
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the elements fill their memory without gaps, in whatever order of the dimensions.
-
-    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (0, 1)), is_dense((2, 3), (4, 1))
-    (True, False, False)
-    """
-    step = 1
-    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
-        if stride != step:
-            return False
-        step *= n
-    return True
-
-
 def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """Axes as sorted numbers from 0: of None all, of an int or several ints those.
 
