@@ -19,7 +19,8 @@ class RunContext:
     What an engine function is called with: what only run time knows.
 
     device: the Device it runs on; stream: None on cpu; worker: index of the thread within its
-    queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name.
+    queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name;
+    error: the EngineError of what it uses, if it was pushed with run_on_error; else None.
     """
 
     @property
@@ -36,6 +37,9 @@ class RunContext:
 
     @property
     def operation(self) -> str: ...
+
+    @property
+    def error(self) -> weft.base.errors.EngineError | None: ...
 
     def __repr__(self) -> str: ...
 
@@ -138,7 +142,7 @@ class Engine:
         Raises EngineError if it has been deleted already or belongs to another engine.
         """
 
-    def push(self, fn: Callable[[RunContext], object] | NativeFunction | Operator, device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
+    def push(self, fn: Callable[[RunContext], object] | NativeFunction | Operator, device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None, run_on_error: bool = False) -> None:
         """
         Run ``fn(run_context)`` once the variables it uses are free; returns at once.
 
@@ -149,6 +153,8 @@ class Engine:
         queue: "compute", "wide" (opens a parallel region: has the device's compute work to itself), "copy", "io",
         "priority". size_bytes: memory the operation holds while it is pending, for back-pressure.
         on_done: called with None or the EngineError when this operation has finished, failed or been skipped.
+        run_on_error: it also runs where a variable that it reads or changes is poisoned; run_context.error says so.
+        What it changes stays poisoned where it was; what else it writes is good if it succeeds.
 
         What fn raises poisons what it would have written and is raised by the waits. On a thread of the user's, push blocks
         while more than max_pending operations or max_pending_bytes bytes are pending.
@@ -165,7 +171,7 @@ class Engine:
         [0, 1, 2]
         """
 
-    def push_async(self, fn: Callable[[RunContext, OnComplete], object], device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
+    def push_async(self, fn: Callable[[RunContext, OnComplete], object], device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None, run_on_error: bool = False) -> None:
         """
         Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is called.
 
@@ -174,11 +180,12 @@ class Engine:
         likewise if on_complete is dropped without having been called.
         """
 
-    def new_operator(self, fn: Callable[..., object] | NativeFunction, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), name: str = '', is_async: bool = False, *, overwrite_vars: Iterable[Variable | Tensor] = (), queue: str | None = None) -> Operator:
+    def new_operator(self, fn: Callable[..., object] | NativeFunction, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), name: str = '', is_async: bool = False, *, overwrite_vars: Iterable[Variable | Tensor] = (), queue: str | None = None, run_on_error: bool = False) -> Operator:
         """
         An Operator to push many times: fn, its variables and its name, taken apart only once.
 
         is_async: fn is called as by push_async. queue: as for push; None: "io" if asynchronous, else "compute".
+        run_on_error: as for push.
         """
 
     def delete_operator(self, operator: Operator) -> None:
@@ -204,6 +211,13 @@ class Engine:
     def clear_error(self, variable: Variable | Tensor) -> None:
         """
         Forget a variable's error, after what has been pushed on it before; its value is what it is.
+        """
+
+    def throw_if_failed(self, variable: Variable | Tensor) -> None:
+        """
+        Raise the EngineError that poisons a variable now; waits for nothing that is pending.
+
+        May be called inside of engine functions, too.
         """
 
     def start(self) -> None:
@@ -278,6 +292,37 @@ def random_normal(mean: float, std: float, shape: object, dtype: object, device:
 def random_integers(low: int, high: int, shape: object, dtype: object, device: object | None) -> object: ...
 
 def random_permutation(arg: object, /) -> object: ...
+
+class Memory:
+    """
+    Bytes of a device's pool: made by weft.storage.alloc(), given back by free() or with the last reference.
+
+    size_bytes, device, address (0: freed, or of no bytes). Objects that read buffers take it: memoryview(m), numpy.frombuffer(m).
+    The engine takes it where it takes variables; operations that use it keep the bytes until they have finished.
+    """
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def device(self) -> weft.base.device.Device: ...
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def freed(self) -> bool: ...
+
+    def free(self) -> None:
+        """
+        Give the bytes back to the pool, after the operations that use them.
+
+        Raises ValueError if that has been done, BufferError while memoryviews or arrays show them.
+        """
+
+    def __repr__(self) -> str: ...
+
+def allocate_memory(bytes: int, device: object | None) -> Memory: ...
 
 def set_array_engine(arg: Engine, /) -> None: ...
 
@@ -431,6 +476,8 @@ def plan_count(arg: object, /) -> int: ...
 def layers() -> object: ...
 
 def set_layers(layers: object | None) -> None: ...
+
+def emit(op: object, args: tuple[object, ...]) -> Any: ...
 
 def capture() -> object: ...
 
@@ -791,9 +838,9 @@ def kernel_unique() -> Kernel:
 
 def on_abandoned(arg: object, /) -> None: ...
 
-def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False) -> Kernel:
+def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False, shared: object = ()) -> Kernel:
     """
-    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes).
+    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes). shared: (input, output, always): one tensor for both, always or where they are the same memory.
     """
 
 class RecordFile:

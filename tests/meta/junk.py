@@ -230,6 +230,7 @@ def objects():
         _core.Log(object()),
         _core.SampleRandom(1, 2, 3, 4),
         _core.RecordFile(str(RECORDS)),
+        wf.storage.alloc(64),
     ]
 
 
@@ -320,7 +321,7 @@ def draw(rng, kind, values):
         return rng.choice(values["int"])
     if kind == "attribute":
         return rng.choice([*values["int"], *values["Sequence"], *values["object"]])
-    if re.search(r"Plan|Kernel|Leaf|Engine|Variable|Replays|Log|Layout|Stream|Operator", kind):
+    if re.search(r"Plan|Kernel|Leaf|Engine|Variable|Replays|Log|Layout|Stream|Operator|Memory", kind):
         return rng.choice(values["native"])
     if "Tensor" in kind or kind in ("object", "handle"):
         return rng.choice([*values["Tensor"], *values["object"], *values["Sequence"]])
@@ -335,6 +336,13 @@ def restore():
     for _ in range(5):
         if not _core.is_recording():
             _core.set_recording(True)
+
+
+def has_signatures(error):
+    """Whether an error is nanobind's own, which lists C++ signatures."""
+    with contextlib.suppress(BaseException):
+        return "incompatible function arguments" in str(error)
+    return False
 
 
 class Late(BaseException):
@@ -382,8 +390,11 @@ def main(calls, names):
                     lates += 1
                     if lates == 3:
                         break
-                except BaseException:
-                    pass
+                except BaseException as error:
+                    if has_signatures(error):
+                        log.write(f"{name}: nanobind's signatures in {error}\n")
+                        log.flush()
+                        os._exit(3)
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
                     restore()

@@ -7,7 +7,7 @@ gets its geometry here, and no memory yet.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from weft import _core
 from weft.base.device import Device, cpu
@@ -30,6 +30,7 @@ from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph, reads_of
 from weft.kernels import choices
+from weft.ops import registry
 from weft.ops.kernels import ANY, CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
 from weft.ops.sizes import NeedsSizes, Size, input_stride
@@ -65,6 +66,9 @@ class Lowering:
     ) -> None:
         self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
         self.apart, self.laid = apart, laid
+        self.prefer: Callable[[Node, list[Any]], int] | None = (
+            None  # of a node and its inputs' strides, see tuning
+        )
         self.commits: Collection[int] = ()  # see make_plan
         self.arrays: list[Value] = []  # the graph's inputs that are not numbers
         self.steps: list[Step] = []
@@ -102,7 +106,7 @@ class Lowering:
         for node in self.graph.nodes:
             if node.op is not None:
                 self.origin = Origin(node.op.name, node.where, node)
-                self.lower(node, self.first_choice)
+                self.lower(node, self.first_choice or self.preferred(node))
         self.origin = Origin(self.name)
         return self.leave()
 
@@ -148,6 +152,13 @@ class Lowering:
                 return
         self.decompose(node, op)
 
+    def preferred(self, node: Node) -> int:
+        """The choice to begin with: the first one, unless kernels are measured."""
+        if self.prefer is None:
+            return 0
+        known = (None if v is None else self.places.get(id(v)) for v in node.inputs)
+        return self.prefer(node, [None if place is None else place.strides for place in known])
+
     def take(self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Any) -> bool:
         """Whether a choice could be had."""
         match choice:
@@ -155,7 +166,7 @@ class Lowering:
                 self.take_loop(op, inputs, outputs, choice)
                 return True
             case View():
-                self.take_view(inputs, outputs[0], choice)
+                self.take_view(op, inputs, outputs[0], choice)
                 return True
             case Native():
                 return self.take_native(op, inputs, outputs, choice)
@@ -174,6 +185,10 @@ class Lowering:
         if made is NotImplemented:
             raise NotImplementedError(f"{op.name}: no kernel for these operands, and no decomposition")
         listed = made if isinstance(made, tuple | list) else (made,)
+        if not registry.is_builtin(op.name):
+            from weft.executor import facts  # here and below: not before the first operator of a user's
+
+            facts.decomposed(op, listed, node.outputs)
         new = [n for n in Graph([], listed).nodes if n.op is not None and id(n) not in self.seen]
         self.seen.update(map(id, new))
         self.kept.extend(v for part in new for v in part.outputs)
@@ -205,6 +220,10 @@ class Lowering:
     def take_loop(
         self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop
     ) -> None:
+        if not registry.is_builtin(op.name):
+            from weft.executor import facts
+
+            facts.stored(op, loop, outputs)
         places = [self.output(v, like=self.first_like(inputs, v)) for v in outputs]
         self.loop(inputs, places, loop, repr(op))
 
@@ -216,7 +235,7 @@ class Lowering:
                 return place
         return None
 
-    def take_view(self, inputs: Sequence[Value | None], value: Value, choice: View) -> None:
+    def take_view(self, op: Any, inputs: Sequence[Value | None], value: Value, choice: View) -> None:
         source = inputs[0]
         assert source is not None
         base = self.ensure(source)
@@ -226,6 +245,10 @@ class Lowering:
             seen = choice.see(source.shape, base.strides)
             assert seen is not None
         shape, strides, offset = seen
+        if not registry.is_builtin(op.name):
+            from weft.executor import facts
+
+            facts.shown(op, shape, source.dtype, value)
         self.kept.append(value)
         self.places[id(value)] = base.seen(shape, strides, offset)
 

@@ -147,7 +147,19 @@ class Inference:
                 raise Contradiction(f"{operand!r} is a number, not {shown(shape)}")
         for k, shape in enumerate(outputs[: node.count]):
             self.tell_shape(node, k, shape)
+        if type(op).solve_dtypes is not Op.solve_dtypes:
+            self.solve_dtypes(node, op)
         self.infer_forward(node, op)
+
+    def solve_dtypes(self, node: SymbolNode, op: Op) -> None:
+        """The element types that the operator demands."""
+        outputs = [self.dtypes.get((id(node), k)) for k in range(node.count)]
+        inputs, outputs = op.solve_dtypes([self.dtype_of(x) for x in node.inputs], outputs)
+        for operand, dtype in zip(node.inputs, inputs, strict=True):
+            if isinstance(operand, tuple):
+                self.tell_dtype(*operand, dtype)
+        for k, dtype in enumerate(outputs[: node.count]):
+            self.tell_dtype(node, k, dtype)
 
     def infer_forward(self, node: SymbolNode, op: Op) -> None:
         """The outputs by the operator's infer, where ranks and element types of the inputs are known."""

@@ -90,6 +90,8 @@ class SymbolNode:
         """The names of the outputs: a variable's own, ``fc1_output``, or one for each of several."""
         if self.op is None:
             return [self.name]
+        if own := self.resolved(True).output_names():
+            return [f"{self.name}_{each}" for each in own[: self.count]]
         if self.count == 1:
             return [f"{self.name}_output"]
         named = self.resolved(True).outputs
@@ -153,8 +155,9 @@ def check_written(node: SymbolNode) -> None:
         operand = node.inputs[number]
         if isinstance(operand, tuple) and operand[0].op is not None:
             assert node.op is not None
+            names = node.op.made_inputs() or [spec.name for spec in node.op.inputs]
             raise GraphError(
-                f"{node.op.name}: writes {node.op.inputs[number].name}, which must be a variable, not {operand[0]!r}"
+                f"{node.op.name}: writes {names[number]}, which must be a variable, not {operand[0]!r}"
             )
 
 

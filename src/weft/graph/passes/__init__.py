@@ -2,7 +2,7 @@
 
 >>> [each.name for each in PASSES]  # doctest: +NORMALIZE_WHITESPACE
 ['marks', 'batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'regions',
- 'assembled', 'contracted', 'epilogues', 'recompute']
+ 'assembled', 'contracted', 'requests', 'epilogues', 'recompute']
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from weft.graph.passes.expand import expand
 from weft.graph.passes.marks import marks
 from weft.graph.passes.recompute import recompute
 from weft.graph.passes.regions import regions
+from weft.graph.passes.requests import requests
 from weft.graph.passes.updates import updates
 from weft.graph.passes.views import views
 from weft.graph.rewrite import Rule, rewrite
@@ -97,6 +98,11 @@ PASSES: tuple[Pass, ...] = (
         "means of gradients of single examples are products, not sums of products",
         after=("views", "common"),
         exact=False,
+    ),
+    Pass(
+        requests,
+        "kernels of users' compute every gradient of theirs, and write it where it is only added to another",
+        after=("common",),  # which may leave one reader where there were two
     ),
     Pass(
         epilogues,

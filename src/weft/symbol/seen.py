@@ -1,0 +1,76 @@
+"""Executors under transformations: operators run one by one, as calls on arrays, so that layers see each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.errors import GraphError
+from weft.imperative.gradient import recorded_backward
+from weft.imperative.tensor import Tensor
+from weft.symbol.control import SymbolControl
+from weft.symbol.gradient import SymbolGradient
+from weft.symbol.node import Operand, SymbolNode, ordered
+from weft.symbol.placement import Placement
+from weft.symbol.plans import Plans
+
+__all__ = ["SeenRun"]
+
+
+class SeenRun:
+    """One forward of an executor, and what its backward needs.
+
+    arrays: of arguments; wanted: for each whether it has a gradient; training: for operators that were not told, and
+    whether backward may follow. Auxiliary states are written.
+    Raises GraphError for loops, branches and gradients inside of the symbol: those are programs, not calls.
+    """
+
+    def __init__(
+        self,
+        plans: Plans,
+        placement: Placement,
+        arrays: Sequence[Tensor],
+        states: Sequence[Tensor],
+        wanted: Sequence[bool],
+        training: bool,
+    ) -> None:
+        given = dict(zip(plans.arguments, (_core.alias(x, keep_past=False) for x in arrays), strict=True))
+        self._leaves: list[Any] = [
+            _core.watch(given[name]) if training and want else None
+            for name, want in zip(plans.arguments, wanted, strict=True)
+        ]
+        given |= dict(zip(plans.states, states, strict=True))
+        values: dict[tuple[int, int], Any] = {}
+        for node in ordered(plans.entries):
+            results = [given[node.name]] if node.op is None else _run(node, values, training, placement)
+            values.update(((id(node), k), x) for k, x in enumerate(results))
+        self._ys: list[Tensor] = [values[id(node), k] for node, k in plans.entries]
+        self.outputs = [_core.alias(y, keep_past=False) for y in self._ys]
+
+    def gradients(self, slopes: Sequence[Tensor]) -> list[Tensor | None]:
+        """Of the arguments, None where none is wanted or it is zero; slopes: of the outputs that are floats."""
+        ys = [y for y in self._ys if y.dtype.is_differentiable]
+        leaves = [leaf for leaf in self._leaves if leaf is not None]
+        found = iter(recorded_backward(ys, slopes, leaves))
+        return [None if leaf is None else next(found) for leaf in self._leaves]
+
+
+def _run(
+    node: SymbolNode, values: dict[tuple[int, int], Any], training: bool, placement: Placement
+) -> list[Any]:
+    if isinstance(node.op, SymbolControl | SymbolGradient):
+        raise GraphError(
+            f"{node.name}: loops, branches and gradients inside of a symbol are one program, which transformations do "
+            "not see: run the executor outside of them"
+        )
+    op, device = node.resolved(training), placement[node]
+
+    def operand(x: Operand) -> Any:
+        if not isinstance(x, tuple):
+            return x
+        found = values[id(x[0]), x[1]]
+        return found if found.device is device else found.to_device(device)
+
+    made = op(*map(operand, node.inputs))
+    return list(made) if isinstance(made, tuple | list) else [made]
