@@ -179,3 +179,56 @@ def test_transformations_see_what_callbacks_do():
     with Names(), gm:
         gm.backward((w * 2).sum())
     assert "sin" in names
+
+
+@pytest.mark.parametrize("mode", ["eager", "traced", "lazy"])
+def test_what_callbacks_compute_runs_while_backward_goes_on(mode):
+    """Events are those of kernels as they run: of each layer's backward, and of what the callback makes of a gradient."""
+    log = []
+
+    class Noted(wf.operator.Operator):
+        def __init__(self, tag):
+            self.tag = tag
+
+        def forward(self, ctx, in_data, req, out_data, aux):
+            log.append(f"forward {self.tag}")
+            self.assign(out_data[0], req[0], in_data[0].numpy())
+
+        def backward(self, ctx, out_grad, in_data, out_data, req, in_grad, aux):
+            log.append(f"backward {self.tag}")
+            self.assign(in_grad[0], req[0], out_grad[0].numpy())
+
+    @wf.operator.register("noted_gradient_of_tests")
+    class NotedProperty(wf.operator.OperatorProperty):
+        def __init__(self, tag):
+            self.tag = tag
+
+        def create_operator(self, device):
+            return Noted(self.tag)
+
+    noted = wf.operator.noted_gradient_of_tests
+    ws = [wf.full((2, 2), float(k + 1)) for k in range(3)]
+    gm = wf.GradManager()
+    for k, w in enumerate(ws):
+        gm.attach([w], callbacks=lambda x, dx, k=k: noted(dx * 2, tag=f"callback {k}"))
+
+    def step(x):
+        for w in ws:
+            w.grad = None
+        with gm:
+            h = x
+            for k, w in enumerate(ws):
+                h = noted(h @ w, tag=f"layer {k}")
+            gm.backward(h.sum())
+        return h
+
+    run = step if mode == "eager" else wf.trace(step, lazy=mode == "lazy", strict=True)
+    expected = [f"forward layer {k}" for k in range(3)]
+    for k in (2, 1, 0):
+        expected += [f"backward layer {k}", f"forward callback {k}"]
+    for _ in range(3):
+        del log[:]
+        run(wf.ones((1, 2)))
+        wf.waitall()
+        assert log == expected
+    assert ws[2].grad.numpy().tolist() == [[16.0, 16.0], [16.0, 16.0]]

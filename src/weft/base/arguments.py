@@ -21,6 +21,10 @@ from typing import Any
 __all__ = ["refusal"]
 
 WORDS = {
+    "Callable": "a callable",
+    "Iterable": "an iterable",
+    "Operator": "an Operator",
+    "object": "an object",
     "int": "an int",
     "float": "a number",
     "str": "a str",
@@ -121,19 +125,28 @@ def _fact(parameters: Sequence[_Parameter], given: Sequence[Any], kwargs: Mappin
 def _unfit(annotation: str, value: Any) -> str:
     """What an argument must be; empty where it may be this."""
     words = re.findall(r"\w+", annotation)
+    if value is None:  # which nanobind takes only where it is told to
+        return "" if "None" in words else f"must be {_accepted(annotation)}, got None"
     if any(word in OPEN for word in words):
         return ""
     kinds = {cls.__name__ for cls in type(value).__mro__} - {"object"}
-    if value is None and "None" in words:
-        return ""
     if "int" in words and isinstance(value, int) and not isinstance(value, bool):
         limit = 1 << 31
         return f"is out of range: {value}" if not -limit <= value < limit else ""
     if kinds & set(words) or ("float" in words and isinstance(value, int)):
         return ""
-    parts = [part.strip().rsplit(".", 1)[-1] for part in annotation.split("|")]
-    accepted = " or ".join(WORDS.get(part, part if part == "None" else f"a {part}") for part in parts)
-    return f"must be {accepted}, got {type(value).__name__}"
+    return f"must be {_accepted(annotation)}, got {type(value).__name__}"
+
+
+def _accepted(annotation: str) -> str:
+    """An annotation in words: "an int or None"."""
+    if (items := re.fullmatch(r"[\w.]*Iterable\[(.*)\]", annotation)) is not None:
+        return f"an iterable of {_accepted(items[1])}"
+    plain = annotation
+    while (shorter := re.sub(r"\[[^\[\]]*\]", "", plain)) != plain:  # parameters of types
+        plain = shorter
+    parts = [part.strip().rsplit(".", 1)[-1] for part in plain.split("|")]
+    return " or ".join(WORDS.get(part, part if part == "None" else f"a {part}") for part in parts)
 
 
 def _types(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
