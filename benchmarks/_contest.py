@@ -11,6 +11,7 @@ from _machine import OTHERS_LIMIT
 from _process import Process, Side, SideError
 
 OURS = "weft"
+SLOW_S = 20.0  # a run: who takes longer is asked once
 BEHIND = 1.5  # times the quickest of its group: who takes longer after the first turns is not asked again
 PREPARE_LIMIT_S, SAMPLE_LIMIT_S = (
     900.0,
@@ -92,6 +93,18 @@ def contenders(entries: Sequence[Entry]) -> list[Entry]:
     return kept
 
 
+def quick_enough(entries: Sequence[Entry]) -> list[Entry]:
+    """Those whose runs do not take so long that the machine can hardly be meant for them; the others are closed."""
+    kept = []
+    for entry in entries:
+        if (seconds := min(entry.result.runs)) > SLOW_S:
+            entry.result.dropped = f"a run takes {seconds:.0f} s, the limit is {SLOW_S:.0f}"
+            entry.close()
+        else:
+            kept.append(entry)
+    return kept
+
+
 class Arena:
     """Where contests are held: how sides are started, and how much they are asked.
 
@@ -149,6 +162,8 @@ class Arena:
                 for entry in entries if turn % 2 else entries[::-1]:
                     entry.sample(self.budget_s)
                 entries = [entry for entry in entries if not entry.result.error]
+                if not turn and self.trial:
+                    entries = quick_enough(entries)
                 if turn + 1 == self.trial < self.turns:
                     entries = contenders(entries)
         finally:

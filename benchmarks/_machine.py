@@ -7,19 +7,50 @@ import time
 from pathlib import Path
 
 import weft
+from weft import _core
 
 sys.path.append(str(Path(__file__).parent / "peers"))
 from _protocol import busy_s
+
+CAPS = {  # environments that hold a side to an instruction set level
+    "sse4": {
+        "WEFT_ISA": "sse4",
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "DNNL_MAX_CPU_ISA": "SSE41",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+        "OPENBLAS_CORETYPE": "Nehalem",
+    },
+    "avx2": {
+        "WEFT_ISA": "avx2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "DNNL_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+        "OPENBLAS_CORETYPE": "Haswell",
+    },
+    "avx512": {
+        "WEFT_ISA": "avx512",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        "DNNL_MAX_CPU_ISA": "AVX512_CORE",
+    },
+}
 
 OTHERS_LIMIT = 0.15  # cores in use by other processes, above which a time is not to be trusted
 
 
 def machine() -> dict[str, object]:
-    cpu = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    about = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in _lines("/proc/cpuinfo"))}
+    family = {name: about[name] for name in ("cpu family", "model") if name in about}
+    most, used = _core.isa()[:2]
     return {
         "cores": os.cpu_count(),
         "usable_cores": len(os.sched_getaffinity(0)),
-        "cpu": cpu[0] if cpu else platform.machine(),
+        "cpu": about.get("model name", platform.machine()),
+        "family": ", ".join(f"{name} {number}" for name, number in family.items()),
+        "level": f"{used} (of the processor: {most})",
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "weft": weft.__version__,

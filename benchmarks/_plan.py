@@ -39,8 +39,8 @@ def contests(
     hellos: Mapping[str, Mapping[str, Any]], workloads: Iterable[Workload], only: str = "", bars: bool = False
 ) -> list[Contest]:
     """Of all ways that have `only` in "side variant"; with `bars` of those precisions alone that have one."""
-    found = []
-    for workload in (*PEAKS, *workloads):
+    found: list[Contest] = []
+    for workload in (*workloads, *PEAKS):
         name = workload.memory_of or workload.name
         for precision in workload.precisions:
             ways = tuple(
@@ -49,9 +49,13 @@ def contests(
                 for case in hello["cases"]
                 if (case[0], case[2]) == (name, precision) and only in f"{side} {case[1]}"
             )
-            if ways and (workload in PEAKS or not bars or precision in workload.goals):
+            if workload in PEAKS:
+                wanted = precision in {each.precision for each in found}
+            else:
+                wanted = not bars or precision in workload.goals
+            if ways and wanted:
                 found.append(Contest(workload, precision, ways))
-    return found
+    return sorted(found, key=lambda contest: contest.workload not in PEAKS)  # what ratios need comes first
 
 
 def known(results: Iterable[Result]) -> Known:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _contest import OURS, Result
-from _workloads import PEAKS, WORKLOADS, Goal, Workload
+from _workloads import NATIVE, PEAKS, WORKLOADS, Goal, Workload, at_level
 
 KNOWN = {**WORKLOADS, **{peak.name: peak for peak in PEAKS}}
 
@@ -22,6 +22,11 @@ class Report:
     results: list[Result] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def level(self) -> str:
+        """The instruction set level that all sides were held to."""
+        return str(self.facts.get("level", NATIVE)).split(" ")[0]
+
     def of(self, workload: str, precision: str) -> list[Result]:
         return [each for each in self.results if (each.workload, each.precision) == (workload, precision)]
 
@@ -29,7 +34,7 @@ class Report:
         """Workloads and precisions that were measured, in the order of the documentation."""
         found = {(each.workload, each.precision) for each in self.results}
         return [
-            Measured(workload, precision, self.of(workload.name, precision))
+            Measured(at_level(workload, self.level), precision, self.of(workload.name, precision))
             for workload in WORKLOADS.values()
             for precision in workload.precisions
             if (workload.name, precision) in found

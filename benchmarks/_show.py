@@ -8,7 +8,7 @@ from _contest import OURS
 from _machine import OTHERS_LIMIT
 from _reasons import NONE, Reason, reasons
 from _report import Measured, Report, Result, best, cost, noise, share
-from _workloads import PEAKS, WORKLOADS, Workload
+from _workloads import NATIVE, PEAKS, WORKLOADS, Workload
 
 
 def number(value: float | None, form: str = ".3g") -> str:
@@ -193,14 +193,14 @@ def show(report: Report) -> None:
 
 # -- the page --------------------------------------------------------------------------------------------------
 
-BEGIN, END = "<!-- measured: ./dev bench writes what follows -->", "<!-- end of what was measured -->"
+BEGIN, END = "<!-- measured{}: ./dev bench writes what follows -->", "<!-- end of what was measured{} -->"
 
 
-def section(report: Report, picture: str) -> str:
+def section(report: Report, picture: str, begin: str, end: str) -> str:
     """The part of docs/benchmarks.md that a run replaces."""
     facts = [f"- {name}: {value}" for name, value in report.facts.items()]
     facts += [f"- did not run: {peer}: {reason}" for peer, reason in report.missing.items()]
-    parts = [BEGIN, "\n".join(facts), f"![weft beside the best peer]({picture})"]
+    parts = [begin, "\n".join(facts), f"![weft beside the best peer]({picture})"]
     parts += [f"**{text}**" for text in warnings(report)]
     parts += [
         f"{closing(report)}. Ratios are of times (or memory), weft's over the best peer's: less is better.",
@@ -211,14 +211,17 @@ def section(report: Report, picture: str) -> str:
             f"- `{name}`: {text}. {r.markdown if r else f'**{NONE}**'}" for name, (text, r) in missed.items()
         ]
         parts += ["### Bars that do not hold", "\n".join(lines)]
-    parts += ["### Every way of every side", markdown(details(report)), END]
-    return "\n\n".join(parts).replace(f"{BEGIN}\n\n", f"{BEGIN}\n")
+    parts += ["### Every way of every side", markdown(details(report)), end]
+    return "\n\n".join(parts).replace(f"{begin}\n\n", f"{begin}\n")
 
 
 def write_page(page: Path, report: Report, picture: str) -> None:
-    """Replace what was measured in the page."""
+    """Replace what was measured at the report's level in the page."""
     text = page.read_text()
-    if BEGIN not in text or END not in text:
-        raise ValueError(f"{page.name} has no lines {BEGIN!r} and {END!r} to write between")
-    before, after = text.split(BEGIN, 1)[0], text.split(END, 1)[1]
-    page.write_text(before + section(report, picture) + after)
+    begin, end = (
+        line.format("" if report.level == NATIVE else f" at {report.level}") for line in (BEGIN, END)
+    )
+    if begin not in text or end not in text:
+        raise ValueError(f"{page.name} has no lines {begin!r} and {end!r} to write between")
+    before, after = text.split(begin, 1)[0], text.split(end, 1)[1]
+    page.write_text(before + section(report, picture, begin, end) + after)

@@ -1,6 +1,8 @@
 """The workloads: what a run is, what it needs at least, and what weft has to reach. docs/benchmarks.md states them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+NATIVE = "avx512"  # the level that `goals` of workloads were set at
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,31 @@ WORKLOADS = {
         ),
     )
 }
+
+# Goals at other instruction set levels than AVX-512. A level that is not here has none, and so has bfloat16, for which
+# AVX2 has no instructions: `./dev bench half_types` compares it with weft's own float32 there.
+LEVEL_GOALS: dict[str, dict[str, Goal]] = {
+    "avx2": {
+        "resnet50-train": Goal(0.95, 0.80),
+        "resnet50-infer-b16": Goal(1.08, 0.97),
+        "resnet50-infer-b1": Goal(1.08, 0.97),
+        "gpt-train": Goal(0.90, 0.80),
+        "gpt-prefill": Goal(1.05, 0.90),
+        "gpt-decode": Goal(1.05, 0.90),
+        "lstm-train": Goal(0.90, 0.80),
+        "mlp-train": Goal(0.90, 0.50),
+        "resnet50-train-memory": Goal(0.80, 0.65),
+    }
+}
+
+
+def at_level(workload: Workload, level: str) -> Workload:
+    """The workload with its goals at an instruction set level."""
+    if level == NATIVE:
+        return workload
+    goal = LEVEL_GOALS.get(level, {}).get(workload.name)
+    return replace(workload, goals={"f32": goal} if goal else {})
+
 
 # What the machine can do, measured in the same run: the best of all sides counts.
 PEAKS = (

@@ -23,26 +23,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import _environments as environments
+from _machine import CAPS
 
 OFFERS = environments.ROOT / "src" / "weft" / "ops" / "offers.py"
 LIMIT_S = 600.0
-CAPS = {
-    "sse4": {
-        "WEFT_ISA": "sse4",
-        "ATEN_CPU_CAPABILITY": "default",
-        "ONEDNN_MAX_CPU_ISA": "SSE41",
-        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
-        "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
-    },
-    "avx2": {
-        "WEFT_ISA": "avx2",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
-    },
-    "avx512": {"WEFT_ISA": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
-}
 ONE_THREAD = {"WEFT_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 

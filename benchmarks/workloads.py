@@ -2,6 +2,9 @@
 
     ./dev bench [NAME] [--peers] [--runs N] [--bars] [--quick] [--only TEXT] [--all] [--json FILE] [--write]
     ./dev bench --load FILE... [--write]
+    WEFT_ISA=avx2 ./dev bench --peers ...
+
+With WEFT_ISA the peers are held to that instruction set level, too; bars and the part of the page are its own.
 
 NAME: a workload, or how the names of some begin; without it, all. --peers compares with PyTorch, JAX, MXNet, ONNX
 Runtime and OpenVINO, each in an environment of its own below build/peers, made when it is first needed.
@@ -19,19 +22,27 @@ from typing import Any
 
 import _environments as environments
 from _contest import OURS, Arena
-from _machine import cores, cores_in_use, machine, restless
+from _machine import CAPS, cores, cores_in_use, machine, restless
 from _plan import Contest, Progress, contests, estimate_s, known, minutes
 from _plot import plot
 from _process import Side
 from _report import Report, combined, read_json, write_json
 from _show import show, write_page
-from _workloads import WORKLOADS, selected
+from _workloads import NATIVE, WORKLOADS, at_level, selected
+
+from weft import _core
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 LAST = ROOT / "build" / "bench" / "last.json"
+NOT_CAPPED = ("jax", "onnxruntime")  # peers without a switch for the instructions that their products use
 STOPPED = 130  # the status of a program that Ctrl-C ended
+
+
+def measurements(level: str) -> Path:
+    """The file with what the page shows of an instruction set level."""
+    return PAGE.with_name(f"{PAGE.stem}{'' if level == NATIVE else f'-{level}'}.json")
 
 
 def say(text: str) -> None:
@@ -41,7 +52,11 @@ def say(text: str) -> None:
 def peers() -> tuple[dict[str, Side], dict[str, str]]:
     """The peers that are there, after making what is not; and why some are not."""
     sides, missing = {}, {}
+    most, used = _core.isa()[:2]
     for name in environments.names():
+        if name in NOT_CAPPED and used != most:
+            missing[name] = f"its products cannot be held to {used} on a processor with {most}"
+            continue
         try:
             environments.make(name)
             sides[name] = Side(environments.python_of(name), environments.PEERS / f"{name}_side.py")
@@ -126,7 +141,7 @@ def measured(
     arena: Arena, parts: Sequence[Contest], begin: Callable[[], Report], runs: int
 ) -> Iterator[Report]:
     """All contests so often, from the first to the last each time; gives, after each, what is whole until then."""
-    before = known(read_json(PAGE.with_suffix(".json")).results)
+    before = known(read_json(measurements(NATIVE)).results)
     estimates_s = [estimate_s(part, arena, before) for part in parts] * runs
     ways = sum(len(part.ways) for part in parts)
     arena.say(f"{ways} ways in {len(parts)} contests, {runs} x: about {minutes(sum(estimates_s))}")
@@ -146,11 +161,13 @@ def run(arguments: argparse.Namespace, kept: Path) -> tuple[Report, bool]:
     sides = {OURS: Side(Path(sys.executable), HERE / "_weft_side.py"), **others}
     turns, budget_s, warm = (2, 0.2, 2) if arguments.quick else (arguments.turns, 1.0, 3)
     trial = None if arguments.all else max(2, turns // 4)
-    environment = {"BENCH_MODELS": str(environments.MODELS)}
+    most, used = _core.isa()[:2]
+    environment = {"BENCH_MODELS": str(environments.MODELS), **(CAPS[used] if used != most else {})}
     arena = Arena(sides, LAST.parent, chosen, environment, turns, budget_s, trial, warm, say)
     hellos, silent = arena.hellos()
     missing.update(silent)
-    parts = contests(hellos, selected(arguments.name), arguments.only, arguments.bars)
+    workloads = [at_level(workload, used) for workload in selected(arguments.name)]
+    parts = contests(hellos, workloads, arguments.only, arguments.bars)
 
     def begin() -> Report:
         return Report(facts(hellos, arguments.threads), missing=missing)
@@ -180,9 +197,10 @@ def main() -> None:
     if not whole:
         sys.exit(STOPPED)
     if arguments.write:
-        write_json(PAGE.with_suffix(".json"), report)
-        PAGE.with_suffix(".svg").write_text(plot(report))
-        write_page(PAGE, report, PAGE.with_suffix(".svg").name)
+        page = measurements(report.level)
+        write_json(page, report)
+        page.with_suffix(".svg").write_text(plot(report))
+        write_page(PAGE, report, page.with_suffix(".svg").name)
 
 
 if __name__ == "__main__":

@@ -395,6 +395,9 @@ void bind_cache(nb::module_& m) {
 void bind_onednn(nb::module_& m) {
   Class<PyLayout>(m, "Layout", "A memory layout that a kernel chose: of packed weights, or of a workspace.")
       .def_prop_ro("bytes", [](const PyLayout& layout) { return bytes_of(*layout.core); })
+      .def_prop_ro(
+          "is_plain", [](const PyLayout& layout) { return is_plain(*layout.core); },
+          "Whether strides describe it, so that nothing is gained by a copy that has it.")
       .def(
           "__eq__",
           [](const PyLayout& a, nb::handle b) {

@@ -74,6 +74,9 @@ Entered::~Entered() {
 
 size_t bytes_of(const Layout& layout) { return layout.desc.get_size(); }
 uint64_t id_of(const Layout& layout) { return layout.id; }
+bool is_plain(const Layout& layout) {
+  return layout.desc.get_format_kind() == memory::format_kind::blocked && !layout.desc.get_inner_nblks();
+}
 
 LayoutRef layout_of(const memory::desc& desc) {
   static std::mutex mutex;

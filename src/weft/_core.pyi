@@ -608,6 +608,12 @@ class Layout:
     @property
     def bytes(self) -> int: ...
 
+    @property
+    def is_plain(self) -> bool:
+        """
+        Whether strides describe it, so that nothing is gained by a copy that has it.
+        """
+
     def __eq__(self, other: object, /) -> bool: ...
 
     def __hash__(self) -> int: ...

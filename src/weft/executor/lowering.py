@@ -344,7 +344,14 @@ class Lowering:
             kernel = choice.offer([*given[:k], (*_geometry(place)[:2], ANY), *given[k + 1 :]], outputs)
             if kernel is None:
                 continue
-            packed = self.pack(place, axes, kernel.layout(sum(p is not None for p in places[:k])))
+            layout = kernel.layout(sum(p is not None for p in places[:k]))
+            if (
+                layout.is_plain and not kernel.is_wide
+            ):  # below AVX-512: a copy would have other strides, for which the same code is no quicker
+                unpacked = choice.offer(given, outputs)
+                if unpacked is not None and unpacked.implementation == kernel.implementation:
+                    return unpacked
+            packed = self.pack(place, axes, layout)
             if packed is not None:
                 places[k] = packed
                 return kernel
