@@ -36,7 +36,7 @@ def slow(inputs, outputs):
 @pytest.fixture(scope="module", autouse=True)
 def registered():
     @op
-    class TwiceOfTests(Op):
+    class TunedTwiceOfTests(Op):
         """2 x, by a slow kernel that is offered first, and a loop."""
 
         def infer(self, x):
@@ -45,7 +45,7 @@ def registered():
         def kernels(self, x):
             yield pointwise_loop([x], [e.load(0, x.dtype.name) * 2])
 
-    @kernel(TwiceOfTests)
+    @kernel(TunedTwiceOfTests)
     def twice(op, x):
         yield Native(slow)
         yield Native(lambda inputs, outputs: None)  # takes nothing
@@ -60,7 +60,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def plan(shape=(4, 5), name="program"):
-    graph = graph_of(lambda x: wf.functional.twice_of_tests(x), [TensorType(shape, wf.float32)])
+    graph = graph_of(lambda x: wf.functional.tuned_twice_of_tests(x), [TensorType(shape, wf.float32)])
     return make_plan(graph, name, exact=True)
 
 
@@ -72,13 +72,13 @@ def counted(function):
 
 def test_off_by_default(own_cache):
     assert counted(plan) == {"asked": 0, "measured": 0, "from_disk": 0, "known": 0}
-    assert plan().recipe.steps == ["native TwiceOfTests()"]
+    assert plan().recipe.steps == ["native TunedTwiceOfTests()"]
     assert not list(own_cache.rglob("choice-*"))
 
 
 def test_candidates_are_timed_once_and_the_quickest_is_taken(own_cache, monkeypatch):
     monkeypatch.setenv("WEFT_AUTOTUNE", "1")
-    assert len(list(choices(wf.ops.get("twice_of_tests")(), [TensorType((4, 5), wf.float32)]))) == 3
+    assert len(list(choices(wf.ops.get("tuned_twice_of_tests")(), [TensorType((4, 5), wf.float32)]))) == 3
     made = []
     # The second candidate does not take these operands: the loop behind it is timed in its place, too.
     assert counted(lambda: made.append(plan())) == {"asked": 1, "measured": 3, "from_disk": 0, "known": 0}

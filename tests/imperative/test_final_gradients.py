@@ -183,7 +183,7 @@ def test_transformations_see_what_callbacks_do():
 
 @pytest.mark.parametrize("mode", ["eager", "traced", "lazy"])
 def test_what_callbacks_compute_runs_while_backward_goes_on(mode):
-    """Events are those of kernels as they run: of each layer's backward, and of what the callback makes of a gradient."""
+    """Events: of each layer's backward, and of what the callback makes of a gradient."""
     log = []
 
     class Noted(wf.operator.Operator):
@@ -222,13 +222,36 @@ def test_what_callbacks_compute_runs_while_backward_goes_on(mode):
             gm.backward(h.sum())
         return h
 
-    run = step if mode == "eager" else wf.trace(step, lazy=mode == "lazy", strict=True)
-    expected = [f"forward layer {k}" for k in range(3)]
-    for k in (2, 1, 0):
-        expected += [f"backward layer {k}", f"forward callback {k}"]
-    for _ in range(3):
-        del log[:]
-        run(wf.ones((1, 2)))
+    name = "noted_gradient_of_tests"
+    if mode == "eager":  # what has been pushed runs as soon as it can, so the order is that of pushes
+
+        class Pushes:
+            def on_push(self, record):
+                if record.operation.startswith(name):
+                    log.append(record.operation)
+
+        observer, engine = Pushes(), wf.engine.default_engine()
         wf.waitall()
-        assert log == expected
+        engine.add_observer(observer)
+        for _ in range(2):
+            del log[:]
+            step(wf.ones((1, 2)))
+            pushed = [each for each in log if each.startswith(name)]
+            assert pushed == [name] * 3 + [f"{name} gradient", name] * 3
+        engine.remove_observer(observer)
+    else:  # one program, whose Python runs in order
+        run = wf.trace(step, lazy=mode == "lazy", strict=True)
+        for _ in range(
+            3
+        ):  # before gradients are there it is another program; what is written down runs as it comes
+            run(wf.ones((1, 2)))
+        expected = [f"forward layer {k}" for k in range(3)]
+        for k in (2, 1, 0):
+            expected += [f"backward layer {k}", f"forward callback {k}"]
+        for _ in range(2):
+            wf.waitall()
+            del log[:]
+            run(wf.ones((1, 2)))
+            wf.waitall()
+            assert log == expected
     assert ws[2].grad.numpy().tolist() == [[16.0, 16.0], [16.0, 16.0]]
