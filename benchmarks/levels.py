@@ -3,7 +3,7 @@
     ./dev bench levels [NAME ...] [--peers] [--levels avx2 ...] [--quick] [--write] [--json FILE]
 
 A kernel that takes longer than its decomposition, in the geometric mean of its rows, is not offered at that level:
---write puts the ratios into src/weft/ops/offers.py, where operators look them up. NAME: only rows of such kernels.
+--write puts the ratios into src/weft/kernels/offers.py, where operators look them up. NAME: only rows of such kernels.
 
 Each side of each level is a process of its own with one thread. Sides take turns; the shortest call of all turns
 counts. (Not processor time: the kernel adds that of a thread on another core only when the thread is switched.)
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import _environments as environments
 from _machine import CAPS
 
-OFFERS = environments.ROOT / "src" / "weft" / "ops" / "offers.py"
+OFFERS = environments.ROOT / "src" / "weft" / "kernels" / "offers.py"
 LIMIT_S = 600.0
 ONE_THREAD = {"WEFT_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 

@@ -1,14 +1,16 @@
 """What a profile costs: training steps without one, inside of one, and with one that has ended.
 
-    ./dev bench profiler [--runs N]
+    ./dev bench profiler [--runs N] [--quick] [--only TEXT] [--json FILE]
 
 The three take turns, so that what else the machine does hits all alike; the quickest step of each counts.
 """
 
 import argparse
 import time
+from pathlib import Path
 
 import numpy as np
+from _table import RatioRow, Row, introduce, show, write
 
 import weft as wf
 import weft.functional as F
@@ -42,7 +44,12 @@ def quickest(step, count):
 def main():
     parser = argparse.ArgumentParser(description="what a profile costs")
     parser.add_argument("--runs", type=int, default=20, help="turns (20)")
-    runs = parser.parse_args().runs
+    parser.add_argument("--quick", action="store_true", help="two turns: to see that it works")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only networks with this in their names")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
+    arguments = parser.parse_args()
+    runs = 2 if arguments.quick else arguments.runs
+    facts = introduce()
     random = np.random.default_rng(0)
 
     def images(n, *shape):
@@ -51,11 +58,13 @@ def main():
         )
 
     cases = {
-        "MLP 784-256-256-10, batch 64": (step_of(MLP([784, 256, 256, 10]), *images(64, 784)), 50),
-        "ResNet-50, batch 2": (step_of(resnet50(10), *images(2, 3, 224, 224)), 1),
+        "MLP 784-256-256-10, batch 64": (step_of(MLP([784, 256, 256, 10]), *images(64, 784)), 50, 1.1),
+        "ResNet-50, batch 2": (step_of(resnet50(10), *images(2, 3, 224, 224)), 1, 1.02),
     }
-    print(f"{'a step of':30} {'off ms':>9} {'on ms':>9} {'on/off':>7} {'after ms':>9} {'after/off':>9}")
-    for name, (step, count) in cases.items():
+    rows: list[Row] = []
+    for name, (step, count, bar) in cases.items():
+        if arguments.only not in name:
+            continue
         for _ in range(3):
             step()
         off, on, after = [], [], []
@@ -64,8 +73,12 @@ def main():
             with wf.tools.profile():
                 on.append(quickest(step, count))
             after.append(quickest(step, count))
-        a, b, c = min(off), min(on), min(after)
-        print(f"{name:30} {a * 1e3:9.3f} {b * 1e3:9.3f} {b / a:7.3f} {c * 1e3:9.3f} {c / a:9.3f}")
+        for what, times, most in (("on", on, bar), ("after", after, None)):
+            note = f"{min(times) * 1e3:.3f} ms, off {min(off) * 1e3:.3f} ms"
+            rows.append(RatioRow(f"{name}: {what}", "x off", bar=most, times=times, others=off, note=note))
+    show("profiler", rows)
+    if arguments.json:
+        write(arguments.json, facts, "profiler", rows)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How training would scale: a cost model, checked against the ranks that this machine can run.
 
-    ./dev bench scaling [--ranks 1,2,4] [--mebibytes 40] [--compute-ms 100]
+    ./dev bench scaling [--ranks 1,2,4] [--mebibytes 40] [--compute-ms 100] [--quick] [--json FILE]
 
 Measures latency and bandwidth between two ranks over MPI, and an all-reduce of a bucket of 4 MiB on 1, 2 and 4 ranks,
 with the store's own exchange; prints the model's time beside each, then a table of steps on 2 to 1024 ranks:
@@ -16,6 +16,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
+
+from _table import RatioRow, Row, introduce, show, write
 
 BUCKET = 4 << 20
 REPEATS = 30
@@ -54,8 +57,8 @@ def simulated(compute_s: float, buckets: Sequence[float], exchange, agree_s: flo
     return max(compute_s, free)
 
 
-def side() -> None:
-    """On each rank: what is measured, as JSON from rank 0."""
+def side(repeats: int) -> None:
+    """On each rank: what is measured, as JSON from rank 0: seconds of each repeat."""
     import numpy as np
     from mpi4py import MPI
 
@@ -68,7 +71,7 @@ def side() -> None:
         for name, size in (("small", 8), ("large", 8 << 20)):
             x = np.zeros(size, "uint8")
             times = []
-            for _ in range(REPEATS):
+            for _ in range(repeats):
                 comm.Barrier()
                 begin = time.perf_counter()
                 if comm.rank:
@@ -78,28 +81,39 @@ def side() -> None:
                     comm.Send(x, 1)
                     comm.Recv(x, 1)
                 times.append((time.perf_counter() - begin) / 2)
-            found[name] = min(times)
+            found[name] = times
     x = wf.ones(BUCKET // 4)
     times = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         world.barrier()
         begin = time.perf_counter()
         world.all_reduce(x).wait()
         times.append(time.perf_counter() - begin)
-    found["bucket"] = min(times)
+    found["bucket"] = times
     own, other = np.ones(BUCKET // 4, "float32"), np.ones(BUCKET // 4, "float32")
     times = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         begin = time.perf_counter()
         np.add(own, other, out=own)
         times.append(time.perf_counter() - begin)
-    found["add"] = min(times)
+    found["add"] = times
     if world.is_first():
         print(json.dumps(found), flush=True)
 
 
-def measured(n: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "weft.launch", "-n", str(n), "--threads", "1", __file__, "--side"]
+def measured(n: int, repeats: int) -> dict[str, list[float]]:
+    command = [
+        sys.executable,
+        "-m",
+        "weft.launch",
+        "-n",
+        str(n),
+        "--threads",
+        "1",
+        __file__,
+        "--side",
+        str(repeats),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
@@ -111,22 +125,29 @@ def main() -> None:
     parser.add_argument("--ranks", default="1,2,4", help="how many ranks to run")
     parser.add_argument("--mebibytes", type=float, default=44.6, help="gradients of a step (ResNet-18: 44.6)")
     parser.add_argument("--compute-ms", type=float, default=100.0, help="a step without exchange")
-    parser.add_argument("--side", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="few repeats: to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
+    parser.add_argument("--side", type=int, metavar="REPEATS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
-        side()
+        side(options.side)
         return
+    facts = introduce()
     counts = sorted({int(n) for n in options.ranks.split(",")})
-    found = {n: measured(n) for n in {2, *counts}}
-    a, b = found[2]["small"], (found[2]["large"] - found[2]["small"]) / (8 << 20)
-    c = found[2]["add"] / BUCKET
-    print(
-        f"latency {a * 1e6:.1f} us, {1e-9 / b:.2f} GB/s between two ranks of this machine, {1e-9 / c:.2f} GB/s added\n"
-    )
-    print(f"all-reduce of {BUCKET >> 20} MiB    measured    model")
+    found = {n: measured(n, 3 if options.quick else REPEATS) for n in {2, *counts}}
+    small, large = min(found[2]["small"]), min(found[2]["large"])
+    a, b, c = small, (large - small) / (8 << 20), min(found[2]["add"]) / BUCKET
+    rows: list[Row] = [
+        Row("latency of two ranks", "us", times=[t * 1e6 for t in found[2]["small"]]),
+        Row("8 MiB between two ranks", "ms", times=[t * 1e3 for t in found[2]["large"]]),
+        Row(f"adding {BUCKET >> 20} MiB", "ms", times=[t * 1e3 for t in found[2]["add"]]),
+    ]
     for n in counts:
         model = min(ring(n, BUCKET, a, b, c), tree(n, BUCKET, a, b, c)) + agreement(n, a)
-        print(f"{n:4} ranks           {found[n]['bucket'] * 1e3:8.2f} ms {model * 1e3:8.2f} ms")
+        if n > 1:
+            note = f"model {model * 1e3:.2f} ms"
+            name = f"all-reduce of {BUCKET >> 20} MiB, {n} ranks"
+            rows.append(RatioRow(name, "x model", times=found[n]["bucket"], others=[model], note=note))
     size, compute = options.mebibytes * 2**20, options.compute_ms / 1e3
     count = max(1, math.ceil(size / BUCKET))
     buckets = [size / count] * count
@@ -143,7 +164,12 @@ def main() -> None:
         ):
             step = simulated(compute, buckets, exchange, agreement(n, a) if len(shown) < 2 else 0.0)
             shown.append(f"{step * 1e3:9.1f} ({compute / step:4.0%})")
+            kind = ("ring", "tree", "1 server", "n / 8 servers")[len(shown) - 1]
+            rows.append(Row(f"step on {n} ranks, {kind}", "ms of the model", times=[step * 1e3]))
         print(f"{n:6} {shown[0]:>16} {shown[1]:>16} {shown[2]:>18} {shown[3]:>18}")
+    show("scaling", rows[: 3 + len([n for n in counts if n > 1])])
+    if options.json:
+        write(options.json, facts, "scaling", rows)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 #include "bindings/observer.h"
 #include "bindings/push.h"
+#include "engine/device_kind.h"
 #include "engine/machine.h"
 
 namespace weft {
@@ -12,14 +13,36 @@ namespace weft {
 Device as_device(nb::handle object) {
   if (object.is_none()) return {};
   nb::object device = nb::module_::import_("weft.base.device").attr("as_device")(object);
-  if (nb::cast<std::string>(device.attr("kind")) != "cpu") {
+  const std::optional<DeviceKind> kind = find_device_kind(nb::cast<std::string>(device.attr("kind")));
+  if (!kind) {
     const std::string text = to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only";
     nb::object type = nb::module_::import_("weft.base.errors").attr("DeviceError");
     PyErr_SetString(type.ptr(), text.c_str());
     throw nb::python_error();
   }
-  return {DeviceKind::cpu, nb::cast<int>(device.attr("index"))};
+  return {*kind, nb::cast<int>(device.attr("index"))};
 }
+
+namespace {
+
+// A kind of device that Python has added. stream(index, queue): a number, or None for none.
+class PythonBackend final : public DeviceBackend {
+ public:
+  PythonBackend(std::string name, nb::object stream)
+      : DeviceBackend(std::move(name)), stream_(stream.release().ptr()) {}
+
+  void* stream(int index, QueueKind queue) override {
+    if (stream_ == Py_None) return nullptr;
+    const WithGil gil;
+    const nb::object made = nb::handle(stream_)(index, queue_name(queue));
+    return made.is_none() ? nullptr : reinterpret_cast<void*>(nb::cast<uintptr_t>(made));
+  }
+
+ private:
+  PyObject* const stream_;  // as long as the process, like all kinds
+};
+
+}  // namespace
 
 PyEngine::~PyEngine() {
   const PythonEntry entry;
@@ -143,6 +166,25 @@ that is not there, TypeError and ValueError for other arguments.
 }  // namespace
 
 void bind_engine(nb::module_& m) {
+  // A kind of device beside cpu: weft.kernels.devices.
+  def(
+      m, "add_device_kind",
+      [](const std::string& name, nb::object stream) {
+        add_device_kind(std::make_unique<PythonBackend>(name, std::move(stream)));
+      },
+      nb::arg("name"), nb::arg("stream").none() = nb::none());
+  def(m, "device_kind_counters", [](const std::string& name) {
+    const std::optional<DeviceKind> kind = find_device_kind(name);
+    const DeviceBackend* backend = kind ? backend_of(*kind) : nullptr;
+    if (!backend) throw ValueError("device_kind_counters: no kind " + name + " was added");
+    nb::dict counters;
+    counters["kernels"] = backend->kernels.load();
+    counters["copies_in"] = backend->copies_in.load();
+    counters["copies_out"] = backend->copies_out.load();
+    counters["bytes_in"] = backend->bytes_in.load();
+    counters["bytes_out"] = backend->bytes_out.load();
+    return counters;
+  });
   Class<PyVariable>(
       m, "Variable", nb::is_weak_referenceable(),
       "A token for any resource: what operations read and mutate. Made by Engine.new_variable().\n\n"
@@ -354,6 +396,8 @@ void bind_engine(nb::module_& m) {
           "threads;\n"
           "stalls (pushes held back), wakes (threads woken).")
       .def("_set_bulk_size", [](PyEngine& e, int size) { return e.core->set_bulk_size(size); })
+      .def("_is_ready",
+           [](PyEngine& e, nb::handle variable) { return e.core->is_ready(*as_var(variable, "is_ready")); })
       .def("_begin_bulk", [](PyEngine& e, int size) { e.core->begin_bulk(size); })
       .def("_end_bulk", [](PyEngine& e) { e.core->end_bulk(); });
 

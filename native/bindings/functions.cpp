@@ -17,7 +17,7 @@ PyObject* name_source(const PyTask& task) { return task.name ? task.name : task.
 void run(void* state, RunContext& context, bool is_async) {
   auto& task = *static_cast<PyTask*>(state);
   try {
-    nb::object about = nb::cast(PyRunContext{context.device, context.queue, context.worker,
+    nb::object about = nb::cast(PyRunContext{context.device, context.queue, context.worker, context.stream,
                                              nb::borrow(name_source(task)), Ref<Error>(context.error)});
     if (is_async)
       nb::handle(task.fn)(about, nb::cast(PyOnComplete{Ref<Completion>(context.completion)}));
@@ -215,7 +215,7 @@ void set_pushing_line(Op& op) {
 
 nb::object device_object(Device device) {
   constexpr int kKnown = 64;
-  static PyObject* known[2][kKnown];  // GIL; devices live for ever
+  static PyObject* known[kDeviceKinds][kKnown];  // GIL; devices live for ever
   static constinit Imported device_type("weft.base.device", "Device");
   if (device.index >= kKnown) return device_type(kind_name(device.kind), device.index);
   PyObject*& object = known[static_cast<int>(device.kind)][device.index];
@@ -232,13 +232,18 @@ void bind_functions(nb::module_& m) {
   Class<PyRunContext>(
       m, "RunContext",
       "What an engine function is called with: what only run time knows.\n\n"
-      "device: the Device it runs on; stream: None on cpu; worker: index of the thread within its\n"
+      "device: the Device it runs on; stream: the device's for this queue, a number, None on cpu; worker: "
+      "index of the thread within its\n"
       "queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name;\n"
       "error: the EngineError of what it uses, if it was pushed with run_on_error; else None.")
       .def_prop_ro(
           "device", [](const PyRunContext& c) { return device_object(c.device); },
           nb::sig("def device(self) -> weft.base.device.Device"))
-      .def_prop_ro("stream", [](const PyRunContext&) { return nb::none(); })
+      .def_prop_ro("stream",
+                   [](const PyRunContext& c) {
+                     return c.stream ? nb::object(nb::int_(reinterpret_cast<uintptr_t>(c.stream)))
+                                     : nb::object(nb::none());
+                   })
       .def_prop_ro("worker", [](const PyRunContext& c) { return c.worker; })
       .def_prop_ro("queue", [](const PyRunContext& c) { return queue_name(c.queue); })
       .def_prop_ro("operation", [](const PyRunContext& c) { return function_name(c.name); })

@@ -61,6 +61,7 @@ struct PyRunContext {
   Device device;
   QueueKind queue;
   int worker;
+  void* stream;
   nb::object name;  // or the function it is to be taken from
   Ref<Error> error = {};
 };

@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kOperations = 10'000;      // put off before they are done unasked
 constexpr size_t kBytes = size_t{4} << 30;  // of memory of results that wait
+constexpr size_t kLargeBytes = 64 << 10;    // from here on memory is not kept for the log alone
 constexpr size_t kBeginnings = 1 << 16;     // of segments, likewise
 constexpr size_t kSegments = 512;           // programs that are known; the oldest are forgotten
 constexpr int kPieceBits = 27;              // of the number of a piece of memory in a key, beside its type
@@ -42,9 +43,15 @@ struct Operation {
   size_t arrays = 0, all_numbers = 0;  // that the plan was given
 };
 
-// A piece of memory.
+// A piece of memory. That of a large result belongs to its arrays alone: when the last of them goes, it
+// returns to the pool, and later results of the same segment may get it. The program needs none of it: what
+// is not wanted at the end is no output. So a segment takes the memory that its operations would, one by one.
 struct Piece {
-  Ref<Chunk> chunk;
+  Ref<Chunk> chunk;  // null: released to its arrays (Log::release), found again when the segment ends
+  uint64_t serial;
+  char* data;
+  size_t bytes;
+  Device device;
   bool born;  // since the log began
   struct Window {
     uintptr_t first, end;
@@ -194,9 +201,10 @@ class Log final : public Reporter {
     const Unobserved quiet;
     // What nobody else can see any more need not be computed.
     uint64_t unseen = unseen_bytes_;
-    for (const Piece& piece : pieces_) {
-      const bool wanted = piece.born && piece.chunk->references() > 1;
-      if (piece.born && !wanted) unseen += piece.chunk->bytes;
+    for (Piece& piece : pieces_) {
+      if (!piece.chunk) piece.chunk = Chunk::find(piece.serial);
+      const bool wanted = piece.born && piece.chunk && piece.chunk->references() > 1;
+      if (piece.born && !wanted) unseen += piece.bytes;
       key_.push_back(wanted);
     }
     const uint64_t done = segments_ + 1;
@@ -212,7 +220,7 @@ class Log final : public Reporter {
   // Whether one more operation was added; `write` adds its words, or says that it cannot.
   template <class F>
   bool try_to_add(Kind kind, F&& write) {
-    if (operations_.size() == kOperations || bytes_ > kBytes) flush();
+    if (operations_.size() == kOperations || (bytes_ > kBytes && bytes_alive() > kBytes)) flush();
     for (int attempt = 0; attempt < 2; ++attempt) {
       const size_t words = key_.size(), count = pieces_.size();
       operations_.push_back({kind, words, numbers_.size()});
@@ -269,9 +277,9 @@ class Log final : public Reporter {
   // The piece that the window lies in, counted from 1; 0: it overlaps others in a way that no graph
   // describes.
   size_t place(const Tensor& x, bool is_written) {
-    const size_t number = piece_of(x);
+    const size_t number = piece_of(x, is_written);
     Piece& piece = pieces_[number - 1];
-    shared_ |= piece.chunk->shares.load(std::memory_order_relaxed) != 0;
+    shared_ |= x.chunk->shares.load(std::memory_order_relaxed) != 0;
     auto [first, end] = addresses_of(x.view());
     if (!x.size) first = end = reinterpret_cast<uintptr_t>(x.data);
     for (const Piece::Window& w : piece.windows) {
@@ -284,24 +292,41 @@ class Log final : public Reporter {
     return number;
   }
 
-  size_t piece_of(const Tensor& x) {
+  size_t piece_of(const Tensor& x, bool is_written) {
     if (const size_t known = number_of_piece(*x.chunk)) return known;
-    const uint64_t serial = x.chunk->serial;
-    const bool born = serial > mark_ && serial >> 40 == mark_ >> 40;
-    pieces_.push_back({x.chunk, born, {}});
-    numbers_of_.emplace(x.chunk.get(), pieces_.size());
-    if (born) bytes_ += x.chunk->bytes;
+    Chunk& chunk = *x.chunk;
+    const bool born = chunk.serial > mark_ && chunk.serial >> 40 == mark_ >> 40;
+    // What is read first has a content that no operation of the segment gives: the program reads the memory.
+    const bool is_released = born && is_written && chunk.bytes >= kLargeBytes;
+    if (is_released) chunk.watch();
+    pieces_.push_back({is_released ? Ref<Chunk>() : x.chunk,
+                       chunk.serial,
+                       chunk.data,
+                       chunk.bytes,
+                       chunk.device,
+                       born,
+                       {}});
+    numbers_of_.emplace(chunk.serial, pieces_.size());
+    if (born) bytes_ += chunk.bytes;
     return pieces_.size();
   }
 
+  // Of memory of results that wait; those that nobody holds any more are gone.
+  size_t bytes_alive() {
+    bytes_ = 0;
+    for (const Piece& piece : pieces_)
+      if (piece.born && (piece.chunk || Chunk::is_alive(piece.serial))) bytes_ += piece.bytes;
+    return bytes_;
+  }
+
   size_t number_of_piece(const Chunk& chunk) const {
-    const auto found = numbers_of_.find(&chunk);
+    const auto found = numbers_of_.find(chunk.serial);
     return found == numbers_of_.end() ? 0 : found->second;
   }
 
   void forget_pieces_from(size_t count) {
     while (pieces_.size() > count) {
-      numbers_of_.erase(pieces_.back().chunk.get());
+      numbers_of_.erase(pieces_.back().serial);
       pieces_.pop_back();
     }
   }
@@ -353,7 +378,7 @@ class Log final : public Reporter {
     nb::list kept;
     const size_t first = key_.size() - pieces_.size();
     for (size_t k = 0; k < pieces_.size(); ++k)
-      if (key_[first + k]) kept.append(pieces_[k].chunk->serial);
+      if (key_[first + k]) kept.append(pieces_[k].serial);
     const nb::object found = nb::handle(target_).attr("program_of")(told, kept, mark_);
     Segment segment;
     for (const Operation& each : operations_)
@@ -387,18 +412,19 @@ class Log final : public Reporter {
       Tensor x;
       x.dtype = dtype_of_key(first >> kPieceBits);
       x.ndim = ndim_of_key(first >> kPieceBits);
+      const Piece* const lies_in = piece ? &log.pieces_[piece - 1] : nullptr;
       int64_t offset = 0;
-      if (piece) {
-        x.chunk = log.pieces_[piece - 1].chunk;
+      if (lies_in) {
+        x.chunk = lies_in->chunk;
         offset = static_cast<int64_t>(word());
         ++at;
       }
       for (int d = 0; d < x.ndim; ++d) x.shape[d] = static_cast<int64_t>(word());
       for (int d = 0; d < x.ndim; ++d) x.strides[d] = static_cast<int64_t>(word());
       x.size = std::accumulate(x.shape, x.shape + x.ndim, int64_t{1}, std::multiplies<>());
-      if (!piece) return sizes_of(x, device);
-      x.data = x.chunk->data + offset;
-      return geometry_of(x, hold(x));
+      if (!lies_in) return sizes_of(x, device);
+      x.data = lies_in->data + offset;
+      return geometry_of(x, lies_in->serial, lies_in->device, x.chunk ? hold(x) : nb::none());
     }
 
     // Inputs are known by their number in the log, from 1.
@@ -467,7 +493,7 @@ class Log final : public Reporter {
   std::vector<Operation> operations_;
   std::vector<Scalar> numbers_;  // inputs
   std::vector<Piece> pieces_;
-  std::unordered_map<const Chunk*, size_t> numbers_of_;
+  std::unordered_map<uint64_t, size_t> numbers_of_;  // by serial
   uint64_t segments_ = 0, unseen_bytes_ = 0;  // done so far, and results in them that were not computed
   size_t bytes_ = 0;                          // of pieces that were born
   bool shared_ = false;                       // the operation at hand uses memory of others

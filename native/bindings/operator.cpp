@@ -572,8 +572,19 @@ void OperatorFunction::check_in_place(const Plan& plan, const Tensor& into) cons
   if (value >= 0) weft::check_in_place(name_, program.values[static_cast<size_t>(value)].dtype, into);
 }
 
-// The argument that decides what a call means, if it is not about arrays: a value of a graph, a symbol.
+namespace {
+
+// Whether an object's type decides what operators make of it (weft.ops.foreign).
+bool is_foreign(PyObject* object) noexcept {
+  return PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__weft_function__");
+}
+
+}  // namespace
+
+// The argument that decides what a call means, if it is not about arrays: an object of a foreign type, else a
+// value of a graph or a symbol.
 PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssize_t count) noexcept {
+  PyObject* found = nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* argument = arguments[i];
     if (Py_TYPE(argument) == tensor_type || is_number(argument) || argument == Py_None ||
@@ -585,13 +596,16 @@ PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssi
       for (Py_ssize_t k = 0; k < size; ++k) {
         PyObject* item = list ? PyList_GetItem(argument, k) : PyTuple_GetItem(argument, k);
         if (Py_TYPE(item) == tensor_type || is_number(item)) continue;
-        if (PyObject_HasAttrString(item, "__weft_apply__")) return item;
+        if (is_foreign(item)) return item;
+        if (!found && PyObject_HasAttrString(item, "__weft_apply__")) found = item;
       }
-    } else if (PyObject_HasAttrString(argument, "__weft_apply__")) {
+    } else if (is_foreign(argument)) {
       return argument;
+    } else if (!found && PyObject_HasAttrString(argument, "__weft_apply__")) {
+      found = argument;
     }
   }
-  return nullptr;
+  return found;
 }
 
 // Numbers that are written to x have to fit its type, where that is one of integers.
@@ -617,12 +631,8 @@ nb::object OperatorFunction::operator_of(Arguments& a) {
   return nb::len(runtime) ? made.attr("with_runtime")(runtime) : made;
 }
 
-// A call that goes to the thread's layers. They compute; what they give is written to the destination here,
-// below all of them.
-nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
-                                         PyObject* destination) {
-  Arguments a;
-  parse(a, arguments, count, names);
+// A call's inputs as rules have them: None for one that is missing.
+nb::object OperatorFunction::inputs_of(Arguments& a) {
   for (size_t k = 0; k < a.count; ++k) {
     if (!a.inputs[k]) continue;
     if (nb::object made = from_numpy(a.inputs[k]); made.is_valid()) {
@@ -634,6 +644,26 @@ nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t 
   for (size_t k = 0; k < a.count; ++k)
     PyTuple_SetItem(inputs.ptr(), static_cast<Py_ssize_t>(k),
                     nb::borrow(a.inputs[k] ? a.inputs[k] : Py_None).release().ptr());
+  return inputs;
+}
+
+// A call on objects of foreign types. They are outermost: what they do with the arrays that they hold goes
+// through the thread's layers and is written down like any other call.
+nb::object OperatorFunction::call_foreign(PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  Arguments a;
+  parse(a, arguments, count, names);
+  const nb::object inputs = inputs_of(a);
+  static constinit Imported dispatch("weft.ops.foreign", "call");
+  return dispatch(operator_of(a), inputs);
+}
+
+// A call that goes to the thread's layers. They compute; what they give is written to the destination here,
+// below all of them.
+nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
+                                         PyObject* destination) {
+  Arguments a;
+  parse(a, arguments, count, names);
+  const nb::object inputs = inputs_of(a);
   nb::object made = emit_to_layers(operator_of(a), inputs);
   if (!destination || made.is(destination)) return made;
   const Tensor& into = self_of(destination);
@@ -651,6 +681,13 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
                                   PyObject* destination) {
   const Py_ssize_t all = count + (names ? PyTuple_Size(names) : 0);
   PyObject* interpreter = interpreter_among(arguments, all);
+  if (interpreter && is_foreign(interpreter)) [[unlikely]] {
+    if (destination)
+      throw nb::type_error((name_ + ": a " + to_utf8(nb::type_name(nb::handle(interpreter).type())) +
+                            " cannot be written to a Tensor in place")
+                               .c_str());
+    return call_foreign(arguments, count, names);
+  }
   if (layers_active() && (!interpreter || layers_here.capture))
     return call_layers(arguments, count, names, destination);
   if (!interpreter && layers_here.capture) [[unlikely]]

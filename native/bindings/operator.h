@@ -66,7 +66,9 @@ class OperatorFunction {
   size_t variant_of(Arguments& a);
   nb::object call_layers(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
                          PyObject* destination);
+  nb::object call_foreign(PyObject* const* arguments, Py_ssize_t count, PyObject* names);
   nb::object operator_of(Arguments& a);
+  static nb::object inputs_of(Arguments& a);
   void check_in_place(const Plan& plan, const Tensor& into) const;
   void fit_numbers(Arguments& a) const;
   Ref<Plan> plan_for(Arguments& a, bool recording);

@@ -101,11 +101,14 @@ OperatorFunction& function_for(Slot slot) {
 }
 
 bool takes_part(PyObject* operand) noexcept { return OperatorFunction::accepts(operand); }
+bool has_rules(PyObject* operand) noexcept {  // weft.ops.foreign
+  return PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(operand)), "__weft_function__");
+}
 
 }  // namespace
 
 PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept {
-  if (!takes_part(a) || (b && !takes_part(b))) {
+  if (!(takes_part(a) || has_rules(a)) || (b && !(takes_part(b) || has_rules(b)))) {
     Py_INCREF(Py_NotImplemented);
     return Py_NotImplemented;
   }

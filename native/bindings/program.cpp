@@ -380,8 +380,11 @@ void bind_program(nb::module_& m) {
         }
         std::vector<uint64_t> slots((parameters.size() + 7) / 8);
         std::copy_n(parameters.c_str(), parameters.size(), reinterpret_cast<char*>(slots.data()));
-        const TempSpace scratch({}, kernel.kernel->scratch_bytes(views.data()));
-        kernel.kernel->run({views.data(), slots.data(), scratch.get()});
+        const Device device = nb::len(operands) ? tensor_of(operands[0], "run_kernel").device() : Device{};
+        const TempSpace scratch(device, kernel.kernel->scratch_bytes(views.data()));
+        RunContext context = outside_engine;
+        context.device = device;
+        kernel.kernel->run({views.data(), slots.data(), scratch.get(), context});
       },
       nb::arg("kernel"), nb::arg("operands"), nb::arg("parameters") = nb::bytes("", 0));
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/functions.h"
 #include "bindings/layers.h"
 #include "bindings/program.h"
 #include "tensor/operations.h"
@@ -14,8 +15,8 @@
 namespace weft {
 namespace {
 
-Tensor copied(const View& x) {
-  Tensor made = Tensor::empty({x.shape, static_cast<size_t>(x.ndim)}, x.dtype, {});
+Tensor copied(const View& x, Device device) {
+  Tensor made = Tensor::empty({x.shape, static_cast<size_t>(x.ndim)}, x.dtype, device);
   copy(made.view(), x);
   return made;
 }
@@ -27,10 +28,19 @@ struct Shared {
   bool always;
 };
 
+nb::object context_object(const RunContext& context) {
+  return nb::cast(PyRunContext{context.device, context.queue, context.worker, context.stream,
+                               nb::str(context.op ? context.op->name().c_str() : "kernel")});
+}
+
 class CallsPython final : public Kernel {
  public:
-  CallsPython(nb::object function, int inputs, int outputs, std::vector<Shared> shared)
-      : function_(function.release().ptr()), inputs_(inputs), outputs_(outputs), shared_(std::move(shared)) {}
+  CallsPython(nb::object function, int inputs, int outputs, bool context, std::vector<Shared> shared)
+      : function_(function.release().ptr()),
+        inputs_(inputs),
+        outputs_(outputs),
+        context_(context),
+        shared_(std::move(shared)) {}
   ~CallsPython() override { release_later(function_); }
 
   bool wide() const override { return true; }  // nobody knows how long it takes
@@ -41,15 +51,16 @@ class CallsPython final : public Kernel {
     std::vector<size_t> places;  // of each operand, in arrays
     for (int k = 0; k < inputs_; ++k) {
       places.push_back(arrays.size());
-      arrays.push_back(copied(call.operands[k]));
+      arrays.push_back(copied(call.operands[k], call.context.device));
     }
     for (int k = 0; k < outputs_; ++k) {
       const View& y = call.operands[inputs_ + k];
       const int input = shared_input(call, k);
       places.push_back(input < 0 ? arrays.size() : places[static_cast<size_t>(input)]);
-      if (input < 0) arrays.push_back(Tensor::empty({y.shape, static_cast<size_t>(y.ndim)}, y.dtype, {}));
+      if (input < 0)
+        arrays.push_back(Tensor::empty({y.shape, static_cast<size_t>(y.ndim)}, y.dtype, call.context.device));
     }
-    apply(arrays, places);
+    apply(arrays, places, call.context);
     for (const Tensor& array : arrays)
       if (array.chunk->writes.load(std::memory_order_relaxed))
         throw ValueError(
@@ -68,7 +79,8 @@ class CallsPython final : public Kernel {
     return -1;
   }
 
-  void apply(const std::vector<Tensor>& arrays, const std::vector<size_t>& places) const {
+  void apply(const std::vector<Tensor>& arrays, const std::vector<size_t>& places,
+             const RunContext& context) const {
     const WithGil gil;
     const BelowLayers below;
     const Unobserved unobserved;
@@ -80,7 +92,10 @@ class CallsPython final : public Kernel {
       for (size_t k = 0; k < places.size(); ++k)
         (k < static_cast<size_t>(inputs_) ? inputs : outputs).append(made[places[k]]);
       const nb::handle function(function_);
-      function(inputs, outputs);
+      if (context_)
+        function(inputs, outputs, context_object(context));
+      else
+        function(inputs, outputs);
     } catch (nb::python_error& thrown) {
       throw TaskFailure{error_from_python(thrown)};
     }
@@ -88,6 +103,7 @@ class CallsPython final : public Kernel {
 
   PyObject* const function_;
   const int inputs_, outputs_;
+  const bool context_;
   const std::vector<Shared> shared_;
 };
 
@@ -153,7 +169,9 @@ void bind_python_kernel(nb::module_& m) {
   });
   def(
       m, "kernel_python",
-      [](nb::object function, int inputs, int outputs, bool memory, nb::handle shared) {
+      [](nb::object function, int inputs, int outputs, bool memory, bool context, nb::handle shared) {
+        if (memory && context)
+          throw ValueError("kernel_python: a function of memory gets no context; give memory or context");
         if (memory)
           return PyKernel{Ref<Kernel>(new CallsPythonOnMemory(std::move(function), inputs, outputs))};
         std::vector<Shared> pairs;
@@ -163,12 +181,14 @@ void bind_python_kernel(nb::module_& m) {
             throw nb::value_error("kernel_python: shared names an operand that there is not");
           pairs.push_back(pair);
         }
-        return PyKernel{Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs, std::move(pairs)))};
+        return PyKernel{
+            Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs, context, std::move(pairs)))};
       },
       nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("memory") = false,
-      nb::arg("shared") = nb::make_tuple(),
+      nb::arg("context") = false, nb::arg("shared") = nb::make_tuple(),
       "inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of "
-      "(address, dtype, shape, strides in bytes). shared: (input, output, always): one tensor for both, "
+      "(address, dtype, shape, strides in bytes). context: function gets the RunContext, too. shared: "
+      "(input, output, always): one tensor for both, "
       "always or "
       "where they are the same memory.");
 }

@@ -44,9 +44,12 @@ class Held {
 }  // namespace
 
 nb::object geometry_of(const Tensor& x, nb::object held, bool is_stopped) {
-  return nb::make_tuple(x.chunk->serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()),
-                        to_tuple(x.steps()), dtype_object(x.dtype), device_object(x.device()), held,
-                        is_stopped);
+  return geometry_of(x, x.chunk->serial, x.device(), std::move(held), is_stopped);
+}
+
+nb::object geometry_of(const Tensor& x, uint64_t serial, Device device, nb::object held, bool is_stopped) {
+  return nb::make_tuple(serial, reinterpret_cast<uintptr_t>(x.data), to_tuple(x.dims()), to_tuple(x.steps()),
+                        dtype_object(x.dtype), device_object(device), held, is_stopped);
 }
 
 nb::object sizes_of(const Tensor& x, Device device) {

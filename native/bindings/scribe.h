@@ -31,6 +31,9 @@ inline void met(PyObject* tensor) {
 // An array as the object's methods get it. held: the memory, where it has to be kept, else None.
 // is_stopped: its content has no gradient, whatever the memory's has.
 nb::object geometry_of(const Tensor& x, nb::object held, bool is_stopped = false);
+// The same of one whose memory, of this serial, may be gone.
+nb::object geometry_of(const Tensor& x, uint64_t serial, Device device, nb::object held,
+                       bool is_stopped = false);
 // The same of one of which only the sizes are looked at.
 nb::object sizes_of(const Tensor& x, Device device);
 nb::object number_of(const Scalar& value);

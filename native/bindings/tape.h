@@ -84,8 +84,8 @@ extern thread_local std::vector<Noted>* noting;  // null: in none
 inline bool is_recorded(PyObject* tensor) noexcept { return tracked_of(tensor).node && recording(); }
 // Whether only operators may do it: somebody wants to know.
 inline bool by_operators(PyObject* tensor) noexcept {
-  return layers_active() || is_recorded(tensor) || stopping() || is_stopped(tracked_of(tensor)) ||
-         (noting && tracked_of(tensor).node);
+  return layers_active() || layers_here.capture || is_recorded(tensor) || stopping() ||
+         is_stopped(tracked_of(tensor)) || (noting && tracked_of(tensor).node);
 }
 
 // Runs a plan, and records it if an input wants a gradient. `results`: one for each output of the program.

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device_kind.h"
 #include "engine/error.h"
 #include "engine/inbox.h"
 #include "engine/operation.h"
@@ -167,6 +168,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void clear_error(Var& var);
   // Raises the error that the variable has now, whatever is pending on it.
   void throw_if_failed(Var& var);
+  // Whether nothing that was pushed has still to write the variable, and it has not failed.
+  bool is_ready(Var& var);
 
   // The calling thread's following pushes are collected and submitted as one operation, `size` at a time.
   void begin_bulk(int size);
@@ -305,8 +308,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void drop_references();
   template <class F>
   void each_queue(F&& f) {
-    for (auto& slot : devices_)
-      if (DeviceState* device = slot.load(std::memory_order_acquire))
+    for (int number = 0, end = device_numbers(); number < end; ++number)
+      if (DeviceState* device = devices_[number].load(std::memory_order_acquire))
         for (Queue& queue : device->queues) f(queue);
   }
 
@@ -328,7 +331,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<State> state_{State::running};
   std::atomic<std::vector<std::shared_ptr<Observer>>*> observers_{nullptr};
   std::atomic<uint64_t> next_trace_id_{1};
-  std::atomic<DeviceState*> devices_[64]{};
+  std::atomic<DeviceState*> devices_[kDeviceKinds * kDevicesOfKind]{};  // by device_number
 
   alignas(64) Lock lock_;
   std::atomic<bool> nudge_missed_{

@@ -31,7 +31,10 @@ struct Op;
 struct Queue;
 struct Var;
 
+// The others are added while the process runs (device_kind.h).
 enum class DeviceKind : uint8_t { cpu, gpu };
+inline constexpr int kDeviceKinds = 8;
+inline constexpr int kDevicesOfKind = 64;
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
@@ -54,11 +57,13 @@ struct RunContext {
   Device device;
   QueueKind queue;
   int worker;    // index of the thread within its queue; -1 on the pushing thread
-  void* stream;  // of a GPU device, else null
+  void* stream;  // what the device's backend gave for this queue (device_kind.h); null on a cpu
   const Op* op;
   Completion* completion;  // of an asynchronous operation, else null
   Error* error = nullptr;  // what an operation inherited that runs all the same (Op::run_on_error)
 };
+// Of what runs outside of any operation, on cpu:0.
+inline constexpr RunContext outside_engine{nullptr, {}, QueueKind::compute, -1, nullptr, nullptr, nullptr};
 
 // Something a thread must hold while it runs functions of one kind (for Python: the GIL). A worker keeps it
 // from one such function to the next; never held or waited for under the engine lock.

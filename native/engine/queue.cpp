@@ -2,10 +2,6 @@
 
 namespace weft {
 
-const char* kind_name(DeviceKind kind) noexcept { return kind == DeviceKind::cpu ? "cpu" : "gpu"; }
-
-std::string to_string(Device device) { return kind_name(device.kind) + (':' + std::to_string(device.index)); }
-
 const char* queue_name(QueueKind kind) noexcept {
   switch (kind) {
     case QueueKind::compute:

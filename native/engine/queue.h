@@ -53,7 +53,8 @@ struct Queue {
   alignas(64) std::atomic<int> available{0};  // threads that a push may wake or start; read at each push
   alignas(64) DeviceState* device = nullptr;
   QueueKind kind = QueueKind::compute;
-  int limit = 1;  // most threads
+  int limit = 1;           // most threads
+  void* stream = nullptr;  // RunContext::stream of what runs here
   ReadyList ready;
   std::vector<std::unique_ptr<Worker>> workers;  // started on demand
   std::vector<Worker*> idle;                     // sleeping, most recent last

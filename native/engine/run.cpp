@@ -51,7 +51,8 @@ void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* o
 
 // True if the operation has ended. An asynchronous one ends in finish_async; the caller lets go of it.
 bool Engine::execute(Op* op, int worker, DomainHold& hold) {
-  RunContext context{this, op->queue->device->device, op->queue->kind, worker, nullptr, op, nullptr};
+  RunContext context{this,   op->queue->device->device, op->queue->kind, worker, op->queue->stream, op,
+                     nullptr};
   switch (op->kind) {
     case OpKind::async:
       if (!op->error || op->run_on_error) {

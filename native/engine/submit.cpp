@@ -119,10 +119,11 @@ void Engine::submit(Op* raw, const PushOptions& options) {
 // here.
 void Engine::submit(Operator& plan, PushOptions options) {
   options.queue = plan.queue;
-  const bool plain =
-      plan.plan->kind == OpKind::task && !plan.plan->cheap && !options.priority && !options.size_bytes &&
-      options.device.index <= Parcel::kMostDevice && options_.kind != EngineKind::naive && !bulk_here &&
-      bulk_size_.load(std::memory_order_relaxed) <= 1 && !observers_.load(std::memory_order_relaxed);
+  const bool plain = plan.plan->kind == OpKind::task && !plan.plan->cheap && !options.priority &&
+                     !options.size_bytes && options.device.kind == DeviceKind::cpu &&
+                     options.device.index <= Parcel::kMostDevice && options_.kind != EngineKind::naive &&
+                     !bulk_here && bulk_size_.load(std::memory_order_relaxed) <= 1 &&
+                     !observers_.load(std::memory_order_relaxed);
   if (!plain) {
     submit(instantiate(plan), options);
     return;

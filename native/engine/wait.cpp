@@ -140,6 +140,16 @@ void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
   if (error) throw OperationFailed({error});
 }
 
+bool Engine::is_ready(Var& var) {
+  if (var.engine != this) throw EngineMisuse("the variable belongs to another engine");
+  flush_bulk();
+  Session s(*this);
+  settle_inbox(s);
+  const bool ready = var.readable() && !var.error;
+  s.finish();
+  return ready;
+}
+
 // A waiter for everything that is pending; null if nothing is.
 Ref<Waiter> Engine::wait_all_marker(Session& s) {
   settle_inbox(s);

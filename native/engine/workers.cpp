@@ -5,6 +5,7 @@
 // a system call each, while long functions still spread over all threads.
 #include <system_error>
 
+#include "engine/device_kind.h"
 #include "engine/session.h"
 #include "engine/team.h"
 
@@ -42,10 +43,13 @@ void set_available(std::atomic<int>& all, Queue& queue) noexcept {
 }  // namespace
 
 Queue& Engine::queue_of(Device device, QueueKind kind) {
-  if (device.kind != DeviceKind::cpu) throw EngineMisuse("gpu devices are not built into this engine");
-  if (device.index < 0 || device.index >= 64)
-    throw EngineMisuse("cpu(" + std::to_string(device.index) + "): the index must be in 0..63");
-  auto& slot = devices_[device.index];
+  DeviceBackend* const backend = backend_of(device.kind);
+  if (device.kind != DeviceKind::cpu && !backend)
+    throw EngineMisuse(std::string(kind_name(device.kind)) + " devices are not built into this engine");
+  if (device.index < 0 || device.index >= kDevicesOfKind)
+    throw EngineMisuse(std::string(kind_name(device.kind)) + "(" + std::to_string(device.index) +
+                       "): the index must be in 0..63");
+  auto& slot = devices_[device_number(device)];
   DeviceState* state = slot.load(std::memory_order_acquire);
   if (!state) {
     auto made = std::make_unique<DeviceState>();
@@ -55,6 +59,7 @@ Queue& Engine::queue_of(Device device, QueueKind kind) {
       made->queues[i].device = made.get();
       made->queues[i].kind = static_cast<QueueKind>(i);
       made->queues[i].limit = options_.kind == EngineKind::threaded ? limits[i] : 0;
+      if (backend) made->queues[i].stream = backend->stream(device.index, static_cast<QueueKind>(i));
     }
     Session s(*this);
     state = slot.load(std::memory_order_acquire);

@@ -57,7 +57,7 @@ class Drawn final : public Kernel {
     given[0] = word(*words, 0);
     given[1] = word(*words, 1);
     given[2] = word(*position, 0) + static_cast<uint64_t>(offset_);
-    kernel_->run({without_source(call.operands).data(), given.data(), call.scratch});
+    kernel_->run({without_source(call.operands).data(), given.data(), call.scratch, call.context});
   }
   size_t scratch_bytes(const View* operands) const override {
     return kernel_->scratch_bytes(without_source(operands).data());

@@ -84,7 +84,7 @@ struct Fitted {
       weft::copy(dense, x);
       x = dense;
     }
-    kernel->run({views, call.parameters, call.scratch});
+    kernel->run({views, call.parameters, call.scratch, call.context});
   }
 };
 

@@ -47,7 +47,8 @@ class Inner {
   // inputs: with their geometry; data need not be there.
   size_t scratch_bytes(const View* inputs) const;
   // Outputs are written as their views say, whatever the program would choose. scratch: scratch_bytes().
-  void run(Frame& frame, const View* inputs, const View* outputs, char* scratch) const;
+  void run(Frame& frame, const View* inputs, const View* outputs, char* scratch,
+           const RunContext& context) const;
 
  private:
   void place(Frame& frame, const View* inputs, const View* outputs, char* scratch) const;
@@ -146,12 +147,13 @@ size_t Inner::scratch_bytes(const View* inputs) const {
   return owned_ + aligned(most);
 }
 
-void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scratch) const {
+void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scratch,
+                const RunContext& context) const {
   const Program& p = *program_;
   place(frame, inputs, outputs, scratch);
   try {
     for (const Program::Step& step : p.steps)
-      step.kernel->run({gather(frame, step), slots_.data() + step.first_slot, scratch + owned_});
+      step.kernel->run({gather(frame, step), slots_.data() + step.first_slot, scratch + owned_, context});
   } catch (...) {
     if (auto* const hook = abandoned.load(std::memory_order_acquire)) hook();
     throw;
@@ -253,7 +255,7 @@ class Foreach final : public Kernel {
       }
       for (size_t m = 0; m < count(form_.items); ++m) made[now.size() + m] = slice(items[m], place(t));
       gather(all, call.operands, place(t), now.data());
-      body_.run(frame, all.data(), made.data(), scratch);
+      body_.run(frame, all.data(), made.data(), scratch, call.context);
     }
     const auto stacked = count(form_.items) + static_cast<size_t>(std::ranges::count(form_.saved, true));
     for (int64_t p = steps; p < length; ++p)
@@ -311,10 +313,10 @@ class While final : public Kernel {
       for (size_t k = 0; k < now.size(); ++k) now[k] = states.in(k, t, place(t));
       if (t == form_.limit) break;
       gather(all, call.operands, now.data());
-      condition_.run(holding, all.data(), &holds, scratch);
+      condition_.run(holding, all.data(), &holds, scratch, call.context);
       if (!*flag) break;
       for (size_t k = 0; k < now.size(); ++k) made[k] = states.in(k, t + 1, place(t + 1));
-      body_.run(frame, all.data(), made.data(), scratch);
+      body_.run(frame, all.data(), made.data(), scratch, call.context);
     }
     for (size_t k = 0; k < now.size(); ++k) copy(finals[k], now[k]);
     if (form_.counted) *reinterpret_cast<int64_t*>(finals[form_.states].data) = t;
@@ -349,7 +351,7 @@ class Cond final : public Kernel {
   void run(const Call& call) const override {
     const Inner& chosen = *call.operands[0].data ? then_ : otherwise_;
     Inner::Frame frame;
-    chosen.run(frame, call.operands + 1, call.operands + 1 + inputs_, call.scratch);
+    chosen.run(frame, call.operands + 1, call.operands + 1 + inputs_, call.scratch, call.context);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "engine/device_kind.h"
 #include "engine/error.h"
 #include "program/arena_check.h"
 #include "program/kept.h"
@@ -179,20 +180,23 @@ Ref<Error> Program::failure_of(const Step& step) const {
   return error;
 }
 
-void Program::execute(const Run& run, const Op& op) const {
+void Program::execute(const Run& run, const RunContext& context) const {
   Failing failing(*this);
   kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
+  if (DeviceBackend* backend = backend_of(device.kind)) [[unlikely]]
+    backend->kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
+  if (is_copy) count_copy(run);
   // The accesses of outputs, then those of copies, as submit added them.
-  Access* const accesses = const_cast<Op&>(op).accesses();
+  Access* const accesses = const_cast<Op*>(context.op)->accesses();
   size_t count = run.copies.size();
   for (const Output& output : outputs) count += is_made(output);
   try {
     if (straight_)
-      run_alone(run);
+      run_alone(run, context);
     else if (prepared_ && lies_as_planned(run))
-      run_bound(run, failing);
+      run_bound(run, context, failing);
     else
-      run_anywhere(run, failing);
+      run_anywhere(run, context, failing);
   } catch (...) {  // nobody knows what was written
     for (size_t k = 0; k < count; ++k) accesses[k].on_failure = OnFailure::poison;
     throw;
@@ -207,8 +211,16 @@ void Program::execute(const Run& run, const Op& op) const {
   failing.raise();
 }
 
+// What kinds of devices other than cpu have been given and asked for.
+void Program::count_copy(const Run& run) const {
+  for (size_t k = 0; k < uses.size(); ++k)
+    if (uses[k] == Use::data && run.inputs[k])
+      weft::count_copy(device, run.inputs[k]->device(),
+                       static_cast<uint64_t>(run.inputs[k]->size) * run.inputs[k]->itemsize());
+}
+
 // One kernel on the arrays as they come.
-void Program::run_alone(const Run& run) const {
+void Program::run_alone(const Run& run, const RunContext& context) const {
   Scratch<View, 8> operands(steps[0].operands.size());
   size_t next = 0;
   for (int k = 0; k < inputs_; ++k) operands[next++] = run.inputs[k]->view();
@@ -217,12 +229,12 @@ void Program::run_alone(const Run& run) const {
   const TempSpace scratch(device, kernel.scratch_bytes(operands.get()));
   StepLog::run(
       *this, 0, [&](size_t k) { return operands.get()[k]; },
-      [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get()}); });
+      [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get(), context}); });
   NanWatch::look(steps[0], [&](size_t k) { return operands.get()[k]; });
 }
 
 // Steps of known geometry: only addresses are put in.
-void Program::run_bound(const Run& run, Failing& failing) const {
+void Program::run_bound(const Run& run, const RunContext& context, Failing& failing) const {
   const Prepared& p = *prepared_;
   const size_t count = p.views.size();
   Scratch<char*, 64> data(count);
@@ -254,14 +266,14 @@ void Program::run_bound(const Run& run, Failing& failing) const {
       if (!bound && p.binds[t]) bound = bind(t);
       if (bound) {
         for (size_t k = 0; k < operands; ++k) pointers[k] = data[static_cast<size_t>(step.operands[k])];
-        bound->run(pointers, slots);
+        bound->run(pointers, slots, context);
       } else {
         for (size_t k = 0; k < operands; ++k) {
           const auto value = static_cast<size_t>(step.operands[k]);
           views[k] = p.views[value];
           views[k].data = data[value];
         }
-        step.kernel->run({views.data(), slots, arena + p.arena_size});
+        step.kernel->run({views.data(), slots, arena + p.arena_size, context});
       }
       NanWatch::look(step, [&](size_t k) {
         View x = p.views[static_cast<size_t>(step.operands[k])];
@@ -301,7 +313,7 @@ void Program::run_bound(const Run& run, Failing& failing) const {
 }
 
 // Geometry is computed in registers. What others keep is made here for one run.
-void Program::run_anywhere(const Run& run, Failing& failing) const {
+void Program::run_anywhere(const Run& run, const RunContext& context, Failing& failing) const {
   const size_t count = static_cast<size_t>(inputs_) + values.size();
   Scratch<View, 24> views(count);
   for (int k = 0; k < inputs_; ++k)
@@ -368,7 +380,9 @@ void Program::run_anywhere(const Run& run, Failing& failing) const {
     try {
       StepLog::run(
           *this, t, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; },
-          [&] { step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size}); });
+          [&] {
+            step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size, context});
+          });
       NanWatch::look(step, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
     } catch (...) {
       failing.failed(t, failure_of(step));

@@ -2,14 +2,14 @@
 //
 // A kernel owns what it needs to run (code, a oneDNN primitive), never arrays. It is called from one thread
 // at a time per call, from several for different calls, so `run` is const and keeps nothing; it may use the
-// team (team.h) and OpenMP. It knows nothing of the engine or of Python; what it reads and writes was ordered
-// before.
+// team (team.h) and OpenMP. What it has to know of the device that it runs on is in the call's context; it
+// asks the engine for nothing, and what it reads and writes was ordered before.
 #pragma once
 
 #include <atomic>
 #include <memory>
 
-#include "engine/ref.h"
+#include "engine/operation.h"
 #include "tensor/kernels.h"
 
 namespace weft {
@@ -21,6 +21,9 @@ struct Call {
   const uint64_t*
       parameters;  // slots of 8 bytes: numbers in the type that the kernel wants, at the slot's beginning
   char* scratch;   // scratch_bytes() of them, aligned to 64; undefined content
+  // Where and for which operation it runs: the device, its stream, the queue. A kernel that calls another one
+  // hands it on. Without one, the kernel runs on cpu:0, on a thread of which the engine knows nothing.
+  const RunContext& context = outside_engine;
 };
 
 // A kernel on operands of known geometry: what `run` finds out anew at each call has been found out once.
@@ -28,8 +31,8 @@ struct Call {
 class Bound {
  public:
   virtual ~Bound() = default;
-  // data: of the operands.
-  virtual void run(char* const* data, const uint64_t* parameters) const = 0;
+  // data: of the operands; context: as a Call's.
+  virtual void run(char* const* data, const uint64_t* parameters, const RunContext& context) const = 0;
 };
 
 // Called where a kernel has failed in a loop or branch of a program, before the memory of what ran before it

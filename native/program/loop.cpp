@@ -340,7 +340,7 @@ void Loop::run_in_parts(char* const* data, const uint64_t* parameters, const Wor
     char* at[LoopPattern::kOperands];
     for (int64_t piece = begin; piece < end; ++piece) {
       place(piece, at);
-      (piece == count - 1 ? last : whole)->run(at, parameters);
+      (piece == count - 1 ? last : whole)->run(at, parameters, outside_engine);
     }
   });
   View views[2 * LoopPattern::kOperands];
@@ -481,7 +481,7 @@ class Loop::BoundLoop final : public Bound {
   }
   BoundLoop(const BoundLoop&) = delete;
 
-  void run(char* const* data, const uint64_t* parameters) const override {
+  void run(char* const* data, const uint64_t* parameters, const RunContext&) const override {
     if (runs_) loop_.run_work(data, parameters, work_);
   }
 

@@ -114,7 +114,7 @@ struct Program::KeptRun {
 const TaskType Program::kRunType{
     [](void* state, RunContext& context) {
       const auto& run = *static_cast<const Run*>(state);
-      run.program->execute(run, *context.op);
+      run.program->execute(run, context);
     },
     [](void*) noexcept {},
     nullptr,
@@ -135,7 +135,7 @@ const TaskType Program::kKeptType{
           {kept.program.get(), kept.pointers.data(), kept.pointers.data() + kept.program->inputs_,
            kept.slots.data(),
            kept.program->exact ? kept.program->known_registers_.data() : kept.registers.data(), kept.copies},
-          *context.op);
+          context);
     },
     [](void* state) noexcept { delete KeptRun::in(state); },
     nullptr,

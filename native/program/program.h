@@ -202,10 +202,11 @@ class Program final : public Counted<Program> {
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
   class Failing;
-  void execute(const Run& run, const Op& op) const;
-  void run_alone(const Run& run) const;
-  void run_bound(const Run& run, Failing& failing) const;
-  void run_anywhere(const Run& run, Failing& failing) const;
+  void execute(const Run& run, const RunContext& context) const;
+  void count_copy(const Run& run) const;
+  void run_alone(const Run& run, const RunContext& context) const;
+  void run_bound(const Run& run, const RunContext& context, Failing& failing) const;
+  void run_anywhere(const Run& run, const RunContext& context, Failing& failing) const;
   void learn();
   const Bound* bind(size_t t) const;
   bool lies_as_planned(const Run& run) const;

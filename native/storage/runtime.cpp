@@ -5,6 +5,8 @@
 #include <new>
 #include <random>
 
+#include "engine/device_kind.h"
+
 namespace weft {
 
 namespace {
@@ -27,8 +29,13 @@ Runtime::Runtime() {
 // may have held a generator's lock at the fork, so they are made anew.
 void Runtime::after_fork_in_child() {
   if (seeded_) return;
-  const uint64_t seed = entropy();
-  for (size_t i = 0; i < kDevices; ++i) new (&generators_[i]) Generator(seed, i);
+  const uint64_t seed = seed_ = entropy();
+  const auto renew = [&](Devices& devices, size_t first) {
+    for (size_t i = 0; i < kDevices; ++i) new (&devices.generators[i]) Generator(seed, first + i);
+  };
+  renew(cpus_, 0);
+  for (size_t kind = 1; kind < kDeviceKinds; ++kind)
+    if (Devices* devices = others_[kind].load(std::memory_order_acquire)) renew(*devices, kind * kDevices);
 }
 
 Runtime& Runtime::get() noexcept {
@@ -43,18 +50,41 @@ Engine& Runtime::engine() const {
   return *engine_;
 }
 
-size_t Runtime::index_of(Device device) {
-  if (device.kind != DeviceKind::cpu || device.index < 0 || device.index >= kDevices)
-    throw DeviceError(to_string(device) + " has no memory; cpu:0 to cpu:63 have");
-  return static_cast<size_t>(device.index);
+Runtime::Devices& Runtime::devices_of(Device device) {
+  if (device.index < 0 || device.index >= kDevices)
+    throw DeviceError(to_string(device) + " has no memory; " + kind_name(device.kind) + ":0 to " +
+                      kind_name(device.kind) + ":63 have");
+  if (device.kind == DeviceKind::cpu) return cpus_;
+  if (!backend_of(device.kind)) throw DeviceError(to_string(device) + " has no memory; cpu:0 to cpu:63 have");
+  auto& slot = others_[static_cast<size_t>(device.kind)];
+  if (Devices* devices = slot.load(std::memory_order_acquire)) return *devices;
+  const std::lock_guard guard(mutex_);
+  if (Devices* devices = slot.load(std::memory_order_acquire)) return *devices;
+  auto* made = new Devices;
+  seed(*made, device.kind, seed_);
+  slot.store(made, std::memory_order_release);
+  return *made;
 }
 
-Generator& Runtime::devices_generator(Device device) { return generators_[index_of(device)]; }
+Generator& Runtime::devices_generator(Device device) {
+  return devices_of(device).generators[static_cast<size_t>(device.index)];
+}
 
 Generator& Runtime::generator(Device device) { return own_stream ? *own_stream : devices_generator(device); }
 
-void Runtime::seed_all(uint64_t seed) {
-  for (size_t i = 0; i < kDevices; ++i) generators_[i].set_state({seed, i, 0});
+// Streams are counted over the devices of all kinds.
+void Runtime::seed(Devices& devices, DeviceKind kind, uint64_t seed) {
+  const size_t first = static_cast<size_t>(kind) * kDevices;
+  for (size_t i = 0; i < kDevices; ++i) devices.generators[i].set_state({seed, first + i, 0});
+}
+
+void Runtime::seed_all(uint64_t given) {
+  const std::lock_guard guard(mutex_);  // a kind that is used from now on begins with this
+  seed_ = given;
+  seed(cpus_, DeviceKind::cpu, given);
+  for (size_t kind = 1; kind < kDeviceKinds; ++kind)
+    if (Devices* devices = others_[kind].load(std::memory_order_acquire))
+      seed(*devices, static_cast<DeviceKind>(kind), given);
   seeded_ = true;
 }
 
@@ -65,7 +95,7 @@ void Runtime::set_generator(Device device, const Generator::State& state) {
 }
 
 Pool& Runtime::pool(Device device) {
-  auto& slot = pools_[index_of(device)];
+  auto& slot = devices_of(device).pools[static_cast<size_t>(device.index)];
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
   const std::lock_guard guard(mutex_);
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
@@ -83,14 +113,15 @@ Pool& Runtime::pool(Device device) {
 
 int Runtime::used_devices() const noexcept {
   int used = kDevices;
-  while (used > 0 && !pools_[static_cast<size_t>(used - 1)].load(std::memory_order_acquire)) --used;
+  while (used > 0 && !cpus_.pools[static_cast<size_t>(used - 1)].load(std::memory_order_acquire)) --used;
   return used;
 }
 
 bool Runtime::release_temporary(Device device) noexcept {
-  Pool* pool = pools_[index_of(device)].load(std::memory_order_acquire);
+  Devices& devices = devices_of(device);
+  Pool* pool = devices.pools[static_cast<size_t>(device.index)].load(std::memory_order_acquire);
   bool found = false;
-  for (auto& slot : pieces_[index_of(device)])
+  for (auto& slot : devices.pieces[static_cast<size_t>(device.index)])
     if (Piece* piece = slot.exchange(nullptr, std::memory_order_acquire)) {
       pool->release(piece);
       found = true;
@@ -123,7 +154,7 @@ TempSpace::~TempSpace() {
     return;
   }
   Runtime& runtime = Runtime::get();
-  for (auto& slot : runtime.pieces_[Runtime::index_of(device_)]) {
+  for (auto& slot : runtime.devices_of(device_).pieces[static_cast<size_t>(device_.index)]) {
     Runtime::Piece* free = nullptr;
     if (slot.compare_exchange_strong(free, piece_, std::memory_order_release, std::memory_order_relaxed))
       return;
@@ -143,7 +174,7 @@ bool TempSpace::take_own() {
 void TempSpace::take_piece(size_t bytes) {
   Runtime& runtime = Runtime::get();
   Pool& pool = runtime.pool(device_);
-  for (auto& slot : runtime.pieces_[Runtime::index_of(device_)]) {
+  for (auto& slot : runtime.devices_of(device_).pieces[static_cast<size_t>(device_.index)]) {
     Runtime::Piece* found = slot.exchange(nullptr, std::memory_order_acquire);
     if (!found) continue;
     if (found->bytes >= bytes && found->bytes / kAbout <= bytes) {

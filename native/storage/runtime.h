@@ -29,13 +29,13 @@ class Runtime {
   // All begin with entropy; a forked child's, too, unless these have been called.
   void seed_all(uint64_t seed);
   void set_generator(Device device, const Generator::State& state);
-  int used_devices() const noexcept;  // the highest index with a pool, plus 1
+  int used_devices() const noexcept;  // the highest index of a cpu with a pool, plus 1
   // Gives temporary space that nobody uses right now back to the device's pool; says whether there was any.
   bool release_temporary(Device device) noexcept;
   void set_check(bool check) noexcept { check_ = check; }
   bool check() const noexcept { return check_; }
 
-  static constexpr int kDevices = 64;
+  static constexpr int kDevices = kDevicesOfKind;  // of each kind
 
  private:
   friend class TempSpace;
@@ -48,14 +48,23 @@ class Runtime {
   using Pieces = std::array<std::atomic<Piece*>, kPieces>;
   Runtime();
   void after_fork_in_child();
-  static size_t index_of(Device device);
+  // What the devices of one kind have.
+  struct Devices {
+    std::array<std::atomic<Pool*>, kDevices> pools{};
+    std::array<Generator, kDevices> generators;
+    std::array<Pieces, kDevices> pieces{};
+  };
+  // Of the device's kind: made when the first of them is used. Raises DeviceError for a device that is not
+  // there.
+  Devices& devices_of(Device device);
+  void seed(Devices& devices, DeviceKind kind, uint64_t seed);
   std::shared_ptr<Engine> engine_;
   bool check_ = false;
   std::atomic<bool> seeded_ = false;
   std::mutex mutex_;
-  std::array<std::atomic<Pool*>, kDevices> pools_{};
-  std::array<Generator, kDevices> generators_;
-  std::array<Pieces, kDevices> pieces_{};
+  Devices cpus_;
+  std::array<std::atomic<Devices*>, kDeviceKinds> others_{};  // by kind; never destroyed
+  uint64_t seed_ = 0;                                         // what seed_all was called with last; mutex_
 };
 
 // Scratch memory for as long as one function runs, used again and again: at least `bytes`, aligned to

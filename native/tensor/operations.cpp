@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/device_kind.h"
 #include "storage/runtime.h"
 #include "tensor/scribe.h"
 
@@ -86,7 +87,10 @@ void push_copy(const Tensor& to, const Tensor& source) {
   if (scribe && scribe->copied(to, from)) return;
   PushOptions options = options_for(to, "copy");
   if (to.device() != from.device()) options.queue = QueueKind::copy;
-  push_kernel(to, &from, options, [to, from](RunContext&) { copy(to.view(), from.view()); });
+  push_kernel(to, &from, options, [to, from](RunContext&) {
+    copy(to.view(), from.view());
+    count_copy(to.device(), from.device(), static_cast<uint64_t>(to.size) * to.itemsize());
+  });
 }
 
 void push_fill(const Tensor& to, Scalar value) {

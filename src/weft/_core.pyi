@@ -18,7 +18,7 @@ class RunContext:
     """
     What an engine function is called with: what only run time knows.
 
-    device: the Device it runs on; stream: None on cpu; worker: index of the thread within its
+    device: the Device it runs on; stream: the device's for this queue, a number, None on cpu; worker: index of the thread within its
     queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name;
     error: the EngineError of what it uses, if it was pushed with run_on_error; else None.
     """
@@ -27,7 +27,7 @@ class RunContext:
     def device(self) -> weft.base.device.Device: ...
 
     @property
-    def stream(self) -> None: ...
+    def stream(self) -> object: ...
 
     @property
     def worker(self) -> int: ...
@@ -77,6 +77,10 @@ class NativeFunction:
 
     @property
     def name(self) -> str: ...
+
+def add_device_kind(name: str, stream: object | None = None) -> None: ...
+
+def device_kind_counters(arg: str, /) -> dict: ...
 
 class Variable:
     """
@@ -844,9 +848,9 @@ def kernel_unique() -> Kernel:
 
 def on_abandoned(arg: object, /) -> None: ...
 
-def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False, shared: object = ()) -> Kernel:
+def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False, context: bool = False, shared: object = ()) -> Kernel:
     """
-    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes). shared: (input, output, always): one tensor for both, always or where they are the same memory.
+    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes). context: function gets the RunContext, too. shared: (input, output, always): one tensor for both, always or where they are the same memory.
     """
 
 class RecordFile:

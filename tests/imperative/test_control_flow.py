@@ -9,6 +9,7 @@ import tests.ops.material  # noqa: F401  (references of operators)
 import weft as wf
 import weft.functional as F
 from weft import _core
+from weft.base.errors import GraphError
 from weft.base.structure import flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
 from weft.graph.graph import graph_of, interpret
@@ -671,21 +672,58 @@ def test_writes_inside(name, monkeypatch):
         near(a, b)
 
 
+def test_states_and_aliases_that_bodies_write(monkeypatch):
+    """As on arrays: the state that a loop is given, and an array that is read through a view of it."""
+
+    def statistics(x, mean, var):
+        wf.foreach(lambda x, s: (norm(x, *s), s), x, (mean, var))
+        return mean, var
+
+    def aliases(x, mean, var):
+        part = mean[1:]
+
+        def body(x, s):
+            mean[...] = x
+            return part + 1, s
+
+        return (*wf.foreach(body, x, ()), mean, part)
+
+    for function in (statistics, aliases):
+        wanted = [y.numpy() for y in flatten(function(X, wf.zeros(3), wf.ones(3)))[0]]
+        with monkeypatch.context() as patch:
+            patch.setattr(control, "in_graph", lambda leaves: True)
+            for a, b in zip(flatten(function(X, wf.zeros(3), wf.ones(3)))[0], wanted, strict=True):
+                near(a, b)
+
+
 def test_writes_that_graphs_cannot_hold(monkeypatch):
     monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     mean, var = wf.zeros(3), wf.ones(3)
-    with pytest.raises(NotImplementedError, match="batch_norm writes what the function was given or made"):
-        wf.foreach(lambda x, s: (norm(x, *s), s), X, (mean, var))
-    with pytest.raises(NotImplementedError, match="the condition writes an array"):
+    with pytest.raises(NotImplementedError, match="cannot be recorded: the condition writes an array"):
         wf.while_loop(lambda x: norm(x, mean, var).sum() > 0, lambda x: x, S)
 
-    def aliases(x, s):
+    def part_first(x, s):
+        found = part + 1
         mean[...] = x
-        return part + 1, s
+        return found, s
+
+    def another_state(x, s):
+        s += x
+        return x, s * 2
+
+    def two_names(x, s):
+        s += x
+        return x + mean, s
 
     part = mean[1:]
-    with pytest.raises(NotImplementedError, match="shares memory with another one"):
-        wf.foreach(aliases, X, ())
+    with pytest.raises(GraphError, match="shares memory with another one, used before it"):
+        wf.foreach(part_first, X, ())
+    with pytest.raises(GraphError, match="writes the state that it is given, and gives another array back"):
+        wf.foreach(another_state, X, mean)
+    with pytest.raises(GraphError, match="whose memory it uses by another name"):
+        wf.foreach(two_names, X, mean)
+    with pytest.raises(GraphError, match="which becomes another state, too"):
+        wf.while_loop(lambda x, y: x.sum() < 9, lambda x, y: (x.__iadd__(1), x), mean, var)
     assert not mean.numpy().any()
 
 
@@ -756,7 +794,7 @@ def test_managers_inside_of_graphs_set_no_gradients():
             gm.backward((x * w).sum())
         return x, s
 
-    with pytest.raises(NotImplementedError, match="cannot set gradients so far"):
+    with pytest.raises(NotImplementedError, match="sets the grad of an array"):
         wf.trace(lambda x: wf.foreach(body, x, ())[0], strict=True)(X)
     assert w.grad is None
     wf.foreach(body, X, ())  # is Python's own loop

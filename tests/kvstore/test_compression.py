@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft import _core
 from weft.distributed.compression import TwoBitEncode, make_codec
 from weft.kvstore import create
 from weft.ops import registry
@@ -73,6 +74,30 @@ def test_the_kernel_of_two_bits_does_what_its_operator_says(size):
         encode(wf.zeros(3), wf.zeros(4), threshold=0.5)
     with pytest.raises(wf.DTypeError, match="takes float32"):
         encode(wf.zeros(3, "float64"), wf.zeros(3), threshold=0.5)
+
+
+@pytest.mark.parametrize("level", ["sse4", "avx2", "avx512"])
+def test_two_bits_are_the_same_on_all_processors(level):
+    """Whole vectors and what is left of them, every code at every place, zeros of both signs, nan and infinity."""
+    rng = np.random.default_rng(7)
+    encode = registry.function("two_bit_encode")
+    special = np.array([0.5, -0.5, 0.0, -0.0, np.nan, np.inf, -np.inf, 0.49999997, 1e-40], "float32")
+    for size in (16, 31, 32, 48, 63, 64, 65, 127, 128, 1000, 20000):
+        x, residual = (rng.choice(special, size) for _ in range(2))
+        x[: size // 2] = rng.standard_normal(size // 2)
+        with np.errstate(invalid="ignore"):
+            kept = residual.copy()
+            expected = two_bit(x, kept, 0.5)
+        before = _core.set_kernel_isa(level)  # at most what the machine has
+        try:
+            rest = wf.tensor(residual)
+            packed = encode(wf.tensor(x), rest, threshold=0.5).numpy()
+        finally:
+            _core.set_kernel_isa(before)
+        np.testing.assert_array_equal(packed, expected)
+        finite = ~np.isnan(kept)
+        np.testing.assert_array_equal(rest.numpy()[finite].view("uint32"), kept[finite].view("uint32"))
+        assert np.isnan(rest.numpy()[~finite]).all()
 
 
 def test_two_bits_take_a_sixteenth_of_the_bytes():

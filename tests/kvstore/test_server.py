@@ -277,6 +277,101 @@ def test_a_journal_behind_its_snapshot_is_not_applied_twice(tmp_path):
     run(main())
 
 
+def test_a_journal_begins_at_the_front_of_its_file_again(tmp_path):
+    """Records of an earlier round behind the last one are none, wherever the server is killed."""
+    journal = Journal(tmp_path)
+    for k in range(6):
+        journal.append({"k": k}, [np.full(5, k, "float32")])
+    journal.begin_anew()
+    assert journal.size_bytes == 0
+    size = (tmp_path / "journal").stat().st_size
+    for k in range(6, 9):
+        journal.append({"k": k}, [np.full(5 if k < 8 else 2, k, "float32")])
+    journal.close()
+    assert (tmp_path / "journal").stat().st_size == size  # the file has not grown
+    data = (tmp_path / "journal").read_bytes()
+    again = Journal(tmp_path)
+    assert [(h["k"], a.tolist()) for h, (a,) in again.records(6)] == [
+        (6, [6.0] * 5),
+        (7, [7.0] * 5),
+        (8, [8.0] * 2),
+    ]
+    assert again.size_bytes < size
+    again.append({"k": 9}, [])
+    again.close()
+    assert [h["k"] for h, _ in Journal(tmp_path).records(6)] == [6, 7, 8, 9]
+    for end in range(len(data)):  # killed while it wrote over what was there
+        whole = Journal(tmp_path / "old")
+        for k in range(6):
+            whole.append({"k": k}, [np.full(5, k, "float32")])
+        whole.close()
+        before = (tmp_path / "old" / "journal").read_bytes()
+        (tmp_path / "old" / "journal").write_bytes(data[:end] + before[end:])
+        found = [h["k"] for h, _ in Journal(tmp_path / "old").records(6)]
+        assert found == [6, 7, 8][: len(found)], (end, found)
+        (tmp_path / "old" / "journal").unlink()
+
+
+def test_a_server_that_begins_its_journal_again_and_again_loses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "weft.kvstore.server.MOST_BYTES", 500
+    )  # a snapshot is due behind so many bytes of records
+
+    async def main():
+        server = await started("dist_async", folder=str(tmp_path), every=10**6)
+        for k in range(20):
+            assert await push(server, 0, k + 1, 1.0) == k + 1
+            again = Server("dist_async", 2, str(tmp_path))
+            assert again.versions == {"w": k + 1}
+            assert (await again.pull("w", 0)).tolist() == [-k - 1] * 3
+        assert server.journal.number > 20
+        assert (tmp_path / "journal").stat().st_size < 1500
+
+    run(main())
+
+
+@pytest.mark.parametrize("mode", ["dist_sync_ps", "dist_async"])
+def test_a_push_with_a_pull_is_one_call(tmp_path, mode):
+    async def main():
+        server = await started(mode, folder=str(tmp_path))
+        parts = [np.full(3, 1.0, "float32")]
+        calls = [server.pushpull("w", f"worker {r}", 1, r, parts, DENSE, 1) for r in range(2)]
+        if mode == "dist_async":
+            assert (await calls[0]).tolist() == [-1] * 3
+            assert (await calls[1]).tolist() == [-2] * 3
+        else:
+            first = await blocked(calls[0])
+            assert (await calls[1]).tolist() == (await first).tolist() == [-2] * 3
+        # sent again after the server died: applied once
+        again = Server(mode, 2, str(tmp_path))
+        assert (await again.pushpull("w", "worker 0", 1, 0, parts, DENSE, 1)).tolist() == [-2] * 3
+        with pytest.raises(KeyError, match="no key 'v'"):
+            await again.pushpull("v", "worker 0", 2, 0, parts, DENSE, 1)
+
+    run(main())
+
+
+def test_answers_keep_what_they_were_made_of():
+    """Their memory is used again only when the answer and all views of it have gone."""
+
+    async def main():
+        server = await started("dist_async")
+        first = await server.pull("w", 0)
+        view, address = first[1:], first.ctypes.data
+        del first
+        await push(server, 0, 1, 1.0)
+        second = await server.pull("w", 0)
+        assert view.tolist() == [0, 0]
+        assert second.tolist() == [-1] * 3
+        assert second.ctypes.data != address
+        del view
+        third = await server.pull("w", 0)
+        assert third.ctypes.data == address
+        assert second.tolist() == third.tolist()
+
+    run(main())
+
+
 def test_commits_are_a_serial_replay_of_the_journal(tmp_path):
     async def main():
         server = await started("dist_async", workers=3, updater=ADAM, folder=str(tmp_path), every=10**6)

@@ -9,7 +9,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("name", ["storage", "onednn", "slice", "graph", "data", "recurrent", "transforms"])
+@pytest.mark.parametrize(
+    "name", ["storage", "onednn", "slice", "graph", "data", "recurrent", "transforms", "compositions"]
+)
 def test_a_quick_run_ends_with_its_count_of_bars(name):
     command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)

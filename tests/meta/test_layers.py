@@ -141,6 +141,15 @@ def test_imports_go_down(sources):
     assert not found, "\n".join(found)
 
 
+def test_the_picture_of_the_layers_is_this_table():
+    """docs/design/README.md: a row of packages for each row of LAYERS, the highest first."""
+    page = (SOURCE.parents[1] / "docs" / "design" / "README.md").read_text()
+    picture = page.split("## Layers")[1].split("```")[1]
+    rows = [line.split("  ")[0].split() for line in picture.strip("\n").splitlines()]
+    shown = [["" if name == "weft" else name for name in row] for row in rows]
+    assert shown == [sorted(row) for row in reversed(LAYERS)]
+
+
 def test_no_cycles(sources):
     assert cycle(sources) is None
 

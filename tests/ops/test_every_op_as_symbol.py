@@ -12,6 +12,7 @@ from weft.graph.instantiate import instantiate
 from weft.graph.passes import optimize
 from weft.graph.placement import devices
 from weft.ops.node import input_value
+from weft.ops.types import TensorType
 from weft.symbol.inference import Inference
 
 from .support import OPERATORS, SEED, TOLERANCE, assert_near, called, cases, every_second, floats, some
@@ -33,7 +34,7 @@ def symbol_of(case):
     except GraphError as error:
         assert "depends on sizes" in str(error)  # noqa: PT017 - how many outputs it has
         return None
-    if any(len(case.types()) != n.count for n, _ in symbol.entries):
+    if any(len(case.types()) != len(v.node.outputs) for v in symbol.values):
         return None  # chunk makes fewer pieces of what is too small: GraphError at bind
     more = {*symbol.list_arguments(), *symbol.list_auxiliary_states()} - given(case).keys()
     return None if more else symbol  # not what makes parameters that this sample does without
@@ -58,8 +59,8 @@ def test_symbol_is_the_eager_function(cls):
             continue
         shapes = {name: x.shape for name, x in given(case).items()}
         dtypes = {name: x.dtype for name, x in given(case).items()}
-        known = Inference(symbol.entries, shapes, dtypes).run()
-        types = [known.type_of(e) for e in symbol.entries]
+        known = Inference(symbol.values, shapes, dtypes).run()
+        types = [known.type_of(e) for e in symbol.values]
         assert [(t.shape, t.dtype) for t in types] == [(t.shape, t.dtype) for t in case.types()], case
         again = sym.from_json(symbol.to_json())
         assert str(again) == str(symbol)
@@ -118,10 +119,10 @@ def test_partial_inference_is_true(cls):
                 name: None if rng.random() < 0.3 else tuple(n if rng.random() < 0.6 else None for n in shape)
                 for name, shape in truth.items()
             }
-            known = Inference(symbol.entries, less, dtypes).run()
-            found = {n.name: known.shape_of((n, 0)) for n in known.nodes if n.op is None}
+            known = Inference(symbol.values, less, dtypes).run()
+            found = {n.name: known.shape_of(n.outputs[0]) for n in known.nodes if n.op is None}
             pairs = [(found[name], truth[name]) for name in truth]
-            pairs += [(known.shape_of(e), shape) for e, shape in zip(symbol.entries, outputs, strict=True)]
+            pairs += [(known.shape_of(e), shape) for e, shape in zip(symbol.values, outputs, strict=True)]
             for part, whole in pairs:
                 assert part is None or len(part) == len(whole), (case, less, part, whole)
                 assert part is None or all(a in (None, b) for a, b in zip(part, whole, strict=True)), (
@@ -130,6 +131,24 @@ def test_partial_inference_is_true(cls):
                     part,
                     whole,
                 )
+
+
+@pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
+def test_rules_of_dtypes_say_what_infer_says(cls):
+    """For every dtype that a sample takes; the rule gets the types of elements, so that it cannot read shapes."""
+    with np.errstate(all="ignore"):
+        found = list(cases(cls, ("float16", "float32", "float64", "int8", "int32", "uint8", "bool")))
+    for case in found:
+        node = case.node
+        if not node.inputs:
+            continue
+        elements = [
+            None if v is None else TensorType((), v.dtype, v.type.device, v.type.weak) for v in node.inputs
+        ]
+        dtypes = node.op.infer_dtypes(*elements)
+        assert dtypes, f"{cls.name} has no dtype_rule"
+        shown = [v.dtype for v in node.outputs[: len(node.outputs) - node.op.hidden]]
+        assert [dtypes[min(k, len(dtypes) - 1)] for k in range(len(shown))] == shown, case
 
 
 @pytest.mark.parametrize("cls", [cls for cls in OPERATORS if cls.sizes_rule], ids=lambda cls: cls.name)

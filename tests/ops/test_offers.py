@@ -7,8 +7,7 @@ import weft as wf
 import weft.functional as F
 from weft import _core
 from weft.base.dtype import float32
-from weft.kernels import choices
-from weft.ops import offers
+from weft.kernels import choices, offers
 from weft.ops.attention import ScaledDotProductAttention, ScaledDotProductAttentionGradient
 from weft.ops.recurrent import Lstm, LstmGradient
 from weft.ops.types import TensorType
@@ -59,14 +58,14 @@ def test_what_loses_is_not_offered(losing):
     assert list(choices(ScaledDotProductAttention(), [x, x, x])) == []
     assert list(choices(ScaledDotProductAttentionGradient(), [x, x, x, x, x, logs, None])) == []
     types = [TensorType(shape, float32) for shape in LSTM]
-    assert list(Lstm().kernels(*types)) == []
+    assert list(choices(Lstm(), types)) == []
     y = Lstm().infer(*types)
     assert y[3].shape == (0,)
-    assert list(LstmGradient().kernels(*types[:3], *y, *y[:3], *types[3:])) == []
+    assert list(choices(LstmGradient(), [*types[:3], *y, *y[:3], *types[3:]])) == []
 
 
 def test_what_wins_is_offered(monkeypatch):
     monkeypatch.setattr(offers, "RATIOS", {k: dict.fromkeys(of, 0.5) for k, of in offers.RATIOS.items()})
     x = TensorType((1, 2, 3, 4), float32)
     assert len(list(choices(ScaledDotProductAttention(), [x, x, x]))) == 1
-    assert len(list(Lstm().kernels(*(TensorType(shape, float32) for shape in LSTM)))) == 1
+    assert len(list(choices(Lstm(), [TensorType(shape, float32) for shape in LSTM]))) == 1

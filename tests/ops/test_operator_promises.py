@@ -271,7 +271,7 @@ def test_two_nodes_made_by_the_module_keep_workers_of_their_own():
     """Each node has its place, however it is called."""
     x = sym.var("x")
     a, b = sym.affine_of_tests(x, name="a"), sym.affine_of_tests(x, name="b")
-    (one, _), (two, _) = a.entries[0], b.entries[0]
+    one, two = a.values[0].node, b.values[0].node
     assert one.op != two.op
 
 

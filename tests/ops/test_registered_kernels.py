@@ -111,16 +111,24 @@ json.dump(sorted(name for name in sys.modules if name.startswith("weft.kernels")
     assert json.loads(done.stdout) == ["weft.kernels", "weft.kernels.cpu", "weft.kernels.cpu.sorting"]
 
 
-def test_operators_name_no_native_kernel():
-    """They are in weft.kernels; those of weft.ops.recurrent have yet to move."""
-    found = set()
+def test_operators_name_no_library_and_no_native_kernel():
+    """They are in weft.kernels; operators name neither, not even in comments."""
+    found = [
+        (path.name, line)
+        for path in sorted((PACKAGE / "ops").glob("*.py"))
+        for line, text in enumerate(path.read_text().splitlines(), 1)
+        if "onednn" in text.lower() or "_core.kernel" in text
+    ]
+    assert not found
+
+
+def test_rules_of_types_ask_no_library():
+    """Types are the operators'; what kernels leave for gradients is declared beside them (weft.kernels.residuals)."""
     for path in sorted((PACKAGE / "ops").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and ast.unparse(node).startswith(
-                ("_core.onednn", "_core.kernel")
-            ):
-                found.add(path.stem)
-    assert found <= {"recurrent"}
+            if isinstance(node, ast.FunctionDef) and node.name == "infer":
+                names = {ast.unparse(each) for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+                assert not {name for name in names if name.startswith("_core.")}, path
 
 
 def test_every_module_of_kernels_is_one_of_operators():

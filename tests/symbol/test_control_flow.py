@@ -103,7 +103,7 @@ def test_parameters_of_bodies_and_inference():
     assert (made, last.infer_shape(x=(5, 2, 3), h0=(2, 4))[1]) == ([(5, 2, 4)], [(2, 4)])
     assert outputs.infer_shape(x=(5, 2, 3)) == (None, None, None)
     assert outputs.infer_type(x="float64")[0] == [wf.float64] * 6
-    with pytest.raises(wf.ShapeError, match=r"symbol_foreach: 4 != 5, \[2,4\] and \[2,5\]"):
+    with pytest.raises(wf.ShapeError, match=r"foreach_loop: 4 != 5, \[2,4\] and \[2,5\]"):
         outputs.infer_shape(x=(5, 2, 3), h0=(2, 5))
 
 
@@ -132,16 +132,25 @@ def test_numbers_and_arrays_are_refused():
         sym.foreach(lambda x, s: (F.batch_norm(x), s), sym.var("x"), ())
 
 
+TOTAL = (
+    '{"inputs": 1, "outputs": [[0, 0]], "writes": [], "nodes": [{"input": "x", "type": {"shape": [2], "dtype": \
+"float32", "device": "cpu:0", "weak": false}}]}'
+)
+
+
 def spoiled(document):
     """Documents that are wrong in one place inside of the loop."""
-    node = next(k for k, node in enumerate(document["nodes"]) if node.get("op") == "symbol_foreach")
+    node = next(k for k, node in enumerate(document["nodes"]) if node.get("op") == "foreach_loop")
     for change in (
-        lambda a: a.update(slices=0),
-        lambda a: a.update(slices=9),
+        lambda a: a.update(sequences=0),
+        lambda a: a.update(sequences=9),
         lambda a: a.update(states=-1),
         lambda a: a.update(states=7),
         lambda a: a.update(body={"symbol": {"inputs": [], "outputs": [], "nodes": []}}),
         lambda a: a.update(body=3),
+        lambda a: a.update(reverse=True),
+        lambda a: a.update(counted=True),
+        lambda a: a.update(body={"graph": json.loads(TOTAL)}),
         lambda a: a["body"]["symbol"]["inputs"].pop(),
         lambda a: a["body"]["symbol"]["inputs"].append("more"),
         lambda a: a["body"]["symbol"]["inputs"].__setitem__(0, "other"),

@@ -5,6 +5,7 @@ import pytest
 import weft as wf
 import weft.functional as F
 import weft.symbol as sym
+from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, GraphError, ShapeError
 
 
@@ -160,6 +161,26 @@ def test_types_are_chosen_by_what_reads_a_variable():
     assert (sym.var("a") + 1).infer_type(a="int8")[1] == [wf.int8]
     assert (sym.var("a") / 2).infer_type(a="int8")[1] == [wf.float32]
     assert F.cast(sym.var("a"), dtype="float16").infer_type()[1] == [wf.float16]
+
+
+def test_types_are_not_tried_out_on_shapes(monkeypatch):
+    """Without shapes no operator is asked for its outputs' types, only for their dtypes."""
+    from weft.symbol import inference
+
+    monkeypatch.setattr(inference, "infer", lambda op, types: pytest.fail(f"{op!r} was asked"))
+    known, outputs, _ = F.topk(F.take(sym.var("x"), sym.var("i")), 2).infer_type(x="float16")
+    assert (known, outputs) == ([wf.float16, wf.int64], [wf.float16, wf.int64])
+    assert F.sum(sym.var("x")).infer_type(x="int8")[1] == [wf.int64]
+    assert (sym.var("x", dtype="int8") / 2 > 1).infer_type()[1] == [as_dtype("bool")]
+
+
+def test_types_of_what_bodies_read():
+    """A variable has the dtype that its reader inside of a function takes."""
+    rows, _ = sym.foreach(
+        lambda i, s: (F.embedding(i, sym.var("table")), s), sym.var("indices"), sym.var("state")
+    )
+    known = dict(zip(rows.list_arguments(), rows.infer_type(table="float64")[0], strict=True))
+    assert known["indices"] is wf.int64
 
 
 def test_declared_types_come_first():

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,8 +32,8 @@ def test_round_trip():
     assert again.list_outputs() == y.list_outputs()
     assert again.attr_dict() == y.attr_dict()
     assert again.infer_shape(x=(2, 3)) == y.infer_shape(x=(2, 3))
-    node = again.get_internals()["x"].entries[0][0]
-    assert (node.shape, node.dtype, node.init) == ((None, 3), wf.float32, "zeros")
+    value = again.get_internals()["x"].values[0]
+    assert (value.type.shape, value.type.dtype, value.node.init) == ((None, 3), wf.float32, "zeros")
 
 
 def test_training_stays_open():
@@ -50,6 +51,29 @@ def test_numbers_that_json_does_not_have():
     text = y.to_json()
     json.loads(text, parse_constant=lambda word: pytest.fail(word))
     assert sym.from_json(text).to_json() == text
+
+
+def test_documents_with_operators_of_symbols_own():
+    """Control flow and functions were operators that only symbols had; documents of them load."""
+    net = sym.load(Path(__file__).parent / "version1.json")
+    assert net.list_arguments() == ["x", "h0", "i_weight", "i_bias", "h_weight", "h_bias", "flag"]
+    arrays = {
+        "x": wf.ones((3, 2, 3)),
+        "h0": wf.ones((2, 4)),
+        "flag": wf.tensor(True),
+        "i_weight": wf.ones((4, 3)) * 0.1,
+        "i_bias": wf.zeros(4),
+        "h_weight": wf.ones((4, 4)) * 0.2,
+        "h_bias": wf.zeros(4),
+    }
+    # What the program that wrote the document gave.
+    total, cube, gradient = (y.numpy() for y in net.eval(**arrays))
+    assert total.item() == pytest.approx(17.971759796142578, rel=1e-6)
+    assert cube.ravel() == pytest.approx([56.723175048828125] * 8, rel=1e-6)
+    assert gradient.ravel() == pytest.approx([0.6425792574882507] * 8, rel=1e-5)
+    again = net.to_json()
+    assert "symbol_foreach" not in again
+    assert sym.from_json(again).to_json() == again
 
 
 def test_files(tmp_path):

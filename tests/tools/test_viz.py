@@ -34,7 +34,7 @@ def test_an_exported_program(tmp_path, capsys):
     drawn = pictures(folder)
     assert len(drawn) > 1  # as written, and after some pass
     text = (folder / "index.html").read_text()
-    for word in ("as written", "after algebra", "Matmul", "Memory inside", "native", *drawn):
+    for word in ("as written", "after algebraic_simplify", "Matmul", "Memory inside", "native", *drawn):
         assert word in text
     assert "into x0" in (folder / "f-0-0.svg").read_text()
 

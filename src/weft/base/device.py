@@ -11,12 +11,29 @@ from weft.base.errors import DeviceError
 
 __all__ = ["Device", "as_device", "cpu", "current_device", "device", "gpu"]
 
-KINDS = ("cpu", "gpu")
-_ACCEPTED = "accepted are a Device, None (the current device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ..."
+KINDS = ["cpu", "gpu"]  # and those that are added
+
+
+def add_kind(name: str) -> None:
+    """Make the name of one more kind of device known; done by weft.kernels.devices, which also gives it to the core.
+
+    Raises ValueError for what is not a name of lower-case letters, digits and underscores.
+    """
+    if not (name.isidentifier() and name.isascii() and name == name.lower()):
+        raise ValueError(
+            f"device: the name of a kind has lower-case letters, digits and underscores, got {name!r}"
+        )
+    if name not in KINDS:
+        KINDS.append(name)
+
+
+def _accepted() -> str:
+    added = "".join(f", {kind!r}" for kind in KINDS[2:])
+    return f"accepted are a Device, None (the current device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...{added}"
 
 
 class Device:
-    """One device: a kind, "cpu" or "gpu", and an index from 0. Immutable; equal devices are one object.
+    """One device: a kind, such as "cpu", and an index from 0. Immutable; equal devices are one object.
 
     Several cpu devices are one processor with separate queues and workers. Naming a gpu does not ask whether
     it exists; using it does.
@@ -113,7 +130,7 @@ device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...
         return current_device()
     kind, colon, index = value.partition(":") if isinstance(value, str) else ("", "", "")
     if kind not in KINDS or (colon and not (index.isascii() and index.isdigit() and len(index) <= 5)):
-        raise DeviceError(f"device: cannot read {value!r}; {_ACCEPTED}")
+        raise DeviceError(f"device: cannot read {value!r}; {_accepted()}")
     return Device(kind, int(index or 0))
 
 

@@ -1,13 +1,16 @@
 """Exchanges between ranks, as operations of the engine and as steps of programs.
 
 Outside of graphs an exchange is one asynchronous operation of the engine: it reads and writes its arrays, runs when
-they are ready, holds no worker while it is under way, and poisons what it would have written if it fails. In a graph it
+they are ready, holds no compute worker while it is under way, and poisons what it would have written if it fails. Where
+its arrays are ready at the call and nothing else is exchanged, the calling thread begins it, and ends it, too, if the
+other ranks are there: no thread has to be woken. In a graph it
 is two steps, so that what lies between them overlaps with it: `exchange_start` hands its arrays to the queue, and makes
 the arrays of the results; `exchange_end` waits. The latter reads both, so the planner keeps their memory for the queue;
 its results take the place of what the former made.
 
-Order: both declare the world's token, an array that each exchange overwrites. So the engine, the recorder of traces and
-the planner keep exchanges in the program's order without knowing what they are.
+Order: programs overwrite the world's token, an array, so the recorder of traces and the planner keep their exchanges in
+order without knowing what they are. Other exchanges read it, so they come before or behind a program as a whole; among
+themselves the queue orders them. While a program that has failed, or may fail, has the token, they overwrite it, too.
 """
 
 from __future__ import annotations
@@ -41,8 +44,9 @@ __all__ = ["Exchange", "Pending", "exchanged"]
 
 
 class Exchange(Protocol):
-    """What is exchanged: run(comm, inputs, outputs), on the queue's thread, on NumPy arrays, after ranks have agreed.
+    """What is exchanged: run(comm, inputs, outputs), on NumPy arrays, after ranks have agreed.
 
+    It is an iterator that gives each request of MPI which has to end before it goes on, or returns None.
     In programs that is memory of the program, which stays what it is until the exchange has ended.
     A class with `between` = True is an exchange of two ranks: run is a generator then, which yields while it waits.
     Those of one `channel` keep their order; failed(why) gives what tells the other rank that this one cannot take part.
@@ -51,7 +55,11 @@ class Exchange(Protocol):
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any: ...
 
 
-_specs: dict[int, tuple[Any, str, str]] = {}  # of exchanges in graphs: what, its text, the user's line
+SMALL_BYTES = 1 << 20  # what the calling thread exchanges itself, if it can
+
+_specs: dict[
+    int, tuple[Any, str, str, int]
+] = {}  # of exchanges in graphs: what, its text, the user's line, priority
 _numbers = itertools.count(1)
 _under_way: dict[int, _Running] = {}
 # What a call that is being recorded has given to an exchange, until that is over: it runs operator by operator, so that
@@ -95,36 +103,113 @@ def exchanged(
     inputs: Sequence[Tensor],
     types: Sequence[tuple[tuple[int, ...], DType, Device]] = (),
     priority: int = 0,
+    fence: bool = False,
 ) -> Pending:
-    """Push an exchange. text: what every rank must say alike, the operation's name first; types: of the outputs."""
-    if world().queue is None:
+    """Push an exchange. text: what every rank must say alike, the operation's name first; types: of the outputs.
+
+    priority: of collectives that are ready the highest goes first; fence: none overtakes it, nor does it overtake.
+    """
+    here = world()
+    if here.queue is None:
         raise DistributedError(
             f"{text.partition(' ')[0]}: the workers of parameter servers exchange nothing with each other; "
             "start the job with MPI (python -m weft.launch -n N)"
         )
     where = users_line()
     if in_graph(inputs):
-        return _in_graph(text, what, inputs, types, where)
-    return _on_engine(text, what, inputs, types, where, priority)
+        return _in_graph(text, what, inputs, types, where, priority)
+    given = [_core.alias(x, keep_past=False) for x in inputs]
+    made = [empty(shape, dtype=dtype, device=device) for shape, dtype, device in types]
+    free = not getattr(what, "between", False) and _is_ready(here.token)
+    if free and sum(x.nbytes for x in given) <= SMALL_BYTES and all(map(_is_ready, given)):
+        asked = _Asked()
+        job = _job(text, where, what, [x.numpy() for x in given], [y.numpy() for y in made], asked.done)
+        job.priority = priority
+        if here.queue.now(job):
+            return asked.pending(job, given, made)
+    return _on_engine(text, what, given, made, where, priority, fence, free)
+
+
+def _is_ready(x: Tensor) -> bool:
+    return default_engine()._is_ready(x)
+
+
+class _Asked:
+    """An exchange that the calling thread has begun."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.ended = False
+        self.error: BaseException | None = None
+        self.on_complete: Any = None
+
+    def done(self, error: BaseException | None) -> None:
+        """What the queue calls at the end."""
+        with self.lock:
+            self.ended, self.error = True, error
+            on_complete = self.on_complete
+        if on_complete is not None:
+            on_complete(error)
+
+    def start(self, _: Any, on_complete: Any) -> None:
+        """The operation of the engine that lasts as long as the exchange."""
+        with self.lock:
+            self.on_complete = on_complete
+            ended = self.ended
+        if ended:
+            on_complete(self.error)
+
+    def pending(self, job: Job, given: list[Tensor], made: list[Tensor]) -> Pending:
+        """What the caller gets. The engine knows of the exchange only if it goes on, or has failed."""
+        if self.ended and self.error is None:
+            return Pending(lambda: made, None)
+        here = world()
+        assert here.queue is not None
+        over: Future[None] = Future()
+        name = job.text.partition(" ")[0]
+        done = lambda error: over.set_result(None) if error is None else over.set_exception(error)  # noqa: E731
+        try:
+            default_engine().push_async(
+                self.start,
+                None,
+                [*given, here.token],
+                (),
+                made,
+                priority=job.priority,
+                name=name,
+                on_done=done,
+            )
+        finally:
+            if job.request is not None:
+                here.queue.go_on(job)
+        return Pending(lambda: made, over)
 
 
 def _on_engine(
-    text: str, what: Any, inputs: Sequence[Tensor], types: Sequence[Any], where: str, priority: int
+    text: str,
+    what: Any,
+    given: list[Tensor],
+    made: list[Tensor],
+    where: str,
+    priority: int,
+    fence: bool,
+    free: bool,
 ) -> Pending:
+    """free: no program has the token, nor has it failed there."""
     here = world()
     queue = here.queue
     assert queue is not None
     between = getattr(what, "between", False)
-    given = [_core.alias(x, keep_past=False) for x in inputs]
-    made = [empty(shape, dtype=dtype, device=device) for shape, dtype, device in types]
-    ticket = None if between else queue.ticket()
+    ticket = None if between else queue.ticket(fence)
     started: list[bool] = []
     over: Future[None] = Future()
 
     def start(_: Any, on_complete: Any) -> None:
         arrays, results = [x.numpy() for x in given], [y.numpy() for y in made]
         started.append(True)
-        queue.submit(_job(text, where, what, arrays, results, on_complete), ticket, here=True)
+        job = _job(text, where, what, arrays, results, on_complete)
+        job.priority = priority
+        queue.submit(job, ticket, here=True)
 
     def ended(error: Any) -> None:
         if not started:  # skipped, because something it reads has failed: the others must not wait
@@ -132,21 +217,23 @@ def _on_engine(
             if between:
                 queue.submit(_job(text, where, what.failed(why), [], [], lambda _: None))
             else:
-                queue.submit(Job(text, where, None, lambda _: None, failure=why), ticket)
+                queue.submit(Job(text, where, None, lambda _: None, why, priority=priority), ticket)
         if error is None:
             over.set_result(None)
         else:
-            here.token_failed = here.token_failed or not between
+            here.token_failed = here.token_failed or not (between or free)
             over.set_exception(error)
 
-    # Collectives overwrite the token, so a failed one does not keep the next one from running. Exchanges of two ranks
-    # read it: they go beside each other, and a collective or program that is pushed later comes after them.
+    # What overwrites the token runs although a program has failed before, and alone. What reads it goes beside other
+    # exchanges, and a program that is pushed later comes after them.
     reads, turn = given, [here.token]
     if between:
         reads, turn = [*given, here.token], [here.channel(what.channel)]
         if here.token_failed:
             default_engine().clear_error(here.token)
             here.token_failed = False
+    elif free:
+        reads, turn = [*given, here.token], []
     name = text.partition(" ")[0]
     default_engine().push_async(
         start, None, reads, (), [*made, *turn], priority=priority, name=name, on_done=ended
@@ -167,9 +254,11 @@ def _job(text: str, where: str, what: Any, arrays: Any, results: Any, done: Any)
 # In graphs.
 
 
-def _in_graph(text: str, what: Any, inputs: Sequence[Any], types: Sequence[Any], where: str) -> Pending:
+def _in_graph(
+    text: str, what: Any, inputs: Sequence[Any], types: Sequence[Any], where: str, priority: int
+) -> Pending:
     spec = next(_numbers)
-    _specs[spec] = (what, text, where)
+    _specs[spec] = (what, text, where, priority)
     sizes, dtypes = tuple(tuple(shape) for shape, *_ in types), tuple(dtype for _, dtype, _ in types)
     attributes = {"count": len(inputs), "spec": spec, "sizes": sizes, "types": dtypes}
     kept = _kept[spec] = [*inputs]
@@ -255,7 +344,7 @@ class ExchangeStart(_Step):
         return super().dtypes(known)[0], ["int64", *self.types]
 
     def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        what, text, where = _specs[self.spec]
+        what, text, where, priority = _specs[self.spec]
         *arrays, token = inputs
         number, *results, new_token = outputs
         queue = world().queue
@@ -264,7 +353,9 @@ class ExchangeStart(_Step):
         number[0] = next(_numbers)
         new_token[...] = token
         _under_way[int(number[0])] = running
-        queue.submit(_job(text, where, what, arrays, results, running.done))
+        job = _job(text, where, what, arrays, results, running.done)
+        job.priority = priority
+        queue.submit(job)
 
 
 @op

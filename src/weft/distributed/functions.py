@@ -222,4 +222,4 @@ def barrier() -> None:
     Raises EngineError if ranks do not call it at the same place of their order.
     """
     if world().size > 1:
-        exchanged("barrier", None, []).result()
+        exchanged("barrier", None, [], fence=True).result()

@@ -19,7 +19,7 @@ from weft import functional as F
 from weft.base.errors import DTypeError
 from weft.distributed.collective import Pending, described, exchanged
 from weft.distributed.compression import Cast, Codec, make_codec
-from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, completed, wide
+from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, wide
 from weft.distributed.world import world
 from weft.imperative.creation import zeros
 from weft.imperative.gradient import gradients_of, keep_gradient, no_grad
@@ -37,7 +37,7 @@ class Gathered:
     def __init__(self, op: str) -> None:
         self.op = op
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
         """Gather them where they are reduced: in the output, unless that is of another type than MPI adds."""
         from mpi4py import MPI
 
@@ -48,7 +48,7 @@ class Gathered:
         for x in inputs:
             np.copyto(flat[offset : offset + x.size].reshape(x.shape), x, casting="unsafe")
             offset += x.size
-        completed(comm.Iallreduce(MPI.IN_PLACE, flat, _mpi_op(self.op)))
+        yield comm.Iallreduce(MPI.IN_PLACE, flat, _mpi_op(self.op))
         if self.op == "mean":
             flat *= flat.dtype.type(1 / comm.size)
         if flat is not y:

@@ -1,65 +1,133 @@
 """The communication queue: what this process exchanges by MPI, in an order that is the same on all ranks.
 
-Invariants. (1) After init() one thread at a time calls MPI: the queue's, or a worker of the engine whose exchange
-is next while the queue is idle.
-(2) Collectives run in the order of their tickets. A ticket is taken when an operation is pushed to the engine, on the
-thread that pushes, so the order is the program's, whatever the engine's workers do. A ticket whose operation is
-skipped, because what it reads is poisoned, is run as a failure, which the other ranks see as one. Exchanges of two
-ranks have none: they go on while collectives wait, in an order that the engine keeps for each pair and tag.
+Invariants. (1) After init() one thread at a time calls MPI: the one that has set `_busy`. That is the queue's, a worker
+of the engine whose exchange is next while the queue is idle, or a pushing thread whose arrays are ready (`now`), which
+hands what lasts too long to the queue's.
+(2) Collectives run in the same order on all ranks. A ticket is taken when an operation is pushed to the engine, on the
+thread that pushes, so tickets are in the program's order, whatever the engine's workers do. Without priorities that is
+the order. A collective of a higher priority overtakes those before it once it is ready on all ranks, which the ranks
+learn together: see Places. A ticket whose operation is skipped, because what it reads is poisoned, is run as a failure,
+which the other ranks see as one. Exchanges of two ranks have none: they go on while collectives wait, in an order that
+the engine keeps for each pair and tag.
 (3) Each collective begins with an agreement: a reduction of a few words says whether all ranks mean the same one. So
 ranks that differ in order, shape or type get an error instead of waiting for each other, and stay in step afterwards.
 Programs of traces hold the token of the world (see collective.py) while they run, so what they submit comes behind
-everything that was pushed before them; it carries no ticket.
+everything that was pushed before them; it carries no ticket, and is numbered as it is submitted.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from weft.base import events, flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
+from weft.distributed.transport import completed
 
-__all__ = ["GRACE_S", "Job", "Queue"]
+__all__ = ["GRACE_S", "Job", "Places", "Queue"]
 
 TEXT_BYTES = 640  # of a description that is gathered when ranks disagree
 SPIN_S = 100e-6  # how long an agreement is polled before the thread sleeps between polls
 MOST_SLEEP_S = 400e-6
 LOOK_S = 0.25  # between looks at the processes of other ranks
 GRACE_S = 1.0  # between a rank's word that others have died, and the end of the job
+NOW_S = 50e-6  # how long a pushing thread waits for other ranks before it leaves the exchange to the queue's thread
+BYTES_PER_S = 1e9  # and for MPI, besides, to move what is exchanged
+MOST_MISSES = 6  # after k waits in vain the next 2^k exchanges are left to the queue's thread at once
+WINDOW = 16  # collectives behind the first one that may overtake it
+NOT_READY = np.iinfo("int64").max  # in the words of an agreement
 
 
 class Job:
-    """One exchange. text: what it is, equal on all ranks; where: the user's line; work(comm): what follows agreement.
+    """One exchange. text: what it is, equal on all ranks; where: the user's line; work(comm): what follows agreement,
+    an iterator that gives each request of MPI that has to end before it goes on, or None.
 
-    done(error): called on the queue's thread at the end. between: None for a collective, else a function that gives
-    a generator, which yields while it waits: an exchange of two ranks. size_bytes: of this rank's arrays.
+    done(error): called at the end, on the thread that has run it. between: None for a collective, else a function that
+    gives a generator, which yields while it waits: an exchange of two ranks. size_bytes: of this rank's arrays.
+    priority: equal on all ranks; else the least of theirs counts.
     """
 
     def __init__(
         self,
         text: str,
         where: str,
-        work: Callable[[Any], None] | None,
+        work: Callable[[Any], Iterable[Any] | None] | None,
         done: Callable[[BaseException | None], None],
         failure: str = "",
         between: Callable[[Any], Generator[None, None, None]] | None = None,
         size_bytes: int = 0,
+        priority: int = 0,
     ) -> None:
         self.text, self.where, self.work, self.done = text, where, work, done
         self.failure, self.between, self.size_bytes = failure, between, size_bytes
+        self.priority = priority
         self.asked_ns = time.perf_counter_ns()
         self.began_ns = self.agreed_ns = 0  # when this rank was ready for it, when all were
-        self.numbered = False  # it has a ticket
         self.number = 0  # of a collective, the same on all ranks
+        self.offset = 0  # how many places before it had not been taken
+        self.steps: Iterator[Any] = iter(())  # of a collective that has begun
+        self.request: Any = None  # of MPI, which it waits for
+        self.error: BaseException | None = None
+
+
+class Places:
+    """Collectives in the order in which the program asks for them: 0, 1, ... A place is taken once.
+
+    `base` is the first place that has not been taken. Each rank takes the same places in the same order, so places
+    relative to `base` mean the same collectives on all ranks. `words` says which of the next WINDOW are ready on this
+    rank, and how urgent they are: minus the priority, or NOT_READY. Of these the ranks reduce the maximum, so a word
+    that is not NOT_READY then says that a place is ready everywhere, and `best` is the same place on all ranks. None
+    overtakes one of `fences`, nor do they overtake.
+
+    >>> places = Places()
+    >>> for place, priority in ((0, 0), (1, 5), (3, 7)):
+    ...     places.jobs[place] = Job(f"{place}", "", None, print, priority=priority)
+    >>> places.best(places.words())
+    3
+    >>> places.take(3).text, places.base, places.take(0).text, places.base
+    ('3', 0, '0', 1)
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, Job] = {}  # that are ready
+        self.base = 0
+        self.fences: set[int] = set()  # that have not been taken; known before anything behind them is
+        self._taken: set[int] = set()  # above base
+
+    def words(self) -> Any:
+        """Of the places from `base`."""
+        found = np.full(WINDOW, NOT_READY)
+        end = min(self.base + WINDOW, *self.fences) if self.fences else self.base + WINDOW
+        for place, job in self.jobs.items():
+            if place < end:
+                found[place - self.base] = -job.priority
+        return found
+
+    def best(self, words: Any) -> int | None:
+        """The most urgent place, of those the first; None if none is ready."""
+        k = int(np.argmin(words))
+        return None if words[k] == NOT_READY else self.base + k
+
+    def take(self, place: int) -> Job | None:
+        """The job of a place, if it is ready."""
+        job = self.jobs.pop(place, None)
+        if job is not None:
+            job.offset = place - self.base
+            self.fences.discard(place)
+            self._taken.add(place)
+            while self.base in self._taken:
+                self._taken.discard(self.base)
+                self.base += 1
+        return job
 
 
 class Queue:
@@ -69,9 +137,12 @@ class Queue:
         self.comm, self.names = comm, names
         self._counters = counters  # of ranks on this host: [entered collectives, pid, ended], else None
         self._changed = threading.Condition()
-        self._jobs: dict[int, Job] = {}
-        self._unnumbered: deque[Job] = deque()
-        self._tickets = self._next = 0
+        self._tickets = 0
+        self._numbered, self._programs = Places(), Places()  # by tickets; of programs, which have none
+        self._of_programs = 0  # how many jobs of programs there were
+        self._next: tuple[Places, int] | None = None  # what the ranks have agreed to take, if not the first
+        self._handed: Job | None = None  # has begun elsewhere, and goes on on the queue's thread
+        self._misses = self._left = 0  # see now
         self._new_between: deque[Job] = deque()
         self._between: list[tuple[Job, Generator[None, None, None]]] = []
         self._since: float | None = None  # when the collective that runs now began
@@ -82,6 +153,10 @@ class Queue:
         self.dead = ""  # which ranks of this host have died
         self._busy = False  # a collective runs, on whichever thread
         self.count = 0
+        self._hashes: dict[str, int] = {}
+        # Of agreements: word, its negative, whether this rank has failed, and what could come next.
+        self._words = np.zeros((2, 3 + WINDOW), "int64")
+        self._specs, self._max = _specs(self._words)
         self.thread = threading.Thread(target=self._run, name="weft-communication", daemon=True)
         self.thread.start()
         self._watch = threading.Thread(target=self._watch_stalls, name="weft-stalls", daemon=True)
@@ -89,9 +164,11 @@ class Queue:
 
     # What other threads call.
 
-    def ticket(self) -> int:
-        """The place of an exchange in the program's order."""
+    def ticket(self, fence: bool = False) -> int:
+        """The place of an exchange in the program's order; fence: priorities change nothing about it."""
         with self._changed:
+            if fence:
+                self._numbered.fences.add(self._tickets)
             self._tickets += 1
             return self._tickets - 1
 
@@ -101,21 +178,55 @@ class Queue:
         here: if that is now, run it on this thread, which saves waking the queue's.
         """
         with self._changed:
-            now = here and ticket == self._next and not (self._busy or self._unnumbered or self._between)
-            if now:
-                self._next += 1
-                self._busy = True
-            elif job.between is not None:
+            now = None
+            if job.between is not None:
                 self._new_between.append(job)
             elif ticket is None:
-                self._unnumbered.append(job)
+                self._programs.jobs[self._of_programs] = job
+                self._of_programs += 1
             else:
-                job.numbered = True
-                self._jobs[ticket] = job
-            if not now:
+                self._numbered.jobs[ticket] = job
+                if here and not (self._new_between or self._between):
+                    now = self._take()
+            if now is None and not self._busy:  # else whoever is busy looks for more when it is not
                 self._changed.notify_all()
-        if now:
-            self._do(job)
+        if now is not None:
+            self._do(now)
+
+    def now(self, job: Job) -> bool:
+        """Run a collective whose arrays are ready on this thread, if no other one waits.
+
+        False: nothing was done. True: it has its place in the program's order. If `job.request` is not None it has not
+        ended yet: the caller must call go_on, after which it ends on the queue's thread.
+        """
+        if self._left:
+            self._left -= 1
+            return False
+        with self._changed:
+            waits = self._busy or self._next or self._new_between or self._between or self._programs.jobs
+            if waits or self._stopping or self._numbered.base != self._tickets:
+                return False
+            self._numbered.jobs[self._tickets] = job
+            self._tickets += 1
+            self._numbered.take(self._numbered.base)
+            self._busy = True
+        try:
+            if self._advance(job, NOW_S + job.size_bytes / BYTES_PER_S):
+                self._misses = 0
+                self._ended(job)
+            else:
+                self._misses = min(self._misses + 1, MOST_MISSES)
+                self._left = (1 << self._misses) - 1
+        except BaseException:  # Ctrl-C: the other ranks still wait for this one
+            self.go_on(job)
+            raise
+        return True
+
+    def go_on(self, job: Job) -> None:
+        """Let the queue's thread end what `now` has begun."""
+        with self._changed:
+            self._handed = job
+            self._changed.notify_all()
 
     def stop(self, timeout_s: float) -> bool:
         """Run what was submitted, then end the thread; False if that takes longer."""
@@ -131,22 +242,23 @@ class Queue:
         """The next collective, which is then under way."""
         if self._busy:
             return None
-        job = self._unnumbered.popleft() if self._unnumbered else self._jobs.pop(self._next, None)
+        first = self._programs if self._programs.jobs else self._numbered
+        places, place = self._next or (first, first.base)
+        job = places.take(place)
         if job is not None:
-            self._busy = True
-            self._next += job.numbered
+            self._busy, self._next = True, None
         return job
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                job = self._take()
+                job, self._handed = self._handed or self._take(), None
                 # While a collective runs elsewhere, that thread lets exchanges of two ranks go on.
                 while job is None and (self._busy or not (self._between or self._new_between)):
                     if self._stopping and not self._busy:
                         return
                     self._changed.wait()
-                    job = self._take()
+                    job, self._handed = self._handed or self._take(), None
                 alone = job is None
                 self._busy = True
             if job is not None:
@@ -159,13 +271,25 @@ class Queue:
                     time.sleep(50e-6)
 
     def _do(self, job: Job) -> None:
-        """Run a collective that is under way."""
-        error = self._collective(job)
-        self._poll()
+        """Run a collective that is under way to its end."""
+        self._advance(job)
+        self._ended(job)
+
+    def _ended(self, job: Job) -> None:
+        if self._new_between or self._between:
+            self._poll()
         with self._changed:
             self._busy = False
-            self._changed.notify_all()
-        self._finish(job, error)
+            # The queue's thread is woken only if there is something for it: that costs as much as a small exchange.
+            if (
+                self._numbered.jobs
+                or self._programs.jobs
+                or self._new_between
+                or self._between
+                or self._stopping
+            ):
+                self._changed.notify_all()
+        self._finish(job, job.error)
 
     def _finish(self, job: Job, error: BaseException | None) -> None:
         times = (job.asked_ns, job.began_ns, job.agreed_ns, time.perf_counter_ns())
@@ -193,45 +317,88 @@ class Queue:
                 self._finish(job, error)
         self._between = going
 
-    def _collective(self, job: Job) -> BaseException | None:
+    def _advance(self, job: Job, most_s: float = math.inf) -> bool:
+        """Go on with a collective; False if MPI has kept this thread waiting for most_s, and it has not ended."""
+        if not job.number:
+            self._begin(job)
+        begin = time.perf_counter() if most_s < math.inf else 0.0
+        try:
+            while True:
+                if job.request is not None:
+                    if most_s < math.inf:
+                        while not job.request.Test():
+                            if time.perf_counter() - begin > most_s:
+                                return False
+                    elif self._under_way:
+                        completed(job.request)
+                    else:
+                        self.wait(job.request, job.text)
+                    job.request = None
+                job.request = next(job.steps)
+        except StopIteration:
+            pass
+        except Exception as error:
+            job.error, job.request = error, None
+        self._since, self._under_way = None, False
+        return True
+
+    def _begin(self, job: Job) -> None:
         self.count += 1
         self._current, self._since = f"{job.text} at {job.where}" if job.where else job.text, time.monotonic()
         if self._counters is not None:
             self._counters[self.comm.rank, 0] = self.count
         job.began_ns = job.agreed_ns = time.perf_counter_ns()
         job.number = self.count
-        try:
-            self._agree(job)
-            job.agreed_ns = time.perf_counter_ns()
-            if job.work is not None:
-                self._under_way = True
-                job.work(self.comm)
-        except Exception as error:
-            return error
-        finally:
-            self._since, self._under_way = None, False
-        return None
+        job.steps = self._steps(job)
 
-    def _agree(self, job: Job) -> None:
-        """Raises DistributedError, on all ranks, unless all mean the same and none has failed."""
-        from mpi4py import MPI
+    def _steps(self, job: Job) -> Iterator[Any]:
+        """What a collective does; gives each request of MPI that it waits for."""
+        yield from self._agree(job)
+        job.agreed_ns = time.perf_counter_ns()
+        if job.work is not None:
+            self._under_way = True
+            yield from job.work(self.comm) or ()
 
+    def _agree(self, job: Job) -> Iterator[Any]:
+        """Raises DistributedError, on all ranks, unless all mean the same and none has failed.
+
+        Besides, the ranks find out together which collective comes next: see Places.
+        """
         self._check_alive(job.text)
-
-        word = int.from_bytes(hashlib.blake2b(job.text.encode(), digest_size=7).digest(), "big")
-        mine = np.array([word, -word, bool(job.failure)], "int64")
-        most = np.empty_like(mine)
-        self.wait(self.comm.Iallreduce(mine, most, MPI.MAX), job.text)
+        mine, most = self._words
+        word = self._word(job)
+        mine[0], mine[1], mine[2] = word, -word, bool(job.failure)
+        waiting = self._programs if self._programs.jobs else self._numbered
+        some = bool(waiting.jobs)
+        if some:
+            with self._changed:
+                mine[3:] = waiting.words()
+        else:
+            mine[3:] = NOT_READY
+        yield self.comm.Iallreduce(self._specs[0], self._specs[1], self._max)
         if most[0] == -most[1] and not most[2]:
+            if some and (place := waiting.best(most[3:])) is not None:
+                self._next = (waiting, place)
             return
-        said = self._gathered(job)
+        failed = bool(most[2])
+        said = yield from self._gathered(job)
         lines = "".join(f"\n  rank {rank}: {text}" for rank, text in enumerate(said))
         what = job.text.partition(" ")[0]
-        if most[2]:
-            raise DistributedError(f"{what}: a rank could not take part in collective {self.count}:{lines}")
-        raise DistributedError(f"{what}: ranks disagree about collective {self.count}:{lines}")
+        if failed:
+            raise DistributedError(f"{what}: a rank could not take part in collective {job.number}:{lines}")
+        raise DistributedError(f"{what}: ranks disagree about collective {job.number}:{lines}")
 
-    def _gathered(self, job: Job) -> list[str]:
+    def _word(self, job: Job) -> int:
+        """A number of what a job means, below 2^60."""
+        word = self._hashes.get(job.text)
+        if word is None:
+            if len(self._hashes) > 4096:
+                self._hashes.clear()
+            word = int.from_bytes(hashlib.blake2b(job.text.encode(), digest_size=7).digest(), "big")
+            self._hashes[job.text] = word
+        return word * WINDOW + job.offset
+
+    def _gathered(self, job: Job) -> Generator[Any, None, list[str]]:
         """What each rank meant, as text: no objects of Python travel between ranks."""
         where = f" at {job.where}" if job.where else ""
         text = f"failed: {job.failure}" if job.failure else f"{job.text}{where}"
@@ -239,7 +406,7 @@ class Queue:
         data = text.encode()[:TEXT_BYTES]
         mine[: len(data)] = np.frombuffer(data, "uint8")
         every = np.empty((self.comm.size, TEXT_BYTES), "uint8")
-        self.comm.Allgather(mine, every)
+        yield self.comm.Iallgather(mine, every)
         return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in every]
 
     def wait(self, request: Any, text: str) -> None:
@@ -325,6 +492,13 @@ class Queue:
                 f"weft: rank {self.comm.rank} has waited {now - since:.0f} s in {self._current}: {missing}\n"
             )
             sys.stderr.flush()
+
+
+def _specs(words: Any) -> tuple[Any, Any]:
+    """Arrays of int64 as mpi4py takes them quickest, and the operation of agreements."""
+    from mpi4py import MPI
+
+    return [[x, x.size, MPI.INT64_T] for x in words], MPI.MAX
 
 
 def _state(pid: int) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from weft import functional as F
 from weft.distributed.collective import Pending, described, exchanged
 from weft.distributed.gradients import BUCKET_BYTES
-from weft.distributed.transport import AllGather, completed, wide
+from weft.distributed.transport import AllGather, wide
 from weft.distributed.world import world
 from weft.imperative.creation import zeros, zeros_like
 from weft.imperative.gradient import gradients_of, keep_gradient, no_grad, set_hook
@@ -33,7 +33,7 @@ __all__ = ["ShardedOptimizer"]
 class _GatheredParts:
     """Reduce-scatter of several arrays of one type as one, filled with zeros to a multiple of the ranks; the mean."""
 
-    def run(self, comm: Any, inputs: Any, outputs: Any) -> None:
+    def run(self, comm: Any, inputs: Any, outputs: Any) -> Iterator[Any]:
         from mpi4py import MPI
 
         (y,) = outputs
@@ -44,7 +44,7 @@ class _GatheredParts:
             np.copyto(flat[offset : offset + x.size].reshape(x.shape), x, casting="unsafe")
             offset += x.size
         target = y if direct else np.empty(y.shape, "float32")
-        completed(comm.Ireduce_scatter_block(flat, target, MPI.SUM))
+        yield comm.Ireduce_scatter_block(flat, target, MPI.SUM)
         target *= target.dtype.type(1 / comm.size)
         if not direct:
             y[...] = target

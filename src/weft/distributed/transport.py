@@ -1,4 +1,7 @@
-"""What exchanges do with MPI: each on NumPy arrays, on the queue's thread, after the ranks have agreed.
+"""What exchanges do with MPI: each on NumPy arrays, after the ranks have agreed.
+
+They are iterators that give each request of MPI that has to end before they can go on, so that another thread can go on
+with them.
 
 What is only moved travels as bytes, so every type can. What is added travels as MPI's types; 16-bit floats, which MPI
 does not know, are added in float32.
@@ -6,8 +9,9 @@ does not know, are added in float32.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +61,7 @@ def _bytes(x: Any) -> Any:
     return np.ascontiguousarray(x).reshape(-1).view("uint8")
 
 
+@functools.cache
 def _mpi_op(name: str) -> Any:
     from mpi4py import MPI
 
@@ -74,12 +79,12 @@ class AllReduce:
     def __init__(self, op: str) -> None:
         self.op = op
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
         (x,), (y,) = inputs, outputs
         source = np.ascontiguousarray(wide(x))
         direct = source.dtype == y.dtype and y.flags.c_contiguous
         target = y if direct else np.empty(x.shape, source.dtype)
-        completed(comm.Iallreduce(source, target, _mpi_op(self.op)))
+        yield comm.Iallreduce(source, target, _mpi_op(self.op))
         if self.op == "mean":
             target *= target.dtype.type(1 / comm.size)
         if not direct:
@@ -92,29 +97,29 @@ class Broadcast:
     def __init__(self, root: int) -> None:
         self.root = root
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
         (x,), (y,) = inputs, outputs
         if comm.rank == self.root:
             y[...] = x
-        completed(comm.Ibcast(y.reshape(-1).view("uint8"), self.root))
+        yield comm.Ibcast(y.reshape(-1).view("uint8"), self.root)
 
 
 class AllGather:
     """Behind each other."""
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
         (x,), (y,) = inputs, outputs
-        completed(comm.Iallgather(_bytes(x), y.reshape(-1).view("uint8")))
+        yield comm.Iallgather(_bytes(x), y.reshape(-1).view("uint8"))
 
 
 class ReduceScatter:
     """The sum, each rank its part."""
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
         (x,), (y,) = inputs, outputs
         source = np.ascontiguousarray(wide(x))
         target = y if source.dtype == y.dtype else np.empty(y.shape, source.dtype)
-        completed(comm.Ireduce_scatter_block(source, target, _mpi_op("sum")))
+        yield comm.Ireduce_scatter_block(source, target, _mpi_op("sum"))
         if target is not y:
             y[...] = target
 
@@ -122,9 +127,9 @@ class ReduceScatter:
 class AllToAll:
     """Parts by rank."""
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
         (x,), (y,) = inputs, outputs
-        completed(comm.Ialltoall(_bytes(x), y.reshape(-1).view("uint8")))
+        yield comm.Ialltoall(_bytes(x), y.reshape(-1).view("uint8"))
 
 
 def _header(text: str) -> Any:

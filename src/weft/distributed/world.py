@@ -212,6 +212,6 @@ def _say_goodbye(queue: Queue) -> BaseException | None:
         failures.append(error)
         ended.set()
 
-    queue.submit(Job("end of the program", "", None, done), queue.ticket())
+    queue.submit(Job("end of the program", "", None, done), queue.ticket(fence=True))
     ended.wait()
     return failures[0]

@@ -43,10 +43,25 @@ __all__ = ["CondBranch", "ForeachLoop", "WhileLoop"]
 class Control(Op):
     """Base: operators that run graphs. The last inputs are the same for every run: what functions found elsewhere."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     family: ClassVar[str] = "control"
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
+
+    def bodies(self) -> list[Subgraph]:
+        """The graphs that it runs; those of the last one are the outputs that callers get."""
+        raise NotImplementedError
+
+    def count_outputs(self, count: int) -> int:
+        """Also raises TypeError for a number of inputs that the graphs do not take; for symbols."""
+        first, shown = len(self.inputs) - 1, len(self.bodies()[-1].graph.outputs)
+        for body in self.bodies():
+            if len(body.graph.inputs) != count - first:
+                raise TypeError(
+                    f"{self.name}: {count - first} inputs for a graph of {len(body.graph.inputs)}"
+                )
+        return shown
 
     def check_inputs(self, graph: Graph, types: Sequence[TensorType]) -> None:
         """Raises TypeError unless these are the types that the graph was made for."""
@@ -118,6 +133,24 @@ class ForeachLoop(Control):
     states: int
     reverse: bool = False
     counted: bool = False
+
+    def check(self) -> None:
+        read, shown = len(self.body.graph.inputs), len(self.body.graph.outputs)
+        if self.sequences < 0 or not 0 <= self.states <= shown or self.sequences + self.states > read:
+            raise TypeError(
+                f"{self.name}: {self.sequences} sequences and {self.states} states for a body of {read} inputs and"
+                f" {shown} outputs"
+            )
+
+    def bodies(self) -> list[Subgraph]:
+        return [self.body]
+
+    def count_outputs(self, count: int) -> int:
+        if self.sequences < 1 or self.reverse or self.counted:
+            raise TypeError(
+                f"{self.name}: a symbol's loop goes over all slices of at least one sequence, forwards"
+            )
+        return super().count_outputs(count)
 
     @property
     def hidden(self) -> int:  # type: ignore[override]
@@ -491,6 +524,17 @@ class WhileLoop(Control):
     states: int
     limit: int | None = None
 
+    def check(self) -> None:
+        read, made = len(self.body.graph.inputs), len(self.body.graph.outputs)
+        if len(self.condition.graph.outputs) != 1 or not 0 <= self.states == made <= read:
+            raise TypeError(
+                f"{self.name}: needs one condition, and a state for each output of the body: there are {self.states}"
+                f" states for {made} outputs"
+            )
+
+    def bodies(self) -> list[Subgraph]:
+        return [self.condition, self.body]
+
     @property
     def hidden(self) -> int:  # type: ignore[override]
         return 0 if self.limit is None else 1 + self.states
@@ -549,6 +593,13 @@ class CondBranch(Control):
 
     then: Subgraph
     otherwise: Subgraph
+
+    def check(self) -> None:
+        if len(self.then.graph.outputs) != len(self.otherwise.graph.outputs):
+            raise TypeError(f"{self.name}: the branches have different numbers of outputs")
+
+    def bodies(self) -> list[Subgraph]:
+        return [self.then, self.otherwise]
 
     def infer(self, predicate: TensorType, *x: TensorType) -> tuple[TensorType, ...]:
         if predicate.dtype is not bool_ or predicate.shape != ():

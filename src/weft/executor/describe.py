@@ -10,6 +10,7 @@ from weft.executor.lowering import Lowering
 from weft.executor.places import Buffer, Place
 from weft.executor.steps import NativeStep
 from weft.graph.placement import copies
+from weft.kernels import loop_kernel
 
 if TYPE_CHECKING:
     from weft.executor.arena import Arena
@@ -62,7 +63,7 @@ class _Description:
                 self.use(place, GEOMETRY if lent and place.key in lent else DATA)
             numbers = [self.number(place) for place in step.operands]
             origin = step.origin
-            kernel = step.code.native() if isinstance(step, Fused) else step.kernel
+            kernel = loop_kernel(lowering.device, step.code) if isinstance(step, Fused) else step.kernel
             shared = () if isinstance(step, Fused) else step.in_place
             pairs = [(self.number(x), self.number(y)) for x, y in shared]
             keys = {place.key for place in step.writes}

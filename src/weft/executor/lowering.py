@@ -33,6 +33,7 @@ from weft.kernels import choices
 from weft.ops import registry
 from weft.ops.kernels import ANY, CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
+from weft.ops.op import Op
 from weft.ops.sizes import NeedsSizes, Size, input_stride
 from weft.ops.types import TensorType
 
@@ -181,6 +182,12 @@ class Lowering:
         raise TypeError(f"{op.name}: {choice!r} is no choice of kernels")
 
     def decompose(self, node: Node, op: Any) -> None:
+        if self.device.kind != "cpu" and type(op).decompose is Op.decompose:
+            kind = self.device.kind
+            raise NotImplementedError(
+                f"{op.name}: no kernel for these operands on {kind} devices, and no decomposition; "
+                f"weft.kernels.kernel({type(op).__name__}, device={kind!r}) registers one"
+            )
         made = op.decompose(*node.inputs)
         if made is NotImplemented:
             raise NotImplementedError(f"{op.name}: no kernel for these operands, and no decomposition")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.base.typing import Any
+from weft.ops.strided import is_dense
 from weft.ops.types import TensorType
 
 __all__ = [
@@ -137,20 +138,6 @@ def is_row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
     True
     """
     return all(n == 1 or a == b for n, a, b in zip(shape, strides, row_major(shape), strict=True))
-
-
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the elements fill their memory without gaps, in whatever order of the dimensions.
-
-    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (0, 1)), is_dense((2, 3), (4, 1))
-    (True, False, False)
-    """
-    step = 1
-    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
-        if stride != step:
-            return False
-        step *= n
-    return True
 
 
 def channels_last(shape: Sequence[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Drawings of graphs in layers: where boxes and edges go, and SVG of it. Needs nothing but the boxes.
+"""Drawings of graphs and symbols in layers: where boxes and edges go, and SVG of it.
 
 The usual steps (Sugiyama, Tagawa, Toda 1981, IEEE Trans. SMC 11(2)): every box below those it reads; edges that pass a
 layer get a place in it; places of a layer are ordered by where their neighbours are; then they are pulled towards them.
@@ -11,11 +11,14 @@ layer get a place in it; places of a layer are ordered by where their neighbours
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Box", "Edge", "svg"]
+from weft.graph.graph import reads_of
+from weft.ops.node import Node, Value
+
+__all__ = ["Box", "Edge", "boxes_of", "svg"]
 
 CHARACTER, LINE = 6.6, 16.0  # pixels, of the font below
 FONT = "12px ui-monospace, monospace"
@@ -47,6 +50,20 @@ class Edge:
     source: int
     target: int
     label: str = ""
+
+
+def boxes_of(
+    nodes: Sequence[Node], box: Callable[[Node], Box], label: Callable[[Value], str]
+) -> tuple[list[Box], list[Edge]]:
+    """A box for each node, and an edge for each value of one that another reads, with its label."""
+    index = {id(node): k for k, node in enumerate(nodes)}
+    edges = [
+        Edge(index[id(value.node)], k, label(value))
+        for k, node in enumerate(nodes)
+        for value in reads_of(node)
+        if id(value.node) in index
+    ]
+    return [box(node) for node in nodes], edges
 
 
 @dataclass

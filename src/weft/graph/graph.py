@@ -22,7 +22,7 @@ from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
 from weft.ops.types import TensorType
 
-__all__ = ["Graph", "graph_of", "interpret", "reads_of"]
+__all__ = ["Graph", "graph_of", "interpret", "ordered", "reads_of"]
 
 
 class Graph:
@@ -79,6 +79,21 @@ class Graph:
 def reads_of(node: Node) -> list[Value]:
     """The values that a node reads, once for each time."""
     return [v for v in (*node.inputs, *node.runtime.values()) if v is not None]
+
+
+def ordered(outputs: Iterable[Value | None]) -> list[Node]:
+    """The nodes that outputs need, each after those it reads, otherwise in the order in which they are needed."""
+    done: dict[int, Node] = {}
+    begun: set[int] = set()
+    stack = [value.node for value in outputs if value is not None][::-1]
+    while stack:
+        node = stack[-1]
+        if id(node) in begun:  # all that it reads has been popped since, or it is done
+            done.setdefault(id(node), stack.pop())
+        else:
+            begun.add(id(node))
+            stack.extend(v.node for v in reversed(reads_of(node)) if id(v.node) not in begun)
+    return list(done.values())
 
 
 def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:

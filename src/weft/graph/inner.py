@@ -13,6 +13,7 @@ f32[2]@cpu:0
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from weft.kernels import choices
 from weft.ops.kernels import RESERVATION, Native
 from weft.ops.node import Node, Value, make_node
 from weft.ops.op import Op, op, parameters
+from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
 __all__ = [
@@ -55,6 +57,7 @@ class Drawn(Inner):
     words: the key and the stream; `offset` is added to the position.
     """
 
+    primitive: ClassVar[bool] = True
     of: object
     offset: int = 0
 
@@ -130,10 +133,14 @@ def _drawn(choice: Native, offset: int) -> Native:
     )
 
 
-def blocks_of(op: Op, *types: TensorType | None) -> int:
-    """How many positions of a stream one run of a random operator takes."""
+def blocks_of(op: Op, *types: TensorType | None) -> Any:
+    """How many positions of a stream one run of a random operator takes; a Size where its sizes are symbols."""
     kind, dtype, count = op.draws(*types)
-    return int(_core.random_blocks(kind, dtype, count))
+    if not isinstance(count, Size):
+        return int(_core.random_blocks(kind, dtype, count))
+    first = int(_core.random_blocks(kind, dtype, 1))
+    items = next(n for n in itertools.count(1) if _core.random_blocks(kind, dtype, n + 1) != first)
+    return (count + (items - 1)) // items * first
 
 
 @op
@@ -143,6 +150,7 @@ class Position(Inner):
     kind, dtype, count: what is drawn, as Op.draws has it; device: whose stream it is.
     """
 
+    primitive: ClassVar[bool] = True
     outputs: ClassVar[tuple[str, ...]] = ("words", "position")
     random: ClassVar[bool] = True
     kind: str

@@ -40,10 +40,14 @@ class OwnGradient(Mark):
     count: int
     wanted: tuple[bool, ...]
 
+    def count_outputs(self, count: int) -> int:
+        needed, made = count - len(self.wanted), len(self.backward.graph.outputs)
+        if len(self.backward.graph.inputs) != needed or made != sum(self.wanted) or self.count < 1:
+            raise TypeError(f"{self.name}: {count} inputs do not fit the function {self.backward!r}")
+        return self.count
+
     def infer(self, *x: TensorType) -> tuple[TensorType, ...]:  # type: ignore[override]
-        needed = len(x) - len(self.wanted)
-        if len(self.backward.graph.inputs) != needed or len(self.backward.types) != sum(self.wanted):
-            raise TypeError(f"{self.name}: {len(x)} inputs do not fit the function {self.backward!r}")
+        self.count_outputs(len(x))
         return tuple(t.like() for t in x[: self.count])
 
     def decompose(self, *x: Any) -> Any:

@@ -17,19 +17,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from weft import _core
 from weft.base.dtype import bool_, int64
+from weft.graph.functionalization import Geometry, Overlap, ValueStorage, Window, row_major
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.inner import Drawn, Rewritten, StopGradient, Watched, blocks_of, stopped
+from weft.graph.recording import CannotRecord
+from weft.kernels import choices
+from weft.ops.joining import Pieces
+from weft.ops.kernels import View
 from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
 from weft.ops.op import Op, attribute_type
-from weft.ops.sizes import Size
+from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
 
-__all__ = ["Capture", "Subgraph", "no_capture"]
+__all__ = ["Capture", "Subgraph", "no_capture", "type_of"]
 
 
 @attribute_type
@@ -96,9 +101,13 @@ class Capture:
     What they find elsewhere, arrays and the Values of a graph outside, becomes an input, too: `found`, in the order of
     `extra`. So the operands of the operator that runs the graph are those given, then those found. name: for errors.
 
+    Memory. A Value that the function holds is an array with memory, a window of a storage
+    (weft.graph.functionalization). It stays the same object when it is written; `lift` gives the content that it has
+    then. Arrays and Values outside are windows of one storage if they share memory, as far as that can be told.
+
     Effects. What is found and written has its new content from then on; `written` says which that is, for each number
-    of found. What draws random numbers draws from `stream`, the words that Drawn takes, at `position`, an input of the
-    graph, and `blocks` counts the positions taken.
+    of found; `content` says it of what the function was given. What draws random numbers draws from `stream`, the words
+    that Drawn takes, at `position`, an input of the graph, and `blocks` counts the positions taken.
 
     Gradients. What is watched has a Value of its own until it is unwatched, so that only what is computed meanwhile
     counts; nodes made where nothing is recorded are constant.
@@ -110,14 +119,19 @@ class Capture:
         self.extra: list[Value] = []
         self.written: dict[int, Value] = {}
         self.assigned: set[int] = set()  # those of written that the program writes, not an operator
-        self.blocks = 0
+        self.blocks: Any = 0
         self.drew = False
         self.position = self.input(TensorType((), int64))
-        self._known: dict[int, int] = {}  # numbers in found by id, of the stand-ins and contents, too
-        self._kept: list[Value] = []
+        self._windows: dict[int, Window] = {}  # by id of what the function holds, which they keep
+        self._storages: list[ValueStorage] = []  # of what was found, as in found
+        self._in_memory: dict[int, list[tuple[Geometry, ValueStorage]]] = {}  # of arrays outside, by serial
+        self._of_outer: dict[int, Window] = {}  # all of a storage of the capture around this one, by its id
+        self._outer_memory: dict[int, int] = {}  # the ids of such storages, by number of found
+        self._is_moving = False  # contents go from and to storages
+        self._outer = _core.capture()
         self._local: set[int] = set()  # arrays that a function made: nobody else sees them
         self._start = self.input(TensorType((), bool_)).node.place
-        self._watched: dict[int, list[Value]] = {}  # by number of found; the innermost last
+        self._before_watch: dict[int, Value | None] = {}  # by id of what is watched
         self._constant: dict[int, Node] = {}  # by id; kept, so that it stays theirs
         self._mark = _core.last_serial()
 
@@ -127,7 +141,9 @@ class Capture:
 
     def run(self, function: Callable[[], Sequence[Any]]) -> list[Value]:
         """What the function gives, as Values of the graph; numbers become arrays. Nothing is written yet."""
-        self.written = {}
+        for storage in {id(window.storage): window.storage for window in self._windows.values()}.values():
+            storage.reset()
+        self.assigned = set()
         before, epoch = _core.capture(), _core.begin_epoch()
         _core.set_capture(self)
         try:
@@ -135,9 +151,17 @@ class Capture:
         finally:
             _core.set_capture(before)
             _core.end_epoch(epoch)
-        self.written = {k: v for k, v in self.written.items() if k not in self._local}
+        self.written = {
+            k: storage.value
+            for k, storage in enumerate(self._storages)
+            if storage.written and k not in self._local
+        }
         self._check_written()
         return made
+
+    def refuse(self, fact: str) -> NoReturn:
+        """Raise CannotRecord: the function does what no graph can hold."""
+        raise CannotRecord(self.name, fact)
 
     # What operators' functions call while run runs.
 
@@ -148,79 +172,248 @@ class Capture:
 
     def lift(self, x: Any) -> Any:
         """What stands for x in the graph; called for all that operators are applied to while run runs."""
-        if isinstance(x, Value):
-            if x.node.place >= self._start or x.is_constant:
-                return x
-            type = x.type
-        elif isinstance(x, _core.Tensor):
-            type = TensorType(x.shape, x.dtype, x.device)
-        else:  # a number that a trace was given becomes part of what the trace is for
-            return x.settle() if hasattr(x, "settle") else x
-        k = self._known.get(id(x))
-        if k is None:
-            k = self._known[id(x)] = len(self.found)
-            stand_in = self.input(type)
-            self._known[id(stand_in)] = k
-            self.found.append(x)
-            self.extra.append(stand_in)
-            if isinstance(x, _core.Tensor) and self._is_new(x):
-                self._local.add(k)
-        return self._watched[k][-1] if k in self._watched else self.written.get(k, self.extra[k])
+        if isinstance(x, Value) and (self._is_moving or self._is_inside(x)):
+            window = None if self._is_moving else self._windows.get(id(x))
+            return x if window is None else self._read(window)
+        if isinstance(x, Value | _core.Tensor):
+            return self._read(self._window(x))
+        if not hasattr(x, "settle"):
+            return x
+        number = self.number(x)
+        return self.lift(number) if isinstance(number, Value) else number
 
-    def made(self, node: Node) -> Sequence[Value]:
-        """What stands for the outputs of a node here; called for every node."""
-        op = node.op
+    def number(self, x: Any) -> Any:
+        """What stands for a number that a trace was given: it becomes part of what the trace is for."""
+        return x.settle() if self._outer is None else self._outer.number(x)
+
+    def made(self, node: Node, given: Sequence[Any] | None = None) -> Sequence[Value]:
+        """What stands for the outputs of a node here; called for every node. given: what the program applies it to."""
+        op, given = node.op, node.inputs if given is None else given
         assert op is not None
-        if op.random:
-            node = self._draw(node)
-        if not _core.is_recording():
-            self._constant[id(node)] = node
-        for number, output in op.written(len(node.inputs)).items():
-            target = node.inputs[number]
-            if target is not None:
-                if id(target) not in self._known:
-                    raise NotImplementedError(
-                        f"{self.name}: {op.name} writes what the function was given or made; it can write "
-                        "arrays of its surroundings only"
-                    )
-                self.write(target, stopped(node.outputs[output]))
-        return [stopped(v) for v in node.outputs] if _core.is_stopping() else node.outputs
+        if self._is_moving:
+            return self._noted(node)
+        if isinstance(op, Pieces):  # views, each by itself
+            return tuple(op.decompose(given[0]))
+        written = op.written(len(node.inputs))
+        for number, output in written.items():
+            if node.inputs[number] is not None:
+                self.write(given[number], stopped(node.outputs[output]))
+                self._add(node.outputs[output], self._window(given[number]))  # eagerly, it is that array
+        outputs = self._noted(self._draw(node) if op.random else node)
+        if (
+            len(given) == 1
+            and len(outputs) == 1
+            and not written
+            and isinstance(given[0], Value | _core.Tensor)
+        ):
+            self._note_view(node, given[0], outputs[0])
+        return outputs
 
     def inlined(self, node: Node) -> Sequence[Value]:
         """As made, for a node of another function's graph, whose writes that function has seen."""
         assert node.op is not None
-        if node.op.random:
-            node = self._draw(node)
-        if not _core.is_recording():
-            self._constant[id(node)] = node
-        return [stopped(v) for v in node.outputs] if _core.is_stopping() else node.outputs
+        return self._noted(self._draw(node) if node.op.random else node)
 
     def write(self, target: Any, content: Value) -> None:
-        """Make content that of an array of the surroundings, or of a Value that stands for one."""
-        past = self.lift(target)
-        if isinstance(content.node.op, StopGradient) and past.type == content.type:
-            content = make_node(Rewritten(), [content, past]).outputs[0]  # written where nothing is recorded
-        k = self._known[id(target)]
-        if k in self._watched:
-            raise NotImplementedError(
-                f"{self.name}: an array is written whose gradient is wanted, before it is there: "
-                f"{_core.describe(self.found[k])}"
+        """Make content that of an array, or of a Value that stands for one."""
+        window = self._window(target)
+        past = self._read(window)
+        if window.geometry is not None and any(
+            n != 1 and step is not n and isinstance(step, int) and step == 0
+            for n, step in zip(window.geometry.shape, window.geometry.strides, strict=True)
+        ):
+            raise ValueError(
+                f"{self.name}: several indices of x mean one element (it was broadcast); write to a copy(): "
+                f"x is {past.type}"
             )
-        self.written[k] = content
-        self._kept.append(content)  # so that its id stays its own
-        self._known[id(content)] = k
+        if isinstance(content.node.op, StopGradient) and past.type == content.type:
+            content = self._move(lambda: make_node(Rewritten(), [content, past]).outputs[0])
+        self._move(lambda: window.write(content))
+        window.value, window.version = content, window.storage.version
 
     def assign(self, target: Any, content: Value) -> None:
         """As write, where the program says so: then the content has a gradient."""
         self.write(target, content)
-        self.assigned.add(self._known[id(target)])
+        storage = self._window(target).storage
+        self.assigned.update(k for k, each in enumerate(self._storages) if each is storage)
+
+    def alias(self, x: Any, value: Value) -> Value:
+        """value, as another array in the memory of x whose content has no gradient."""
+        window = self._window(x)
+        if value is window.value:
+            return self.handle(x)
+        self._windows[id(value)] = Window(value, window.storage, window.geometry, value, True)
+        return value
+
+    # Memory.
+
+    def handle(self, x: Any) -> Value:
+        """A Value for the function to hold in the place of an array, or of a Value outside, in whose memory it is."""
+        window = self._window(x)
+        with no_capture():
+            value = self._read(window)
+        known = self._windows.get(id(value))
+        if known is None or known.storage is not window.storage or known.geometry is not window.geometry:
+            self._add(value, window)
+        return value
+
+    def content(self, given: Value) -> Value | None:
+        """What an array that the function was given holds at the end, if it was written."""
+        window = self._windows.get(id(given))
+        return window.storage.value if window is not None and window.storage.written else None
+
+    def is_same(self, x: Any, y: Any) -> bool:
+        """Whether two that the function holds are one array."""
+        if x is y:
+            return True
+        if not all(isinstance(each, Value | _core.Tensor) for each in (x, y)) or self._memory(
+            x
+        ) is not self._memory(y):
+            return False
+        return self._window(x).geometry is self._window(y).geometry
+
+    def share_memory(self, x: Any, y: Any) -> bool:
+        """Whether two that the function holds are in the same storage."""
+        return x is y or (self._memory(x) is not None and self._memory(x) is self._memory(y))
+
+    def set_unknown_strides(self, given: Value) -> None:
+        """What the function is given is not row-major in memory, so that reshapes of it may be copies."""
+        self._window(given).storage.is_row_major = False
+
+    def _memory(self, x: Any) -> ValueStorage | None:
+        if not isinstance(x, Value | _core.Tensor):
+            return None
+        is_outside = not isinstance(x, Value) or not self._is_inside(x)
+        window = self._window(x) if is_outside else self._windows.get(id(x))
+        return None if window is None else window.storage
+
+    def _is_inside(self, x: Value) -> bool:
+        """Whether a Value belongs to the graph that is made here."""
+        return x.node.place >= self._start or x.is_constant
+
+    def _read(self, window: Window) -> Value:
+        try:
+            return self._move(window.read)
+        except Overlap as problem:
+            self.refuse(str(problem))
+
+    def _move(self, function: Callable[[], Any]) -> Any:
+        """Run what takes contents from storages, or to them: its operands are contents, not arrays of the program."""
+        before, self._is_moving = self._is_moving, True
+        try:
+            return function()
+        except Overlap as problem:
+            self.refuse(str(problem))
+        finally:
+            self._is_moving = before
+
+    def _window(self, x: Any) -> Window:
+        """Where x is in memory; what was not seen before has a storage of its own, or is found."""
+        window = self._windows.get(id(x))
+        if window is not None:
+            return window
+        if isinstance(x, Value) and self._is_inside(x):
+            storage = ValueStorage(x, x)
+            window = self._windows[id(x)] = Window(x, storage, storage.base, x)
+            return window
+        is_array = isinstance(x, _core.Tensor)
+        if self._outer is not None and not (is_array and self._is_new(x)):
+            return self._find_through(self._outer, x)
+        if is_array:
+            return self._find_array(x)
+        return self._find(x, x.type, True)
+
+    def _find_array(self, x: Any) -> Window:
+        """An array outside of all graphs, in whose memory others may be."""
+        geometry = Geometry(*_core.geometry(x))
+        known = self._in_memory.setdefault(geometry.serial or 0, [])
+        for whole, storage in known:
+            (first, end), (low, high) = geometry.extent(), whole.extent()
+            if storage.is_row_major and whole.dtype is geometry.dtype and low <= first and end <= high:
+                part = geometry._replace(address=geometry.address - whole.address)
+                return self._add(x, Window(x, storage, storage.base if geometry.same_window(whole) else part))
+        window = self._find(x, type_of(x), _is_row_major(geometry))
+        known.append((geometry, window.storage))
+        if self._is_new(x):
+            self._local.add(len(self.found) - 1)
+        return window
+
+    def _find_through(self, outer: Capture, x: Any) -> Window:
+        """What another function that is being recorded around this one knows; its windows are windows here."""
+        there = outer._window(x)
+        storage = there.storage
+        if there.is_whole and (not storage.is_watched or outer._read(there) is storage.value):
+            if id(storage) in self._of_outer:
+                return self._add(x, self._of_outer[id(storage)])
+            window = self._of_outer[id(storage)] = self._find(x, type_of(x), storage.is_row_major)
+        elif not there.is_whole and not storage.is_watched:
+            whole = self._window(storage.handle)
+            return self._add(x, Window(x, whole.storage, there.geometry, None, there.is_stopped))
+        else:  # its gradient is not that of the memory
+            window = self._find(x, type_of(x), storage.is_row_major)
+        self._outer_memory[len(self.found) - 1] = id(storage)
+        return window
+
+    def _find(self, x: Any, type: TensorType, is_row_major: bool) -> Window:
+        stand_in = self.input(type)
+        self.found.append(x)
+        self.extra.append(stand_in)
+        storage = ValueStorage(x, stand_in, is_row_major)
+        self._storages.append(storage)
+        window = self._windows[id(x)] = Window(x, storage, storage.base, stand_in)
+        self._windows[id(stand_in)] = Window(stand_in, storage, storage.base, stand_in)
+        return window
+
+    def _add(self, x: Any, like: Window) -> Window:
+        """x is in the memory of another window."""
+        window = self._windows[id(x)] = Window(x, like.storage, like.geometry, None, like.is_stopped)
+        return window
+
+    def _note_view(self, node: Node, x: Any, y: Value) -> None:
+        """What a node gives is in the memory of x, where its operator is a view there."""
+        op: Any = node.op
+        try:
+            choice = next(choices(op, tuple(None if v is None else v.type for v in node.inputs)), None)
+        except NeedsSizes:  # no view does
+            return
+        if not isinstance(choice, View):
+            return
+        window = self._window(x)
+        geometry, storage = window.geometry, window.storage
+        keeps_order = getattr(op, "keeps_order", False)
+        if geometry is not None and keeps_order and not storage.is_row_major:
+            geometry = None
+        elif geometry is not None:
+            try:
+                if keeps_order and _is_row_major(geometry):
+                    shape, strides, offset = y.shape, row_major(y.shape), 0
+                else:
+                    seen = choice.see(geometry.shape, geometry.strides)
+                    if seen is None:  # a copy
+                        return
+                    shape, strides, offset = seen
+            except NeedsSizes:
+                geometry = None
+            else:
+                geometry = geometry._replace(
+                    address=geometry.address + offset * geometry.dtype.itemsize, shape=shape, strides=strides
+                )
+        is_stopped = window.is_stopped or _core.is_stopping()
+        self._windows[id(y)] = Window(y, storage, geometry, y, is_stopped)
+
+    def _noted(self, node: Node) -> Sequence[Value]:
+        if not _core.is_recording():
+            self._constant[id(node)] = node
+        return (
+            [stopped(v) for v in node.outputs]
+            if _core.is_stopping() and not self._is_moving
+            else node.outputs
+        )
 
     def _draw(self, node: Node) -> Node:
         assert node.op is not None
         if node.runtime or self.stream is None:
-            raise NotImplementedError(
-                f"{self.name}: {node.op.name} draws random numbers, which this function cannot"
-            )
+            self.refuse(f"{node.op.name} draws random numbers, which this function cannot")
         self.drew = True
         drawn = Drawn(of=node.op, offset=self.blocks)
         self.blocks += blocks_of(node.op, *(None if v is None else v.type for v in node.inputs))
@@ -229,38 +422,50 @@ class Capture:
     def _check_written(self) -> None:
         for k in self.written:
             for j, other in enumerate(self.found):
-                both = isinstance(self.found[k], _core.Tensor) and isinstance(other, _core.Tensor)
-                if j != k and both and _core.shares_memory(self.found[k], other):
-                    raise NotImplementedError(
-                        f"{self.name}: an array is written that shares memory with another one that the function "
-                        f"uses: {_core.describe(self.found[k])}, {_core.describe(other)}"
+                mine = self.found[k]
+                both = isinstance(mine, _core.Tensor) and isinstance(other, _core.Tensor)
+                is_shared = both and _core.shares_memory(mine, other)
+                is_shared = is_shared or self._outer_memory.get(k, k) == self._outer_memory.get(j, j)
+                if j != k and is_shared:
+                    self.refuse(
+                        "an array is written that shares memory with another one, used before it: "
+                        f"{type_of(mine)}, {type_of(other)}"
                     )
 
     def _is_new(self, x: Any) -> bool:
         serial = _core.geometry(x)[0]
         return bool(serial > self._mark and serial >> 40 == self._mark >> 40)
 
-    def check_in_place(self, name: str) -> None:
-        """Called for x += y, with the name of the operator."""
+    # Gradients.
 
     def watch(self, x: Any) -> Value:
         """From now on x is a Value of its own, which gradients can be asked of."""
-        value = self.lift(x)
-        if not isinstance(value, Value):
+        watched = self.another(x)
+        window = self._window(x)
+        self._before_watch[id(watched)] = window.value
+        window.value = watched
+        return watched
+
+    def another(self, x: Any) -> Value:
+        """An array in the memory of x, which gradients can be asked of."""
+        if not isinstance(x, Value | _core.Tensor):
             raise TypeError(f"{self.name}: only arrays have gradients, got {type(x).__name__}")
+        window = self._window(x)
+        value, storage = self._read(window), window.storage
         watched = make_node(Watched(), [value]).outputs[0]
-        if not isinstance(x, Value):
-            k = self._known[id(x)]
-            self._watched.setdefault(k, []).append(watched)
-            self._known[id(watched)] = k
+        self._windows[id(watched)] = Window(watched, storage, window.geometry, watched)
+        storage.is_watched = True
+        if window.is_whole:  # so that what is written to a part of it keeps the gradient of the rest
+            storage.value = watched
         return watched
 
     def unwatch(self, x: Any, watched: Value) -> None:
         """x is what it was again."""
-        k = self._known[id(x)]
-        left = [value for value in self._watched.pop(k) if value is not watched]
-        if left:
-            self._watched[k] = left
+        window, before = self._window(x), self._before_watch.pop(id(watched))
+        if window.value is watched:
+            window.value = before
+        if window.storage.value is watched and before is not None:
+            window.storage.value = before
 
     def gradients(
         self, ys: Sequence[Any], dys: Sequence[Any], xs: Sequence[Value], is_recorded: bool
@@ -280,9 +485,7 @@ class Capture:
 
     def set_gradient(self, x: Any, dx: Any) -> None:
         """Make dx the grad of an array."""
-        raise NotImplementedError(
-            f"{self.name}: a function of control flow that becomes part of a graph cannot set gradients so far"
-        )
+        self.refuse("it sets the grad of an array, which control flow does not give back")
 
     def _result(self, x: Any) -> Value:
         x = self.lift(x)
@@ -303,3 +506,18 @@ class Capture:
         """The graph from the inputs given, and those found that are not among them, to the outputs."""
         given = set(map(id, inputs))
         return Subgraph(Graph([*inputs, *(v for v in self.extra if id(v) not in given)], outputs))
+
+
+def type_of(x: Any) -> TensorType:
+    """The type of an array or of a Value."""
+    return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
+
+
+def _is_row_major(x: Geometry) -> bool:
+    """Whether a window is known to have its elements in row-major order without gaps."""
+    try:
+        return all(
+            n == 1 or a is b or a == b for n, a, b in zip(x.shape, x.strides, row_major(x.shape), strict=True)
+        )
+    except NeedsSizes:
+        return False

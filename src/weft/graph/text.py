@@ -1,11 +1,14 @@
-"""Graphs as JSON: operators by name, attributes as they are typed, values by the number of their node.
+"""Graphs and symbols as JSON: operators by name, attributes as they are typed, values by the number of their node.
 
-The same pieces write and read symbols. Reading trusts nothing: every part is checked, types are inferred again, and
-nothing of what was read is run.
+A node is an input, a constant or an operator, ``{"op": "exp", ...}``. In a symbol it is a variable,
+``{"variable": "x", ...}``, or an operator that also has a name and the user's attributes, and no types; numbers among
+its inputs are written where they are read. An operator refers to nodes before it only.
+
+Reading trusts nothing: every part is checked, types are inferred again, and nothing of what was read is run.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
->>> from weft.ops.types import TensorType
+>>> from weft.ops.types import PartialType, TensorType
 >>> import weft.ops.functions as F
 >>> graph = graph_of(lambda x: F.sum(x * 2, axis=0), [TensorType((2, 3), float32)])
 >>> str(from_json(to_json(graph))) == str(graph)
@@ -17,51 +20,52 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import GraphError
 from weft.graph.graph import Graph
 from weft.graph.subgraph import Subgraph
+from weft.graph.symbols import (
+    TRAINING,
+    SymbolNode,
+    body,
+    check_names,
+    check_written,
+    is_partial,
+)
 from weft.ops import registry
 from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.op import Op
-from weft.ops.types import TensorType
+from weft.ops.types import PartialType, TensorType
 
 __all__ = [
     "Source",
-    "codec",
+    "checked",
     "decode",
-    "decode_op",
     "document",
     "encode",
-    "encode_op",
     "from_json",
+    "symbol_from_json",
+    "symbol_to_json",
     "to_json",
-    "written",
 ]
 
-N = TypeVar("N")
-FORMAT, VERSION = "weft.graph", 1
+GRAPH, SYMBOL, VERSION = "weft.graph", "weft.symbol", 1
 CONTENT = ("inputs", "outputs", "writes", "nodes")
 MOST = 1 << 62  # elements of an array
-_CODECS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Source], Any]]] = {}
-
-
-def codec(kind: str, cls: type, to_text: Callable[[Any], Any], from_text: Callable[[Source], Any]) -> None:
-    """Attributes of this class are objects of one entry, {kind: to_text(value)}."""
-    _CODECS[kind] = cls, to_text, from_text
+MOST_OUTPUTS = 1 << 16  # of an operator in a symbol
 
 
 # Writing.
 
 
-def written(format: str, version: int, content: dict[str, Any]) -> str:
+def _written(format: str, content: dict[str, Any]) -> str:
     """A document of a format. One line for each node, so that versions of it can be compared."""
     nodes = ",\n  ".join(json.dumps(node, allow_nan=False) for node in content["nodes"])
     rest = {key: value for key, value in content.items() if key != "nodes"}
-    head = json.dumps({"format": format, "version": version, **rest}, allow_nan=False)
+    head = json.dumps({"format": format, "version": VERSION, **rest}, allow_nan=False)
     return f'{head[:-1]}, "nodes": [\n  {nodes}\n]}}\n'
 
 
@@ -83,9 +87,12 @@ def encode(value: Any) -> Any:
         return {"device": str(value)}
     if isinstance(value, Op):
         return encode_op(value)
-    for kind, (cls, to_text, _) in _CODECS.items():
-        if isinstance(value, cls):
-            return {kind: to_text(value)}
+    if isinstance(value, Subgraph):
+        graph = value.graph
+        if not is_partial(graph.outputs[0] if graph.outputs else None):
+            return {"graph": _content(graph)}
+        names = [v.node.name for v in graph.inputs]
+        return {"symbol": {"inputs": names, **_symbol_content([v for v in graph.outputs if v is not None])}}
     raise GraphError(f"to_json: an attribute cannot be written: {value!r}")
 
 
@@ -100,41 +107,83 @@ def encode_op(op: Op, skip: tuple[str, ...] = ()) -> dict[str, Any]:
 def _encode_type(t: TensorType) -> dict[str, Any]:
     if not all(isinstance(n, int) for n in t.shape):
         raise GraphError(f"to_json: a graph for all sizes of a pattern cannot be written: {t}")
-    return {"shape": list(t.shape), "dtype": t.dtype.name, "device": str(t.device), "weak": t.weak}
+    written = {"shape": list(t.shape), "dtype": t.dtype.name, "device": str(t.device), "weak": t.weak}
+    return written if t.storage == "dense" else {**written, "storage": t.storage}
 
 
 def to_json(graph: Graph) -> str:
     """The text form of a graph of exact sizes. Raises GraphError for attributes that have none."""
-    return written(FORMAT, VERSION, _content(graph))
+    return _written(GRAPH, _content(graph))
+
+
+def symbol_to_json(values: Sequence[Value]) -> str:
+    """The text form of symbols. Raises GraphError if two variables have one name."""
+    return _written(SYMBOL, _symbol_content(values))
 
 
 def _content(graph: Graph) -> dict[str, Any]:
     """What stands in a document of a graph."""
     others = [node for node in graph.nodes if all(node is not v.node for v in graph.inputs)]
     nodes = [*(v.node for v in graph.inputs), *others]
-    number = {id(node): k for k, node in enumerate(nodes)}
-
-    def place(value: Value | None) -> list[int] | None:
-        return None if value is None else [number[id(value.node)], value.index]
-
-    def encoded(node: Node) -> dict[str, Any]:
-        if node.op is None and node.value is None:
-            return {"input": node.name, "type": _encode_type(node.outputs[0].type)}
-        if node.op is None:
-            t = node.outputs[0].type
-            return {"value": encode(node.value), "dtype": None if t.weak else t.dtype.name}
-        return {
-            **encode_op(node.op),
-            "inputs": [place(v) for v in node.inputs],
-            "runtime": {name: place(v) for name, v in node.runtime.items()},
-            "types": [_encode_type(v.type) for v in node.outputs[: len(node.outputs) - node.op.hidden]],
-        }
-
+    index = {id(node): k for k, node in enumerate(nodes)}
     return {
         "inputs": len(graph.inputs),
-        "outputs": [place(v) for v in graph.outputs],
+        "outputs": [_reference(v, index) for v in graph.outputs],
         "writes": [[k, i] for k, i in graph.writes.items()],
-        "nodes": [encoded(node) for node in nodes],
+        "nodes": [_encode_node(node, index) for node in nodes],
+    }
+
+
+def _symbol_content(values: Sequence[Value]) -> dict[str, Any]:
+    """What stands in a document of symbols; nodes are in the order of the program that made them."""
+    nodes = [node for node in Graph((), values).nodes if isinstance(node, SymbolNode)]
+    check_names(nodes)
+    index = {id(node): k for k, node in enumerate(nodes)}
+    return {
+        "outputs": [_reference(v, index) for v in values],
+        "nodes": [_encode_symbol_node(node, index) for node in nodes],
+    }
+
+
+def _reference(value: Value | None, index: dict[int, int]) -> Any:
+    """[node, output]; a number for a constant that is no node of the document, null for nothing."""
+    if value is None:
+        return None
+    number = index.get(id(value.node))
+    return encode(value.node.value) if number is None else [number, value.index]
+
+
+def _encode_node(node: Node, index: dict[int, int]) -> dict[str, Any]:
+    if node.op is None and node.value is None:
+        return {"input": node.name, "type": _encode_type(node.outputs[0].type)}
+    if node.op is None:
+        t = node.outputs[0].type
+        return {"value": encode(node.value), "dtype": None if t.weak else t.dtype.name}
+    return {
+        **encode_op(node.op),
+        "inputs": [_reference(v, index) for v in node.inputs],
+        "runtime": {name: _reference(v, index) for name, v in node.runtime.items()},
+        "types": [_encode_type(v.type) for v in node.outputs[: len(node.outputs) - node.op.hidden]],
+    }
+
+
+def _encode_symbol_node(node: SymbolNode, index: dict[int, int]) -> dict[str, Any]:
+    if node.op is None:
+        shape, dtype = node.outputs[0].type.shape, node.outputs[0].type.dtype
+        return {
+            "variable": node.name,
+            "shape": None if shape is None else list(shape),
+            "dtype": None if dtype is None else dtype.name,
+            "init": node.init,
+            "attrs": node.attrs,
+        }
+    counted = node.op.count_outputs(len(node.inputs)) is not None
+    return {
+        "name": node.name,
+        **encode_op(node.op, skip=(TRAINING,) if node.is_open else ()),
+        "inputs": [_reference(v, index) for v in node.inputs],
+        "attrs": node.attrs,
+        **({} if counted else {"count": len(node.outputs)}),
     }
 
 
@@ -169,14 +218,15 @@ class Source:
     def items(self) -> list[Source]:
         return [Source(each, f"{self.where}[{k}]") for k, each in enumerate(self.is_a(list, "a list"))]
 
-    def reference(self, nodes: Sequence[N]) -> tuple[N, Source]:
-        """One of the nodes so far, and the part that says which of its outputs."""
+    def reference(self, nodes: Sequence[Node]) -> Value:
+        """A value of one of the nodes before."""
         pair = self.items()
         if len(pair) != 2:
             raise self.fail("expected a node's number and an output's")
         if not nodes:
             raise self.fail("there is no node before")
-        return nodes[pair[0].integer(0, len(nodes))], pair[1]
+        outputs = nodes[pair[0].integer(0, len(nodes))].outputs
+        return outputs[pair[1].integer(0, len(outputs))]
 
     def entries(self) -> Iterator[tuple[str, Source]]:
         for name, value in self.is_a(dict, "an object").items():
@@ -203,7 +253,7 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def document(text: str | bytes, format: str, version: int) -> Source:
+def document(text: str | bytes, format: str, version: int = VERSION) -> Source:
     """The document in a text. Raises GraphError unless it is JSON of this format and version."""
 
     def refuse(word: str) -> Any:
@@ -238,9 +288,9 @@ def decode(source: Source) -> Any:
         return value
     if "op" in source:
         return decode_op(source)
-    for kind, (_, _, from_text) in _CODECS.items():
+    for kind, read in _GRAPHS.items():
         if kind in source and len(value) == 1:
-            return from_text(source[kind])
+            return read(source[kind])
     kinds: dict[str, Callable[[Any], Any]] = {"float": float, "dtype": as_dtype, "device": as_device}
     for kind, make in kinds.items():
         if kind in source and len(value) == 1:
@@ -248,18 +298,34 @@ def decode(source: Source) -> Any:
                 return make(source[kind].text())
             except (TypeError, ValueError) as error:
                 raise source.fail(str(error)) from None
-    raise source.fail(f"expected one of {', '.join((*kinds, *_CODECS))}, op")
+    raise source.fail(f"expected one of {', '.join((*kinds, *_GRAPHS))}, op")
 
 
-def decode_op(source: Source, find: Callable[[str], type[Op]] = registry.get) -> Op:
-    """The operator that encode_op was given; find: from names to classes."""
+def decode_op(source: Source) -> Op:
+    """The operator that encode_op was given."""
     name = source["op"].text()
+    values = {key: decode(part) for key, part in source["attributes"].entries()}
+    if name in _RENAMED:
+        name, slices = _RENAMED[name]
+        values[slices] = values.pop("slices", 0)
+        values.pop("", None)
+        if isinstance(body := values.get("body"), Subgraph):
+            values.setdefault("states", len(body.graph.outputs))
     try:
-        cls = find(name)
+        cls = registry.get(name)
     except AttributeError:
         raise source.fail(f"no operator is called {_short(name)}") from None
-    values = {key: decode(part) for key, part in source["attributes"].entries()}
-    return checked(source, lambda: cls(**values))
+    op: Op = checked(source, lambda: cls(**values))
+    return op
+
+
+# Operators that symbols had of their own in older documents: the name now, and that of the attribute slices, if any.
+_RENAMED = {
+    "symbol_foreach": ("foreach_loop", "sequences"),
+    "symbol_while": ("while_loop", ""),
+    "symbol_cond": ("cond_branch", ""),
+    "symbol_function": ("own_gradient", ""),
+}
 
 
 def checked(source: Source, make: Callable[[], Any]) -> Any:
@@ -271,7 +337,8 @@ def checked(source: Source, make: Callable[[], Any]) -> Any:
 
 
 def _decode_type(source: Source) -> TensorType:
-    source.only("shape", "dtype", "device", "weak")
+    is_dense = "storage" not in source
+    source.only("shape", "dtype", "device", "weak", *(() if is_dense else ("storage",)))
     shape = [part.integer(0, MOST) for part in source["shape"].items()]
     if math.prod(shape) >= MOST:
         raise source.fail(f"an array of the shape {shape} is too large")
@@ -280,16 +347,29 @@ def _decode_type(source: Source) -> TensorType:
     weak: bool = source["weak"].is_a(bool, "true or false")
     if weak and shape:
         raise source.fail("a number has no dimensions")
-    return TensorType(shape, dtype, device, weak)
+    if is_dense:
+        return TensorType(shape, dtype, device, weak)
+    return checked(source, lambda: TensorType(shape, dtype, device, weak, source["storage"].text()))
 
 
 def from_json(text: str | bytes) -> Graph:
     """The graph of a text that to_json made. Raises GraphError for anything else."""
-    source = document(text, FORMAT, VERSION)
+    source = document(text, GRAPH)
     source.only("format", "version", *CONTENT)
     del source.value["format"], source.value["version"]
+    return _bounded(source, _read)
+
+
+def symbol_from_json(text: str | bytes) -> tuple[Value, ...]:
+    """What symbol_to_json was given. Raises GraphError for anything else."""
+    source = document(text, SYMBOL)
+    source.only("format", "version", "outputs", "nodes")
+    return _bounded(source, _read_symbol)
+
+
+def _bounded(source: Source, read: Callable[[Source], Any]) -> Any:
     try:
-        return _read(source)
+        return read(source)
     except RecursionError:
         raise source.fail("is nested too deeply") from None
 
@@ -297,21 +377,13 @@ def from_json(text: str | bytes) -> Graph:
 def _read(source: Source) -> Graph:
     source.only(*CONTENT)
     nodes: list[Node] = []
-
-    def value(part: Source) -> Value | None:
-        if part.value is None:
-            return None
-        node, output = part.reference(nodes)
-        return node.outputs[output.integer(0, len(node.outputs))]
-
     given = source["nodes"].items()
     count = source["inputs"].integer(0, len(given) + 1)
     for k, part in enumerate(given):
-        is_input = "input" in part
-        if is_input != (k < count):
+        if ("input" in part) != (k < count):
             raise part.fail(f"the first {count} nodes are the inputs")
-        nodes.append(_read_node(part, value))
-    outputs = [value(part) for part in source["outputs"].items()]
+        nodes.append(_read_node(part, nodes))
+    outputs = [_value(part, nodes) for part in source["outputs"].items()]
     writes: dict[int, int] = {}
     for part in source["writes"].items():
         pair = part.items()
@@ -327,7 +399,11 @@ def _read(source: Source) -> Graph:
     return Graph([node.outputs[0] for node in nodes[:count]], outputs, writes)
 
 
-def _read_node(part: Source, value: Callable[[Source], Value | None]) -> Node:
+def _value(part: Source, nodes: Sequence[Node]) -> Value | None:
+    return None if part.value is None else part.reference(nodes)
+
+
+def _read_node(part: Source, nodes: Sequence[Node]) -> Node:
     if "input" in part:
         part.only("input", "type")
         return input_value(_decode_type(part["type"]), part["input"].text()).node
@@ -342,11 +418,11 @@ def _read_node(part: Source, value: Callable[[Source], Value | None]) -> Node:
         return constant(number, dtype).node
     part.only("op", "attributes", "inputs", "runtime", "types")
     op = decode_op(part)
-    inputs = [value(each) for each in part["inputs"].items()]
+    inputs = [_value(each, nodes) for each in part["inputs"].items()]
     allowed = op.runtime_names()
     runtime: dict[str, Value] = {}
     for name, each in part["runtime"].entries():
-        found = value(each)
+        found = _value(each, nodes)
         if name not in allowed or found is None or found.shape != ():
             raise each.fail(f"is no number given when {op.name} runs")
         runtime[name] = found
@@ -358,4 +434,102 @@ def _read_node(part: Source, value: Callable[[Source], Value | None]) -> Node:
     return node
 
 
-codec("graph", Subgraph, lambda subgraph: _content(subgraph.graph), lambda source: Subgraph(_read(source)))
+# Symbols.
+
+
+def _read_symbol(source: Source) -> tuple[Value, ...]:
+    nodes: list[SymbolNode] = []
+    for part in source["nodes"].items():
+        nodes.append(_read_variable(part) if "variable" in part else _read_symbol_node(part, nodes))
+    outputs = tuple(part.reference(nodes) for part in source["outputs"].items())
+    if not outputs:
+        raise source.fail("has no outputs")
+    try:
+        check_names(nodes)
+    except GraphError as error:
+        raise source.fail(str(error)) from None
+    return outputs
+
+
+def _read_body(source: Source) -> Subgraph:
+    source.only("inputs", "outputs", "nodes")
+    names = [part.text() for part in source["inputs"].items()]
+    values = _read_symbol(source)
+    made: Subgraph = checked(source, lambda: body(values, names))
+    return made
+
+
+def _attrs(part: Source) -> dict[str, str]:
+    return {name: each.text() for name, each in part["attrs"].entries()}
+
+
+def _name(part: Source) -> str:
+    if not (name := part.text()):
+        raise part.fail("a name is not empty")
+    return name
+
+
+def _read_variable(part: Source) -> SymbolNode:
+    part.only("variable", "shape", "dtype", "init", "attrs")
+    shape, dtype, init = part["shape"], part["dtype"], part["init"]
+    sizes = None
+    if shape.value is not None:
+        sizes = tuple(None if n.value is None else n.integer(0, MOST) for n in shape.items())
+    kind = None if dtype.value is None else checked(dtype, lambda: as_dtype(dtype.text()))
+    return SymbolNode(
+        None,
+        (),
+        _name(part["variable"]),
+        _attrs(part),
+        type=PartialType(sizes, kind),
+        init=None if init.value is None else init.text(),
+    )
+
+
+def _read_symbol_node(part: Source, nodes: Sequence[SymbolNode]) -> SymbolNode:
+    part.only("name", "op", "attributes", "inputs", "attrs", "count")
+    op = decode_op(part)
+    inputs = [_operand(each, nodes) for each in part["inputs"].items()]
+    _check_count(part, op, inputs)
+    for value in op.values().values():
+        if isinstance(value, Subgraph) and not is_partial(value.graph.outputs[0]):
+            raise part.fail(f"{op.name}: a graph inside of a symbol is one of symbols")
+    is_open = any(a.name == TRAINING for a in op.attributes) and TRAINING not in part["attributes"]
+    name, attrs = _name(part["name"]), _attrs(part)
+    count = None
+    if "count" in part:
+        count = part["count"].integer(0, MOST_OUTPUTS)
+        if op.count_outputs(len(inputs)) is not None:
+            raise part["count"].fail(f"is what {op.name} says itself")
+    node: SymbolNode = checked(
+        part, lambda: SymbolNode(op, inputs, name, attrs, is_open=is_open, count=count)
+    )
+    checked(part, lambda: check_written(node))
+    return node
+
+
+def _check_count(part: Source, op: Op, inputs: Sequence[Any]) -> None:
+    """An operator has all inputs it must have, and no more than it can have."""
+    many = bool(op.inputs) and op.inputs[-1].variadic
+    fixed = [spec for spec in op.inputs if not spec.variadic]
+    if len(inputs) < len(fixed) or (len(inputs) > len(fixed) and not many):
+        raise part.fail(f"{op.name} takes {len(fixed)} inputs, not {len(inputs)}")
+    for k, x in enumerate(inputs):
+        if x is None and (k >= len(fixed) or not fixed[k].optional):
+            raise part.fail(f"{op.name}: input {k} must be given")
+
+
+def _operand(part: Source, nodes: Sequence[SymbolNode]) -> Value | bool | int | float | None:
+    if isinstance(part.value, list):
+        return part.reference(nodes)
+    found = decode(part)
+    if found is None or isinstance(found, bool | int | float):
+        return found
+    raise part.fail("expected [node, output], a number or null")
+
+
+# What an attribute that is a graph is called, and how it is read.
+_GRAPHS: dict[str, Callable[[Source], Subgraph]] = {
+    "graph": lambda source: Subgraph(_read(source)),
+    "symbol": _read_body,
+}

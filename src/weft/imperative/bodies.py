@@ -5,7 +5,7 @@ draw. They are the key and the stream of numbers of its own, in which its functi
 So what follows it draws the same numbers however often a body ran, which nobody knows when a program is launched.
 
 Writes: an array that a function finds and writes is a state of the loop, or a result of the branch, which is written to
-the array at the end.
+the array at the end. So are operands that it writes: those of a branch are found, too, and those of a loop are states.
 """
 
 from __future__ import annotations
@@ -19,12 +19,23 @@ from weft.base.device import Device, cpu
 from weft.base.dtype import int64
 from weft.graph.subgraph import Capture
 from weft.imperative.creation import empty
+from weft.ops import functions as F
 from weft.ops.creation import Stepped
 from weft.ops.node import Value, apply
 from weft.ops.op import Op
 from weft.ops.random import RandomIntegers
+from weft.ops.sizes import Size
 
-__all__ = ["applied", "deliver", "in_graph", "own_stream", "positions", "take_words", "unused_words"]
+__all__ = [
+    "applied",
+    "deliver",
+    "in_graph",
+    "own_stream",
+    "positions",
+    "take_words",
+    "unused_words",
+    "write_back",
+]
 
 
 def in_graph(leaves: Sequence[Any]) -> bool:
@@ -65,10 +76,12 @@ def unused_words() -> Any:
     return empty(2, "int64")
 
 
-def positions(leaves: Sequence[Any], count: int | None, step: int) -> Any:
+def positions(leaves: Sequence[Any], count: int | None, step: Any) -> Any:
     """0, step, ...: where each of so many runs begins to draw; count None: 0 alone, an array of no dimensions."""
     if _on_values(leaves):
-        row = apply(Stepped, (), {"shape": (1 if count is None else count,), "step": step})
+        stride = 1 if isinstance(step, Size) else step
+        row = apply(Stepped, (), {"shape": (1 if count is None else count,), "step": stride})
+        row = row if step is stride else F.multiply(row, step)
     else:
         row = _core.stepped(1 if count is None else count, 0, step, int64, _device(leaves))
     return row.reshape(()) if count is None else row
@@ -82,12 +95,16 @@ def applied(op: Op, operands: Sequence[Any]) -> Any:
 
 def deliver(capture: Capture, numbers: Sequence[int], contents: Sequence[Any]) -> None:
     """Writes what functions have written, the contents of those of capture.found, to where they found it."""
-    here = _core.capture()
     for k, content in zip(numbers, contents, strict=True):
-        target, is_assigned = capture.found[k], k in capture.assigned
-        if here is not None:
-            (here.assign if is_assigned else here.write)(target, content)
-        elif isinstance(target, _core.Tensor):
-            target[...] = content if is_assigned else _core.alias(content, keep_past=False)
-        else:
-            raise NotImplementedError(f"{capture.name}: a function writes a value of a graph, {target.type}")
+        write_back(capture, capture.found[k], content, k in capture.assigned)
+
+
+def write_back(capture: Capture, target: Any, content: Any, is_assigned: bool = True) -> None:
+    """Makes content that of an array outside. is_assigned: written by the program, not an operator: with a gradient."""
+    here = _core.capture()
+    if here is not None:
+        (here.assign if is_assigned else here.write)(target, content)
+    elif isinstance(target, _core.Tensor):
+        target[...] = content if is_assigned else _core.alias(content, keep_past=False)
+    else:
+        capture.refuse(f"a value of a graph is written, {target.type}")

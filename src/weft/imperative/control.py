@@ -21,7 +21,7 @@ from weft.base.dtype import bool_
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
-from weft.graph.subgraph import Capture
+from weft.graph.subgraph import Capture, type_of
 from weft.imperative import indexing as indexing  # so that Values can be indexed
 from weft.imperative.bodies import (
     applied,
@@ -31,11 +31,11 @@ from weft.imperative.bodies import (
     positions,
     take_words,
     unused_words,
+    write_back,
 )
 from weft.imperative.creation import asarray, empty
 from weft.ops import functions as F
 from weft.ops.node import Value
-from weft.ops.types import TensorType
 
 __all__ = ["cond", "foreach", "while_loop"]
 
@@ -47,9 +47,10 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
 
     pred: one boolean, a tensor or Python's. Both functions take the same operands, arrays or structures of them, may
     use arrays of their surroundings, and give arrays, or structures of them; in a graph both are written down, and
-    have to give the same structure of the same types. The gradient is that of the branch taken.
+    have to give the same structure of the same types. They may write operands and arrays that they find. The gradient
+    is that of the branch taken.
     Raises ShapeError or DTypeError if pred is not one boolean; TypeError, ShapeError or DTypeError if branches of a
-    graph differ; NotImplementedError for branches of a graph that write the operands they are given, or aliases.
+    graph differ; NotImplementedError for what a graph cannot hold.
 
     >>> import weft as wf
     >>> halve = lambda x: wf.cond(x.sum() > 10, lambda x: x / 2, lambda x: x, x)
@@ -78,7 +79,8 @@ def while_loop(
 
     state: arrays or structures of them, at least one; body gives as many, of the same structure and types; one alone
     not in a tuple. condition gives one boolean. max_iterations: the loop ends after so many, whatever the condition;
-    in a graph it is also what a gradient needs, because it bounds the states that are kept.
+    in a graph it is also what a gradient needs, because it bounds the states that are kept. A body of a graph that
+    writes the state it is given must give that array back.
     Raises TypeError, ShapeError or DTypeError if the state changes its structure or types, or condition does not give
     one boolean; ValueError for a gradient in a graph without max_iterations; NotImplementedError as cond.
 
@@ -111,8 +113,9 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
     """For every slice of data along the first axis: output, state = body(slice, state); (stacked outputs, last state).
 
     data, state, output: arrays or structures of them (data not an empty one, state may be ``()``); all of data have
-    the same length, and state keeps its structure and types. Without any slice, the outputs have the length 0 and
-    state is what it was. In a graph body is written down once, whatever the length.
+    the same length, and state keeps its structure and types. Outputs are as they are when body returns. Without any
+    slice, they have the length 0 and state is what it was. In a graph body is written down once, whatever the length;
+    one that writes the state it is given must give that array back.
     Raises ShapeError for data without a first axis or of different lengths; TypeError, ShapeError or DTypeError if
     the state changes its structure or types, or in later outputs; NotImplementedError as cond.
 
@@ -160,21 +163,29 @@ def _foreach_on_arrays(
 ) -> tuple[Any, Any]:
     if not _length(sequences):
         capture = Capture("foreach", unused_words())
-        outputs, output_structure, _, _ = _write_step(capture, step, sequences, states, structure)
+        outputs, output_structure, *_ = _write_step(capture, step, sequences, states, structure)
         made = [empty((0, *v.shape), v.dtype, v.type.device) for v in outputs]
         return output_structure.build(made), structure.build(states)
     given: list[list[Any]] = []  # what each run of the body gives
     first: Structure | None = None
     for slices in zip(*(F.unstack(x, axis=0) for x in sequences), strict=True):
+        mark = _core.last_serial()
         output, new = step(slices, states)
         states = _next_state("foreach", states, structure, new)
         items, found = _arrays("foreach", output)
         first = first or found
         _check_same("foreach", "an output was", first, (given or [items])[0], "and is", found, items)
-        given.append(items)
+        memory = {_core.geometry(x)[0] for x in states}
+        given.append([_kept(x, mark, memory) for x in items])
     assert first is not None
     stacked = [F.stack(stack, axis=0) for stack in zip(*given, strict=True)]
     return first.build(stacked), structure.build(states)
+
+
+def _kept(x: Any, mark: int, memory: set[int]) -> Any:
+    """An output as it is now: a copy where later runs of the body may write it."""
+    serial = _core.geometry(x)[0]
+    return x.copy() if serial <= mark or serial in memory else x
 
 
 def _foreach_in_graph(
@@ -182,23 +193,31 @@ def _foreach_in_graph(
 ) -> tuple[Any, Any]:
     leaves = [*sequences, *states]
     capture = Capture("foreach", take_words(leaves))
-    outputs, output_structure, inputs, new = _write_step(capture, step, sequences, states, structure)
+    data = list(sequences)
+    outputs, output_structure, inputs, new, changed = _write_step(capture, step, sequences, states, structure)
+    written_slices = [k for k, x in enumerate(inputs[: len(data)]) if capture.content(x) is not None]
+    ends = [x for k in written_slices if (x := capture.content(inputs[k])) is not None]
+    for k in written_slices:
+        _check_alone(capture, data[k], [*(x for j, x in enumerate(data) if j != k), *states])
     slices, befores = inputs[: len(sequences)], inputs[len(sequences) :]
-    if capture.blocks:
+    if capture.drew:
         slices = [*slices, capture.position]
         sequences = [*sequences, positions(leaves, _length(sequences), capture.blocks)]
     written = list(capture.written)
     befores = [*befores, *(capture.extra[k] for k in written)]
     count = len(befores)
     op = ForeachLoop(
-        body=capture.subgraph([*slices, *befores], [*new, *capture.written.values(), *outputs]),
+        body=capture.subgraph([*slices, *befores], [*new, *capture.written.values(), *outputs, *ends]),
         sequences=len(sequences),
         states=count,
     )
     kept = [capture.found[k] for k in written]
     made = applied(op, [*sequences, *states, *kept, *capture.others(written)])
     deliver(capture, written, made[len(states) : count])
-    return output_structure.build(made[count:]), structure.build(made[: len(states)])
+    items = made[count : count + len(outputs)]
+    for k, end in zip(written_slices, made[count + len(outputs) :], strict=True):
+        write_back(capture, data[k], end)
+    return output_structure.build(items), structure.build(_write_states(capture, changed, states, made))
 
 
 def _write_step(
@@ -207,24 +226,73 @@ def _write_step(
     sequences: Sequence[Any],
     states: Sequence[Any],
     structure: Structure,
-) -> tuple[list[Value], Structure, list[Value], list[Value]]:
-    """foreach's body on Values: outputs and their structure, the inputs, the new states."""
-    types = [_type(x) for x in sequences]
+) -> tuple[list[Value], Structure, list[Value], list[Value], list[int]]:
+    """foreach's body on Values: outputs and their structure, the inputs, the new states, which of them are written."""
+    types = [type_of(x) for x in sequences]
     slices = [capture.input(t.like(t.shape[1:])) for t in types]
-    befores = [capture.input(_type(x)) for x in states]
+    befores = [capture.input(type_of(x)) for x in states]
     found: list[Structure] = []
+    news: list[Any] = []
 
     def run() -> list[Any]:
         output, new = step(slices, befores)
         items, shape = flatten(output)
         leaves, new_shape = flatten(new)
         found.extend((shape, new_shape))
+        news.extend(leaves)
         return [*leaves, *items]
 
     made = capture.run(run)
     count = len(made) - _leaves(found[0])
     _check_same("foreach", "the state was", structure, befores, "and becomes", found[1], made[:count])
-    return made[count:], found[0], [*slices, *befores], made[:count]
+    changed = _written_states(capture, befores, news, states)
+    return made[count:], found[0], [*slices, *befores], made[:count], changed
+
+
+def _written_states(
+    capture: Capture, befores: Sequence[Value], news: Sequence[Any], states: Sequence[Any]
+) -> list[int]:
+    """Which of the states that it is given a body writes, as arrays that are the state in each run.
+
+    The array that a loop begins with is the state in all runs if the body gives it back. Else the first run would write
+    another array than the others. Nor may another name of it be among what the body uses: it would be read as it was.
+    """
+    changed = [k for k, x in enumerate(befores) if capture.content(x) is not None]
+    for k in changed:
+        if not capture.is_same(news[k], befores[k]):
+            capture.refuse("the body writes the state that it is given, and gives another array back")
+        others = [x for j, x in enumerate(news) if j != k]
+        if any(capture.share_memory(x, befores[k]) for x in others):
+            capture.refuse("the body writes the state that it is given, which becomes another state, too")
+        _check_alone(capture, states[k], [x for j, x in enumerate(states) if j != k])
+    return changed
+
+
+def _check_alone(capture: Capture, x: Any, others: Sequence[Any]) -> None:
+    """Raise CannotRecord if an array that a body writes as what it is given is used by another name, too."""
+    if any(_share_memory(x, other) for other in [*capture.found, *others]):
+        capture.refuse(
+            f"the body writes what it is given, whose memory it uses by another name, too: {type_of(x)}"
+        )
+
+
+def _share_memory(x: Any, y: Any) -> bool:
+    """Whether arrays outside of a body may share memory."""
+    if isinstance(x, _core.Tensor) and isinstance(y, _core.Tensor):
+        return x is y or bool(_core.shares_memory(x, y))
+    here = _core.capture()
+    return x is y or (here is not None and here.share_memory(x, y))
+
+
+def _write_states(
+    capture: Capture, changed: Sequence[int], states: Sequence[Any], made: Sequence[Any]
+) -> list[Any]:
+    """The last states, those that the body writes in the arrays that the loop began with."""
+    ends = list(made[: len(states)])
+    for k in changed:
+        write_back(capture, states[k], ends[k])
+        ends[k] = states[k]
+    return ends
 
 
 def _while_in_graph(
@@ -235,18 +303,19 @@ def _while_in_graph(
     limit: int | None,
 ) -> list[Any]:
     capture = Capture("while_loop", take_words(leaves))
-    values = [capture.input(_type(x)) for x in leaves]
-    (holds, *_), _ = _written(capture, lambda: condition(*structure.build(values)))
+    values = [capture.input(type_of(x)) for x in leaves]
+    (holds, *_), _, _ = _written(capture, lambda: condition(*structure.build(values)))
     _check_predicate("while_loop", holds)
-    if capture.written:
-        raise NotImplementedError("while_loop: the condition writes an array; only the body of a loop can")
-    made, new_structure = _written(capture, lambda: step(values))
+    if capture.written or any(capture.content(x) is not None for x in values):
+        capture.refuse("the condition writes an array; only the body of a loop can")
+    made, new_structure, news = _written(capture, lambda: step(values))
+    changed = _written_states(capture, values, news, leaves)
     _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, made)
     written = list(capture.written)
     befores = [*values, *(capture.extra[k] for k in written)]
     afters = [*made, *capture.written.values()]
     states = [*leaves, *(capture.found[k] for k in written)]
-    if capture.blocks:
+    if capture.drew:
         befores.append(capture.position)
         afters.append(F.add(capture.position, capture.blocks))
         states.append(positions(leaves, None, capture.blocks))
@@ -258,25 +327,27 @@ def _while_in_graph(
     )
     found = applied(op, [*states, *capture.others(written)])
     deliver(capture, written, found[len(leaves) : len(leaves) + len(written)])
-    return list(found[: len(leaves)])
+    return _write_states(capture, changed, leaves, found)
 
 
 def _cond_in_graph(
     pred: Any, leaves: list[Any], structure: Structure, branches: Sequence[Callable[..., Any]]
 ) -> Any:
     capture = Capture("cond", take_words([pred, *leaves]))
-    values = [capture.input(_type(x)) for x in leaves]
-    results, written = [], []
+    values = [capture.handle(x) for x in leaves]
+    results, written, assigned = [], [], set()
     for branch in branches:
         capture.blocks = 0  # it is the only one that draws
         results.append(_written(capture, partial(branch, *structure.build(values))))
         written.append(capture.written)
-    (outputs, shape), (others, other_shape) = results
+        assigned |= capture.assigned
+    capture.assigned = assigned
+    (outputs, shape, _), (others, other_shape, _) = results
     _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, others)
     numbers = sorted({k for each in written for k in each})
     ends = [[each.get(k, capture.extra[k]) for k in numbers] for each in written]
-    given = [*values, capture.position] if capture.drew else values
-    operands = [*leaves, positions([pred, *leaves], None, 1)] if capture.drew else leaves
+    given = [capture.position] if capture.drew else []
+    operands = [positions([pred, *leaves], None, 1)] if capture.drew else []
     op = CondBranch(
         then=capture.subgraph(given, [*outputs, *ends[0]]),
         otherwise=capture.subgraph(given, [*others, *ends[1]]),
@@ -305,35 +376,33 @@ def _array(name: str, x: Any) -> Any:
     return x
 
 
-def _type(x: Any) -> TensorType:
-    return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
-
-
 def _length(sequences: Sequence[Any]) -> Any:
     """The size of the first axis of all: an int, or a Size, which is at least 2."""
     if not sequences:
         raise TypeError("foreach: data holds no array")
     for x in sequences:
         if x.ndim == 0:
-            raise ShapeError(f"foreach: data needs a first axis: x is {_type(x)}")
+            raise ShapeError(f"foreach: data needs a first axis: x is {type_of(x)}")
         if x.shape[0] != sequences[0].shape[0]:
             raise ShapeError(
                 f"foreach: lengths of data differ, {sequences[0].shape[0]} != {x.shape[0]}: "
-                f"first is {_type(sequences[0])}, other is {_type(x)}"
+                f"first is {type_of(sequences[0])}, other is {type_of(x)}"
             )
     return sequences[0].shape[0]
 
 
-def _written(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure]:
-    """What a function on Values gives, and its structure."""
+def _written(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure, list[Any]]:
+    """What a function on Values gives, its structure, and what it holds of it."""
+    given: list[Any] = []
     found: list[Structure] = []
 
     def run() -> list[Any]:
         leaves, structure = flatten(function())
+        given.extend(leaves)
         found.append(structure)
         return leaves
 
-    return capture.run(run), found[0]
+    return capture.run(run), found[0], given
 
 
 def _leaves(structure: Structure) -> int:
@@ -347,9 +416,9 @@ def _check_predicate(name: str, x: Any) -> Any:
     if not isinstance(x, _core.Tensor | Value):
         raise TypeError(f"{name}: a predicate must be one boolean, got {type(x).__name__}")
     if x.dtype is not bool_:
-        raise DTypeError(f"{name}: a predicate must be one boolean, got {_type(x)}")
+        raise DTypeError(f"{name}: a predicate must be one boolean, got {type_of(x)}")
     if x.ndim:
-        raise ShapeError(f"{name}: a predicate must be one boolean, got {_type(x)}")
+        raise ShapeError(f"{name}: a predicate must be one boolean, got {type_of(x)}")
     return x
 
 
@@ -372,7 +441,7 @@ def _check_same(
     if structure != other:
         raise TypeError(f"{name}: {this} {structure}, {that} {other}")
     for a, b in zip(arrays, others, strict=True):
-        mine, theirs = _type(a), _type(b)
+        mine, theirs = type_of(a), type_of(b)
         if mine.dtype is not theirs.dtype:
             raise DTypeError(f"{name}: {this} {mine}, {that} {theirs}")
         if mine.shape != theirs.shape:

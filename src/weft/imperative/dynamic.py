@@ -22,17 +22,29 @@ from weft import _core
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
+from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
 from weft.graph.instantiate import instantiate
+from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import Capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
-from weft.imperative.dependence import all_within
+from weft.imperative.dependence import all_within, objects_in
 from weft.imperative.gradient import gradient_table, gradients
-from weft.imperative.scribe import CannotWrite, Scribe, is_users, users_line
-from weft.imperative.storages import Geometry
+from weft.imperative.known_number import KnownNumber, KnownNumbers
+from weft.imperative.scribe import CannotWrite, Scribe, is_users
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
-from weft.imperative.traced import Find, Traced, contents_of, effect_of, look_up, strides_of, watched_by
+from weft.imperative.traced import (
+    Find,
+    NumberSources,
+    Traced,
+    contents_of,
+    effect_of,
+    look_up,
+    strides_of,
+    watched_by,
+)
+from weft.ops import functions as F
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.sizes import NeedsSizes, Size, axis_size
 from weft.ops.types import TensorType
@@ -58,6 +70,7 @@ class DynamicAxes:
     """
 
     reason = "with dynamic axes"  # why a function is written down on symbols, for errors
+    falls_back = True  # calls whose arguments lie in memory of arrays that the function finds run as Python
 
     def __init__(self, function: Callable[..., Any], dynamic: Any) -> None:
         self._signature = inspect.signature(function)
@@ -108,6 +121,7 @@ class Signature:
     def __init__(
         self, leaves: Sequence[Any], structure: Structure, axes: dict[int, tuple[int, ...]], layers: Any = ()
     ) -> None:
+        self._leaves = leaves
         self.sizes: list[int] = []  # of the symbols
         self.places: list[tuple[int, int]] = []  # where each is found: (leaf, axis)
         self.types: list[TensorType | None] = []  # of the tensors among the leaves
@@ -116,8 +130,10 @@ class Signature:
             self.types.append(
                 self._type(k, leaf, axes.get(id(leaf), ())) if isinstance(leaf, Tensor) else None
             )
-            words.append(self._word(leaf))
+            words.append(self._word(k, leaf))
         self.key = tuple(words)
+        self.shared = [self._shared(k) if isinstance(x, Tensor) else () for k, x in enumerate(leaves)]
+        del self._leaves
 
     def _type(self, k: int, x: Tensor, axes: tuple[int, ...]) -> TensorType:
         sizes = [self._symbol(n, k, d) if d in axes and n > 1 else n for d, n in enumerate(x.shape)]
@@ -129,16 +145,26 @@ class Signature:
             self.places.append((leaf, axis))
         return axis_size(self.sizes.index(n))
 
-    def _word(self, leaf: Any) -> Any:
+    def _word(self, k: int, leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             made = self.types[-1]
             assert made is not None
-            return (tuple(n if isinstance(n, int) else repr(n) for n in made.shape), made.dtype, made.device)
+            sizes = tuple(n if isinstance(n, int) else repr(n) for n in made.shape)
+            is_row_major = bool(_core.is_contiguous(leaf))
+            return (sizes, made.dtype, made.device, is_row_major, self._shared(k))
         if type(leaf) is float:
             return float
         if isinstance(leaf, int | str | bytes | slice | type(None)):
             return (type(leaf), str(leaf))
         return id(leaf)
+
+    def _shared(self, k: int) -> tuple[tuple[int, bool], ...]:
+        """The arrays before an array that are in the same memory, and whether they are the same window of it."""
+        mine = Geometry(*_core.geometry(self._leaves[k]))
+        pairs = (
+            (j, Geometry(*_core.geometry(x))) for j, x in enumerate(self._leaves[:k]) if isinstance(x, Tensor)
+        )
+        return tuple((j, x.same_window(mine)) for j, x in pairs if x.serial == mine.serial)
 
 
 class DynamicTraced:
@@ -157,18 +183,15 @@ class DynamicTraced:
         self.surroundings = surroundings(function)
         self.plans: list[Traced] = []
         self._kept = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
-        inside = _Inside(reason)
+        floats = KnownNumbers([leaf for leaf in leaves if type(leaf) is float])
+        self._numbers = NumberSources(floats, leaves)
+        inside = _Inside(reason, floats)
         for thing in all_within([*leaves, *self.surroundings.values]):
             inside.depends_on(thing)
         capture = _WholeFunction(name, reason)
-        self._values = [
-            capture.input(of)
-            if of is not None
-            else input_value(constant(leaf).type)
-            if type(leaf) is float
-            else leaf
-            for leaf, of in zip(leaves, signature.types, strict=True)
-        ]
+        self._values = self._given_to(capture, leaves, iter(floats.numbers))
+        # By id, in order: the argument is the first one that it is.
+        self._inputs = {id(v): v for v in self._values if isinstance(v, Value)}
         args, kwargs = structure.build(self._values)
         found: list[Any] = []
 
@@ -181,16 +204,18 @@ class DynamicTraced:
             try:
                 made = iter(capture.run(run))
             except NeedsSizes as problem:
-                raise GraphError(
-                    f"{name}: {reason}, the number behind a size was needed: {problem}\n"
-                    f"  at {_line_of(problem)}"
+                raise CannotRecord(
+                    name, f"{reason}, the number behind a size was needed: {problem}", _line_of(problem)
                 ) from None
             except Exception as problem:
                 problem.add_note(f"while {name} was written down on symbols, {reason}")
                 raise
-        if things := inside.changed():
-            names = ", ".join(sorted({type(thing).__name__ for thing in things}))
-            raise GraphError(f"{name}: {reason}, attributes cannot be changed so far, of {names}")
+            finally:
+                floats.close()
+        self.left = self._left(inside, capture)
+        contents = {k: capture.content(v) for k, v in enumerate(self._values) if isinstance(v, Value)}
+        self._changed = {k: v for k, v in contents.items() if v is not None}  # of arguments
+        self._check_changed(leaves, capture)
         self._had = capture.had
         self._found = [capture.where(x) for x in capture.found]
         outputs: list[Value] = []
@@ -203,13 +228,57 @@ class DynamicTraced:
             for x, dx in capture.slopes.values()
         ]
         self._visible, self._written = len(outputs), list(capture.written)
-        outputs += capture.written.values()
+        outputs += [*capture.written.values(), *self._changed.values()]
         self.graph = Graph(
-            [*(v for v in self._values if isinstance(v, Value)), *capture.extra],
+            [*self._inputs.values(), *capture.extra, *capture.numbers.values()],
             [*outputs, *capture.drawn_besides(outputs)],
         )
+        self._origins = list(capture.numbers)
+        self._guard = self._numbers.guard()
         self._states = [(thing, thing.__weft_state__()) for thing, _ in inside.dependences.values()]
         self.watched = watched_by(self._states)
+
+    def _left(self, inside: _Inside, capture: _WholeFunction) -> str:
+        """What the call has changed that later calls will find; "": nothing. See Trace.
+
+        Raises CannotRecord if objects outside keep Values, which mean nothing after the call.
+        """
+        things = inside.changed()
+        for thing in things:
+            if any(isinstance(x, Value) for x in objects_in(thing.__weft_state__())):
+                capture.refuse(f"an array is kept in an attribute of a {type(thing).__name__}")
+        if things:
+            names = ", ".join(sorted({type(thing).__name__ for thing in things}))
+            return f"each call changes attributes, on which it depends, of {names}"
+        if self.surroundings.changed():
+            return "each call changes variables or attributes, on which it depends"
+        return ""
+
+    def _given_to(self, capture: Capture, leaves: Sequence[Any], numbers: Iterator[Any]) -> list[Any]:
+        """What the function is called with: one Value for each array, whatever arguments it is."""
+        values: list[Any] = []
+        for k, (leaf, of) in enumerate(zip(leaves, self.signature.types, strict=True)):
+            if of is None:
+                values.append(next(numbers) if type(leaf) is float else leaf)
+                continue
+            same = next((j for j, is_same in self.signature.shared[k] if is_same), None)
+            if same is not None and values[same].type == of:
+                values.append(values[same])
+                continue
+            values.append(capture.input(of))
+            if not _core.is_contiguous(leaf):
+                capture.set_unknown_strides(values[-1])
+        return values
+
+    def _check_changed(self, leaves: Sequence[Any], capture: _WholeFunction) -> None:
+        """Raise CannotRecord where an argument is written that another one overlaps."""
+        for k in self._changed:
+            for j, x in enumerate(leaves):
+                is_other = isinstance(x, Tensor) and self._values[j] is not self._values[k]
+                if is_other and _core.shares_memory(x, leaves[k]):
+                    capture.refuse(
+                        f"an argument is written, argument {k}, that shares memory with argument {j}"
+                    )
 
     def __str__(self) -> str:
         return str(self.graph)
@@ -222,28 +291,25 @@ class DynamicTraced:
         """Where a call finds what was the result x; value: it in the graph."""
         if isinstance(x, Size):
             return ("python", self._size_of(x), None)
+        if isinstance(x, KnownNumber):
+            return self._numbers.result(x)
         if isinstance(x, Iterator):
-            raise GraphError(
-                f"{self.name}: {self.reason}, a result is an iterator, a {type(x).__name__}, that is used up once"
+            raise CannotRecord(
+                self.name,
+                f"{self.reason}, a result is an iterator, a {type(x).__name__}, that is used up once",
             )
         if value is None:
             return ("object", x, None)
         if isinstance(x, Tensor) and not capture.is_local(x):
             return capture.where(x)
-        place = next((k for k, v in enumerate(self._values) if v is value), None)
+        place = next((k for k, v in enumerate(self._values) if v is x or v is value), None)
         if place is not None:
             return ("leaf", place, None)
         place = next((k for k, v in enumerate(outputs) if v is value), None)
         if place is not None:
             return ("output", place, None)
-        if value.node.op is None:
-            raise GraphError(
-                f"{self.name}: {self.reason}, an array made of numbers cannot be a result so far"
-            )
-        if value.type.weak or all(v.type.weak for v in _given_to(value)):
-            raise GraphError(
-                f"{self.name}: {self.reason}, a number computed from floats cannot be a result so far"
-            )
+        if value.node.op is None:  # made by the function, of nothing or of numbers: each call makes one
+            value = F.reshape(value, shape=value.shape, copy=True)
         outputs.append(value)
         return ("output", len(outputs) - 1, None)
 
@@ -251,18 +317,20 @@ class DynamicTraced:
         places = self.signature.places
         return lambda leaves: size.at([leaves[k].shape[axis] for k, axis in places])
 
-    def holds(self, signature: Signature) -> bool:
+    def holds(self, signature: Signature, leaves: list[Any]) -> bool:
         """Whether it is the graph for such a call."""
         return (
             signature.key == self.signature.key
             and not self.surroundings.changed()
-            and self._had_as_now([])
+            and self._had_as_now(leaves)
             and (self.watched is None or self.watched())
         )
 
     def _had_as_now(self, leaves: list[Any]) -> bool:
-        """Whether the same arrays have gradients before the call."""
-        return all((x.grad is not None) == had for x, had in self._had.values())
+        """Whether the same arrays have gradients before the call, and numbers that Python looked at are the same."""
+        return all((x.grad is not None) == had for x, had in self._had.values()) and (
+            self._guard is None or self._guard(leaves)
+        )
 
     def plan_for(self, leaves: list[Any], sizes: Sequence[int]) -> Traced:
         """A plan for arrays of these sizes."""
@@ -276,42 +344,46 @@ class DynamicTraced:
             )
         for x in sorted([*tensors, *found], key=lambda x: -x.nbytes):
             scribe.met(x, _core.geometry(x))
-        given = [
-            scribe.number(leaf, k + 1) if v.type.weak else _content(scribe, leaf)
-            for k, (v, leaf) in enumerate(zip(self._values, leaves, strict=True))
-            if isinstance(v, Value)
-        ]
+        first = {id(v): k for k, v in reversed(list(enumerate(self._values))) if isinstance(v, Value)}
+        given = [_content(scribe, leaves[first[id(v)]]) for v in self._inputs.values()]
         given += [_content(scribe, x) for x in found]
+        numbers = [self._numbers.find(origin) for origin in self._origins]
+        given += [
+            scribe.number(look_up(find, leaves), k) for k, find in zip(self._origins, numbers, strict=True)
+        ]
         try:
             values = [v for v in instantiate(self.graph, given, axes=sizes) if v is not None]
         except NeedsSizes:
-            raise GraphError(
-                f"{self.name}: {self.reason}, functions inside cond, while_loop and foreach cannot have "
-                "arrays of such sizes so far"
+            raise CannotRecord(
+                self.name,
+                f"{self.reason}: a function inside cond, while_loop or foreach has arrays of such sizes",
             ) from None
         contents = values[self._visible :]
-        scribe.random = contents[len(self._written) :]
-        for number, content in zip(self._written, contents, strict=False):
-            scribe.store(Geometry(*_core.geometry(found[number])), content)
+        targets = [*(found[k] for k in self._written), *(leaves[k] for k in self._changed)]
+        scribe.random = contents[len(targets) :]
+        for target, content in zip(targets, contents, strict=False):
+            scribe.store(Geometry(*_core.geometry(target)), content)
         written = list(scribe.written_sources())
         graph, sources, origins = scribe.graph(values[: self._visible], written)
         strides = [strides_of(s) for s in sources]
         plan = compile_graph(graph, self.name, strides, self._visible)
         places: dict[int, Find] = {id(x): find for x, find in zip(found, self._found, strict=True)}
-        places |= {id(x): ("leaf", k, None) for k, x in enumerate(leaves) if isinstance(x, Tensor)}
+        places |= {
+            id(x): ("leaf", k, None) for k, x in reversed([*enumerate(leaves)]) if isinstance(x, Tensor)
+        }
         plain = self.structure.kind is None
         spec = {
             "plan": plan,
             "arrays": [(*places[id(s.tensor)][:2], s.window) for s in sources],
-            "numbers": [("leaf", origin - 1, None) for origin in origins],
+            "numbers": [self._numbers.find(origin) for origin in origins],
             "results": self._results,
             "stopped": [],
-            "surroundings": self.surroundings.places,
-            "watched": self.watched,
+            "surroundings": [] if self.left else self.surroundings.places,
+            "watched": None if self.left else self.watched,
             "contents": contents_of(self._states),
             "gradients": [],
             "gradient_table": gradient_table,
-            "guard": self._had_as_now if self._had else None,
+            "guard": self._had_as_now if self._had or self._guard is not None else None,
             "build": None if plain else self.structure.builder,
             "effect": effect_of(self._effects) if self._effects else None,
             "elsewhere": elsewhere if written else set(),
@@ -340,6 +412,14 @@ class _WholeFunction(Capture):
         self._before = gradients()
         self._owners = {id(dx): owner() for owner, dx in self._before.values()}
         self._random: list[Value] = []
+        self.numbers: dict[int, Value] = {}  # floats of the call, by origin
+
+    def number(self, x: Any) -> Any:
+        if x.owner is None:
+            return x.value
+        if x.origin not in self.numbers:
+            self.numbers[x.origin] = input_value(constant(x.value).type)
+        return self.numbers[x.origin]
 
     def where(self, x: Tensor) -> Find:
         """Where calls find an array of the surroundings: if it is the grad of another one, there."""
@@ -357,14 +437,6 @@ class _WholeFunction(Capture):
         alive = {id(node) for node in Graph([], outputs).nodes}
         return [v for v in self._random if id(v.node) not in alive]
 
-    def write(self, target: Any, content: Value) -> None:
-        if isinstance(target, Value) and id(target) not in self._known:
-            self._refuse("a write to an argument, or to what was computed,")
-        super().write(target, content)
-
-    def check_in_place(self, name: str) -> None:
-        self._refuse(f"an operation in place, {name}, on an argument, or on what was computed,")
-
     def gradient_of(self, x: Any, found: Any) -> Any:
         self.had.setdefault(id(x), (x, id(x) in self._before))
         return self.slopes[id(x)][1] if id(x) in self.slopes else found
@@ -377,8 +449,8 @@ class _WholeFunction(Capture):
         self._random.append(node.outputs[0])
         return node
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise GraphError(f"{self.name}: {self.reason}, {what} cannot be had so far\n  at {users_line()}")
+    def refuse(self, fact: str) -> NoReturn:
+        raise CannotRecord(self.name, f"{self.reason}, {fact}")
 
 
 class _Inside(Scribe):
@@ -386,14 +458,14 @@ class _Inside(Scribe):
 
     defers = True  # it is told before anything is done
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, floats: KnownNumbers) -> None:
         super().__init__(_raise)
-        self.reason = reason
+        self.reason, self.floats = reason, floats
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise GraphError(
-            f"{self.reason}, a function is written down on symbols; this would be done only once: "
-            f"something is computed, read or written at once\n  at {users_line()}"
+        raise CannotRecord(
+            "trace",
+            f"{self.reason}, something is computed, read or written at once, which would be done only once",
         )
 
     launched = copied = drawn = permuted = read = awaited = random_state = happens_once = _refuse  # type: ignore[assignment]
@@ -401,6 +473,9 @@ class _Inside(Scribe):
     def filled(self, to: Any, number: Any) -> bool:
         if not self._born(Geometry(*to)):
             self._refuse()
+        value, origin = number
+        if origin:  # what is made of it here is made once
+            self.floats.guards.append((self.floats.computes[origin], value))
         return False
 
     def counted(self, to: Any, start: Any, step: Any) -> bool:
@@ -411,18 +486,12 @@ class _Inside(Scribe):
 
 
 def _raise(problem: CannotWrite) -> None:
-    raise GraphError(f"a function is written down on symbols: {problem.fact}\n  at {problem.where}")
+    raise CannotRecord("trace", problem.fact, problem.where)
 
 
 def _is_made(x: Any) -> bool:
     """Whether a result is an array."""
     return isinstance(x, Value | Tensor)
-
-
-def _given_to(value: Value) -> list[Value]:
-    """The inputs that a value is computed from; itself if there are none."""
-    nodes = Graph([], [value]).nodes
-    return [v for node in nodes if node.op is None and node.value is None for v in node.outputs] or [value]
 
 
 def _content(scribe: Scribe, x: Tensor) -> Value:

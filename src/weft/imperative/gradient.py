@@ -418,7 +418,7 @@ def value_and_grad(
 def _another(x: Any) -> tuple[Any, Any]:
     """The same array as one of its own, and what gradients with respect to it are found by."""
     if (capture := _core.capture()) is not None:
-        watched = capture.watch(capture.lift(x))
+        watched = capture.another(x)
         return watched, watched
     other = _core.alias(x, keep_past=True)
     return other, _core.watch(other)
@@ -705,14 +705,17 @@ def _requires_grad(self: Tensor) -> bool:
 def _detach(self: Tensor) -> Tensor:
     """The same memory without its history."""
     if (capture := _core.capture()) is not None:
-        return stopped(capture.lift(self))  # type: ignore[return-value]
+        return capture.alias(self, stopped(capture.lift(self)))
     return _core.alias(self, keep_past=False)
 
 
 def _detach_value(self: Value) -> Value:
     """The same, of a value of a graph; that of a graph outside is found, as by every operator."""
     capture = _core.capture()
-    return stopped(self if capture is None else capture.lift(self))
+    if capture is None:
+        return stopped(self)
+    detached: Value = capture.alias(self, stopped(capture.lift(self)))
+    return detached
 
 
 for _name, _value in {

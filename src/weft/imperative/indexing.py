@@ -275,7 +275,7 @@ def check_fits(key: Key, shape: Sequence[int]) -> None:
     while len(given) > len(key.shape) and given[0] == 1:
         given = given[1:]
     fits = len(given) <= len(key.shape) and all(
-        n in (1, m) for n, m in zip(reversed(given), reversed(key.shape), strict=False)
+        n in (m, 1) for n, m in zip(reversed(given), reversed(key.shape), strict=False)
     )
     if not fits:
         raise ShapeError(f"index: a value of shape {tuple(shape)} does not fit the shape {key.shape}")
@@ -295,10 +295,8 @@ def subscript(x: Any, key: Any) -> Any:
     """
     from weft import _core
 
-    if (
-        capture := _core.capture()
-    ) is not None:  # a view of what may be written each time that the function runs
-        return _subscript_value(capture.lift(x), key)
+    if _core.capture() is not None:  # a view of what may be written each time that the function runs
+        return _subscript_value(x, key)
     return get(x, parse(key, x.shape, _true_places), _as_index)
 
 
@@ -315,8 +313,8 @@ def assign(x: Any, key: Any, value: Any) -> None:
     from weft.imperative.creation import asarray
     from weft.ops import registry
 
-    if (capture := _core.capture()) is not None:  # it is written each time that the function runs
-        capture.assign(x, _replaced(capture.lift(x), key, value))
+    if _core.capture() is not None:  # it is written each time that the function runs
+        _assign_value(x, key, value)
         return
     found = parse(key, x.shape, _true_places)
     if not isinstance(value, bool | int | float | _core.Tensor):
@@ -375,7 +373,7 @@ def _true_places(mask: Any) -> Sequence[Any]:
 # Of Values in graphs.
 
 
-def _subscript_value(x: Value, key: Any) -> Any:
+def _subscript_value(x: Any, key: Any) -> Any:
     """x[key] of a value in a graph."""
     return get(x, parse(key, x.shape, _unknown_places), _as_index_of_value)
 
@@ -386,12 +384,15 @@ def _unknown_places(mask: Any) -> Sequence[Any]:
     return _true_places(mask)
 
 
-def _replaced(x: Value, key: Any, value: Any) -> Any:
-    """x, but x[key] is value."""
+def _assign_value(x: Any, key: Any, value: Any) -> None:
+    """x[key] = value of an array or a value while a function is recorded."""
     from weft import _core
     from weft.imperative.creation import asarray
     from weft.ops import registry
 
+    capture = _core.capture()
+    if capture is None:
+        raise TypeError("x[key] = value: a value in a graph is written only while a function is recorded")
     found = parse(key, x.shape, _unknown_places)
     if not isinstance(value, bool | int | float | _core.Tensor | Value):
         value = asarray(value, _type_for(value, x))
@@ -401,11 +402,12 @@ def _replaced(x: Value, key: Any, value: Any) -> Any:
         value = registry.function("reshape")(value, given[len(given) - len(found.shape) :])
     basic_put, basic_index = registry.function("basic_put"), registry.function("basic_index")
     if found.is_basic:
-        return basic_put(x, value, items=found.items)
+        capture.assign(x, basic_put(x, value, items=found.items))
+        return
     where = {"axes": found.axes, "position": found.position}
     seen = x if found.whole else basic_index(x, items=found.items)
     made = registry.function("index_put")(seen, value, *map(_as_index_of_value, found.indices), **where)
-    return made if found.whole else basic_put(x, made, items=found.items)
+    capture.assign(x, made if found.whole else basic_put(x, made, items=found.items))
 
 
 def _as_index_of_value(array: Any) -> Any:
@@ -413,3 +415,4 @@ def _as_index_of_value(array: Any) -> Any:
 
 
 setattr(Value, "__getitem__", _subscript_value)  # noqa: B010 - declared there it would import upwards
+setattr(Value, "__setitem__", _assign_value)  # noqa: B010

@@ -20,9 +20,9 @@ from typing import Any
 
 from weft import _core
 from weft.executor.compile import compile_graph
+from weft.graph.functionalization import Geometry, Storage, Storages
 from weft.graph.graph import Graph
 from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, looked_at, users_line
-from weft.imperative.storages import Geometry, Storage, Storages
 from weft.ops.node import Value, input_value
 
 __all__ = ["Lazily", "LazyScribe", "LazyTrace", "lazy"]

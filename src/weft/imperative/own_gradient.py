@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from weft import _core
+from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
 from weft.graph.own_gradient import NoOwnGradient, OwnGradient, checked
 from weft.graph.subgraph import Subgraph
 from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
-from weft.imperative.storages import Geometry
 from weft.ops.node import Value, input_value, make_node
 
 __all__ = ["HIDDEN", "give_own_gradient"]

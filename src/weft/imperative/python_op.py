@@ -80,6 +80,7 @@ class PythonOp(Op):
     Inputs: arguments, states, two random words for each random resource. Outputs: its own, then states' new content.
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "custom"
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
@@ -292,6 +293,12 @@ class PythonOp(Op):
                 raise
             return list(inputs), list(outputs)
         return [*known, *words], found[: self.form().visible]
+
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
+        known = [None if t is None else t.dtype for t in inputs]
+        given, states, _ = self.split(known)
+        _, outputs = self._checked_dtypes(given, [*given, *states])
+        return None if None in outputs else tuple(outputs)
 
     def solve_shapes(
         self, inputs: Sequence[Partial], outputs: Sequence[Partial]

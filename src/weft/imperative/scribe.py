@@ -7,26 +7,23 @@ into nodes on Values. What it met that was there before is an input, by where it
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from weft import _core
 from weft.executor.planner import is_dense
+from weft.graph.functionalization import Geometry, Overlap, Storage, Storages
 from weft.graph.graph import Graph, reads_of
 from weft.graph.inner import Again, Rewritten, as_drawn, stopped
 from weft.graph.instantiate import instantiate
+from weft.graph.recording import is_users, users_line
 from weft.imperative.paths import located
-from weft.imperative.storages import Geometry, Overlap, Storage, Storages
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
 from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
 
 __all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "is_users", "looked_at", "users_line"]
-
-_WEFT = str(Path(__file__).parents[1])
 
 
 class CannotWrite(Exception):
@@ -35,19 +32,6 @@ class CannotWrite(Exception):
     def __init__(self, fact: str, where: str) -> None:
         super().__init__(f"{fact}\n  at {where}")
         self.fact, self.where = fact, where
-
-
-def is_users(file: str) -> bool:
-    """Whether code of this file is the user's, not weft's."""
-    return not file.startswith(_WEFT)
-
-
-def users_line() -> str:
-    """``file:line`` of the innermost frame outside of weft."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and not is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def looked_at(x: Geometry) -> str:

@@ -33,7 +33,7 @@ from weft.base.structure import Structure, flatten
 from weft.executor.budget import checked_budget
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import all_within
-from weft.imperative.dynamic import DynamicAxes, DynamicTraced, Signature
+from weft.imperative.dynamic import DynamicAxes, DynamicTraced, SharedMemory, Signature
 from weft.imperative.export import Described, export
 from weft.imperative.foreign import without_foreign
 from weft.imperative.gradient import gradients, is_recorded
@@ -142,8 +142,17 @@ class Trace:
                 if self._dynamic is None:
                     with _closed(replays):
                         return self._record(args, kwargs)
-                self._plan_for_sizes(self._dynamic, args, kwargs)
+                try:
+                    once = self._plan_for_sizes(self._dynamic, args, kwargs)
+                except SharedMemory:
+                    if not self._dynamic.falls_back:
+                        raise
+                    return self.function(*args, **kwargs)  # which of them is meant cannot be told
                 done, result = replays.run(args, kwargs, self.function)
+                if once is not None:
+                    self._drop(once)
+                    if self._attempts == ATTEMPTS:
+                        self._keep(args, kwargs, None)
         return result if done else self._in_segments(args, kwargs)
 
     def _in_segments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -257,19 +266,27 @@ class Trace:
         found, shape = flatten(result)
         return shape.build([x.value if isinstance(x, KnownNumber) else x for x in found])
 
-    def _plan_for_sizes(self, dynamic: DynamicAxes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Make a plan for the sizes of these arguments, of the graph for all sizes."""
+    def _plan_for_sizes(
+        self, dynamic: DynamicAxes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Traced | None:
+        """Make a plan for these sizes, of the graph for all sizes; give it if it is for this call alone."""
         leaves, structure = flatten((args, kwargs))
         signature = Signature(leaves, structure, dynamic.of(args, kwargs), trace_keys())
-        entry = next((each for each in self._programs if each.holds(signature)), None)
+        entry = next((each for each in self._programs if each.holds(signature, leaves)), None)
         if entry is None:
             entry = DynamicTraced(self.function, self.name, leaves, structure, signature, dynamic.reason)
         plan = entry.plan_for(leaves, signature.sizes)
         self._replays().add(args, kwargs, plan, plan.spec)
+        if entry.left:  # it is for this call alone, whose effects on Python's objects are there
+            self._attempts += 1
+            if self._attempts == ATTEMPTS:
+                self._give_up(CannotWrite(entry.left, users_line()))
+            return plan
         for old in entry.surplus():
             self._drop(old)
         if entry not in self._programs:
             self._add(entry, args, kwargs)
+        return None
 
     def _captured_arrays(self, outside: Surroundings) -> list[Tensor]:
         """NumPy arrays of the surroundings, as Tensors over their memory; a warning for each that can change."""
@@ -458,9 +475,9 @@ def trace(
 
     dynamic: {argument: axes}, arguments by name or place: sizes of these axes may differ from call to call. The
     function is then run once on symbols, not on arrays, so that no size is taken for granted: what has to know the
-    number of one (range(n), n > 3, n % 2) raises GraphError, as do writes to arguments, and everything else that would
-    be done at once. Results are new arrays, or those of arguments and surroundings. Sizes 0 and 1, and axes that are as
-    long as others when they were not before, make another graph. Each size has its plan, the latest 64 are kept.
+    number of one (range(n), n > 3, n % 2) raises GraphError, as does everything that would be done at once. Results are
+    new arrays, or those of arguments and surroundings. Sizes 0 and 1, and axes that are as long as others when they
+    were not before, make another graph. Each size has its plan, the latest 64 are kept.
 
     memory_budget: what the temporary space of a program may take: bytes as an int, or as a float the share of what it
     takes without one. Results that are cheap to compute again (pointwise operators, normalizations) are then not kept

@@ -15,13 +15,13 @@ from weft.base.structure import Structure, flatten
 from weft.executor.background import make_ahead
 from weft.executor.compile import compile_graph
 from weft.executor.planner import is_dense
+from weft.graph.functionalization import Geometry, Overlap, Storage, in_memory_order
 from weft.graph.graph import Graph
 from weft.graph.inner import stopped
 from weft.imperative.dependence import objects_in
 from weft.imperative.gradient import gradient_table, gradients, keep_gradient
 from weft.imperative.known_number import KnownNumber, KnownNumbers, compute_of, is_same_number
 from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
-from weft.imperative.storages import Geometry, Overlap, Storage, in_memory_order
 from weft.imperative.surroundings import Surroundings
 from weft.imperative.tensor import Tensor
 from weft.ops import functions as F
@@ -30,6 +30,7 @@ from weft.ops.node import Value
 
 __all__ = [
     "Find",
+    "NumberSources",
     "Traced",
     "contents_of",
     "effect_of",
@@ -109,7 +110,7 @@ def write_up(
     spec = {
         "plan": plan,
         "arrays": arrays,
-        "numbers": [inputs.number(origin) for origin in origins],
+        "numbers": [inputs.numbers.find(origin) for origin in origins],
         "results": results,
         "surroundings": surroundings.places,
         "stopped": [k for k, x in enumerate(found) if isinstance(x, Tensor) and _core.is_stopped(x)],
@@ -192,6 +193,33 @@ def look_up(find: Find, leaves: list[Any], outputs: Sequence[Any] = ()) -> Any:
     return found if window is None else _core.window(found, *window)
 
 
+class NumberSources:
+    """How calls find the numbers of a program: floats among their leaves, and what Python computes from those."""
+
+    def __init__(self, floats: KnownNumbers, leaves: Sequence[Any]) -> None:
+        self.computes, self._guards = floats.computes, floats.guards
+        self.places = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
+
+    def find(self, origin: int) -> Find:
+        """A number, by its origin."""
+        if origin <= len(self.places):
+            return ("leaf", self.places[origin - 1], None)
+        return ("python", self._of_leaves(self.computes[origin]), None)
+
+    def result(self, number: KnownNumber) -> Find:
+        """A number that is a result."""
+        return ("python", self._of_leaves(compute_of(number)), None)
+
+    def guard(self) -> Guard | None:
+        """That numbers that Python looked at are what they were; None: there are none."""
+        guards = [(self._of_leaves(function), value) for function, value in self._guards]
+        return (lambda leaves: all(_comes_to(f, leaves, value) for f, value in guards)) if guards else None
+
+    def _of_leaves(self, function: Callable[[list[float]], Any]) -> Callable[[list[Any]], Any]:
+        places = self.places
+        return lambda leaves: function([leaves[k] for k in places])
+
+
 class _Inputs:
     """How calls find what the program takes, and what has to hold for it."""
 
@@ -203,14 +231,14 @@ class _Inputs:
         before: dict[int, tuple[Any, Tensor]],
         around: Sequence[Tensor],
     ) -> None:
-        self.scribe, self.leaves, self.floats, self.before = scribe, leaves, floats, before
+        self.scribe, self.leaves, self.before = scribe, leaves, before
+        self.numbers = NumberSources(floats, leaves)
         self.arguments = {id(leaf): k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
         # Tensors that were there before the call, so that as results they are themselves.
         self.given = {*self.arguments, *map(id, around)}
         memory = {_core.geometry(leaf)[0] for leaf in leaves if isinstance(leaf, Tensor)}
         if any(_core.geometry(x)[0] in memory for x in around):  # which of them is meant cannot be told
             self.refuse()
-        self.float_leaves = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
         self.owners = {id(dx): owner() for owner, dx in before.values()}
         self.owned: dict[int, tuple[Find, bool]] = {}
         self.recorded: list[tuple[Find, bool]] = []  # tensors, and whether they required gradients
@@ -246,26 +274,16 @@ class _Inputs:
         """Whether an array found elsewhere is likely to stay as it is: nobody is asked for its gradient."""
         return id(x) not in self.owned and not (x.requires_grad and _core.is_recording())
 
-    def number(self, origin: int) -> Find:
-        if origin <= len(self.float_leaves):
-            return ("leaf", self.float_leaves[origin - 1], None)
-        return ("python", self.compute(self.floats.computes[origin]), None)
-
-    def compute(self, function: Callable[[list[float]], Any]) -> Callable[[list[Any]], Any]:
-        """A function of a call's floats as one of its leaves."""
-        places = self.float_leaves
-        return lambda leaves: function([leaves[k] for k in places])
-
     def guard(self) -> Guard | None:
         """That gradients are there as they were, and numbers that Python looked at are what they were."""
-        numbers = [(self.compute(function), value) for function, value in self.floats.guards]
+        numbers = self.numbers.guard()
         owned, recorded = self.owners_known(native=False), self.recorded
-        if not numbers and not owned and not recorded:
+        if numbers is None and not owned and not recorded:
             return None
 
         def holds(leaves: list[Any]) -> bool:
             return (
-                all(_comes_to(compute, leaves, value) for compute, value in numbers)
+                (numbers is None or numbers(leaves))
                 and all((look_up(find, leaves).grad is not None) == had for find, had in owned)
                 and all(_core.is_tracked(look_up(find, leaves)) == flag for find, flag in recorded)
             )
@@ -330,7 +348,7 @@ class _Outputs:
     def find(self, leaf: Any) -> Find:
         """How a call finds what was this result."""
         if isinstance(leaf, KnownNumber):
-            return ("python", self.inputs.compute(compute_of(leaf)), None)
+            return self.inputs.numbers.result(leaf)
         if isinstance(leaf, Iterator):
             raise CannotWrite(
                 f"the result is an iterator, a {type(leaf).__name__}, that is used up once", users_line()

@@ -16,9 +16,9 @@ from weft import _core
 from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
-from weft.graph.subgraph import Capture, no_capture
+from weft.graph.subgraph import Capture, no_capture, type_of
 from weft.imperative import indexing as indexing  # so that Values can be indexed
-from weft.imperative.bodies import deliver
+from weft.imperative.bodies import deliver, write_back
 from weft.imperative.dynamic import SharedMemory
 from weft.imperative.trace import Trace
 from weft.ops import functions as F
@@ -47,16 +47,15 @@ class _Written(Capture):
         return node
 
     def set_gradient(self, x: Any, dx: Any) -> None:
-        raise NotImplementedError(
-            f"{self.name}: a transformed function cannot set the grad of an array; use grad or vjp inside of it"
-        )
+        self.refuse("it sets the grad of an array; a transformed function may use grad or vjp inside of it")
 
 
 class CapturedFunction:
     """A function as a graph. inputs: the graph's inputs for those leaves of the arguments that are arrays.
 
     ys: the arrays that it gives; aux: those of its second result, where it has one that only goes along. contents: what
-    it writes to arrays that it finds; found: these arrays and the others that it finds, `extra` their inputs.
+    it writes to arrays that it finds, those of `written`, and then to arrays among its arguments, those of
+    `written_inputs`; found: these arrays and the others that it finds, `extra` their inputs.
     """
 
     def __init__(
@@ -73,6 +72,7 @@ class CapturedFunction:
             leaf if t is None else self._capture.input(t) for leaf, t in zip(leaves, types, strict=True)
         ]
         self.inputs = [v for v, t in zip(values, types, strict=True) if t is not None]
+        self._arguments = [leaf for leaf, t in zip(leaves, types, strict=True) if t is not None]
         self._results: list[Any] = []
         self._beside: list[Any] = []
 
@@ -92,11 +92,28 @@ class CapturedFunction:
         made = self._capture.run(run)
         number = len([x for x in self._results if x is not None])
         self.written = list(self._capture.written)
-        self.contents = [self._capture.written[k] for k in self.written]
+        ends = [self._capture.content(v) for v in self.inputs]
+        self.written_inputs = [k for k, end in enumerate(ends) if end is not None]
+        self.contents = [self._capture.written[k] for k in self.written] + [v for v in ends if v is not None]
         self.extra, self.found = self._capture.extra, self._capture.found
+        self._check_arguments()
         with no_capture():
             made = [fresh(v) for v in made]
         self.ys, self.aux = made[:number], made[number:]
+
+    def _check_arguments(self) -> None:
+        """Raise CannotRecord where an argument is written whose memory is used under another name, too."""
+        for k in self.written_inputs:
+            mine = self._arguments[k]
+            for x in [*self.found, *(x for j, x in enumerate(self._arguments) if j != k)]:
+                both = isinstance(x, _core.Tensor) and isinstance(mine, _core.Tensor)
+                here = _core.capture()
+                if x is mine or (
+                    _core.shares_memory(x, mine) if both else here and here.share_memory(x, mine)
+                ):
+                    self._capture.refuse(
+                        f"an argument is written whose memory is used under another name, too: {type_of(mine)}"
+                    )
 
     @property
     def besides(self) -> list[Value]:
@@ -115,8 +132,10 @@ class CapturedFunction:
 
     def finish(self, besides: Sequence[Any]) -> Any:
         """Write to the arrays that it found; the second result."""
-        count = len(self.aux)
-        deliver(self._capture, self.written, besides[count:])
+        count, end = len(self.aux), len(self.aux) + len(self.written)
+        deliver(self._capture, self.written, besides[count:end])
+        for k, content in zip(self.written_inputs, besides[end:], strict=True):
+            write_back(self._capture, self._arguments[k], content)
         given = iter(besides[:count])
         return self._aux_structure.build([next(given) if is_array(x) else x for x in self._beside])
 
@@ -127,11 +146,6 @@ def fresh(v: Value) -> Value:
         return v
     made: Value = F.reshape(v, shape=v.shape, copy=True)
     return made
-
-
-def type_of(x: Any) -> TensorType:
-    """The type of an array or of a Value."""
-    return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
 
 
 def run_graph(name: str, graph: Graph, operands: Sequence[Any]) -> list[Any]:
@@ -164,6 +178,7 @@ class _Axes:
     """No axis of any argument has a size that is not known; see weft.imperative.dynamic.DynamicAxes."""
 
     reason = "in a transformed function"
+    falls_back = False
 
     def __init__(self) -> None:
         self.axes: dict[str, tuple[int, ...]] = {}

@@ -14,6 +14,7 @@ from typing import Any
 from weft.base.errors import ShapeError
 from weft.base.structure import Structure, flatten
 from weft.graph.graph import Graph
+from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import no_capture
 from weft.imperative.transformed import (
     CapturedFunction,
@@ -50,7 +51,8 @@ def vmap(
 
     Results are the loop's up to the rounding of sums. A cond whose predicate differs from example to example computes
     both branches; a while_loop runs until it has ended for all. Arrays that f finds elsewhere are the same for all
-    examples; what it writes to them must be the same, too. Reads of elements inside of f raise GraphError.
+    examples; what it writes to them must be the same, too. It may write its arguments. Reads of elements inside of f
+    raise GraphError.
     Raises ValueError for in_axes that do not fit, or a result that differs where out_axes is None; ShapeError where
     sizes differ; IndexError for an axis out of range; NotImplementedError for Python operators inside.
     Source: JAX's vmap; randomness as in PyTorch's.
@@ -88,8 +90,14 @@ def vmap(
             )
             axes_out = _axes_of_results(out_axes, function)
             outputs = [_placed(*each, axis, size) for each, axis in zip(made[:number], axes_out, strict=True)]
-            _check_written(function, [is_batched for _, is_batched in made[number:]])
-            whole = Graph([*inputs, *function.extra], [*outputs, *(v for v, _ in made[number:])])
+            contents = made[number:]
+            _check_written(function, [is_batched for _, is_batched in contents])
+            first = len(function.written)
+            places = [arrays[k][1] for k in function.written_inputs]
+            ends = [
+                _written_back(*each, axis, size) for each, axis in zip(contents[first:], places, strict=True)
+            ]
+            whole = Graph([*inputs, *function.extra], [*outputs, *(v for v, _ in contents[:first]), *ends])
         results = run_graph("vmap", whole, [*(x for x, _ in arrays), *function.found])
         function.finish(results[number:])
         return function.build(results[:number])
@@ -112,13 +120,25 @@ def _axes_of_results(out_axes: Any, function: CapturedFunction) -> list[int | No
 
 
 def _check_written(function: CapturedFunction, flags: Sequence[bool]) -> None:
-    """Raises NotImplementedError where what is written differs from example to example."""
-    for k, is_batched in zip(function.written, flags, strict=True):
+    """Raises CannotRecord where what is written to an array outside differs from example to example."""
+    for k, is_batched in zip(function.written, flags, strict=False):
         if is_batched:
-            raise NotImplementedError(
-                "vmap: an array is written that the function finds elsewhere, and what is written differs from example "
-                f"to example: {type_of(function.found[k])}"
+            raise CannotRecord(
+                "vmap",
+                "an array is written that the function finds elsewhere, and what is written differs from example to "
+                f"example: {type_of(function.found[k])}",
             )
+
+
+def _written_back(v: Any, is_batched: bool, axis: int | None, size: int) -> Any:
+    """The content of an argument, with its examples where they are in it."""
+    if axis is None and is_batched:
+        raise CannotRecord(
+            "vmap",
+            "an argument is written that is the same for all examples, and what is written differs from example to "
+            f"example: {v.type} for {size} of them",
+        )
+    return _placed(v, is_batched, axis, size)
 
 
 def _spread(axes: Any, structure: Structure, name: str) -> list[int | None]:

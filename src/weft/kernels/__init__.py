@@ -27,9 +27,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from weft.base.device import Device
 from weft.base.record import Record
 from weft.base.typing import Any
-from weft.ops.op import Op
+from weft.ops.op import Op, set_declared_residuals
 from weft.ops.types import TensorType
 
 TYPE_CHECKING = False
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["Registered", "choices", "kernel", "registered"]
+__all__ = ["Registered", "choices", "kernel", "loop_kernel", "registered", "residuals"]
 
 OPERATORS = "weft.ops."
 
@@ -49,9 +50,12 @@ class Registered(Record):
     offers: Callable[..., Any]
     provider: str
     when: Callable[..., bool] | None = None
+    storages: tuple[str, ...] = ("dense",)
 
 
 _TABLE: dict[tuple[type[Op], str], list[Registered]] = {}
+_RESIDUALS: dict[tuple[type[Op], str], Callable[..., Sequence[TensorType]]] = {}
+LOOPS: dict[str, Callable[[Any], Any]] = {}  # of kinds of devices that do not run the processor's code
 _LOADED: set[tuple[str, str]] = set()  # (kind of device, module of operators) whose kernels are in the table
 _FAMILIES: dict[str, frozenset[str]] = {}  # kind of device -> the modules that there are
 
@@ -62,11 +66,13 @@ def kernel(
     device: str = "cpu",
     provider: str = "native",
     when: Callable[..., bool] | None = None,
+    storages: tuple[str, ...] = ("dense",),
 ) -> Callable[[F], F]:
     """Function decorator: registers what offers kernels of an operator on a kind of device, behind those there are.
 
     when(op, *types): whether it may be asked; without it, always. Kernels of a class are those of its subclasses, too,
-    unless these have their own. Raises TypeError if cls is not a class of operators.
+    unless these have their own. storages: of inputs, all of which have one of these.
+    Raises TypeError if cls is not a class of operators.
 
     >>> from weft.ops.registry import get
     >>> kernel(get("sort"), device="gpu", provider="example")(lambda op, x: ()) is not None
@@ -77,10 +83,50 @@ def kernel(
         raise TypeError(f"kernel: takes a class of operators, got {cls!r}")
 
     def register(offers: F) -> F:
-        _TABLE.setdefault((cls, device), []).append(Registered(offers, provider, when))
+        _TABLE.setdefault((cls, device), []).append(Registered(offers, provider, when, storages))
         return offers
 
     return register
+
+
+def residuals(cls: type[Op], *, device: str = "cpu") -> Callable[[F], F]:
+    """Function decorator: declares what the kernels of an operator leave for those of its gradient.
+
+    The function is called with the operator, the standard types of its residuals (Op.residual_types) and the types of
+    its inputs, and gives the types of what is left instead, one for each. It holds for subclasses, too.
+    Raises TypeError if cls is no class of operators or has no residuals.
+
+    >>> from weft.ops.registry import get
+    >>> residuals(get("relu"))
+    Traceback (most recent call last):
+        ...
+    TypeError: residuals: relu has no residuals; its class lists them
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Op)):
+        raise TypeError(f"residuals: takes a class of operators, got {cls!r}")
+    if not cls.residuals:
+        raise TypeError(f"residuals: {cls.name} has no residuals; its class lists them")
+
+    def register(declare: F) -> F:
+        _RESIDUALS[cls, device] = declare
+        return declare
+
+    return register
+
+
+def _declared(
+    op: Op, standard: Sequence[TensorType], types: Sequence[TensorType | None]
+) -> Sequence[TensorType]:
+    device = _device_kind(op, types)
+    for base in type(op).__mro__[:-1]:
+        _load(base.__module__, device)
+        declare = _RESIDUALS.get((base, device))
+        if declare is not None:
+            return declare(op, standard, *types)
+    return standard
+
+
+set_declared_residuals(_declared)
 
 
 def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
@@ -101,11 +147,22 @@ def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
 
 
 def choices(op: Op, types: Sequence[TensorType | None]) -> Iterator[Any]:
-    """The kernels that an operator may run with on inputs of these types, best first."""
-    for entry in registered(type(op), _device_kind(op, types)):
-        if entry.when is None or entry.when(op, *types):
-            yield from entry.offers(op, *types)
+    """The kernels that an operator may run with on inputs of these types, best first.
+
+    A copy from one kind of device to another may be the work of either: what is not cpu is asked first.
+    """
+    stored = {t.storage for t in types if t is not None}
+    for device in _device_kinds(op, types):
+        for entry in registered(type(op), device):
+            if stored <= {*entry.storages} and (entry.when is None or entry.when(op, *types)):
+                yield from entry.offers(op, *types)
     yield from op.kernels(*types)
+
+
+def loop_kernel(device: Device, code: Any) -> Any:
+    """The kernel of a loop on a device: what its kind makes of the code, else the processor's."""
+    make = LOOPS.get(device.kind)
+    return code.native() if make is None else make(code)
 
 
 def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
@@ -113,6 +170,15 @@ def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
     if home is not None:
         return home.kind
     return next((t.device.kind for t in types if t is not None and not t.weak), "cpu")
+
+
+def _device_kinds(op: Op, types: Sequence[TensorType | None]) -> Sequence[str]:
+    """The kinds whose kernels may be taken, in the order that they are asked."""
+    kind = _device_kind(op, types)
+    if op.home() is None:
+        return (kind,)
+    others = {t.device.kind for t in types if t is not None and not t.weak} - {kind}
+    return sorted((kind, *others), key=lambda each: (each == "cpu", each != kind))
 
 
 def _load(operators: str, device: str) -> None:

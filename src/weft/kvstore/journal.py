@@ -3,7 +3,11 @@
 A snapshot is a safetensors file, which replaces the one before at once. The journal has a record for each committed
 update, written before the update is acknowledged. After a restart the snapshot is loaded and the records behind it are
 applied in their order, which gives the same state bit for bit. Records are numbered: those that a snapshot has already
-are left out, so a server may die between writing a snapshot and beginning a new journal.
+are left out, so a server may die between writing a snapshot and beginning anew.
+
+Behind a snapshot the journal begins at the front of its file again, because writing over memory that the system holds
+already is much quicker than extending a file. What an earlier round has left behind the last record is none: the
+numbers of the records that count follow each other, and older ones are less.
 
 A record is a header, JSON, and raw bytes; both have their length and a checksum in front, so a record that was cut off
 is known as such and ends the journal. Nothing in a file is executed.
@@ -46,6 +50,7 @@ class Journal:
         self.folder, self.sync = Path(folder), sync
         self.folder.mkdir(parents=True, exist_ok=True)
         self.number = 0  # of the last record
+        self.size_bytes = 0  # of the records since the snapshot
         self._file: Any = None
 
     @property
@@ -59,7 +64,8 @@ class Journal:
     def append(self, header: Mapping[str, Any], arrays: Sequence[Any]) -> None:
         """Write a record. Raises OSError if that fails; the journal then ends before it."""
         if self._file is None:
-            self._file = open(self._path(), "ab", buffering=0)  # noqa: SIM115 - kept open
+            self._path().touch()
+            self._file = open(self._path(), "r+b", buffering=0)  # noqa: SIM115 - kept open
         parts: list[Any] = [np.ascontiguousarray(a).reshape(-1).view("uint8") for a in arrays]
         kinds = [[a.dtype.name, list(a.shape)] for a in arrays]
         text = json.dumps({**header, "number": self.number + 1, "arrays": kinds}).encode()
@@ -67,7 +73,7 @@ class Journal:
         for part in parts:
             check = _checksum(part, check)
         size = sum(part.nbytes for part in parts)
-        begin = self._file.tell()
+        begin = self._file.seek(self.size_bytes)
         try:
             _write(self._file, [FRAME.pack(MAGIC, len(text), size, check), text, *parts])
             if self.sync:
@@ -76,29 +82,29 @@ class Journal:
             self._file.truncate(begin)
             raise
         self.number += 1
+        self.size_bytes = self._file.tell()
 
     def records(self, after: int) -> Iterator[tuple[dict[str, Any], list[Any]]]:
         """The records behind number `after`; one that is cut off ends them, and is cut away."""
-        self.number = after
+        self.number, self.size_bytes = after, 0
         if not self._path().exists():
             return
-        good = 0
+        good, last = 0, None
         with open(self._path(), "rb") as file:
             while (record := _read(file)) is not None:
-                good = file.tell()
                 header, arrays = record
-                if header["number"] > self.number:
-                    self.number = header["number"]
+                if last is not None and header["number"] != last + 1:
+                    break  # of an earlier round
+                last, good = header["number"], file.tell()
+                if last > self.number:
+                    self.number, self.size_bytes = last, good
                     yield header, arrays
         if good < self._path().stat().st_size:
             os.truncate(self._path(), good)
 
     def begin_anew(self) -> None:
         """All records are in a snapshot now."""
-        self.close()
-        temporary = self.folder / "journal.new"
-        temporary.write_bytes(b"")
-        os.replace(temporary, self._path())
+        self.size_bytes = 0
 
     def close(self) -> None:
         """Close the file."""

@@ -2,7 +2,8 @@
 
 Small arrays are whole on one server, large ones are divided among all. A push or pull is an asynchronous operation of
 the engine for each part: it begins when its arrays are ready, holds no worker while the server works, and comes after
-the pushes and pulls of its key that this worker asked for before.
+the pushes and pulls of its key that this worker asked for before. A pull that is asked for before the push in front of
+it has begun goes with that: one call of the server does both.
 """
 
 from __future__ import annotations
@@ -83,6 +84,32 @@ class _Known:
         self.pushes = 0
         self.base: dict[int, int] = {}  # version on each server when this worker came
         self.residual: list[Tensor | None] = []
+        self.latest: _Push | None = None  # if no pull has come behind it
+
+
+class _Push:
+    """A push that a pull may go with."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.begun = False
+        self.version: int | None = (
+            None  # that the pull waits for, as if there had been no pushes before this worker's
+        )
+        self.answers: dict[int, Any] = {}  # by server
+
+    def take_along(self, version: int) -> bool:
+        """Whether the pull goes with it: not once it has begun."""
+        with self.lock:
+            if not self.begun:
+                self.version = version
+            return not self.begun
+
+    def begin(self) -> int | None:
+        """The version of the pull that goes with it, if one does."""
+        with self.lock:
+            self.begun = True
+            return self.version
 
 
 @register(*MODES)
@@ -172,7 +199,8 @@ class ParameterServerStore(KVStore):
             except Exception as error:
                 done(_cause(error))
             else:
-                size = sum(x.nbytes for x in args[4]) if method == "push" else answer.nbytes
+                size = answer.nbytes if method == "pull" else sum(x.nbytes for x in args[4])
+                size += answer.nbytes if method == "pushpull" else 0
                 times = (of.asked_ns, began, began, time.perf_counter_ns())
                 events.exchanged(f"{of.text}: server {server}", of.where, size, times)
                 done()
@@ -288,8 +316,10 @@ class ParameterServerStore(KVStore):
             number = self._number
         inputs = [_core.alias(x, keep_past=False) for _, xs, *_ in sends for x in xs]
         asked = _Asked(f"push {key!r}")
+        push = known.latest = _Push()
 
         def start(_: Any, on_complete: Any) -> None:
+            version = push.begin()
             left = _Countdown(len(sends), on_complete)
             arrays = iter([x.numpy() for x in inputs])
             for piece, xs, take, form in sends:
@@ -300,7 +330,15 @@ class ParameterServerStore(KVStore):
                 if form["kind"] == "rows":
                     parts = [form["rows"], *parts]
                 arguments = (key, self._worker, number, self.rank, parts, {"kind": form["kind"]})
-                self._call(asked, piece.server, "push", arguments, lambda _: None, left)
+                if version is None:
+                    self._call(asked, piece.server, "push", arguments, lambda _: None, left)
+                    continue
+
+                def keep(answer: Any, server: int = piece.server) -> None:
+                    push.answers[server] = answer
+
+                wanted = known.base.get(piece.server, 0) + version
+                self._call(asked, piece.server, "pushpull", (*arguments, wanted), keep, left)
 
         default_engine().push_async(start, None, inputs, (), [known.turn], priority, f"push {key!r}")
 
@@ -319,6 +357,8 @@ class ParameterServerStore(KVStore):
 
     def _receive(self, key: Key, known: _Known, targets: list[Tensor], priority: int) -> None:
         pushes, asked = known.pushes, _Asked(f"pull {key!r}")
+        push, known.latest = known.latest, None
+        together = push is not None and push.take_along(pushes)
 
         def start(_: Any, on_complete: Any) -> None:
             left = _Countdown(len(known.pieces), on_complete)
@@ -332,6 +372,11 @@ class ParameterServerStore(KVStore):
                         else:
                             y[np.unravel_index(np.arange(piece.begin, piece.end), y.shape)] = answer
 
+                if together:
+                    assert push is not None
+                    write(push.answers.pop(piece.server))
+                    left()
+                    continue
                 version = known.base.get(piece.server, 0) + pushes
                 arguments = (key, self.rank, version)
                 self._call(asked, piece.server, "pull", arguments, write, left)
@@ -354,6 +399,7 @@ class ParameterServerStore(KVStore):
             raise unknown("row_sparse_pull", key, self._keys)
         known = self._keys[key]
         rows = unique_rows(row_ids, known.shape)
+        known.latest = None
         values = empty((rows.size, *known.shape[1:]), dtype=known.dtype)
         pushes, asked = known.pushes, _Asked(f"row_sparse_pull {key!r}")
 

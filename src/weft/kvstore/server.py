@@ -36,6 +36,8 @@ from weft.optimizer.optimizer import Optimizer
 __all__ = ["MODES", "Server", "reference_of"]
 
 MODES = ("dist_sync_ps", "dist_async", "dist_ssp")
+MOST_BYTES = 256 << 20  # of records, behind which a snapshot is due
+MOST_BUFFERS = 8  # for answers, of each size
 Key = int | str
 
 
@@ -89,6 +91,7 @@ class Server:
         self.since = 0  # updates since the snapshot
         self.began = time.time()
         self.failures: dict[tuple[str, int], str] = {}
+        self._buffers: dict[int, list[Any]] = {}  # for answers, by their sizes
         self._changed: asyncio.Condition | None = None
         self.journal = None if folder is None else Journal(folder, sync)
         if self.journal is not None:
@@ -223,7 +226,25 @@ class Server:
                 lambda: not self._behind(key, rank), lambda: (f"pull of {key!r}", self._behind(key, rank))
             )
         stored = self.store._stored[key].numpy()
-        return stored.copy() if rows is None else stored[rows]
+        return self._copy(stored) if rows is None else stored[rows]
+
+    async def pushpull(
+        self, key: Key, worker: str, number: int, rank: int, parts: Any, form: Mapping[str, Any], version: int
+    ) -> Any:
+        """push, then pull: one call of the worker."""
+        await self.push(key, worker, number, rank, parts, form)
+        return await self.pull(key, rank, version)
+
+    def _copy(self, stored: Any) -> Any:
+        """What an answer is made of while the next update may already write.
+
+        In memory that an earlier answer has given back: new memory takes longer than the copy.
+        """
+        free = self._buffers.setdefault(stored.nbytes, [])
+        buffer = free.pop() if free else np.empty(stored.nbytes, "uint8")
+        answer = np.asarray(_Lent(buffer, free)).view(stored.dtype).reshape(stored.shape)
+        np.copyto(answer, stored)
+        return answer
 
     def _behind(self, key: Key, rank: int) -> set[int]:
         """The workers that are more than `staleness` pushes behind this one."""
@@ -305,7 +326,7 @@ class Server:
         else:
             self._record(header, [pushed.numpy() if isinstance(pushed, Tensor) else pushed])
         self.since += 1
-        if self.journal is not None and self.since >= self.every:
+        if self.journal is not None and (self.since >= self.every or self.journal.size_bytes >= MOST_BYTES):
             self._snapshot()
 
     def _do_push(self, key: Key, by: Sequence[Sequence[Any]], pushed: Any) -> None:
@@ -435,6 +456,18 @@ class Server:
                         f"weft: the server has waited {waited:.0f} s in {text} for {names or 'nobody'}\n"
                     )
                     sys.stderr.flush()
+
+
+class _Lent:
+    """Owns the memory of an array, and gives it back when the array and all views of it have gone."""
+
+    def __init__(self, buffer: Any, free: list[Any]) -> None:
+        self.buffer, self.free = buffer, free
+        self.__array_interface__ = buffer.__array_interface__
+
+    def __del__(self) -> None:
+        if len(self.free) < MOST_BUFFERS:
+            self.free.append(self.buffer)
 
 
 class _State:

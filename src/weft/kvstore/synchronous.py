@@ -1,7 +1,8 @@
 """Kind "dist_sync": every worker has the whole store, and pushes are sums over all of them by MPI.
 
-There is no server. A push of several keys is exchanged in buckets, in the order of priorities and then of the list, and
-each worker updates its own copy in the same way, so the copies stay equal.
+There is no server. A push of several keys is exchanged in buckets, in the order of the list, and each worker updates
+its own copy in the same way, so the copies stay equal. Of pushes that wait for others that of the highest priority goes
+first, on all ranks alike (distributed/queue.py).
 """
 
 from __future__ import annotations
@@ -79,8 +80,10 @@ class SynchronousStore(LocalStore):
                 if codec is not None:
                     self._check_compressible(merged)
             dense = [(k, x) for k, x in merged if isinstance(x, Tensor)]
-            for bucket in self._buckets(dense):
-                self._exchange(bucket, codec, priority)
+            begun = [self._exchange(bucket, codec, priority) for bucket in self._buckets(dense)]
+            for bucket, results in begun:
+                for (k, _), x in zip(bucket, results(), strict=True):
+                    self._update(k, x, fresh=True)
             for k, x in merged:
                 if isinstance(x, RowSparse):
                     self._update(k, _gathered(k, x))
@@ -106,7 +109,8 @@ class SynchronousStore(LocalStore):
                 found.append([(k, x)])
         return found
 
-    def _exchange(self, bucket: list[tuple[Key, Tensor]], codec: Codec | None, priority: int) -> None:
+    def _exchange(self, bucket: list[tuple[Key, Tensor]], codec: Codec | None, priority: int) -> Any:
+        """Begin an exchange; gives the bucket and the function of its sums."""
         names, xs = [k for k, _ in bucket], [x for _, x in bucket]
         text = f"push {names!r}"
         if codec is None:
@@ -115,8 +119,7 @@ class SynchronousStore(LocalStore):
             own = self._codec
             assert own is not None
             results = compressed_sum(xs, [self._residual(k, 0, x) for k, x in bucket], codec, text, priority)
-        for k, x in zip(names, results(), strict=True):
-            self._update(k, x, fresh=True)
+        return bucket, results
 
 
 class _Together:

@@ -11,4 +11,16 @@ from weft.ops.op import Op, Runtime, op
 from weft.ops.registry import get
 from weft.ops.registry import names as list  # its public name
 
-__all__ = ["Op", "Runtime", "get", "list", "op"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from weft.ops.foreign import ArrayMethods as ArrayMethods
+
+__all__ = ["ArrayMethods", "Op", "Runtime", "get", "list", "op"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "ArrayMethods":  # which few programs need
+        from weft.ops.foreign import ArrayMethods
+
+        return ArrayMethods
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -436,6 +436,7 @@ class Prelu(Op):
     """
 
     family: ClassVar[str] = "activation"
+    dtype_rule: ClassVar[str] = "x: float, weight: float -> promote"
     learnable: ClassVar[tuple[str, ...]] = ("weight",)
     sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
 
@@ -477,6 +478,7 @@ class Glu(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "x: float -> x"
     axis: int = -1
     positional = ("axis",)
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from weft.base.dtype import bool_, float32
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
-from weft.ops.matrix import native_float
-from weft.ops.node import make_node
+from weft.ops.matrix import is_matrix_float
+from weft.ops.node import constant, make_node
 from weft.ops.op import Op, op
 from weft.ops.pointwise import unbroadcast
 from weft.ops.types import TensorType, broadcast_shapes, promote
@@ -78,6 +78,10 @@ class CausalMask(Op):
         dtype = scores.dtype.name
         yield pointwise_loop([scores], [e.where(kept, e.load(0, dtype), e.constant(self.value, dtype))])
 
+    def decompose(self, scores: Any) -> Any:
+        seen = F.less_equal(F.places_like(scores, axis=-1), F.places_like(scores, axis=-2))
+        return F.where(seen, scores, constant(self.value, scores.dtype))
+
     def vjp(self, dy: Any) -> Any:
         return F.causal_mask(dy, value=0.0)
 
@@ -99,9 +103,11 @@ class ScaledDotProductAttention(Attention):
     1.0
     """
 
+    dtype_rule: ClassVar[str] = "q: float, k: float, v: float, mask: float|bool -> promote(q k v)"
     positional = ("is_causal", "scale")
     outputs = ("y", "logs")
     hidden = 1
+    residuals = ("logs",)
 
     def infer(self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None) -> Any:
         given = {"q": q, "k": k, "v": v}
@@ -120,11 +126,12 @@ class ScaledDotProductAttention(Attention):
             raise self.fail(ShapeError, f"the mask does not fit {full}", **given, mask=mask)
         common = promote(*given.values())
         y = q.like((*lead, q.shape[-2], v.shape[-1]), common)
-        return y, y.like(y.shape[:-1], common if common.name == "float64" else float32)
+        logs = y.like(y.shape[:-1], common if common.name == "float64" else float32)
+        return y, *self.residual_types((logs,), (q, k, v, mask))
 
     def decompose(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         y, log_type = self.infer(q.type, k.type, v.type, None if mask is None else mask.type)
-        if native_float(q.type, k.type, v.type) and not self.is_plain(q, k, v, mask) and y.ndim <= 4:
+        if is_matrix_float(q.type, k.type, v.type) and not self.is_plain(q, k, v, mask) and y.ndim <= 4:
             return self._by_plain(q, k, v, mask)
         if q.dtype.itemsize == 2:  # scores are kept in float32
             q, k = F.cast(q, dtype=float32), F.cast(k, dtype=float32)

@@ -27,6 +27,7 @@ class Convolving(Op):
 class Convolution(Convolving):
     """Base of conv1d, conv2d, conv3d."""
 
+    dtype_rule: ClassVar[str] = "-> promote"
     spatial: ClassVar[int]
     learnable = ("weight", "bias")
     channel_axis = 1
@@ -236,6 +237,7 @@ class Conv3d(Convolution):
 class TransposedConvolution(Convolving):
     """Base of conv_transpose1d, conv_transpose2d, conv_transpose3d: the gradient of a convolution with respect to x."""
 
+    dtype_rule: ClassVar[str] = "-> promote"
     spatial: ClassVar[int]
     learnable = ("weight", "bias")
     positional = ("stride", "padding", "output_padding", "groups", "dilation")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.convolution import Convolving, gradient_attributes
-from weft.ops.matrix import has_sizes, native_float, recast
+from weft.ops.matrix import has_sizes, is_matrix_float, recast
 from weft.ops.op import op
 from weft.ops.types import TensorType, promote
 from weft.ops.window import Windows, windows_of
@@ -122,11 +122,11 @@ class ConvolutionWeightGradient(ConvolutionGradient):
         return x.like((dy.shape[1], x.shape[1] // self.groups, *self.kernel_size), promote(x, dy))
 
     def unfolds(self, x: Any, dy: Any) -> bool:
-        """Whether one product of matrices is quicker than oneDNN's code, though the windows of x are written out.
+        """Whether one product of matrices is quicker than a convolution's code, though windows of x are written out.
 
-        That code is slow where windows are few or move by more than one; docs/design/onednn.md has the numbers.
+        That code is slow where windows are few or move by more than one; the design notes have the numbers.
         """
-        if self.groups != 1 or not native_float(x, dy) or has_sizes(x, dy):
+        if self.groups != 1 or not is_matrix_float(x, dy) or has_sizes(x, dy):
             return False
         size, count = math.prod(self.kernel_size), math.prod(dy.shape[2:])
         is_slow = max(self.stride) > 1 or (count <= FEW_WINDOWS and size > 1)

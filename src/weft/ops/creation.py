@@ -17,6 +17,7 @@ from weft.ops.types import TensorType
 class Creation(Op):
     """Base of operators without inputs. device: None: wherever they are read."""
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "creation"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False

@@ -86,6 +86,7 @@ class CheckLabels(Op):
     of: whose target it is.
     """
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     of: str
@@ -145,6 +146,7 @@ class CrossEntropyRows(ClassRow):
     target's. A target that is no class and not ignore_index gives NaN.
     """
 
+    primitive: ClassVar[bool] = True
     outputs: ClassVar[tuple[str, ...]] = ("losses", "shares")
 
     def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Any:
@@ -235,6 +237,7 @@ class CrossEntropy(Classes):
     500.0
     """
 
+    dtype_rule: ClassVar[str] = "x: float, target: int|float, weight: float -> x"
     fixed: ClassVar[tuple[str, ...]] = ("weight",)
     label_smoothing: float = 0.0
     positional: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction", "label_smoothing")
@@ -361,6 +364,8 @@ class NllLoss(Classes):
     >>> F.nll_loss(wf.tensor([[-1., -2.], [-3., -4.]]), wf.tensor([0, 1])).item()
     2.5
     """
+
+    dtype_rule: ClassVar[str] = "x: float, target: int, weight: float -> x"
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
         target, weight, axis = self.aligned(x, target, weight)

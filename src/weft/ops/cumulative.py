@@ -20,6 +20,7 @@ class Cumulative(Op):
     """Base: a row combined up to each of its elements."""
 
     family: ClassVar[str] = "reduction"
+    dtype_rule: ClassVar[str] = "-> result()"
     axis: int | None = None
     dtype: DType | None = None
     include_initial: bool = False
@@ -34,7 +35,11 @@ class Cumulative(Op):
         (axis,) = normalize_axes(self.name, self.axis, x.ndim)
         more = 1 if self.include_initial else 0
         shape = [n + more if d == axis else n for d, n in enumerate(x.shape)]
-        return x.like(shape, same_kind(self.dtype, x))
+        return x.like(shape, self.result(x))
+
+    def result(self, x: TensorType) -> DType:
+        """The output's dtype."""
+        return same_kind(self.dtype, x)
 
     def kernels(self, x: TensorType) -> Iterator[Loop]:
         if not self.include_initial:

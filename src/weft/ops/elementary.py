@@ -575,6 +575,7 @@ class Cast(Pointwise):
 class FilledLike(Op):
     """value at every place of x's shape, in x's dtype; of x nothing else is read."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     value: float = 0.0

@@ -10,6 +10,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, pointwise_loop
+from weft.ops.node import constant
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to
 from weft.ops.types import TensorType, broadcast_shapes
@@ -19,6 +20,7 @@ class Triangle(Op):
     """Base: the elements on one side of a diagonal, 0 on the other."""
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     k: int = 0
     positional = ("k",)
 
@@ -35,6 +37,14 @@ class Triangle(Op):
         value = e.load(0, x.dtype.name)
         stays = self.keeps(e.index(x.ndim - 2) + self.k, e.index(x.ndim - 1))
         yield pointwise_loop((x,), [e.where(stays, value, e.constant(0, x.dtype.name))])
+
+    def decompose(self, x: Any) -> Any:
+        row, column = F.places_like(x, axis=-2), F.places_like(x, axis=-1)
+        return F.where(self.stays(row + self.k, column), x, constant(0, x.dtype))
+
+    def stays(self, row: Any, column: Any) -> Any:
+        """`keeps` of places that are arrays."""
+        raise NotImplementedError
 
     def vjp(self, dy: Any) -> Any:
         return dy.__weft_apply__(type(self), (dy,), self.values())
@@ -57,6 +67,9 @@ class Tril(Triangle):
     def keeps(self, row: e.Scalar, column: e.Scalar) -> e.Scalar:
         return column <= row
 
+    def stays(self, row: Any, column: Any) -> Any:
+        return F.less_equal(column, row)
+
 
 @op
 class Triu(Triangle):
@@ -75,11 +88,15 @@ class Triu(Triangle):
     def keeps(self, row: e.Scalar, column: e.Scalar) -> e.Scalar:
         return column >= row
 
+    def stays(self, row: Any, column: Any) -> Any:
+        return F.greater_equal(column, row)
+
 
 @op
 class PlacesLike(Op):
     """The place of every element of x along an axis, int64, in x's shape; of x nothing else is read."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     axis: int
@@ -110,6 +127,7 @@ class OneHot(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "x: int -> int64"
     num_classes: int
     positional = ("num_classes",)
 
@@ -139,6 +157,7 @@ class BroadcastArrays(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> each"
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
 
@@ -169,6 +188,7 @@ class Meshgrid(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> each"
     method: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
     indexing: str = "xy"

@@ -32,6 +32,7 @@ class Indexing(Op):
     """Base: indices are integers, below 0 from the end."""
 
     family: ClassVar[str] = "indexing"
+    dtype_rule: ClassVar[str] = "indices: int -> x"
 
     def require_indices(self, *indices: TensorType) -> None:
         for k, t in enumerate(indices):
@@ -67,6 +68,7 @@ class Take(Indexing):
     tensor([30, 10, 30], dtype=int64, device=cpu:0)
     """
 
+    primitive: ClassVar[bool] = True
     positional = ("axis",)
     axis: int | None = None
 
@@ -311,6 +313,7 @@ class Embedding(Indexing):
             [1., 2.]], dtype=float32, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "indices: int -> table"
     method: ClassVar[bool] = False
     learnable = ("table",)
     sizes_rule = "indices[*b], table[num_embeddings,embedding_dim] -> y[*b,embedding_dim]"
@@ -331,6 +334,9 @@ class Embedding(Indexing):
         if self.padding_idx is not None:
             normalize_axes(f"{self.name}: padding_idx as", self.padding_idx, int(table.shape[0]))
         return table.like((*indices.shape, table.shape[1]))
+
+    def decompose(self, indices: Any, table: Any) -> Any:
+        return F.take(table, indices, axis=0)
 
     def vjp(self, indices: Any, table: Any, dy: Any) -> Any:
         if self.padding_idx is not None:

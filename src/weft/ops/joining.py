@@ -43,6 +43,7 @@ class Concat(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> promote"
     method: ClassVar[bool] = False
     axis: int | None = 0
     positional = ("axis",)
@@ -107,6 +108,7 @@ class Stack(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> promote"
     method: ClassVar[bool] = False
     axis: int = 0
     positional = ("axis",)
@@ -127,6 +129,7 @@ class Pieces(Op):
     """Base: one array as several views along an axis."""
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
     axis: int = 0
 
@@ -275,6 +278,7 @@ class Pad(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     pad: tuple[int, ...]
     mode: str = "constant"
     value: Runtime[float] = 0.0
@@ -373,6 +377,7 @@ class Roll(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     shift: int | tuple[int, ...]
     axis: int | tuple[int, ...] | None = None
     positional = ("shift", "axis")
@@ -420,6 +425,7 @@ class Tile(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     repetitions: tuple[int, ...]
     positional = ("repetitions",)
 
@@ -462,6 +468,7 @@ class Repeat(Op):
     """
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     repeats: int
     axis: int | None = None
     positional = ("repeats", "axis")

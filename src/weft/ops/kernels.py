@@ -76,7 +76,7 @@ class Native(Record):
     lie so. A view or a place that somebody else prescribes comes as it is.
     in_place: (input, output) pairs that may be the same memory.
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
-    result before it is written, as _core.onednn_matmul's; their operands are more inputs).
+    result before it is written, as words of weft.kernels.cpu.epilogue; their operands are more inputs).
     wide: it opens parallel regions whatever the sizes.
     ordered: it may have effects that others of its kind see, so these run in the program's order.
     packed: (input, axes) of inputs that make also takes with ANY for strides: the kernel then says in which layout it

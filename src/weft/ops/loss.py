@@ -303,6 +303,7 @@ class CosineSimilarity(Op):
     """
 
     family: ClassVar[str] = "loss"
+    dtype_rule: ClassVar[str] = "x1: float, x2: float -> promote"
     method: ClassVar[bool] = False
     axis: int = 1
     eps: Runtime[float] = 1e-8

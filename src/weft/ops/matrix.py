@@ -19,11 +19,11 @@ from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 NUMBERS = ("int", "uint", "float")
 
 
-def native_float(*types: TensorType | None) -> bool:
-    """Whether oneDNN may compute with these: all of one type, a float of at most 32 bits.
+def is_matrix_float(*types: TensorType | None) -> bool:
+    """Whether libraries of matrix products may compute with these: all of one type, a float of at most 32 bits.
 
     >>> from weft.base.dtype import float32, float64
-    >>> native_float(TensorType((), float32), None), native_float(TensorType((), float64))
+    >>> is_matrix_float(TensorType((), float32), None), is_matrix_float(TensorType((), float64))
     (True, False)
     """
     names = {t.dtype.name for t in types if t is not None}
@@ -66,6 +66,7 @@ class Product(Op):
     """Base of operators on numbers whose operands are promoted."""
 
     family: ClassVar[str] = "matrix"
+    dtype_rule: ClassVar[str] = "-> promote"
 
     def promoted(self, **operands: TensorType) -> TensorType:
         """A type with the result's dtype and device. Raises DTypeError for booleans."""
@@ -95,6 +96,11 @@ class Dot(Product):
         a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
         row.once(0, e.cast(row.dot(a, b), common))
         yield row.loop(self.axes(max(x1.ndim, x2.ndim)))
+
+    def decompose(self, x1: Any, x2: Any) -> Any:
+        common = promote(x1.type, x2.type)
+        a, b = (F.cast(F.cast(x, dtype=common), dtype=common.accumulation) for x in (x1, x2))
+        return F.cast(F.sum(a * b, axis=self.axes(max(x1.ndim, x2.ndim))), dtype=common)
 
     def vjp(self, x1: Any, x2: Any, dy: Any) -> Any:
         dy = F.expand_dims(dy, axis=self.axes(max(x1.ndim, x2.ndim)))
@@ -237,7 +243,7 @@ MOST_DIMENSIONS = 12
 def has_sizes(*types: TensorType | None) -> bool:
     """Whether the kernel has to serve many sizes: some are Sizes.
 
-    Nor is there one for more than 12 dimensions, the most that oneDNN has.
+    Nor is there one for more than 12 dimensions, the most that libraries have.
 
     >>> from weft.base.dtype import float32
     >>> from weft.ops.sizes import extent
@@ -263,6 +269,7 @@ class Linear(Product):
     tensor([11.5], dtype=float32, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "x: float, weight: float, bias: float -> promote"
     method: ClassVar[bool] = False
     learnable = ("weight", "bias")
     channel_axis = -1
@@ -294,7 +301,7 @@ class Linear(Product):
         return self.promoted(**given).like((*x.shape[:-1], weight.shape[0]))
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
-        if native_float(x.type, weight.type, None if bias is None else bias.type) and is_one_row(x.type):
+        if is_matrix_float(x.type, weight.type, None if bias is None else bias.type) and is_one_row(x.type):
             y = F.vecdot(F.expand_dims(x, axis=-2), weight)
             return y if bias is None else y + bias
         cast = recast(F.linear, (x, weight, bias))

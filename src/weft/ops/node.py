@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from weft import _core
 from weft.base.device import Device
 from weft.base.dtype import DType, bool_, float32, int64
-from weft.base.errors import DeviceError
+from weft.base.errors import DeviceError, DTypeError
 from weft.base.typing import Any
 from weft.ops import registry
 from weft.ops.op import Input, Op
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
-__all__ = ["Node", "Value", "apply", "constant", "input_value"]
+__all__ = ["ArrayMethods", "Node", "Value", "add_operators", "apply", "constant", "input_value", "method_of"]
 
 
 _places = itertools.count()
@@ -91,7 +91,28 @@ class Node:
         return f"{self.op!r}({', '.join('None' if v is None else repr(v.type) for v in self.inputs)})"
 
 
-class Value:
+class ArrayMethods:
+    """Methods of arrays that are no operators of these names, by operators; name= and attr= are a symbol's."""
+
+    __slots__ = ()
+
+    @property
+    def mT(self) -> Any:
+        """Matrices with rows and columns exchanged, as an array's."""
+        return registry.function("matrix_transpose")(self)
+
+    def reshape(self, *shape: Any, **named: Any) -> Any:
+        """As an array's."""
+        if shape:
+            named["shape"] = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return registry.function("reshape")(self, **named)
+
+    def astype(self, dtype: Any, *, copy: bool = True, **named: Any) -> Any:
+        """As an array's, always of new elements."""
+        return registry.function("cast")(self, dtype=dtype, **named)
+
+
+class Value(ArrayMethods):
     """One output of a Node; arithmetic on it applies operators, as it does on arrays."""
 
     __slots__ = ("index", "node", "type")
@@ -128,26 +149,12 @@ class Value:
     def T(self) -> Any:
         return registry.function("permute_dims")(self, axes=tuple(reversed(range(self.ndim))))
 
-    @property
-    def mT(self) -> Any:
-        return registry.function("matrix_transpose")(self)
-
-    def reshape(self, *shape: Any) -> Any:
-        """As an array's."""
-        return registry.function("reshape")(
-            self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        )
-
-    def astype(self, dtype: Any, *, copy: bool = True) -> Any:
-        """As an array's."""
-        return registry.function("cast")(self, dtype=dtype)
-
     def __getattr__(self, name: str) -> Any:
         """The operators that are methods of arrays."""
-        cls = None if name.startswith("_") else registry.find(name)
-        if cls is None or not (cls.public and cls.method):
+        method = method_of(self, name)
+        if method is None:
             raise AttributeError(f"a value in a graph has no attribute {name!r}")
-        return functools.partial(registry.function(name), self)
+        return method
 
     @property
     def is_constant(self) -> bool:
@@ -217,35 +224,72 @@ COMPARISON_METHODS = {
 }
 
 
-def _add_methods() -> None:
+EQUALITY_METHODS = {"__eq__": "equal", "__ne__": "not_equal"}
+
+
+def add_operators(
+    cls: type, accepts: Callable[[Any], bool] = lambda other: True, equality: bool = False
+) -> None:
+    """Give a class Python's operators of arrays.
+
+    accepts: those of two operands give NotImplemented unless the other one is accepted; equality: also == and !=.
+    """
+
     def unary(name: str) -> Any:
         return lambda self: registry.function(name)(self)
 
     def binary(name: str) -> Any:
-        return lambda self, other: registry.function(name)(self, other)
+        return lambda self, other: registry.function(name)(self, other) if accepts(other) else NotImplemented
 
     def reflected(name: str) -> Any:
-        return lambda self, other: registry.function(name)(other, self)
+        return lambda self, other: registry.function(name)(other, self) if accepts(other) else NotImplemented
 
-    def in_place(name: str, sign: str) -> Any:
+    for method, name in UNARY_METHODS.items():
+        setattr(cls, method, unary(name))
+    for method, name in BINARY_METHODS.items():
+        setattr(cls, f"__{method}__", binary(name))
+        setattr(cls, f"__r{method}__", reflected(name))
+    for method, name in {**COMPARISON_METHODS, **(EQUALITY_METHODS if equality else {})}.items():
+        setattr(cls, method, binary(name))
+
+
+def _add_in_place_operators() -> None:
+    def in_place(name: str) -> Any:
         def method(self: Value, other: Any) -> Any:
-            if (capture := _core.capture()) is not None:
-                capture.check_in_place(sign)
-            return registry.function(name)(self, other)
+            made = registry.function(name)(self, other)
+            capture = _core.capture()
+            if capture is None or self.type.weak:  # a rule at work, or a number
+                return made
+            check_in_place(name, made, self)
+            self[...] = made
+            return self
 
         return method
 
-    for method, name in UNARY_METHODS.items():
-        setattr(Value, method, unary(name))
     for method, name in BINARY_METHODS.items():
-        setattr(Value, f"__{method}__", binary(name))
-        setattr(Value, f"__r{method}__", reflected(name))
-        setattr(Value, f"__i{method}__", in_place(name, method))
-    for method, name in COMPARISON_METHODS.items():
-        setattr(Value, method, binary(name))
+        setattr(Value, f"__i{method}__", in_place(name))
 
 
-_add_methods()
+def check_in_place(name: str, made: Value, x: Value) -> None:
+    """Raises DTypeError where what an operator made cannot be written to x, as of arrays."""
+
+    def rank(dtype: DType) -> int:
+        return 0 if dtype is bool_ else 1 if dtype.is_integer else 2
+
+    if rank(made.dtype) > rank(x.dtype):
+        raise DTypeError(f"{name}: the result, {made.dtype}, cannot be written in place: x is {x.type}")
+
+
+add_operators(Value)
+_add_in_place_operators()
+
+
+def method_of(x: Any, name: str) -> Any:
+    """The operator of that name as a method of x, None if there is none that is a method of arrays."""
+    cls = None if name.startswith("_") else registry.find(name)
+    if cls is None or not (cls.public and cls.method):
+        return None
+    return functools.partial(registry.function(name), x)
 
 
 def input_value(type: TensorType, name: str = "x") -> Value:
@@ -329,6 +373,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     Raises what the operator's checks and infer raise.
     """
     capture = _core.capture()  # see weft.graph.subgraph
+    given = inputs
     if capture is not None:
         inputs = [capture.lift(value) for value in inputs]
         attributes = {name: capture.lift(value) for name, value in attributes.items()}
@@ -342,7 +387,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     if runtime:  # the node has the Values; its operator is the same whatever they are
         made = made.with_runtime({name: 0.0 if v.dtype.is_floating else 0 for name, v in runtime.items()})
     node = make_node(made, [_lift(cls, value) for value in inputs], runtime)
-    outputs = node.outputs if capture is None else capture.made(node)
+    outputs = node.outputs if capture is None else capture.made(node, given)
     visible = tuple(outputs[: len(outputs) - made.hidden])
     return visible[0] if len(visible) == 1 and not made.outputs[0].startswith("*") else visible
 
@@ -369,7 +414,10 @@ def make_node(
     op: Op, inputs: Sequence[Value | None], runtime: dict[str, Value] | None = None, like: Node | None = None
 ) -> Node:
     """A Node of the operator, its types inferred; like: the node that it replaces, if any."""
-    types = op.infer(*(None if value is None else value.type for value in inputs))
+    given = [None if value is None else value.type for value in inputs]
+    if any(t is not None and t.storage != "dense" for t in given):
+        op.require_storage(given)
+    types = op.infer(*given)
     return Node(op, inputs, (types,) if isinstance(types, TensorType) else tuple(types), runtime, like=like)
 
 

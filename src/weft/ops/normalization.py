@@ -32,6 +32,7 @@ class LastAxes(Op):
     """Base: the rows are made of the last dimensions, those of normalized_shape."""
 
     family: ClassVar[str] = "normalization"
+    dtype_rule: ClassVar[str] = "x: float, weight: float, bias: float -> x"
     normalized_shape: int | tuple[int, ...]
 
     def check(self) -> None:
@@ -118,6 +119,14 @@ class LayerNorm(LastAxes):
         row.each(e.cast(y, x.dtype.name))
         row.once(1, mean, inverse)
         yield row.loop(self.axes(x.ndim))
+
+    def decompose(self, x: Any, weight: Any = None, bias: Any = None) -> Any:
+        axes = self.axes(x.ndim)
+        value = cast_to(x, statistics_dtype(x.type))
+        mean = F.mean(value, axis=axes, keepdims=True)
+        apart = value - mean
+        inverse = F.rsqrt(F.mean(apart * apart, axis=axes, keepdims=True) + self.eps)
+        return scaled(apart * inverse, weight, bias, x.dtype), mean, inverse
 
     def vjp(
         self,
@@ -259,6 +268,12 @@ class RmsNorm(LastAxes):
         row.once(1, inverse)
         yield row.loop(self.axes(x.ndim))
 
+    def decompose(self, x: Any, weight: Any = None) -> Any:
+        value = cast_to(x, statistics_dtype(x.type))
+        eps = 2.0 ** (1 - x.dtype.digits) if self.eps is None else self.eps
+        inverse = F.rsqrt(F.mean(value * value, axis=self.axes(x.ndim), keepdims=True) + eps)
+        return scaled(value * inverse, weight, None, x.dtype), inverse
+
     def vjp(self, x: Any, weight: Any, inverse_rms: Any, dy: Any, dinverse_rms: Any) -> Any:
         found, dweight = [], None
         if dy is not None:
@@ -341,6 +356,9 @@ class BatchNorm(Op):
     """
 
     family: ClassVar[str] = "normalization"
+    dtype_rule: ClassVar[str] = (
+        "x: float, running_mean: float, running_var: float, weight: float, bias: float -> x"
+    )
     learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
     method: ClassVar[bool] = False
     sizes_rule: ClassVar[str] = "x[n,c,*s], running_mean[c], running_var[c], weight[c], bias[c] -> y[n,c,*s]"
@@ -436,6 +454,7 @@ class BatchNorm(Op):
 class CountRatio(Op):
     """n / (n - 1) of x's number of elements along axes, 0-d, in the type of statistics; inf for one."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     axes: tuple[int, ...]
@@ -568,6 +587,7 @@ class Grouped(Op):
     """Base: each sample's channels are normalized in groups."""
 
     family: ClassVar[str] = "normalization"
+    dtype_rule: ClassVar[str] = "x: float, weight: float, bias: float -> x"
     learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
     sizes_rule: ClassVar[str] = "x[n,c,*s], weight[c], bias[c] -> y[n,c,*s]"
     method: ClassVar[bool] = False

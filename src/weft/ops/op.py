@@ -11,7 +11,7 @@ know types and other operators, never data. What a rule is called with is named 
     infer(x, w, b=None)           the inputs' types -> the outputs' types; its parameters are the operator's inputs
     vjp(x, w, y, dy)              inputs, outputs and output gradients, those it names -> a gradient for each input
     kernels(*inputs)              choices of weft.ops.kernels, best first; none taken: decompose
-    decompose(x, w, b=None)       the meaning in other operators
+    decompose(x, w, b=None)       the meaning in other operators; every operator has it but primitives
     reference(x, w, b=None)       the meaning in NumPy; read by tests only, as is samples(). Operators of the package
                                   have theirs in tests/ops/material
 """
@@ -255,16 +255,21 @@ class Op:
     prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
     channel_axis: where a result is linear in the inputs weight[c, ...] and bias[c] together, its axis of size c.
-    sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it. An attribute
+    sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it.
+    dtype_rule: the outputs' dtypes by the inputs', as weft.ops.dtypes has it; for symbols, too. An attribute
     called training is left open by symbols that are not told; executors know.
+    storages: the kinds of storage of inputs that its rules take, of weft.ops.types.STORAGES.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
     random: it draws random numbers, as draws says. stops_gradient: no gradient goes to its inputs.
     is_mark: only gradients ask for it; its value is its first input.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
     fitted: inputs and Runtime attributes whose numbers are written to the first input: they are cut to integers where
     it has integers, and OverflowError is raised for those that its type cannot hold.
-    opaque: hidden outputs whose size and content only kernels know.
+    residuals: the last outputs, hidden ones, as far as they are there for the kernels of the gradient; residual_types
+    gives their types. opaque: those of them whose content only kernels know.
     ahead: the dtypes of inputs for which its kernels are compiled with the package: for what nearly all programs use.
+    primitive: it means what its kernels compute, and has no decomposition; every other operator has one. A subclass is
+    primitive, too, unless it gives a decomposition.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
     """
 
@@ -273,6 +278,7 @@ class Op:
     outputs: ClassVar[tuple[str, ...]] = ("y",)
     hidden: ClassVar[int] = 0
     fitted: ClassVar[tuple[str, ...]] = ()
+    residuals: ClassVar[tuple[str, ...]] = ()
     opaque: ClassVar[tuple[str, ...]] = ()
     ahead: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[tuple[str, ...]] = ()
@@ -281,11 +287,14 @@ class Op:
     learnable: ClassVar[tuple[str, ...]] = ()
     channel_axis: ClassVar[int | None] = None
     sizes_rule: ClassVar[str] = ""
+    storages: ClassVar[tuple[str, ...]] = ("dense",)
+    dtype_rule: ClassVar[str] = ""
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
     stops_gradient: ClassVar[bool] = False
     is_mark: ClassVar[bool] = False
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}
+    primitive: ClassVar[bool] = False
     method: ClassVar[bool] = True
     public: ClassVar[bool] = True
 
@@ -303,6 +312,8 @@ class Op:
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
         cls.attributes = (*own, *inherited)
         cls.registered = False
+        if "decompose" in cls.__dict__ and "primitive" not in cls.__dict__:
+            cls.primitive = False
         if "name" not in cls.__dict__:
             cls.name = _snake_case(cls.__name__)
         rule = cls.signature_rule()
@@ -453,6 +464,31 @@ class Op:
         """The outputs' types: one TensorType or a tuple. Raises ShapeError, DTypeError."""
         raise NotImplementedError(f"{self.name}: no infer")
 
+    def residual_types(
+        self, standard: Sequence[TensorType], inputs: Sequence[TensorType | None]
+    ) -> tuple[TensorType, ...]:
+        """For infer: the types of the operator's residuals where its inputs are.
+
+        standard: what its decomposition computes, such as the logarithms of attention's sums. The kernels of one kind
+        of device may leave something else for those of the gradient, of a type that is declared beside them
+        (weft.kernels.residuals): an index of another width, a workspace whose size only a library knows.
+
+        >>> from weft.base.dtype import uint8
+        >>> from weft.ops.registry import get
+        >>> get("relu")().residual_types([TensorType((0,), uint8)], [])
+        (u8[0]@cpu:0,)
+        """
+        return tuple(_residual_rules[0](self, standard, inputs)) if _residual_rules else tuple(standard)
+
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
+        """The outputs' dtypes, the last one for all further outputs, by the inputs' types, whose shapes are not read.
+
+        None where the class does not say: then they are known with the shapes. Raises DTypeError.
+        """
+        from weft.ops.dtypes import solve_dtypes
+
+        return solve_dtypes(self, inputs) if self.dtype_rule else None
+
     def home(self) -> Device | None:
         """The device that it runs on, whatever its inputs'; None, the default: where they are."""
         return None
@@ -590,10 +626,37 @@ class Op:
         listed = ", ".join(f"{key} is {t}" for key, t in operands.items() if t is not None)
         return error(f"{self.name}: {fact}{': ' + listed if listed else ''}")
 
+    def require_storage(self, types: Sequence[TensorType | None]) -> None:
+        """Raise TypeError if an input is stored in a way that the operator has no rule for.
+
+        >>> from weft.base.dtype import float32
+        >>> from weft.ops.registry import get
+        >>> get("exp")().require_storage([TensorType((2, 3), float32, storage="csr")])
+        Traceback (most recent call last):
+            ...
+        TypeError: exp: has no rule for csr storage; it takes dense: x is f32[2,3]csr@cpu:0
+        """
+        names = [spec.name for spec in self.inputs]
+        for k, t in enumerate(types):
+            if t is not None and t.storage not in self.storages:
+                name = names[k] if k < len(names) else f"input{k}"
+                taken = ", ".join(self.storages)
+                raise self.fail(
+                    TypeError, f"has no rule for {t.storage} storage; it takes {taken}", **{name: t}
+                )
+
     def require_floats(self, **operands: TensorType | None) -> None:
         """Raise DTypeError unless all operands are of floating-point types."""
         if any(t is not None and not t.dtype.is_floating for t in operands.values()):
             raise self.fail(DTypeError, "takes floating-point types", **operands)
+
+
+_residual_rules: list[Callable[..., Sequence[TensorType]]] = []
+
+
+def set_declared_residuals(declared: Callable[..., Sequence[TensorType]]) -> None:
+    """declared(op, standard types, input types) -> the residuals' types; set by weft.kernels, which is above."""
+    _residual_rules[:] = [declared]
 
 
 def differentiable(cls: type[Op]) -> bool:
@@ -609,10 +672,26 @@ def differentiable(cls: type[Op]) -> bool:
 def op(cls: O) -> O:
     """Class decorator: registers an operator under its name.
 
-    Raises TypeError if an operator of that name is registered by another module.
+    Raises TypeError if an operator of that name is registered by another module, or if the class neither says what it
+    means by `decompose` nor declares itself a primitive.
+
+    >>> @op
+    ... class Nothing(Op):
+    ...     def infer(self, x):
+    ...         return x
+    Traceback (most recent call last):
+        ...
+    TypeError: operator 'nothing': class Nothing has no decompose; give its meaning in other operators, or declare \
+primitive = True if it has none
     """
     from weft.ops import registry
 
+    if not cls.primitive and cls.decompose is Op.decompose:
+        registry.check_name(cls)
+        raise TypeError(
+            f"operator {cls.name!r}: class {cls.__name__} has no decompose; give its meaning in other operators, or "
+            "declare primitive = True if it has none"
+        )
     registry.register(cls)
     cls.registered = True
     return cls

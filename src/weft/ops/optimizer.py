@@ -50,6 +50,7 @@ class Update(Op):
     is of that type. Each tensor may have another shape; those of one parameter have the same.
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "optimizer"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False

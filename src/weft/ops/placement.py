@@ -26,7 +26,9 @@ class ToDevice(Op):
     cpu:1
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "device"
+    dtype_rule: ClassVar[str] = "-> x"
     device: Device
     positional = ("device",)
     sizes_rule = "x[*s] -> y[*s]"

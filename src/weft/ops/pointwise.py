@@ -43,6 +43,7 @@ class Pointwise(Op):
     False: it is zero wherever there is one (rounding, comparisons).
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "pointwise"
     takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint", "float")
     result: ClassVar[str] = "same"
@@ -77,6 +78,14 @@ class Pointwise(Op):
         given = tuple(named.values())
         device = next((t.device for t in given if not t.weak), given[0].device)
         return TensorType(shape, bool_ if self.result == "bool" else common, device)
+
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
+        """Those of single elements."""
+        return (
+            self.infer(
+                *(None if t is None else TensorType((), t.dtype, t.device, t.weak) for t in inputs)
+            ).dtype,
+        )
 
     def solve_shapes(
         self, inputs: Sequence[Partial], outputs: Sequence[Partial]
@@ -179,6 +188,7 @@ class PointwiseGradient(Op):
     and that of the result. missing: the operands that the operator itself did not get.
     """
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     of: object

@@ -40,10 +40,21 @@ def times(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def least(a: Polynomial) -> int | None:
-    """What it is at least; None if that is not known, because something is subtracted."""
-    if any(value < 0 for key, value in a.items() if key):
-        return None
-    return sum(value * 2 ** len(key) for key, value in a.items())
+    """What it is at least; None if that is not known, because something is subtracted.
+
+    With each size written as 2 + e, a polynomial of e without negative terms is least where every e is 0.
+
+    >>> n, m = {(("axis", 0),): 1}, {(("axis", 1),): 1}
+    >>> least(plus(times(n, m), m, -1)), least(plus(n, m, -1))
+    (2, None)
+    """
+    shifted: Polynomial = {}
+    for key, value in a.items():
+        product = constant(value)
+        for size in key:
+            product = times(product, {(size,): 1, (): 2})
+        shifted = plus(shifted, product)
+    return None if any(value < 0 for key, value in shifted.items() if key) else shifted.get((), 0)
 
 
 def quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft.base.dtype import DType, bool_, int32, uint8
+from weft.base.dtype import bool_, int32
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
 from weft.ops.kernels import lowest
@@ -24,6 +24,7 @@ class Pooling(Op):
     """Base: windows over the last `spatial` dimensions of x [n, c, *spatial]."""
 
     family: ClassVar[str] = "pooling"
+    dtype_rule: ClassVar[str] = "x: number -> x"
     method: ClassVar[bool] = False
     positional = ("kernel_size", "stride", "padding")
     spatial: ClassVar[int]
@@ -79,32 +80,25 @@ def attributes_of(windows: Windows, spatial: Sequence[Any]) -> dict[str, Any]:
     return {"spatial_size": tuple(spatial), **windows._asdict()}
 
 
-def index_type(size: Sequence[int]) -> DType:
-    """The type that holds the number of a window's element; oneDNN's choice."""
-    return uint8 if math.prod(size) <= 255 else int32
-
-
 class MaxPooling(Pooling):
-    """Base of max_pool1d, max_pool2d, max_pool3d; a hidden output says which of its window's elements is y.
-
-    The native kernel puts there what its gradient's kernel reads, in y's layout.
-    """
+    """Base of max_pool1d, max_pool2d, max_pool3d; a residual says which of its window's elements is y."""
 
     outputs = ("y", "indices")
     hidden = 1
+    residuals = ("indices",)
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         y = self.infer_one(x)
-        size: Any = self.kernel_size
-        return y, y.like(dtype=index_type(size))
+        (indices,) = self.residual_types((y.like(dtype=int32),), (x,))
+        return y, indices
 
     def decompose(self, x: Any) -> tuple[Any, Any]:
         windows = self.windows(x.shape[2:])
         count = windows.number(x.shape[2:])
         patches = windows_of(x, windows, count, lowest(x.dtype.name))
         flat = F.reshape(patches, shape=(*x.shape[:2], *count, math.prod(windows.size)))
-        indices = F.cast(F.argmax(flat, axis=-1), dtype=index_type(windows.size))
-        return F.max(flat, axis=-1), indices
+        _, of_indices = self.infer(x.type)
+        return F.max(flat, axis=-1), F.cast(F.argmax(flat, axis=-1), dtype=of_indices.dtype)
 
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         windows = self.windows(x.shape[2:])
@@ -185,6 +179,7 @@ class MaxPoolGradient(PoolingGradient):
 class AveragePooling(Pooling):
     """Base of avg_pool1d, avg_pool2d, avg_pool3d."""
 
+    dtype_rule: ClassVar[str] = "x: float -> x"
     count_include_pad: bool = True
 
     def check(self) -> None:
@@ -262,6 +257,7 @@ class AdaptivePooling(Op):
     """Base: windows over an image's last two dimensions, chosen so that the result has output_size."""
 
     family: ClassVar[str] = "pooling"
+    dtype_rule: ClassVar[str] = "x: float -> x"
     method: ClassVar[bool] = False
     positional = ("output_size",)
     output_size: int | tuple[int, ...]

@@ -32,10 +32,13 @@ class Dropout(Op):
     tensor([1., 2.], dtype=float32, device=cpu:0)
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "random"
+    dtype_rule: ClassVar[str] = "x: float -> x"
     method: ClassVar[bool] = False
     sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     positional = ("p", "training")
+    residuals = ("mask",)
     p: Runtime[float] = 0.5
     training: bool = True
 
@@ -55,7 +58,7 @@ class Dropout(Op):
 
     def infer(self, x: TensorType) -> Any:
         self.require_floats(x=x)
-        return (x.like(), x.like(dtype=bool_)) if self.training else x.like()
+        return (x.like(), *self.residual_types((x.like(dtype=bool_),), (x,))) if self.training else x.like()
 
     def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         (x,) = inputs
@@ -95,6 +98,7 @@ class DropoutGradient(Pointwise):
 class Random(Op):
     """Base of those that have only attributes."""
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "random"
     method: ClassVar[bool] = False
     public: ClassVar[bool] = False
@@ -115,6 +119,7 @@ class Bernoulli(Random):
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "p: float -> dtype or p"
     public = True
     dtype: DType | None = None
 
@@ -131,6 +136,8 @@ class Bernoulli(Random):
 @op
 class RandomPermutation(Random):
     """x's slices along the first axis in random order. What weft.random.permutation is in graphs."""
+
+    dtype_rule: ClassVar[str] = "-> x"
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.shape:

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from weft import _core
-from weft.base.dtype import DType, as_dtype, bfloat16, float16, float32, uint8
+from weft.base.dtype import DType, as_dtype, float16, float32, uint8
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.indexing import zeros_like
-from weft.ops.kernels import Native
 from weft.ops.loops import scan, scan_gradient
 from weft.ops.matrix import flat_rows
 from weft.ops.node import constant, make_node
-from weft.ops.offers import is_offered
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
 from weft.ops.samples import Sample, arrays
 from weft.ops.shapes import Partial
-from weft.ops.sizes import Size
 from weft.ops.types import TensorType, promote
-
-Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 class _Values:
@@ -65,6 +59,7 @@ class Recurrent(Op):
     """
 
     family: ClassVar[str] = "recurrent"
+    dtype_rule: ClassVar[str] = "x: float, h0: float, c0: float, parameters: float -> promote"
     method: ClassVar[bool] = False
     gates: ClassVar[int] = 4
     learnable = ("parameters",)
@@ -310,27 +305,17 @@ class Lstm(Recurrent):
 
     outputs = ("y", "hn", "cn", "workspace")
     hidden = 1
-    opaque = ("workspace",)
+    residuals = opaque = ("workspace",)
 
     def infer(self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType) -> Any:
         size = self.check_parameters(x, {"h0": h0, "c0": c0}, parameters)
         common = promote(x, h0, c0, *parameters)
         y = x.like((*x.shape[:2], size * self.directions), common)
-        layers = self.layers(parameters)
-        workspace = x.like((self.workspace_bytes(x, y, layers),), uint8)
-        return y, h0.like(dtype=common), c0.like(dtype=common), workspace
+        return y, h0.like(dtype=common), c0.like(dtype=common), self.workspace(x, h0, c0, *parameters)
 
-    def workspace_bytes(self, x: TensorType, y: TensorType, layers: int) -> Any:
-        """What the native kernel leaves for the gradient's; of dynamic sizes a stand-in: others are inferred again."""
-        x, y = (t.like(dtype=native_dtype(y.dtype)) for t in (x, y))
-        if not is_native(x, y) or not hasattr(_core, "onednn_lstm"):
-            return 0
-        if any(isinstance(n, Size) and n.is_dynamic for n in y.shape):
-            return y.size
-        bidirectional = self.bidirectional
-        return _core.onednn_lstm_workspace(
-            row_major(x), row_major(y), layers=layers, bidirectional=bidirectional
-        )
+    def workspace(self, *inputs: TensorType) -> TensorType:
+        """What a kernel leaves for the gradient's: bytes, none where there is no such kernel."""
+        return self.residual_types((inputs[0].like((0,), uint8),), inputs)[0]
 
     def cell(self, ops: Any, inputs: Any, hidden: Any, *states: Any) -> tuple[Any, ...]:
         _, c = states
@@ -338,32 +323,17 @@ class Lstm(Recurrent):
         c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
         return ops.sigmoid(o) * ops.tanh(c), c
 
-    def kernels(
-        self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType
-    ) -> Iterator[Native]:
-        if not is_native(x, h0, c0, *parameters):
-            return
-        layers = self.layers(parameters)
-
-        def make(inputs: Sequence[Geometry], outputs: Sequence[Any]) -> Any:
-            training = outputs[3] is not None
-            return _core.onednn_lstm(
-                inputs[0], outputs[0], layers=layers, bidirectional=self.bidirectional, training=training
-            )
-
-        yield Native(make, contiguous=tuple(range(3 + len(parameters))), optional=(3,))
-
     def decompose(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
-        """Of types that the native kernel does not take, the layers of those it does; else step by step."""
+        """Step by step; float16 as float32."""
         given = (x, h0, c0, *parameters)
         common = promote(*(v.type for v in given))
-        work = native_dtype(common)
+        work = work_dtype(common)
         if any(v.dtype is not work for v in given):
             made = make_node(self, [cast_to(v, work) for v in given]).outputs
             return (*(cast_to(v, common) for v in made[:3]), made[3])
         outputs, (hn, cn), _ = self.run(x, (h0, c0), parameters)
-        size = self.workspace_bytes(x.type, outputs[-1].type, self.layers(parameters))
-        return outputs[-1], hn, cn, F.broadcast_to(constant(0, uint8), shape=(size,))
+        shape = self.workspace(*(v.type for v in given)).shape
+        return outputs[-1], hn, cn, F.broadcast_to(constant(0, uint8), shape=shape)
 
     def vjp(
         self,
@@ -381,7 +351,7 @@ class Lstm(Recurrent):
     ) -> Any:
         if not workspace.shape[0]:
             return NotImplemented
-        work = native_dtype(y.dtype)
+        work = work_dtype(y.dtype)
         slopes = (zeros_like(v) if d is None else d for v, d in ((y, dy), (hn, dhn), (cn, dcn)))
         given = (cast_to(v, work) for v in (x, h0, c0, y, hn, cn))
         found = F.lstm_gradient(
@@ -395,8 +365,8 @@ class Lstm(Recurrent):
 
     def reference(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
         outputs, (hn, cn) = self.run_reference(x, (h0, c0), parameters)
-        size = self.workspace_bytes(_type(x), _type(outputs[-1]), self.layers(parameters))
-        return outputs[-1], hn, cn, np.zeros(size, np.uint8)
+        shape = self.workspace(*map(_type, (x, h0, c0, *parameters))).shape
+        return outputs[-1], hn, cn, np.zeros(shape, np.uint8)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -438,29 +408,9 @@ class Lstm(Recurrent):
         )
 
 
-def is_native(*types: TensorType) -> bool:
-    """Whether the native core has layers of these, at this level: all float32 or bfloat16, and nothing empty."""
-    kind = types[0].dtype
-    return (
-        is_offered("lstm")
-        and kind in (float32, bfloat16)
-        and all(t.dtype is kind for t in types)
-        and all(n for t in types for n in t.shape)
-    )
-
-
-def native_dtype(dtype: DType) -> DType:
-    """The type in which the native core has layers of this one: float16 is converted."""
+def work_dtype(dtype: DType) -> DType:
+    """The type in which layers of this one are computed: float32 for float16, whose range cells leave."""
     return float32 if dtype is float16 else dtype
-
-
-def row_major(t: TensorType) -> Geometry:
-    strides: list[int] = []
-    step = 1
-    for n in reversed(t.shape):
-        strides.insert(0, step)
-        step *= int(n)
-    return t.dtype.name, tuple(int(n) for n in t.shape), tuple(strides)
 
 
 def _type(array: Any) -> TensorType:
@@ -505,21 +455,6 @@ class LstmGradient(Recurrent):
         *parameters: TensorType,
     ) -> Any:
         return tuple(t.like() for t in (x, h0, c0, *parameters))
-
-    def kernels(self, *inputs: TensorType | None) -> Iterator[Native]:
-        if not is_offered("lstm_backward"):
-            return
-        parameters = len(inputs) - 10
-        layers = parameters // (4 * self.directions)
-
-        def make(given: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-            return _core.onednn_lstm_backward(
-                given[0], given[3], layers=layers, bidirectional=self.bidirectional
-            )
-
-        last = len(inputs)
-        order = (0, 1, 2, *range(10, last), *range(3, 10), *range(last, last + 3 + parameters))
-        yield Native(make, order=order, contiguous=tuple(range(last)))
 
     def decompose(
         self,
@@ -673,4 +608,4 @@ class Rnn(Simple):
         return (getattr(ops, self.nonlinearity)(inputs + hidden),)
 
 
-__all__ = ["Gru", "Lstm", "LstmGradient", "Recurrent", "Rnn"]
+__all__ = ["Gru", "Lstm", "LstmGradient", "Recurrent", "Rnn", "work_dtype"]

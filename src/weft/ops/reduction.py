@@ -19,7 +19,9 @@ Scalar = e.Scalar
 class Reduction(Op):
     """Base: one number for each row. A class gives fold(row, x), the scalar that is stored."""
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "reduction"
+    dtype_rule: ClassVar[str] = "-> result()"
     positional: ClassVar[tuple[str, ...]] = ("axis",)
     axis: int | tuple[int, ...] | None = None
     keepdims: bool = False
@@ -46,6 +48,11 @@ class Reduction(Op):
         found = self.fold(row, e.load(0, x.dtype.name), count)
         row.once(0, e.cast(found, self.result(x).name))
         yield row.loop(axes)
+
+    def total(self, x: Any) -> Any:
+        """The sum over the same axes of values that are to be divided, rounded or put into a function before they are
+        rounded: in the type that sums are kept in."""
+        return F.sum(cast_to(x, x.dtype.accumulation), axis=self.axis, keepdims=self.keepdims)
 
     def spread(self, dy: Any, x: Any) -> Any:
         """dy or y repeated over the reduced axes."""
@@ -148,6 +155,7 @@ class Mean(Reduction):
     3.0
     """
 
+    dtype_rule: ClassVar[str] = "x: float -> result()"
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
 
     def infer(self, x: TensorType) -> TensorType:
@@ -157,6 +165,12 @@ class Mean(Reduction):
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         total = row.sum(reducible(x))
         return total / row.number(count, total.dtype)
+
+    def decompose(self, x: Any) -> Any:
+        total = self.total(x)
+        return cast_to(
+            F.divide_by_count(total, x, axis=normalize_axes(self.name, self.axis, x.ndim)), x.dtype
+        )
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         axes = normalize_axes(self.name, self.axis, x.ndim)
@@ -318,6 +332,7 @@ class Argmin(Position):
 class Spread(Reduction):
     """Base of var and std: two passes, so that a large mean costs no digits."""
 
+    dtype_rule: ClassVar[str] = "x: float -> result()"
     correction: Runtime[float] = 0
 
     def infer(self, x: TensorType) -> TensorType:
@@ -331,6 +346,13 @@ class Spread(Reduction):
         apart = wide - row.sum(wide) / number
         less = e.maximum(number - row.number(self.correction, wide.dtype), 0)
         return row.dot(apart, apart) / less
+
+    def variance_of(self, x: Any) -> Any:
+        """The variance along the axes, in the type that sums are kept in."""
+        axes = normalize_axes(self.name, self.axis, x.ndim)
+        wide = cast_to(x, x.dtype.accumulation)
+        apart = wide - F.mean(wide, axis=axes, keepdims=True)
+        return F.divide_by_count(self.total(apart * apart), x, axis=axes, correction=self.correction)
 
     def slope(self, x: Any) -> Any:
         """Half the variance's derivative in every element."""
@@ -356,6 +378,9 @@ class Var(Spread):
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return self.variance(row, x, count)
 
+    def decompose(self, x: Any) -> Any:
+        return cast_to(self.variance_of(x), x.dtype)
+
     def vjp(self, x: Any, dy: Any) -> Any:
         return self.spread(dy * 2, x) * self.slope(x)
 
@@ -377,6 +402,9 @@ class Std(Spread):
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return e.call("sqrt", self.variance(row, x, count))
 
+    def decompose(self, x: Any) -> Any:
+        return cast_to(F.sqrt(self.variance_of(x)), x.dtype)
+
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         return self.spread(dy / y, x) * self.slope(x)
 
@@ -395,6 +423,8 @@ class Logsumexp(Reduction):
     0.0
     """
 
+    dtype_rule: ClassVar[str] = "x: float -> result()"
+
     def infer(self, x: TensorType) -> TensorType:
         self.require_floats(x=x)
         return super().infer(x)
@@ -404,6 +434,14 @@ class Logsumexp(Reduction):
         top = row.max(wide)
         shift = e.where(abs(top) == float("inf"), e.constant(0, wide.dtype), top)
         return e.call("log", row.sum(e.call("exp", wide - shift))) + shift
+
+    def decompose(self, x: Any) -> Any:
+        axes = normalize_axes(self.name, self.axis, x.ndim)
+        wide = cast_to(x, x.dtype.accumulation)
+        top = F.max(wide, axis=axes, keepdims=True)
+        top = F.where(F.isinf(top), 0, top)
+        shift = top if self.keepdims or not axes else F.squeeze(top, axis=axes)
+        return cast_to(F.log(self.total(F.exp(wide - top))) + shift, x.dtype)
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         return self.spread(dy, x) * F.exp(x - self.spread(y, x))
@@ -424,6 +462,7 @@ class VectorNorm(Reduction):
     5.0
     """
 
+    dtype_rule: ClassVar[str] = "x: float -> result()"
     ord: float = 2
     positional = ("axis", "keepdims", "ord")
 
@@ -448,6 +487,22 @@ class VectorNorm(Reduction):
         total = row.sum(e.call("pow", size, e.constant(self.ord, wide.dtype)))
         return e.call("pow", total, e.constant(1 / self.ord, wide.dtype))
 
+    def decompose(self, x: Any) -> Any:
+        size = F.abs(cast_to(x, x.dtype.accumulation))
+        match self.ord:
+            case 0:
+                found = self.total(cast_to(F.not_equal(size, 0), size.dtype))
+            case 1:
+                found = self.total(size)
+            case 2:
+                found = F.sqrt(self.total(size * size))
+            case float() if abs(self.ord) == float("inf"):
+                extreme = F.max if self.ord > 0 else F.min
+                found = extreme(size, axis=self.axis, keepdims=self.keepdims)
+            case _:
+                found = F.pow(self.total(F.pow(size, self.ord)), 1 / self.ord)
+        return cast_to(found, x.dtype)
+
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if self.ord == 0:
             return None
@@ -468,6 +523,7 @@ class VectorNorm(Reduction):
 class DivideByCount(Op):
     """a divided by the number of elements that x has along axes, less correction; the gradient of means."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     axis: tuple[int, ...]

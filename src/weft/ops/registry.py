@@ -92,9 +92,7 @@ def register(cls: type[Any]) -> None:
     Raises TypeError if another module has an operator of that name.
     """
     with _lock:
-        owner = _index().get(cls.name) or getattr(_classes.get(cls.name), "__module__", cls.__module__)
-        if owner != cls.__module__:
-            raise TypeError(f"operator {cls.name!r}: {owner} has one of that name")
+        check_name(cls)
         again = cls.name in _classes
         _classes[cls.name] = cls
         _functions.pop(cls.name, None)
@@ -103,6 +101,13 @@ def register(cls: type[Any]) -> None:
             clear()
     for listener in _listeners:
         listener(cls)
+
+
+def check_name(cls: type[Any]) -> None:
+    """Raise TypeError if another module has an operator of the class's name."""
+    owner = _index().get(cls.name) or getattr(_classes.get(cls.name), "__module__", cls.__module__)
+    if owner != cls.__module__:
+        raise TypeError(f"operator {cls.name!r}: {owner} has one of that name")
 
 
 def cached(maxsize: int) -> Callable[[Callable[..., Any]], Any]:

@@ -15,9 +15,15 @@ from weft.ops.types import TensorType, normalize_axes
 
 
 class Viewing(Op):
-    """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View wants it."""
+    """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View wants it.
 
+    keeps_order: the elements in row-major order in another shape, which is a copy where strides allow no view.
+    """
+
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "view"
+    keeps_order: ClassVar[bool] = False
+    dtype_rule: ClassVar[str] = "-> x"
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         raise NotImplementedError
@@ -39,6 +45,7 @@ class Viewing(Op):
 class ViewGradient(Op):
     """Zeros of x's shape, with dy at the places that a view of x shows; of x nothing else is read."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     of: object
@@ -166,6 +173,7 @@ class Reshape(Viewing):
     (2, 3)
     """
 
+    keeps_order: ClassVar[bool] = True
     shape: int | tuple[int, ...]
     copy: bool | None = None
     positional = ("shape",)
@@ -276,6 +284,7 @@ class BroadcastTo(Viewing):
 class BroadcastLike(Op):
     """A view of a repeated to the shape of x, of which nothing else is read; the gradient of reductions."""
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
 
@@ -390,6 +399,7 @@ class Flatten(Viewing):
     (2, 12)
     """
 
+    keeps_order: ClassVar[bool] = True
     start_axis: int = 0
     end_axis: int = -1
     positional = ("start_axis", "end_axis")

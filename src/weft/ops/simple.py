@@ -115,6 +115,11 @@ class SimpleOp(Pointwise):
                 return float32
         return common
 
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...]:
+        common = self.compute_dtype(*inputs)
+        made = self.trial(common.name, [t is None for t in inputs])
+        return (bool_ if made.dtype == "bool" else common,)
+
     def infer(self, *inputs: TensorType | None) -> TensorType:
         found = super().infer(*inputs)
         made = self.trial(found.dtype.name, [t is None for t in inputs])
@@ -248,6 +253,7 @@ class UniformLike(Op):
     family: ClassVar[str] = "random"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
+    primitive: ClassVar[bool] = True
     random: ClassVar[bool] = True
     stops_gradient: ClassVar[bool] = True
 

@@ -1,7 +1,7 @@
 """Sizes that are given only when a plan runs.
 
 A plan for a pattern of operands holds for all sizes of that pattern: its types carry Sizes, computed from the sizes of
-the inputs by the native replay. Rules use them like ints. A rule that has to know the number (oneDNN's primitives do)
+the inputs by the native replay. Rules use them like ints. A rule that has to know the number (those of libraries do)
 raises NeedsSizes without noticing, by comparing or converting one; the planner then plans for the exact sizes. Of
 dynamic sizes and extents, which are at least 2, more is known (weft.ops.polynomial): 6 n / 2 n, or that n + 1 > 0.
 

@@ -9,6 +9,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, reducible
 from weft.ops.op import Op, op
+from weft.ops.pointwise import cast_to
 from weft.ops.types import TensorType, normalize_axes
 
 
@@ -25,6 +26,7 @@ class Softmax(Op):
     tensor([0.5, 0.5], dtype=float32, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "x: float -> x"
     ahead: ClassVar[tuple[str, ...]] = ("float32",)
     family: ClassVar[str] = "reduction"
     sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
@@ -45,6 +47,15 @@ class Softmax(Op):
             powers = row.stored(0, x.dtype.name)
         row.each(e.cast(powers * (1 / row.sum(powers)), x.dtype.name))  # one division a row
         yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
+
+    def decompose(self, x: Any) -> Any:
+        powers = F.exp(self.shifted(x))
+        return cast_to(powers / F.sum(powers, axis=self.axis, keepdims=True), x.dtype)
+
+    def shifted(self, x: Any) -> Any:
+        """x less its greatest value, in the type that sums are kept in."""
+        wide = cast_to(x, x.dtype.accumulation)
+        return wide - F.max(wide, axis=self.axis, keepdims=True)
 
     def vjp(self, y: Any, dy: Any) -> Any:
         return (dy - F.sum(dy * y, axis=self.axis, keepdims=True)) * y
@@ -70,6 +81,10 @@ class LogSoftmax(Softmax):
         apart = wide - row.max(wide)
         row.each(e.cast(apart - e.call("log", row.sum(e.call("exp", apart))), x.dtype.name))
         yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
+
+    def decompose(self, x: Any) -> Any:
+        apart = self.shifted(x)
+        return cast_to(apart - F.log(F.sum(F.exp(apart), axis=self.axis, keepdims=True)), x.dtype)
 
     def vjp(self, y: Any, dy: Any) -> Any:
         return dy - F.sum(dy, axis=self.axis, keepdims=True) * F.exp(y)

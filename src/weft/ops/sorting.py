@@ -16,6 +16,7 @@ from weft.ops.types import TensorType, normalize_axes
 class Sorting(Op):
     """Base: an order along an axis; NaN is last in both directions."""
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "sorting"
     positional = ("axis",)
     axis: int = -1
@@ -40,6 +41,7 @@ class Sort(Sorting):
     tensor([3, 2, 1], dtype=int64, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "-> x, int64"
     outputs = ("y", "indices")
     hidden = 1
 
@@ -64,6 +66,8 @@ class Argsort(Sorting):
     tensor([1, 2, 0], dtype=int64, device=cpu:0)
     """
 
+    dtype_rule: ClassVar[str] = "-> int64"
+
     def infer(self, x: TensorType) -> TensorType:
         self.place(x)
         return x.like(dtype=int64)
@@ -84,7 +88,9 @@ class Topk(Op):
     tensor([3, 2], dtype=int64, device=cpu:0)
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "sorting"
+    dtype_rule: ClassVar[str] = "-> x, int64"
     positional = ("k", "axis")
     outputs = ("y", "indices")
     k: int
@@ -118,6 +124,7 @@ class Searchsorted(Op):
     """
 
     family: ClassVar[str] = "sorting"
+    dtype_rule: ClassVar[str] = "-> int64"
     method: ClassVar[bool] = False
     side: str = "left"
 

@@ -6,7 +6,7 @@ Offsets and strides count elements of x as if it were row-major, whatever its sh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft.base.errors import ShapeError
@@ -18,10 +18,25 @@ from weft.ops.oracle import np
 from weft.ops.types import TensorType
 
 
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements fill their memory without gaps, in whatever order of the dimensions.
+
+    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (0, 1)), is_dense((2, 3), (4, 1))
+    (True, False, False)
+    """
+    step = 1
+    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= n
+    return True
+
+
 class Strided(Op):
     """Base: a window of x, element i... of which is x's element offset + sum of i * strides."""
 
     family: ClassVar[str] = "shape"
+    dtype_rule: ClassVar[str] = "-> x"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     shape: tuple[int, ...]
@@ -36,9 +51,9 @@ class Strided(Op):
         """Raise ShapeError if the window reaches beyond x."""
         if 0 in self.shape:
             return
-        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
-        low = self.offset + sum(r for r in reach if r < 0)
-        high = self.offset + sum(r for r in reach if r > 0)
+        steps = [(n - 1, s) for n, s in zip(self.shape, self.strides, strict=True)]
+        low = self.offset + sum(n * s for n, s in steps if s < 0)
+        high = self.offset + sum(n * s for n, s in steps if s > 0)
         if low < 0 or high >= x.size:
             raise self.fail(ShapeError, f"elements {low}..{high} do not lie inside", x=x)
 
@@ -80,6 +95,8 @@ class Strided(Op):
 class AsStrided(Strided):
     """A window of x."""
 
+    primitive: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> TensorType:
         self.require_inside(x)
         return x.like(self.shape)
@@ -105,6 +122,7 @@ class AsStrided(Strided):
 class PutStrided(Strided):
     """x, but the elements of a window are those of value, converted to x's type."""
 
+    primitive: ClassVar[bool] = True
     fitted = ("value",)
 
     def infer(self, x: TensorType, value: TensorType) -> TensorType:
@@ -131,6 +149,7 @@ class Assemble(Op):
     sizes, strides, offsets: of the windows.
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "shape"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False

@@ -14,24 +14,31 @@ from collections.abc import Sequence
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, as_dtype, bool_, float32
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.typing import Any
+from weft.base.typing import Any, ClassVar
+from weft.ops.shapes import Partial, shown
 from weft.ops.sizes import Size
 
-__all__ = ["TensorType", "broadcast_shapes", "normalize_axes", "promote"]
+__all__ = ["STORAGES", "PartialType", "TensorType", "broadcast_shapes", "normalize_axes", "promote"]
+
+
+STORAGES = ("dense", "row_sparse", "csr")
 
 
 class TensorType:
-    """Shape (ints, or Sizes where a plan holds for many), dtype, device. Equal by value; immutable.
+    """Shape (ints, or Sizes where a plan holds for many), dtype, device, storage. Equal by value; immutable.
 
-    weak: it stands for a Python number, which takes the type of the arrays it meets.
+    weak: it stands for a Python number, which takes the type of the arrays it meets. storage: how elements are kept,
+    a word of STORAGES. "dense": one for each position. Of "row_sparse" (indices of rows and the rows) and "csr"
+    (compressed rows) an array is made of dense ones; an operator takes them if its `storages` lists them.
     """
 
-    __slots__ = ("device", "dtype", "shape", "weak")
+    __slots__ = ("device", "dtype", "shape", "storage", "weak")
 
     shape: tuple[int | Size, ...]
     dtype: DType
     device: Device
     weak: bool
+    storage: str
 
     def __init__(
         self,
@@ -39,7 +46,11 @@ class TensorType:
         dtype: DType,
         device: Device | None = None,
         weak: bool = False,
+        storage: str = "dense",
     ) -> None:
+        if storage != "dense" and storage not in STORAGES:
+            raise ValueError(f"storage must be one of {', '.join(STORAGES)}, got {storage!r}")
+        self.storage = storage
         self.shape = tuple(shape)
         self.dtype = dtype
         self.device = device or cpu(0)
@@ -53,13 +64,26 @@ class TensorType:
     def size(self) -> int | Size:
         return math.prod(self.shape, start=1)
 
-    def like(self, shape: Sequence[int | Size] | None = None, dtype: DType | None = None) -> TensorType:
+    def like(
+        self,
+        shape: Sequence[int | Size] | None = None,
+        dtype: DType | None = None,
+        storage: str | None = None,
+    ) -> TensorType:
         """The same type but for what is given; never weak.
 
         >>> TensorType((2,), float32).like(dtype=bool_)
         bool[2]@cpu:0
+        >>> TensorType((2, 3), float32).like(storage="csr")
+        f32[2,3]csr@cpu:0
         """
-        return TensorType(self.shape if shape is None else shape, dtype or self.dtype, self.device)
+        return TensorType(
+            self.shape if shape is None else shape,
+            dtype or self.dtype,
+            self.device,
+            False,
+            storage or self.storage,
+        )
 
     def on(self, device: Device) -> TensorType:
         """The same type on a device.
@@ -67,21 +91,42 @@ class TensorType:
         >>> TensorType((2,), float32).on(Device("cpu", 1))
         f32[2]@cpu:1
         """
-        return self if self.device is device else TensorType(self.shape, self.dtype, device, self.weak)
+        return (
+            self
+            if self.device is device
+            else TensorType(self.shape, self.dtype, device, self.weak, self.storage)
+        )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorType) and (self.shape, self.dtype, self.device, self.weak) == (
-            other.shape,
-            other.dtype,
-            other.device,
-            other.weak,
+        return isinstance(other, TensorType) and (
+            (self.shape, self.dtype, self.device, self.weak, self.storage)
+            == (other.shape, other.dtype, other.device, other.weak, other.storage)
         )
 
     def __hash__(self) -> int:
-        return hash((self.shape, self.dtype, self.device, self.weak))
+        return hash((self.shape, self.dtype, self.device, self.weak, self.storage))
 
     def __repr__(self) -> str:
-        return f"{self.dtype.short}[{','.join(map(str, self.shape))}]@{self.device}"
+        storage = "" if self.storage == "dense" else self.storage
+        return f"{self.dtype.short}[{','.join(map(str, self.shape))}]{storage}@{self.device}"
+
+
+class PartialType:
+    """A type of which only a part is known, as that of a symbol's values: shape and dtype may be None, sizes too.
+
+    >>> PartialType((2, None), None)
+    ?[2,?]
+    """
+
+    __slots__ = ("dtype", "shape")
+
+    weak: ClassVar[bool] = False
+
+    def __init__(self, shape: Partial, dtype: DType | None) -> None:
+        self.shape, self.dtype = shape, dtype
+
+    def __repr__(self) -> str:
+        return f"{'?' if self.dtype is None else self.dtype.short}{shown(self.shape)}"
 
 
 def promote(*types: TensorType) -> DType:

@@ -102,6 +102,7 @@ class Spread(Op):
     Source: XLA's Pad.
     """
 
+    primitive: ClassVar[bool] = True
     family: ClassVar[str] = "window"
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False

@@ -59,8 +59,8 @@ def bind_shapes(
 ) -> Executor:
     """An executor on new arrays of zeros. See Symbol.simple_bind."""
     where = as_device(device)
-    placement = Placement(plans.entries, where, groups or {})
-    known = inferred(plans.entries, shapes, dtypes, where)
+    placement = Placement(plans.values, where, groups or {})
+    known = inferred(plans.values, shapes, dtypes, where)
     types = variable_types(known, "simple_bind")
 
     def new(name: str) -> Tensor:
@@ -90,7 +90,7 @@ def bind_arrays(
 ) -> Executor:
     """An executor on arrays. See Symbol.bind; convert: arrays are what asarray takes, and come in one mapping."""
     where = as_device(device)
-    placement = Placement(plans.entries, where, groups or {})
+    placement = Placement(plans.values, where, groups or {})
     devices = placement.variables
     if convert and isinstance(args, Mapping):
         _check_names("eval", args, [*plans.arguments, *plans.states])
@@ -106,7 +106,7 @@ def bind_arrays(
     ]
     bound = {**arrays, **states}
     Inference(
-        plans.entries,
+        plans.values,
         {name: x.shape for name, x in bound.items()},
         {name: x.dtype for name, x in bound.items()},
         where,

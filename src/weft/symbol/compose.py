@@ -7,23 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dtype import float32
 from weft.base.errors import GraphError
-from weft.ops.node import bind
+from weft.graph.symbols import TRAINING, SymbolNode, check_written, trained, user_line, variable
+from weft.ops.node import Value, bind
 from weft.ops.op import Op
+from weft.ops.sizes import NeedsSizes
+from weft.symbol.inference import Inference, infer, open_type
 from weft.symbol.names import attributes, named
-from weft.symbol.node import OPEN, Entry, Operand, SymbolNode, check_written, trained, user_line
 from weft.symbol.parameters import inside, named_as
 
 __all__ = ["Outputs", "compose", "single"]
 
 
 class Outputs:
-    """Some outputs of nodes; what a Symbol is at heart."""
+    """Some values of symbols' nodes; what a Symbol is at heart."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("values",)
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self.entries: tuple[Entry, ...] = tuple(entries)
+    def __init__(self, values: Sequence[Value]) -> None:
+        self.values: tuple[Value, ...] = tuple(values)
 
 
 class _Absent:
@@ -33,7 +36,7 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, ...]:
+def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Value, ...]:
     """The outputs of a new node: cls applied to symbols, numbers and None.
 
     name and attr among the keywords are the node's. Learnable inputs that are missing, those that the operator
@@ -50,14 +53,16 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
             raise TypeError(f"{cls.name}: no argument {key}; there are: {known}")
         if isinstance(value, Outputs):
             raise TypeError(f"{cls.name}: {key} must be a number in a symbol, got the symbol {value!r}")
-    if inside() and values.get(OPEN) is True:  # a module that may be trained: executors know whether it is
-        del values[OPEN]
-    is_open = any(a.name == OPEN for a in cls.attributes) and OPEN not in values
+    if (
+        inside() and values.get(TRAINING) is True
+    ):  # a module that may be trained: executors know whether it is
+        del values[TRAINING]
+    is_open = any(a.name == TRAINING for a in cls.attributes) and TRAINING not in values
     op = cls(**values)
     made_here = (*cls.learnable, *trained(op).writes)
 
-    def variable(suffix: str) -> Entry:
-        return SymbolNode(None, (), f"{name}_{suffix}", attrs, where=user_line()), 0
+    def made(suffix: str) -> Value:
+        return variable(f"{name}_{suffix}", attrs, where=user_line())
 
     operands: list[Operand] = []
     fixed = [spec for spec in cls.inputs if not spec.variadic]
@@ -65,7 +70,7 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
         if value is not _ABSENT:
             operands.append(_operand(cls, value))
         elif spec.name in made_here:
-            operands.append(variable(spec.name))
+            operands.append(made(spec.name))
         elif spec.optional:
             operands.append(None)
         else:
@@ -74,14 +79,31 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
     parts = op.made_inputs()
     for value in rest:
         if value is None and len(operands) < len(parts):
-            operands.append(variable(parts[len(operands)]))
+            operands.append(made(parts[len(operands)]))
             continue
-        operands.extend(value.entries if isinstance(value, Outputs) else (_operand(cls, value),))
+        operands.extend(value.values if isinstance(value, Outputs) else (_operand(cls, value),))
     if not rest and cls.inputs and cls.inputs[-1].variadic and cls.inputs[-1].name in made_here:
-        operands.extend(variable(part) for part in op.learnable_parts())
-    node = SymbolNode(op, operands, name, attrs, is_open=is_open, where=user_line())
+        operands.extend(made(part) for part in op.learnable_parts())
+    count = _count_by_sizes(op, operands) if op.count_outputs(len(operands)) is None else None
+    node = SymbolNode(op, operands, name, attrs, is_open=is_open, where=user_line(), count=count)
     check_written(node)
-    return tuple((node, k) for k in range(node.count))
+    return node.outputs
+
+
+Operand = Value | bool | int | float | None
+
+
+def _count_by_sizes(op: Op, operands: Sequence[Operand]) -> int | None:
+    """How many outputs an operator has by the sizes of its inputs; None if they are not known."""
+    values = [x for x in operands if isinstance(x, Value)]
+    known = Inference(values, {}, {}).run()
+    if len(values) != len(operands) or any(known.shape_of(v) is None for v in values):
+        return None
+    types = [open_type(k, known.shape_of(v), known.dtype_of(v) or float32) for k, v in enumerate(values)]
+    try:
+        return len(infer(op, types)) - op.hidden
+    except NeedsSizes:
+        return None
 
 
 def _operand(cls: type[Op], value: Any) -> Operand:
@@ -91,15 +113,15 @@ def _operand(cls: type[Op], value: Any) -> Operand:
         return value
     if isinstance(value, Outputs):
         return single(cls.name, value)
-    if (variable := named_as(value)) is not None:
-        return variable
+    if (found := named_as(value)) is not None:
+        return found
     raise TypeError(
         f"{cls.name}: expected a symbol or a number beside other symbols, got {type(value).__name__}"
     )
 
 
-def single(name: str, value: Outputs) -> Entry:
+def single(name: str, value: Outputs) -> Value:
     """The one output of a symbol. Raises GraphError if it has several."""
-    if len(value.entries) != 1:
-        raise GraphError(f"{name}: takes one output, and {value!r} has {len(value.entries)}: choose by [...]")
-    return value.entries[0]
+    if len(value.values) != 1:
+        raise GraphError(f"{name}: takes one output, and {value!r} has {len(value.values)}: choose by [...]")
+    return value.values[0]

@@ -1,391 +1,316 @@
-"""Control flow on symbols: the functions become symbols themselves, attributes of one node each.
+"""Control flow and custom gradients on symbols: the functions become graphs of symbols, attributes of one node each.
 
-A function is called once, with variables; what it reads of its surroundings, symbols and the parameters that operators
-make themselves, becomes inputs of the node. When types are known, the node is lowered by the same functions that
-control flow on arrays and values has (weft.imperative.control), gradients and random numbers included.
+The operators are those of every graph (weft.executor.control, weft.graph.own_gradient); here their graphs have partial
+types. A function is called once, with variables; what it reads of its surroundings, symbols and the parameters that
+operators make themselves, becomes inputs of the node. When types are known, the node is lowered by the same functions
+that control flow on arrays and values has (weft.imperative.control), gradients and random numbers included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
 
-from weft.base.device import Device
-from weft.base.dtype import DType, bool_
+from weft.base.dtype import bool_
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
-from weft.graph.own_gradient import checked, with_gradient
+from weft.executor.control import CondBranch, Control, ForeachLoop, WhileLoop
+from weft.graph.own_gradient import OwnGradient, checked, with_gradient
+from weft.graph.subgraph import Subgraph
+from weft.graph.symbols import SymbolNode, body, is_partial, is_variable, nodes_of, user_line, variable
 from weft.imperative import control
 from weft.ops.node import Value
-from weft.ops.op import Op, attribute_type
+from weft.ops.op import Op
 from weft.ops.shapes import Partial
-from weft.ops.types import TensorType
 from weft.symbol.assumptions import learn
 from weft.symbol.compose import Outputs, single
-from weft.symbol.inference import Inference
+from weft.symbol.inference import RULES, BodyRule, Inference
 from weft.symbol.names import attributes, named
-from weft.symbol.node import Entry, Operand, SymbolNode, check_names, ordered, user_line
 
-__all__ = ["CONTROL", "Body", "SymbolControl", "compose_control"]
-
-
-@attribute_type
-class Body:
-    """A function as a symbol: entries, and the names of the variables that it is called with, in order."""
-
-    __slots__ = ("entries", "inputs")
-
-    def __init__(self, entries: Sequence[Entry], inputs: Sequence[str]) -> None:
-        self.entries, self.inputs = tuple(entries), tuple(inputs)
-        nodes = ordered(self.entries)
-        check_names(nodes)
-        for node in nodes:
-            if node.op is None and node.name not in self.inputs:
-                raise GraphError(f"symbol: a function inside reads {node.name!r}, which it is not given")
-            if node.states():
-                raise GraphError(
-                    f"{node.op!r}: writes one of its inputs, which functions of control flow on symbols cannot"
-                )
-        if not entries or len(set(self.inputs)) != len(self.inputs):
-            raise GraphError("symbol: a function inside needs outputs, and inputs of different names")
-
-    def inference(
-        self, shapes: Mapping[str, Any], dtypes: Mapping[str, DType | None], device: Device | None = None
-    ) -> Inference:
-        """What is known inside, of inputs of which this is known; not all of them need be read."""
-        read = {node.name for node in ordered(self.entries) if node.op is None}
-        return Inference(
-            self.entries,
-            {name: shape for name, shape in shapes.items() if name in read},
-            {name: dtype for name, dtype in dtypes.items() if name in read},
-            device,
-        )
-
-    def __repr__(self) -> str:
-        return (
-            f"<{', '.join(self.inputs)} -> {', '.join(node.output_names()[k] for node, k in self.entries)}>"
-        )
+__all__ = ["LOWERED", "compose_control"]
 
 
-class SymbolControl(Op):
-    """Base. slices: how many inputs of bodies are slices of the node's; all inputs of a body follow `first` others.
+# Inference: what bodies say of a node's inputs and outputs, and these of the bodies' values.
 
-    No registered operators: their meaning is the interpreter's that lowers symbols.
-    """
 
-    public: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ("*y",)
-    first: ClassVar[int] = 0
-    slices: int = 0
+def _infer_cond(known: Inference, node: SymbolNode) -> None:
+    op, (predicate, *operands) = node.op, node.inputs
+    assert isinstance(op, CondBranch)
+    if predicate is not None and is_partial(predicate):
+        known.tell_shape(predicate, ())
+        known.tell_dtype(predicate, bool_)
+    for each in op.bodies():
+        inner = _inside(known, op, each, operands)
+        for value, made in _pairs(node, each):
+            known.tell_shape(value, inner.shape_of(made))
+            known.tell_dtype(value, inner.dtype_of(made))
 
-    def bodies(self) -> list[Body]:
-        """The functions; the last one gives the outputs."""
-        raise NotImplementedError
 
-    def lowered(self, run: Callable[[Body, Sequence[Value]], list[Value]], x: Sequence[Value]) -> list[Value]:
-        """The outputs from the inputs; run: what a body gives."""
-        raise NotImplementedError
+def _infer_while(known: Inference, node: SymbolNode) -> None:
+    op = node.op
+    assert isinstance(op, WhileLoop)
+    for each in op.bodies():
+        inner = _inside(known, op, each, node.inputs)
+    for (value, made), state in zip(_pairs(node, op.body), node.inputs, strict=False):
+        known.tell_shape(value, inner.shape_of(made))
+        known.tell_dtype(value, inner.dtype_of(made))
+        _same(known, value, state)
 
-    def stacked(self) -> int:
-        """The number of the first output that is stacked."""
-        return len(self.bodies()[-1].entries)
 
-    def check_count(self, count: int) -> None:
-        for body in self.bodies():
-            if len(body.inputs) != count - self.first:
-                raise GraphError(
-                    f"{self.name}: {count - self.first} inputs for a function of {len(body.inputs)}"
-                )
+def _infer_foreach(known: Inference, node: SymbolNode) -> None:
+    op = node.op
+    assert isinstance(op, ForeachLoop)
+    sequences = node.inputs[: op.sequences]
+    lengths = [s[0] for v in sequences if (s := known.shape_of(v)) and s[0] is not None]
+    length = lengths[0] if lengths else None
+    inner = _inside(known, op, op.body, node.inputs, op.sequences, length)
+    for k, (value, made) in enumerate(_pairs(node, op.body)):
+        shape = inner.shape_of(made)
+        known.tell_shape(value, shape if k < op.states else _row(length, shape))
+        known.tell_dtype(value, inner.dtype_of(made))
+        if k < op.states:
+            _same(known, value, node.inputs[op.sequences + k])
 
-    def count_outputs(self, count: int) -> int:
-        self.check_count(count)
-        return len(self.bodies()[-1].entries)
 
-    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
-        self.check_count(len(x))
-        length = x[0].shape[0] if self.slices else 0
-        types = [t.like(t.shape[1:]) if k < self.slices else t for k, t in enumerate(x[self.first :])]
-        found: list[TensorType] = []
-        for body in self.bodies():
-            given = dict(zip(body.inputs, types, strict=True))
-            inner = body.inference(
-                {n: t.shape for n, t in given.items()}, {n: t.dtype for n, t in given.items()}
-            )
-            inner.run()
-            found = []
-            for k, entry in enumerate(body.entries):
-                made = inner.type_of(entry)
-                if made is None:
-                    raise self.fail(ShapeError, "not enough is known of its inputs")
-                found.append(made.like((length, *made.shape)) if k >= self.stacked() else made)
-        return tuple(found)
+def _infer_own_gradient(known: Inference, node: SymbolNode) -> None:
+    for value, given in zip(node.outputs, node.inputs, strict=False):
+        _same(known, value, given)
 
-    def tell(self, known: Inference, node: SymbolNode) -> None:
-        """What the bodies say of the node's inputs and outputs, and these of the bodies' values."""
-        given = node.inputs[self.first :]
-        lengths = [s[0] for x in given[: self.slices] if (s := known.shape_of(x)) and s[0] is not None]
-        length = lengths[0] if lengths else None
-        for body in self.bodies():
-            inner = self.inside(known, node, body)
-            inner.settle()
-            while learn(inner):
-                pass
-            variables = {each.name: each for each in inner.nodes if each.op is None}
-            for k, (name, x) in enumerate(zip(body.inputs, given, strict=True)):
-                if name in variables and isinstance(x, tuple):
-                    shape = inner.shape_of((variables[name], 0))
-                    known.tell_shape(*x, _row(length, shape) if k < self.slices else shape)
-                    known.tell_dtype(*x, inner.dtype_of((variables[name], 0)))
-            self.tell_outputs(known, node, inner, body, length)
 
-    def inside(self, known: Inference, node: SymbolNode, body: Body) -> Inference:
-        shapes: dict[str, Partial] = {}
-        dtypes = {}
-        for k, (name, x) in enumerate(zip(body.inputs, node.inputs[self.first :], strict=True)):
-            shape = known.shape_of(x)
-            if k < self.slices and shape is not None:
-                if not shape:
-                    raise self.fail(ShapeError, "sequences need a first axis")
-                shape = shape[1:]
-            shapes[name], dtypes[name] = shape, known.dtype_of(x)
-        return body.inference(shapes, dtypes, known.device)
+def _operands(node: SymbolNode) -> Iterator[tuple[Subgraph, Sequence[Value | None], int]]:
+    """The bodies of control flow with the node's inputs that they read, and how many of those slice by slice."""
+    op = node.op
+    for each in op.bodies() if isinstance(op, Control) else ():
+        slices = op.sequences if isinstance(op, ForeachLoop) else 0
+        yield each, node.inputs[len(node.inputs) - len(each.graph.inputs) :], slices
 
-    def tell_outputs(
-        self, known: Inference, node: SymbolNode, inner: Inference, body: Body, length: int | None
-    ) -> None:
-        for k, entry in enumerate(body.entries):
-            shape = inner.shape_of(entry)
-            known.tell_shape(node, k, _row(length, shape) if k >= self.stacked() else shape)
-            known.tell_dtype(node, k, inner.dtype_of(entry))
+
+def _inside_of(known: Inference, node: SymbolNode, value: Value) -> Iterator[tuple[Inference, Value]]:
+    for subgraph, operands, slices in _operands(node):
+        inner, pairs = _inner(known, node.op, subgraph, operands, slices)
+        yield from ((inner, formal) for _, formal, operand in pairs if operand is value)
+
+
+RULES.update(
+    {
+        CondBranch: BodyRule(_infer_cond, _inside_of),
+        WhileLoop: BodyRule(_infer_while, _inside_of),
+        ForeachLoop: BodyRule(_infer_foreach, _inside_of),
+        OwnGradient: BodyRule(_infer_own_gradient, _inside_of),
+    }
+)
+
+Pairs = list[tuple[int, Value, Value | None]]
+
+
+def _inner(
+    known: Inference, op: Any, subgraph: Subgraph, operands: Sequence[Value | None], slices: int
+) -> tuple[Inference, Pairs]:
+    """What is known in a body, and its variables that are read: index, variable, the operand that it stands for."""
+    shapes: dict[str, Partial] = {}
+    dtypes = {}
+    outputs = [v for v in subgraph.graph.outputs if v is not None]
+    read = {id(node) for node in nodes_of(outputs)}
+    pairs = [
+        (k, formal, operand)
+        for k, (formal, operand) in enumerate(zip(subgraph.graph.inputs, operands, strict=True))
+        if id(formal.node) in read
+    ]
+    for k, formal, operand in pairs:
+        shape = known.shape_of(operand)
+        if k < slices and shape is not None:
+            if not shape:
+                raise op.fail(ShapeError, "sequences need a first axis")
+            shape = shape[1:]
+        shapes[formal.node.name], dtypes[formal.node.name] = shape, known.dtype_of(operand)
+    inner = Inference(outputs, shapes, dtypes, known.device).run()
+    while learn(inner):
+        pass
+    return inner, pairs
+
+
+def _inside(
+    known: Inference,
+    op: Control,
+    subgraph: Subgraph,
+    operands: Sequence[Value | None],
+    slices: int = 0,
+    length: int | None = None,
+) -> Inference:
+    """What is known in a body, of whose operands it also tells; slices: how many of these are read slice by slice."""
+    inner, pairs = _inner(known, op, subgraph, operands, slices)
+    for k, formal, operand in pairs:
+        if operand is not None and is_partial(operand):
+            shape = inner.shape_of(formal)
+            known.tell_shape(operand, _row(length, shape) if k < slices else shape)
+            known.tell_dtype(operand, inner.dtype_of(formal))
+    return inner
+
+
+def _pairs(node: SymbolNode, subgraph: Subgraph) -> Iterator[tuple[Value, Value]]:
+    """The node's outputs with those of a body."""
+    return zip(node.outputs, (v for v in subgraph.graph.outputs if v is not None), strict=True)
 
 
 def _row(length: int | None, shape: Partial) -> Partial:
     return None if shape is None else (length, *shape)
 
 
-class SymbolCond(SymbolControl):
-    """then or otherwise of all inputs but the first, the predicate."""
-
-    name: ClassVar[str] = "symbol_cond"
-    first: ClassVar[int] = 1
-    then: Body
-    otherwise: Body
-
-    def check(self) -> None:
-        if len(self.then.entries) != len(self.otherwise.entries) or self.slices:
-            raise GraphError(f"{self.name}: the branches have different outputs")
-
-    def bodies(self) -> list[Body]:
-        return [self.then, self.otherwise]
-
-    def tell(self, known: Inference, node: SymbolNode) -> None:
-        if isinstance(predicate := node.inputs[0], tuple):
-            known.tell_shape(*predicate, ())
-            known.tell_dtype(*predicate, bool_)
-        super().tell(known, node)
-
-    def lowered(self, run: Callable[[Body, Sequence[Value]], list[Value]], x: Sequence[Value]) -> list[Value]:
-        rest = x[1:]
-        return list(control.cond(x[0], *(lambda body=body: tuple(run(body, rest)) for body in self.bodies())))
+def _same(known: Inference, value: Value, other: Value | None) -> None:
+    """Two values have one type."""
+    known.tell_shape(value, known.shape_of(other))
+    known.tell_dtype(value, known.dtype_of(other))
+    if other is not None and is_partial(other):
+        known.tell_shape(other, known.shape_of(value))
+        known.tell_dtype(other, known.dtype_of(value))
 
 
-class SymbolWhile(SymbolControl):
-    """The body's outputs as long as the condition of them holds; they are the first inputs."""
+# Lowering: the outputs from the inputs, by run, which gives what a body gives.
 
-    name: ClassVar[str] = "symbol_while"
-    condition: Body
-    body: Body
-    limit: int | None = None
-
-    def check(self) -> None:
-        if len(self.condition.entries) != 1 or len(self.body.entries) > len(self.body.inputs) or self.slices:
-            raise GraphError(f"{self.name}: needs one condition, and a state for each output of the body")
-
-    def bodies(self) -> list[Body]:
-        return [self.condition, self.body]
-
-    def tell_outputs(
-        self, known: Inference, node: SymbolNode, inner: Inference, body: Body, length: int | None
-    ) -> None:
-        if body is self.body:
-            super().tell_outputs(known, node, inner, body, length)
-            _same(known, node, 0)
-
-    def lowered(self, run: Callable[[Body, Sequence[Value]], list[Value]], x: Sequence[Value]) -> list[Value]:
-        count = len(self.body.entries)
-        rest = x[count:]
-
-        def step(*state: Value) -> Any:
-            made = run(self.body, [*state, *rest])
-            return made[0] if count == 1 else tuple(made)
-
-        found = control.while_loop(
-            lambda *state: run(self.condition, [*state, *rest])[0],
-            step,
-            *x[:count],
-            max_iterations=self.limit,
-        )
-        return [found] if count == 1 else list(found)
+Run = Callable[[Subgraph, Sequence[Value]], list[Value]]
 
 
-class SymbolForeach(SymbolControl):
-    """body(slices, states, rest) -> states, items: the last states, items stacked."""
-
-    name: ClassVar[str] = "symbol_foreach"
-    body: Body
-    states: int = 0
-
-    def check(self) -> None:
-        if self.slices < 1 or not 0 <= self.states <= len(self.body.entries):
-            raise GraphError(f"{self.name}: needs a sequence, and an output of the body for each state")
-        if self.slices + self.states > len(self.body.inputs):
-            raise GraphError(f"{self.name}: the function takes {len(self.body.inputs)} inputs")
-
-    def bodies(self) -> list[Body]:
-        return [self.body]
-
-    def stacked(self) -> int:
-        return self.states
-
-    def tell_outputs(
-        self, known: Inference, node: SymbolNode, inner: Inference, body: Body, length: int | None
-    ) -> None:
-        super().tell_outputs(known, node, inner, body, length)
-        _same(known, node, self.slices, self.states)
-
-    def lowered(self, run: Callable[[Body, Sequence[Value]], list[Value]], x: Sequence[Value]) -> list[Value]:
-        first, rest = self.slices + self.states, x[self.slices + self.states :]
-
-        def step(slices: Any, states: Any) -> Any:
-            made = run(self.body, [*slices, *states, *rest])
-            return tuple(made[self.states :]), tuple(made[: self.states])
-
-        items, states = control.foreach(step, tuple(x[: self.slices]), tuple(x[self.slices : first]))
-        return [*states, *items]
+def _lower_cond(op: CondBranch, run: Run, x: Sequence[Value]) -> Sequence[Value]:
+    rest = x[1:]
+    made: Sequence[Value] = control.cond(
+        x[0], *(lambda each=each: tuple(run(each, rest)) for each in op.bodies())
+    )
+    return made
 
 
-def _same(known: Inference, node: SymbolNode, first: int, count: int | None = None) -> None:
-    """The first outputs have the types of the states, inputs from number `first` on."""
-    for k in range(node.count if count is None else count):
-        state = node.inputs[first + k]
-        known.tell_shape(node, k, known.shape_of(state))
-        known.tell_dtype(node, k, known.dtype_of(state))
-        if isinstance(state, tuple):
-            known.tell_shape(*state, known.shape_of((node, k)))
-            known.tell_dtype(*state, known.dtype_of((node, k)))
+def _lower_while(op: WhileLoop, run: Run, x: Sequence[Value]) -> Sequence[Value]:
+    rest = x[op.states :]
+
+    def step(*state: Value) -> Any:
+        made = run(op.body, [*state, *rest])
+        return made[0] if op.states == 1 else tuple(made)
+
+    found = control.while_loop(
+        lambda *state: run(op.condition, [*state, *rest])[0], step, *x[: op.states], max_iterations=op.limit
+    )
+    return [found] if op.states == 1 else list(found)
 
 
-class SymbolFunction(SymbolControl):
-    """The first `count` inputs, whose gradient with respect to those behind them is backward's: see OwnGradient."""
+def _lower_foreach(op: ForeachLoop, run: Run, x: Sequence[Value]) -> Sequence[Value]:
+    sequences, before, rest = op.parts(x)
 
-    name: ClassVar[str] = "symbol_function"
-    backward: Body
-    count: int
-    wanted: tuple[bool, ...]
+    def step(slices: Any, states: Any) -> Any:
+        made = run(op.body, [*slices, *states, *rest])
+        return tuple(made[op.states :]), tuple(made[: op.states])
 
-    def check(self) -> None:
-        if len(self.backward.entries) != sum(self.wanted) or self.slices or not self.count > 0:
-            raise GraphError(f"{self.name}: backward does not give what is wanted")
-
-    def bodies(self) -> list[Body]:
-        return [self.backward]
-
-    def count_outputs(self, count: int) -> int:
-        if len(self.backward.inputs) != count - len(self.wanted):
-            raise GraphError(f"{self.name}: {count} inputs for a function of {len(self.backward.inputs)}")
-        return self.count
-
-    def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
-        return x[: self.count]
-
-    def tell(self, known: Inference, node: SymbolNode) -> None:
-        _same(known, node, 0)
-
-    def lowered(self, run: Callable[[Body, Sequence[Value]], list[Value]], x: Sequence[Value]) -> list[Value]:
-        first = self.count + len(self.wanted)
-
-        def backward(*dy: Value) -> list[Value | None]:
-            found = iter(run(self.backward, [*dy, *x[first:]]))
-            return [next(found) if want else None for want in self.wanted]
-
-        return list(with_gradient(self.name, x[: self.count], x[self.count : first], backward))
+    items, states = control.foreach(step, tuple(sequences), tuple(before))
+    return [*states, *items]
 
 
-CONTROL = {cls.name: cls for cls in (SymbolCond, SymbolWhile, SymbolForeach, SymbolFunction)}
+def _lower_own_gradient(op: OwnGradient, run: Run, x: Sequence[Value]) -> Sequence[Value]:
+    first = op.count + len(op.wanted)
+
+    def backward(*dy: Value) -> list[Value | None]:
+        found = iter(run(op.backward, [*dy, *x[first:]]))
+        return [next(found) if want else None for want in op.wanted]
+
+    return with_gradient(op.name, x[: op.count], x[op.count : first], backward)
+
+
+LOWERED: dict[type[Op] | None, Callable[[Any, Run, Sequence[Value]], Sequence[Value]]] = {
+    CondBranch: _lower_cond,
+    WhileLoop: _lower_while,
+    ForeachLoop: _lower_foreach,
+    OwnGradient: _lower_own_gradient,
+}
 
 
 # Composing.
 
 
+_began: ContextVar[int] = ContextVar(
+    "weft_functions_began", default=0
+)  # place of the first node of the function
+
+
+def check_assigned(value: Value) -> None:
+    """Raise GraphError if a function that is being composed assigns to a symbol from outside of it."""
+    if value.node.place < _began.get():
+        raise GraphError(
+            f"symbol: a function assigns elements of {value.node.name}, which is not its own: give it as an operand or"
+            " a state"
+        )
+
+
 class _Functions:
     """The functions of one node: their variables, and what they find elsewhere."""
 
-    def __init__(self, kind: str, name: str, made: Callable[[Sequence[Entry]], Any]) -> None:
+    def __init__(self, kind: str, name: str, made: Callable[[Sequence[Value]], Any]) -> None:
         self.kind, self.name, self.made = kind, name, made
-        self.formals: list[SymbolNode] = []
-        self.outer: dict[tuple[int, int], tuple[Entry, SymbolNode]] = {}
-        self.entries: list[list[Entry]] = []
+        self.formals: list[Value] = []
+        self.outer: dict[int, tuple[Value, Value]] = {}
+        self.outputs: list[list[Value]] = []
 
     def variables(self, what: str, count: int) -> list[Any]:
         """Symbols to call functions with."""
-        new = [SymbolNode(None, (), f"{self.name}_{what}{k}", {}) for k in range(count)]
+        new = [variable(f"{self.name}_{what}{k}") for k in range(count)]
         self.formals += new
-        return [self.made([(node, 0)]) for node in new]
+        return [self.made([value]) for value in new]
 
-    def leaves(self, given: Any) -> tuple[list[Entry], Structure]:
+    def leaves(self, given: Any) -> tuple[list[Value], Structure]:
         found, structure = flatten(given)
         return [operand(self.kind, x) for x in found], structure
 
-    def write(self, outputs: Sequence[Entry]) -> None:
+    def write(self, outputs: Sequence[Value]) -> None:
         """A function that gives these."""
-        inside = {id(node) for node in self.formals}
-        new: dict[int, SymbolNode] = {id(node): node for node in self.formals}
+        new: dict[int, Value] = {
+            id(value): value for value in self.formals
+        }  # values inside by the id of the old ones
+        inside = {id(value.node) for value in self.formals}
 
-        def seen(x: Operand) -> Operand:
-            if not isinstance(x, tuple):
-                return x
-            if id(x[0]) in inside:
-                return new[id(x[0])], x[1]
-            if (id(x[0]), x[1]) not in self.outer:
-                stand_in = x[0]
-                if stand_in.op is not None:
-                    stand_in = SymbolNode(None, (), f"{self.name}_outer{len(self.outer)}", {})
-                self.outer[id(x[0]), x[1]] = x, stand_in
-            return self.outer[id(x[0]), x[1]][1], 0
+        def seen(x: Value | None) -> Value | None:
+            if x is None or not is_partial(x) or id(x) in new:
+                return x if x is None else new.get(id(x), x)
+            if id(x) not in self.outer:
+                stand_in = x if is_variable(x) else variable(f"{self.name}_outer{len(self.outer)}")
+                self.outer[id(x)] = x, stand_in
+            return self.outer[id(x)][1]
 
-        for node in ordered(outputs):
-            if id(node) not in inside and any(id(source) in inside for source, _ in node.entries):
+        for node in nodes_of(outputs):
+            if id(node) not in inside and any(id(v.node) in inside for v in node.sources):
                 inside.add(id(node))
-                new[id(node)] = node.replaced([seen(x) for x in node.inputs])
-        self.entries.append([x for entry in outputs if isinstance(x := seen(entry), tuple)])
+                made = node.replaced([seen(v) for v in node.inputs])
+                new.update((id(a), b) for a, b in zip(node.outputs, made.outputs, strict=True))
+        self.outputs.append([x for value in outputs if (x := seen(value)) is not None])
 
-    def bodies(self) -> list[Body]:
+    def bodies(self) -> list[Subgraph]:
         inputs = [*self.formals, *(stand_in for _, stand_in in self.outer.values())]
-        return [Body(entries, [node.name for node in inputs]) for entries in self.entries]
+        return [body(outputs, [value.node.name for value in inputs]) for outputs in self.outputs]
 
-    def node(self, op: SymbolControl, operands: Sequence[Entry]) -> list[Any]:
+    def node(self, op: Op, operands: Sequence[Value]) -> list[Any]:
         """The outputs of the node, one symbol each."""
-        inputs = [*operands, *(entry for entry, _ in self.outer.values())]
+        inputs = [*operands, *(value for value, _ in self.outer.values())]
         node = SymbolNode(op, inputs, self.name, attributes(None), where=user_line())
-        return [self.made([(node, k)]) for k in range(node.count)]
+        return [self.made([value]) for value in node.outputs]
 
 
-def operand(name: str, x: Any) -> Entry:
+def operand(name: str, x: Any) -> Value:
     """Raises TypeError for what is no symbol."""
     if not isinstance(x, Outputs):
         raise TypeError(f"{name}: takes symbols beside other symbols, got {type(x).__name__}")
     return single(name, x)
 
 
-def compose_control(made: Callable[[Sequence[Entry]], Any], kind: str, *args: Any, **kwargs: Any) -> Any:
-    """What wf.cond, wf.while_loop, wf.foreach and a wf.Function give for symbols; made: a symbol of entries."""
+def compose_control(made: Callable[[Sequence[Value]], Any], kind: str, *args: Any, **kwargs: Any) -> Any:
+    """What wf.cond, wf.while_loop, wf.foreach and a wf.Function give for symbols; made: a symbol of values."""
     composers: dict[str, Callable[..., Any]] = {
         "cond": _cond,
         "while_loop": _while_loop,
         "foreach": _foreach,
         "function": _function,
     }
-    return composers[kind](_Functions(kind, named(None, kind), made), *args, **kwargs)
+    name = named(None, kind)
+    token = _began.set(variable(name).node.place)
+    try:
+        return composers[kind](_Functions(kind, name, made), *args, **kwargs)
+    finally:
+        _began.reset(token)
 
 
 def _cond(
@@ -395,13 +320,13 @@ def _cond(
     formal = functions.variables("x", len(given))
     shapes = []
     for branch in (then, otherwise):
-        entries, shape = functions.leaves(branch(*structure.build(formal)))
-        functions.write(entries)
+        outputs, shape = functions.leaves(branch(*structure.build(formal)))
+        functions.write(outputs)
         shapes.append(shape)
     if shapes[0] != shapes[1]:
         raise TypeError(f"cond: then gives {shapes[0]}, otherwise {shapes[1]}")
     bodies = functions.bodies()
-    op = SymbolCond(then=bodies[0], otherwise=bodies[1])
+    op = CondBranch(then=bodies[0], otherwise=bodies[1])
     return shapes[0].build(functions.node(op, [operand("cond", pred), *given]))
 
 
@@ -416,12 +341,12 @@ def _while_loop(
     formal = functions.variables("state", len(given))
     functions.write(functions.leaves(condition(*structure.build(formal)))[0])
     made = body(*structure.build(formal))
-    entries, found = functions.leaves((made,) if len(state) == 1 else made)
+    outputs, found = functions.leaves((made,) if len(state) == 1 else made)
     if found != structure:
         raise TypeError(f"while_loop: the state was {structure}, and becomes {found}")
-    functions.write(entries)
+    functions.write(outputs)
     bodies = functions.bodies()
-    op = SymbolWhile(condition=bodies[0], body=bodies[1], limit=max_iterations)
+    op = WhileLoop(condition=bodies[0], body=bodies[1], states=len(given), limit=max_iterations)
     last = structure.build(functions.node(op, given))
     return last[0] if len(state) == 1 else last
 
@@ -441,7 +366,7 @@ def _foreach(functions: _Functions, body: Callable[..., Any], data: Any, state: 
     if found != structure:
         raise TypeError(f"foreach: the state was {structure}, and becomes {found}")
     functions.write([*new, *items])
-    op = SymbolForeach(body=functions.bodies()[0], slices=len(sequences), states=len(states))
+    op = ForeachLoop(body=functions.bodies()[0], sequences=len(sequences), states=len(states))
     outputs = functions.node(op, [*sequences, *states])
     return shape.build(outputs[len(states) :]), structure.build(outputs[: len(states)])
 
@@ -452,7 +377,7 @@ def _function(functions: _Functions, function: Any, *args: Any) -> Any:
     slopes = functions.variables("slope", len(ys))
     found = checked(type(function).__name__, function.backward(*slopes), len(xs))
     functions.write([operand("function", dx) for dx in found if dx is not None])
-    op = SymbolFunction(
+    op = OwnGradient(
         backward=functions.bodies()[0], count=len(ys), wanted=tuple(dx is not None for dx in found)
     )
     return structure.build(functions.node(op, [*ys, *xs]))

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from weft.graph.drawing import Box, Edge, svg
+from weft.graph.drawing import Box, Edge, boxes_of, svg
+from weft.graph.symbols import SymbolNode, is_partial, is_variable, nodes_of
+from weft.ops.node import Value
 from weft.ops.op import Op
 from weft.ops.shapes import shown
-from weft.symbol.node import Entry, Operand, SymbolNode, ordered
 
 __all__ = ["listing", "summary", "to_dot", "to_svg"]
 
 
-def listing(entries: Sequence[Entry]) -> str:
+def listing(values: Sequence[Value]) -> str:
     """One line for each operator: ``fc1 = linear(data, fc1_weight, fc1_bias, out_features=10)``."""
-    nodes = ordered(entries)
 
-    def written(x: Operand) -> str:
-        if not isinstance(x, tuple):
-            return repr(x)
-        return x[0].name if x[0].count == 1 else f"{x[0].name}[{x[1]}]"
+    def written(x: Value | None) -> str:
+        if x is None or not is_partial(x):
+            return repr(None if x is None else x.node.value)
+        return x.node.name if len(x.node.outputs) == 1 else f"{x.node.name}[{x.index}]"
 
     def inputs(node: SymbolNode) -> list[str]:
         given = max((k for k, x in enumerate(node.inputs) if x is not None), default=-1)
@@ -30,10 +30,10 @@ def listing(entries: Sequence[Entry]) -> str:
 
     lines = [
         f"{node.name} = {node.op.name}({', '.join([*inputs(node), *_attributes(node)])})"
-        for node in nodes
+        for node in nodes_of(values)
         if node.op is not None
     ]
-    return "\n".join([*lines, f"return {', '.join(map(written, entries))}"])
+    return "\n".join([*lines, f"return {', '.join(map(written, values))}"])
 
 
 def _attributes(node: SymbolNode) -> list[str]:
@@ -50,51 +50,40 @@ def _is_default(op: Op, name: str) -> bool:
         return False
 
 
-class _Picture:
-    """What is drawn: variables that belong to one operator stand in its box."""
+def _picture(
+    values: Sequence[Value], shape_of: Callable[[Value], Any] | None
+) -> tuple[list[Box], list[Edge]]:
+    """Boxes and edges; variables that belong to one operator stand in its box."""
+    nodes = nodes_of(values)
+    readers: dict[int, list[SymbolNode]] = {}
+    for node in nodes:
+        for value in node.sources:
+            readers.setdefault(id(value.node), []).append(node)
+    own: dict[int, list[SymbolNode]] = {}  # by id of the operator's node
+    for node in nodes:
+        mine = readers.get(id(node), [])
+        if node.op is None and len(mine) == 1 and node.name.startswith(f"{mine[0].name}_"):
+            own.setdefault(id(mine[0]), []).append(node)
+    hidden = {id(node) for each in own.values() for node in each}
 
-    def __init__(self, entries: Sequence[Entry], shape_of: Callable[[Entry], Any] | None) -> None:
-        self.shape_of = shape_of
-        nodes = ordered(entries)
-        readers: dict[int, list[SymbolNode]] = {}
-        for node in nodes:
-            for source, _ in node.entries:
-                readers.setdefault(id(source), []).append(node)
-        self.own: dict[int, list[SymbolNode]] = {}
-        hidden = set()
-        for node in nodes:
-            mine = readers.get(id(node), [])
-            if node.op is None and len(mine) == 1 and node.name.startswith(f"{mine[0].name}_"):
-                self.own.setdefault(id(mine[0]), []).append(node)
-                hidden.add(id(node))
-        self.nodes = [node for node in nodes if id(node) not in hidden]
-        self.number = {id(node): k for k, node in enumerate(self.nodes)}
+    def size(value: Value) -> str:
+        return "" if shape_of is None else shown(shape_of(value))
 
-    def size(self, entry: Entry) -> str:
-        return "" if self.shape_of is None else shown(self.shape_of(entry))
-
-    def lines(self, node: SymbolNode) -> tuple[str, ...]:
+    def box(node: Any) -> Box:
         if node.op is None:
-            return (node.name,)
-        own = [
-            f"{v.name.removeprefix(node.name + '_')} {self.size((v, 0))}".strip()
-            for v in self.own.get(id(node), [])
-        ]
+            return Box((node.name,), "", round=True)
         parts = [node.name if node.name.startswith(node.op.name) else f"{node.name}: {node.op.name}"]
-        for texts in (_attributes(node), own):
-            parts += _folded(texts)
-        return tuple(parts)
+        parts += _folded(_attributes(node))
+        parts += _folded(
+            f"{v.name.removeprefix(node.name + '_')} {size(v.outputs[0])}".strip()
+            for v in own.get(id(node), [])
+        )
+        return Box(tuple(parts), node.op.family or node.op.name)
 
-    def edges(self) -> list[Edge]:
-        return [
-            Edge(self.number[id(source)], k, self.size((source, output)))
-            for k, node in enumerate(self.nodes)
-            for source, output in node.entries
-            if id(source) in self.number
-        ]
+    return boxes_of([node for node in nodes if id(node) not in hidden], box, size)
 
 
-def _folded(texts: Sequence[str], width: int = 36) -> list[str]:
+def _folded(texts: Iterable[str], width: int = 36) -> list[str]:
     """Texts with commas between them, in lines of about this width."""
     lines: list[str] = []
     for text in texts:
@@ -105,29 +94,29 @@ def _folded(texts: Sequence[str], width: int = 36) -> list[str]:
     return lines
 
 
-def summary(entries: Sequence[Entry], shape_of: Callable[[Entry], Any]) -> str:
+def summary(values: Sequence[Value], shape_of: Callable[[Value], Any]) -> str:
     """A table of operators: output, learnable parameters, what is read; the parameters in all below it."""
-    picture = _Picture(entries, shape_of)
     heads = ["name", "operator", "output", "parameters", "reads"]
     rows, total = [heads], 0
     counted: set[int] = set()
     unknown = False
-    for node in ordered(entries):
+    for node in nodes_of(values):
         if node.op is None:
             continue
-        own = []
-        for spec, source in zip(node.op.inputs, node.inputs, strict=False):
-            if spec.name in node.op.learnable and isinstance(source, tuple) and source[0].op is None:
-                own.append(source[0])
-        sizes = [shape_of((each, 0)) for each in own]
+        own = [
+            value
+            for spec, value in zip(node.op.inputs, node.inputs, strict=False)
+            if spec.name in node.op.learnable and value is not None and is_variable(value)
+        ]
+        sizes = [shape_of(each) for each in own]
         is_open = any(s is None or None in s for s in sizes)
         count = 0 if is_open else sum(math.prod(s) for s in sizes)
         fresh = [(each, s) for each, s in zip(own, sizes, strict=True) if id(each) not in counted]
         counted.update(id(each) for each, _ in fresh)
         unknown |= is_open
         total += 0 if is_open else sum(math.prod(s) for _, s in fresh)
-        reads = [source.name for source, _ in node.entries if id(source) not in {id(each) for each in own}]
-        outputs = " ".join(picture.size((node, k)) for k in range(node.count))
+        reads = [v.node.name for v in node.sources if id(v) not in {id(each) for each in own}]
+        outputs = " ".join(shown(shape_of(v)) for v in node.outputs)
         rows.append([node.name, node.op.name, outputs, "?" if is_open else f"{count:,}", ", ".join(reads)])
     wide = [max(len(row[k]) for row in rows) for k in range(len(heads))]
     lines = [
@@ -144,22 +133,17 @@ def summary(entries: Sequence[Entry], shape_of: Callable[[Entry], Any]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def to_svg(entries: Sequence[Entry], shape_of: Callable[[Entry], Any] | None = None) -> str:
+def to_svg(values: Sequence[Value], shape_of: Callable[[Value], Any] | None = None) -> str:
     """A drawing. shape_of: what to write beside the edges."""
-    picture = _Picture(entries, shape_of)
-    boxes = [
-        Box(picture.lines(node), "" if node.op is None else node.op.family or node.op.name, node.op is None)
-        for node in picture.nodes
-    ]
-    return svg(boxes, picture.edges())
+    return svg(*_picture(values, shape_of))
 
 
-def to_dot(entries: Sequence[Entry]) -> str:
+def to_dot(values: Sequence[Value]) -> str:
     """A drawing in Graphviz's language."""
-    picture = _Picture(entries, None)
+    boxes, edges = _picture(values, None)
     lines = ["digraph symbol {", '  node [shape=box, style=rounded, fontname="monospace"];']
-    for k, node in enumerate(picture.nodes):
-        shape = ", shape=oval" if node.op is None else ""
-        lines.append(f"  n{k} [label={json.dumps(chr(10).join(picture.lines(node)))}{shape}];")
-    lines += [f"  n{edge.source} -> n{edge.target};" for edge in picture.edges()]
+    for k, box in enumerate(boxes):
+        shape = ", shape=oval" if box.round else ""
+        lines.append(f"  n{k} [label={json.dumps(chr(10).join(box.lines))}{shape}];")
+    lines += [f"  n{edge.source} -> n{edge.target};" for edge in edges]
     return "\n".join([*lines, "}\n"])

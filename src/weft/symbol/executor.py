@@ -309,15 +309,15 @@ class Executor:
         plans = self._plans
         arrays = {**self.arg_dict, **self.aux_dict}
         dtypes = {name: x.dtype for name, x in arrays.items()}
-        known = Inference(plans.entries, shapes, dtypes, self.device).run()
+        known = Inference(plans.values, shapes, dtypes, self.device).run()
         kept = dict(shapes)
         for node in known.nodes:  # what the new shapes leave open stays as it was, if it may
-            if node.op is None and known.type_of((node, 0)) is None:
+            if node.op is None and known.type_of(node.outputs[0]) is None:
                 more = {**kept, node.name: arrays[node.name].shape}
                 with contextlib.suppress(ShapeError):
-                    Inference(plans.entries, more, dtypes, self.device).run()
+                    Inference(plans.values, more, dtypes, self.device).run()
                     kept = more
-        types = variable_types(inferred(plans.entries, kept, dtypes, self.device), "reshape")
+        types = variable_types(inferred(plans.values, kept, dtypes, self.device), "reshape")
         args = [_resized(x, types[n]) for n, x in self.arg_dict.items()]
         states = [_resized(x, types[n]) for n, x in self.aux_dict.items()]
         grads = [None if g is None else _resized(g, types[n]) for n, g in self.grad_dict.items()]

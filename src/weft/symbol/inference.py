@@ -1,31 +1,41 @@
 """Shapes and element types of symbols, from as little as is known, in both directions.
 
-What an operator knows goes around until nothing new comes: its ``infer`` on inputs whose unknown sizes are symbols, its
-rule (weft.ops.shapes) backwards. What is not certain, only likely, is weft.symbol.assumptions' business.
+What an operator says is passed on until nothing new comes: its ``infer`` on inputs whose unknown sizes are Sizes, its
+rule of sizes (weft.ops.shapes) backwards, and its rule of dtypes (weft.ops.dtypes) where shapes are not known. What is
+not certain, only likely, weft.symbol.assumptions adds.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.base.errors import DTypeError, GraphError, ShapeError
-from weft.ops.node import constant
+from weft.graph.symbols import SymbolNode, check_names, is_partial, nodes_of, partial_type
+from weft.ops.node import Value
 from weft.ops.op import Op
 from weft.ops.shapes import Contradiction, Partial, merge, shown
 from weft.ops.sizes import NeedsSizes, Size, unknown_size
 from weft.ops.types import TensorType
-from weft.symbol.node import Entry, Operand, SymbolNode, check_names, ordered
 
-__all__ = ["UNFIT", "Inference", "infer", "made_up_shapes"]
+__all__ = ["RULES", "BodyRule", "Inference", "infer", "open_type"]
 
-Key = tuple[int, int]  # id of a node, number of the output
-Shape = tuple[int, ...]
-# What infer raises on sizes that do not fit.
-UNFIT = (ShapeError, DTypeError, IndexError, ValueError, ZeroDivisionError, NotImplementedError)
+
+class BodyRule(NamedTuple):
+    """What operators with graphs inside say of their values, instead of their own rules.
+
+    infer: tells what is known, in both directions. inside: for a variable that a node reads, what is known inside and
+    the variables that stand for it there.
+    """
+
+    infer: Callable[[Inference, SymbolNode], None]
+    inside: Callable[[Inference, SymbolNode, Value], Iterator[tuple[Inference, Value]]]
+
+
+RULES: dict[type[Op] | None, BodyRule] = {}
 
 
 class Inference:
@@ -37,16 +47,16 @@ class Inference:
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        values: Sequence[Value],
         shapes: Mapping[str, Partial],
         dtypes: Mapping[str, DType | None],
         device: Device | None = None,
     ) -> None:
-        self.nodes = ordered(entries)
+        self.nodes = nodes_of(values)
         self.device = device
         check_names(self.nodes)
-        self.shapes: dict[Key, Partial] = {}
-        self.dtypes: dict[Key, DType | None] = {}
+        self.shapes: dict[int, Partial] = {}  # by id of the value
+        self.dtypes: dict[int, DType] = {}
         self.readers: dict[int, list[SymbolNode]] = {}
         self.queue: deque[SymbolNode] = deque()
         self.waiting: set[int] = set()
@@ -57,16 +67,17 @@ class Inference:
                 f"infer: no variable {unknown[0]!r}; there are: {', '.join(variables) or 'none'}"
             )
         for node in self.nodes:
-            for source, _ in node.entries:
-                self.readers.setdefault(id(source), []).append(node)
+            for value in node.sources:
+                self.readers.setdefault(id(value.node), []).append(node)
             if node.op is not None:
                 self.wake(node)
         for name, node in variables.items():
+            value = node.outputs[0]
             try:
-                self.tell_shape(node, 0, merge(node.shape, shapes.get(name)))
+                self.tell_shape(value, merge(partial_type(value).shape, shapes.get(name)))
             except Contradiction as wrong:
                 raise ShapeError(f"infer: {name} was declared otherwise: {wrong}") from None
-            self.tell_dtype(node, 0, dtypes.get(name) or node.dtype)
+            self.tell_dtype(value, dtypes.get(name) or value.type.dtype)
 
     # Facts.
 
@@ -75,38 +86,35 @@ class Inference:
             self.waiting.add(id(node))
             self.queue.append(node)
 
-    def spread(self, node: SymbolNode) -> None:
-        self.wake(node)
-        for reader in self.readers.get(id(node), ()):
+    def spread(self, value: Value) -> None:
+        assert isinstance(value.node, SymbolNode)
+        self.wake(value.node)
+        for reader in self.readers.get(id(value.node), ()):
             self.wake(reader)
 
-    def tell_shape(self, node: SymbolNode, k: int, shape: Partial) -> None:
-        known = self.shapes.get((id(node), k))
+    def tell_shape(self, value: Value, shape: Partial) -> None:
+        known = self.shapes.get(id(value))
         both = merge(known, shape)
         if both is not None and any(isinstance(n, int) and n < 0 for n in both):
             raise Contradiction(f"{shown(both)} has a size below 0")
         if both != known:
-            self.shapes[id(node), k] = both
-            self.spread(node)
+            self.shapes[id(value)] = both
+            self.spread(value)
 
-    def tell_dtype(self, node: SymbolNode, k: int, dtype: DType | None) -> None:
-        if dtype is not None and self.dtypes.get((id(node), k)) is None:
-            self.dtypes[id(node), k] = dtype
-            self.spread(node)
+    def tell_dtype(self, value: Value, dtype: DType | None) -> None:
+        if dtype is not None and id(value) not in self.dtypes:
+            self.dtypes[id(value)] = dtype
+            self.spread(value)
 
-    def shape_of(self, operand: Operand) -> Partial:
-        if isinstance(operand, tuple):
-            return self.shapes.get((id(operand[0]), operand[1]))
-        return None if operand is None else ()
+    def shape_of(self, value: Value | None) -> Partial:
+        return None if value is None else self.shapes.get(id(value)) if is_partial(value) else ()
 
-    def dtype_of(self, operand: Operand) -> DType | None:
-        if isinstance(operand, tuple):
-            return self.dtypes.get((id(operand[0]), operand[1]))
-        return None if operand is None else constant(operand).dtype
+    def dtype_of(self, value: Value | None) -> DType | None:
+        return None if value is None else self.dtypes.get(id(value)) if is_partial(value) else value.dtype
 
-    def type_of(self, entry: Entry) -> TensorType | None:
+    def type_of(self, value: Value) -> TensorType | None:
         """The type of a value, if all of it is known."""
-        shape, dtype = self.shape_of(entry), self.dtype_of(entry)
+        shape, dtype = self.shape_of(value), self.dtype_of(value)
         if shape is None or dtype is None or None in shape:
             return None
         return TensorType([n for n in shape if n is not None], dtype, self.device)
@@ -135,99 +143,87 @@ class Inference:
     def visit(self, node: SymbolNode) -> None:
         """What one node's operator says of its values."""
         op = node.resolved(True)
-        if (tell := getattr(op, "tell", None)) is not None:  # graphs inside, which know more than shapes
-            tell(self, node)
+        if (rule := RULES.get(type(op))) is not None:  # graphs inside, which know more than shapes
+            rule.infer(self, node)
             return
-        outputs = [self.shapes.get((id(node), k)) for k in range(node.count)]
-        inputs, outputs = op.solve_shapes([self.shape_of(x) for x in node.inputs], outputs)
-        for operand, shape in zip(node.inputs, inputs, strict=True):
-            if isinstance(operand, tuple):
-                self.tell_shape(*operand, shape)
-            elif operand is not None and shape not in (None, ()):
-                raise Contradiction(f"{operand!r} is a number, not {shown(shape)}")
-        for k, shape in enumerate(outputs[: node.count]):
-            self.tell_shape(node, k, shape)
+        outputs = [self.shapes.get(id(v)) for v in node.outputs]
+        inputs, outputs = op.solve_shapes([self.shape_of(v) for v in node.inputs], outputs)
+        for value, shape in zip(node.inputs, inputs, strict=True):
+            if value is not None and is_partial(value):
+                self.tell_shape(value, shape)
+            elif value is not None and shape not in (None, ()):
+                raise Contradiction(f"{value!r} is a number, not {shown(shape)}")
+        for value, shape in zip(node.outputs, outputs, strict=False):
+            self.tell_shape(value, shape)
         if type(op).solve_dtypes is not Op.solve_dtypes:
             self.solve_dtypes(node, op)
         self.infer_forward(node, op)
 
     def solve_dtypes(self, node: SymbolNode, op: Op) -> None:
-        """The element types that the operator demands."""
-        outputs = [self.dtypes.get((id(node), k)) for k in range(node.count)]
-        inputs, outputs = op.solve_dtypes([self.dtype_of(x) for x in node.inputs], outputs)
-        for operand, dtype in zip(node.inputs, inputs, strict=True):
-            if isinstance(operand, tuple):
-                self.tell_dtype(*operand, dtype)
-        for k, dtype in enumerate(outputs[: node.count]):
-            self.tell_dtype(node, k, dtype)
+        """The dtypes that the operator demands."""
+        outputs = [self.dtypes.get(id(v)) for v in node.outputs]
+        inputs, outputs = op.solve_dtypes([self.dtype_of(v) for v in node.inputs], outputs)
+        for value, dtype in zip(node.inputs, inputs, strict=True):
+            if value is not None and is_partial(value):
+                self.tell_dtype(value, dtype)
+        for value, dtype in zip(node.outputs, outputs, strict=False):
+            self.tell_dtype(value, dtype)
 
     def infer_forward(self, node: SymbolNode, op: Op) -> None:
-        """The outputs by the operator's infer, where ranks and element types of the inputs are known."""
-        if any(x is not None and self.dtype_of(x) is None for x in node.inputs):
+        """The outputs by the operator's infer where the inputs' ranks and dtypes are known, else their dtypes."""
+        if any(v is not None and self.dtype_of(v) is None for v in node.inputs):
             return
-        if any(x is not None and self.shape_of(x) is None for x in node.inputs):
-            self.tell_dtypes(node, self.dtypes_without_shapes(node))
-            return
-        try:
-            types = infer(op, [self.open_type(k, x) for k, x in enumerate(node.inputs)])
-        except NeedsSizes:
-            self.tell_dtypes(node, self.dtypes_without_shapes(node))
-            return
-        if len(types) - op.hidden != node.count:
-            raise GraphError(
-                f"{op.name}: makes {len(types) - op.hidden} outputs, not the {node.count} of its symbol"
+        types = self.infer_shaped(node, op, self.dtype_of)
+        if types is None:
+            self.tell_dtypes(
+                node, op.infer_dtypes(*self.input_types(node, self.dtype_of, shaped=False)) or ()
             )
-        for k, t in enumerate(types[: node.count]):
-            self.tell_shape(node, k, tuple(None if isinstance(n, Size) else n for n in t.shape))
+            return
+        if len(types) - op.hidden != len(node.outputs):
+            raise GraphError(
+                f"{op.name}: makes {len(types) - op.hidden} outputs, not the {len(node.outputs)} of its symbol"
+            )
+        for value, t in zip(node.outputs, types, strict=False):
+            self.tell_shape(value, tuple(None if isinstance(n, Size) else n for n in t.shape))
         self.tell_dtypes(node, [t.dtype for t in types])
 
     def tell_dtypes(self, node: SymbolNode, dtypes: Sequence[DType]) -> None:
-        for k, dtype in enumerate(dtypes[: node.count]):
-            self.tell_dtype(node, k, dtype)
+        """dtypes: of the outputs, the last one for all further ones; none if they are not known."""
+        for k, value in enumerate(node.outputs if dtypes else ()):
+            self.tell_dtype(value, dtypes[min(k, len(dtypes) - 1)])
 
-    def open_type(self, number: int, operand: Operand) -> TensorType | None:
-        """An input's type with a Size for each size that is not known: rules that need to know it say so."""
-        if operand is None:
+    def infer_shaped(
+        self, node: SymbolNode, op: Op, dtype_of: Callable[[Value], DType | None]
+    ) -> tuple[TensorType, ...] | None:
+        """The outputs' types by infer; None if a rank is not known, or infer needs to know more sizes."""
+        if any(v is not None and self.shape_of(v) is None for v in node.inputs):
             return None
-        if not isinstance(operand, tuple):
-            return constant(operand).type
-        shape, dtype = self.shape_of(operand), self.dtype_of(operand)
-        assert shape is not None
-        assert dtype is not None
-        sizes = [unknown_size(number, d) if n is None else n for d, n in enumerate(shape)]
-        return TensorType(sizes, dtype, self.device)
+        try:
+            return infer(op, self.input_types(node, dtype_of, shaped=True))
+        except NeedsSizes:
+            return None
 
-    def made_up(self, node: SymbolNode, likely: bool) -> Iterator[list[Shape]]:
-        """Shapes for the inputs that might fit each other and what is known. See made_up_shapes."""
-        inputs = [self.shape_of(x) for x in node.inputs]
-        outputs = [self.shapes.get((id(node), k)) for k in range(node.count)]
-        return made_up_shapes(node.resolved(True), inputs, outputs, likely)
-
-    def types(
-        self, node: SymbolNode, shapes: Sequence[Shape], dtype_of: Callable[[Entry], DType | None]
+    def input_types(
+        self, node: SymbolNode, dtype_of: Callable[[Value], DType | None], shaped: bool
     ) -> list[TensorType | None]:
-        """The inputs' types in these shapes."""
+        """The inputs' types with a Size for each size that is not known; not shaped: those of their elements."""
         found: list[TensorType | None] = []
-        for operand, shape in zip(node.inputs, shapes, strict=True):
-            if isinstance(operand, tuple):
-                dtype = dtype_of(operand)
-                assert dtype is not None
-                found.append(TensorType(shape, dtype, self.device))
-            else:
-                found.append(None if operand is None else constant(operand).type)
+        for k, value in enumerate(node.inputs):
+            if value is None or not is_partial(value):
+                found.append(None if value is None else value.type)
+                continue
+            dtype = dtype_of(value)
+            assert dtype is not None
+            found.append(open_type(k, self.shape_of(value) if shaped else (), dtype, self.device))
         return found
 
-    def dtypes_without_shapes(self, node: SymbolNode) -> list[DType]:
-        """The outputs' element types, which never depend on sizes: by infer on sizes made up until some fit."""
-        for likely in (True, False):
-            for shapes in self.made_up(node, likely):
-                try:
-                    types = infer(node.resolved(True), self.types(node, shapes, self.dtype_of))
-                except UNFIT:
-                    continue
-                if len(types) >= node.count:  # how many there are may depend on sizes
-                    return [t.dtype for t in types]
-        return []
+
+def open_type(index: int, shape: Partial, dtype: DType, device: Device | None = None) -> TensorType:
+    """The type of the input of this index, with a Size for each size that is not known."""
+    assert shape is not None
+    return TensorType(
+        [unknown_size(index, d) if n is None else n for d, n in enumerate(shape)], dtype, device
+    )
 
 
 def _op(node: SymbolNode) -> Op:
@@ -239,43 +235,3 @@ def infer(op: Op, types: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
     """The outputs' types, one alone in a tuple, too."""
     found = op.infer(*types)
     return (found,) if isinstance(found, TensorType) else tuple(found)
-
-
-def made_up_shapes(
-    op: Op, inputs: Sequence[Partial], outputs: Sequence[Partial], likely: bool
-) -> Iterator[list[Shape]]:
-    """Whole shapes for partly known inputs, as many as come to mind; likely: those that the operator finds so."""
-    seen = set()
-    for size in _likely_sizes(op):
-        for rank in (2, 4, 3, 1, 0, 5):
-            try:
-                found = _filled(op, list(inputs), list(outputs), size, rank, likely)
-            except ShapeError:
-                continue
-            if tuple(found) not in seen:
-                seen.add(tuple(found))
-                yield found
-
-
-def _likely_sizes(op: Op) -> list[int]:
-    """Some sizes, and those that the operator's attributes speak of: reshape's shape holds so many elements."""
-    found = [1, 8, 64]
-    for value in op.values().values():
-        sizes = value if isinstance(value, tuple) else (value,)
-        if all(isinstance(n, int) for n in sizes):
-            found += [math.prod(n for n in sizes if n > 0), *(n for n in sizes if n > 0)]
-    return list(dict.fromkeys(found))
-
-
-def _filled(
-    op: Op, inputs: list[Partial], outputs: list[Partial], size: int, rank: int, likely: bool
-) -> list[Shape]:
-    """The inputs with this size in each open place, one after the other, as long as nothing else follows."""
-    for k in range(len(inputs)):
-        shape = (None,) * rank if inputs[k] is None else inputs[k]
-        assert shape is not None
-        inputs[k] = tuple(size if n is None else n for n in shape)
-        if likely:
-            inputs = op.guess_shapes(inputs, outputs)
-        inputs, outputs = op.solve_shapes(inputs, outputs)
-    return [tuple(size if n is None else n for n in shape or ()) for shape in inputs]

@@ -8,37 +8,33 @@ from weft import _core
 from weft.base.device import Device
 from weft.base.errors import GraphError
 from weft.graph.gradient import gradients
+from weft.graph.graph import Graph
+from weft.graph.subgraph import Subgraph
+from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
 from weft.ops import functions as F
-from weft.ops.node import Value, constant, input_value, make_node
+from weft.ops.node import Value, input_value, make_node
 from weft.ops.types import TensorType
-from weft.symbol.control import Body, SymbolControl
-from weft.symbol.gradient import SymbolGradient
-from weft.symbol.node import Entry, Operand, SymbolNode, ordered
+from weft.symbol.control import LOWERED
 from weft.symbol.placement import Placement
 
 __all__ = ["Lowered", "lower"]
 
 
 class Lowered:
-    """The values of symbols: inputs by name, values by entry, and the new content of variables that were written."""
+    """What symbols' values have become: inputs by name, and the new content of variables that were written."""
 
     def __init__(self, nodes: Sequence[SymbolNode]) -> None:
         self.nodes = nodes
         self.inputs: dict[str, Value] = {}
         self.written: dict[str, Value] = {}
-        self._values: dict[tuple[int, int], Value] = {}
+        self._values: dict[int, Value] = {}
         self._moved: dict[tuple[int, Device], Value] = {}
 
-    def __getitem__(self, entry: Entry) -> Value:
-        return self._values[id(entry[0]), entry[1]]
+    def __getitem__(self, value: Value) -> Value:
+        return self._values[id(value)] if is_partial(value) else value
 
-    def __setitem__(self, entry: Entry, value: Value) -> None:
-        self._values[id(entry[0]), entry[1]] = value
-
-    def operand(self, operand: Operand) -> Value | None:
-        if operand is None:
-            return None
-        return self[operand] if isinstance(operand, tuple) else constant(operand)
+    def __setitem__(self, value: Value, made: Value) -> None:
+        self._values[id(value)] = made
 
     def on(self, device: Device, value: Value) -> Value:
         """The value on a device: itself if it is there or anywhere, else a copy, the same for all who want it."""
@@ -51,70 +47,72 @@ class Lowered:
 
 
 def lower(
-    entries: Sequence[Entry], types: Mapping[str, TensorType], training: bool, placement: Placement
+    values: Sequence[Value], types: Mapping[str, TensorType], training: bool, placement: Placement
 ) -> Lowered:
-    """The values of entries and of all they need.
+    """The values of exact types that symbols' values stand for, and all that they need.
 
     types: of the variables; training: for operators that were not told. Raises what operators' rules raise.
     Operators run where placement says; what they read from elsewhere is copied.
     """
-    nodes = ordered(entries)
-    given = {node.name: input_value(types[node.name], node.name) for node in nodes if node.op is None}
-    return _lower(nodes, given, training, placement)
+    given = {
+        node.name: input_value(types[node.name], node.name) for node in nodes_of(values) if node.op is None
+    }
+    return _lower(Graph((), values), given, training, placement)
 
 
-def _lower(
-    nodes: Sequence[SymbolNode], given: Mapping[str, Value], training: bool, placement: Placement
-) -> Lowered:
-    made = Lowered(nodes)
+def _lower(graph: Graph, given: Mapping[str, Value], training: bool, placement: Placement) -> Lowered:
+    made = Lowered([node for node in graph.nodes if isinstance(node, SymbolNode)])
     for node in made.nodes:
         if node.op is None:
-            made.inputs[node.name] = made[node, 0] = given[node.name]
+            made.inputs[node.name] = made[node.outputs[0]] = given[node.name]
         elif isinstance(node.op, SymbolGradient):
             _differentiate(made, node, node.op)
-        elif isinstance(node.op, SymbolControl):
-            _run(made, node, node.op, training, placement[node])
+        elif type(node.op) in LOWERED:
+            _run(made, node, training, placement[node])
         else:
             _apply(made, node, training, placement[node])
     return made
 
 
-def _run(made: Lowered, node: SymbolNode, op: SymbolControl, training: bool, device: Device) -> None:
-    def run(body: Body, values: Sequence[Value]) -> list[Value]:
+def _run(made: Lowered, node: SymbolNode, training: bool, device: Device) -> None:
+    def run(body: Subgraph, values: Sequence[Value]) -> list[Value]:
         here = _core.capture()  # that writes the body down
-        given = dict(zip(body.inputs, map(here.lift, values), strict=True))
-        inner = _lower(ordered(body.entries), given, training, Placement(body.entries, device, {}))
-        return [inner[entry] for entry in body.entries]
+        given = {v.node.name: here.lift(value) for v, value in zip(body.graph.inputs, values, strict=True)}
+        outputs = [v for v in body.graph.outputs if v is not None]
+        inner = _lower(body.graph, given, training, Placement(outputs, device, {}))
+        return [inner[v] for v in outputs]
 
-    for k, value in enumerate(op.lowered(run, [made.on(device, made[x]) for x in node.entries])):
-        made[node, k] = value
+    assert node.op is not None
+    outputs = LOWERED[type(node.op)](node.op, run, [made.on(device, made[v]) for v in node.sources])
+    for value, new in zip(node.outputs, outputs, strict=True):
+        made[value] = new
 
 
 def _apply(made: Lowered, node: SymbolNode, training: bool, device: Device) -> None:
     op = node.resolved(training)
-    operands = [made.operand(x) for x in node.inputs]
+    operands = [None if v is None else made[v] for v in node.inputs]
     if op.home() is None:
         operands = [None if v is None else made.on(device, v) for v in operands]
     result = make_node(op, operands)
     result.where = node.where
     outputs = result.outputs if (here := _core.capture()) is None else here.made(result)
-    if len(result.outputs) - op.hidden != node.count:
+    if len(result.outputs) - op.hidden != len(node.outputs):
         raise GraphError(
-            f"{op.name}: makes {len(result.outputs) - op.hidden} outputs, not the {node.count} of {node.name}"
+            f"{op.name}: makes {len(result.outputs) - op.hidden} outputs, not the {len(node.outputs)} of {node.name}"
         )
-    for k, value in enumerate(outputs[: node.count]):
-        made[node, k] = made.on(device, value)  # which may be of numbers only, and nowhere
-    for number, output in op.written(len(node.inputs)).items():
-        operand = node.inputs[number]
-        if isinstance(operand, tuple):  # who reads it from now on gets the new content
+    for value, new in zip(node.outputs, outputs, strict=False):
+        made[value] = made.on(device, new)  # which may be of numbers only, and nowhere
+    for index, output in op.written(len(node.inputs)).items():
+        operand = node.inputs[index]
+        if operand is not None and is_partial(operand):  # later readers get the new content
             new = made.on(made[operand].device, outputs[output])
-            made[operand] = made.written[operand[0].name] = new
+            made[operand] = made.written[operand.node.name] = new
 
 
 def _differentiate(made: Lowered, node: SymbolNode, op: SymbolGradient) -> None:
-    values = [made[x] for x in node.entries]
+    values = [made[v] for v in node.sources]
     count = len(values) - len(op.names)
     ys = [y for y in values[:count] if y.dtype.is_differentiable]
     found = gradients(ys, values[count:])
-    for k, (x, dx) in enumerate(zip(values[count:], found, strict=True)):
-        made[node, k] = F.filled_like(x) if dx is None else dx
+    for value, x, dx in zip(node.outputs, values[count:], found, strict=True):
+        made[value] = F.filled_like(x) if dx is None else dx

@@ -16,13 +16,14 @@ from contextvars import ContextVar
 from typing import Any
 from weakref import ref
 
+from weft.graph.symbols import user_line, variable
 from weft.imperative.tensor import Tensor
+from weft.ops.node import Value
 from weft.symbol.names import attributes, prefix
-from weft.symbol.node import Entry, SymbolNode, user_line
 
 __all__ = ["inside", "named_as", "naming"]
 
-Made = dict[Any, tuple[Tensor, SymbolNode]]
+Made = dict[Any, tuple[Tensor, Value]]
 
 # By identity, as long as it lives: the variables of an owner, so that two calls of a module share its parameters.
 _known: dict[int, tuple[ref[Any], Made]] = {}
@@ -44,17 +45,17 @@ class _Names:
         self._arrays = arrays  # kept, so that no other array takes the place of one
         self._names = {id(x): prefix() + name for name, x in arrays.items()}
 
-    def variable(self, x: Tensor) -> Entry | None:
+    def variable(self, x: Tensor) -> Value | None:
         name = self._names.get(id(x))
         if name is None:
             return None
         attrs = attributes(None)
         key = (name, tuple(sorted(attrs.items())))
-        array, node = self._made.get(key, (None, None))
-        if node is None or array is not x or (node.shape, node.dtype) != (x.shape, x.dtype):
-            node = SymbolNode(None, (), name, attrs, shape=x.shape, dtype=x.dtype, where=user_line())
-            self._made[key] = x, node
-        return node, 0
+        array, value = self._made.get(key, (None, None))
+        if value is None or array is not x or (value.type.shape, value.type.dtype) != (x.shape, x.dtype):
+            value = variable(name, attrs, x.shape, x.dtype, where=user_line())
+            self._made[key] = x, value
+        return value
 
 
 _current: ContextVar[_Names | None] = ContextVar("weft_parameters", default=None)
@@ -75,7 +76,7 @@ def inside() -> bool:
     return _current.get() is not None
 
 
-def named_as(x: object) -> Entry | None:
+def named_as(x: object) -> Value | None:
     """The variable that an array stands for, if any."""
     names = _current.get()
     return names.variable(x) if names is not None and isinstance(x, Tensor) else None

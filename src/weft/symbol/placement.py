@@ -3,7 +3,7 @@
 >>> import weft.functional as F, weft.symbol as sym
 >>> with sym.AttrScope(device_group="second"):
 ...     y = F.linear(sym.var("x"), out_features=2, name="fc")
->>> found = Placement(y.entries, as_device("cpu:0"), {"second": "cpu:1"})
+>>> found = Placement(y.values, as_device("cpu:0"), {"second": "cpu:1"})
 >>> {name: str(device) for name, device in found.variables.items()}
 {'x': 'cpu:1', 'fc_weight': 'cpu:1', 'fc_bias': 'cpu:1'}
 """
@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from weft.base.device import Device, as_device
 from weft.base.errors import GraphError
-from weft.symbol.gradient import SymbolGradient
-from weft.symbol.node import Entry, SymbolNode, ordered
+from weft.graph.symbols import SymbolGradient, SymbolNode, nodes_of
+from weft.ops.node import Node, Value
 
 __all__ = ["GROUP", "Placement"]
 
@@ -31,10 +31,10 @@ class Placement:
     Raises GraphError for groups that no node is in, DeviceError.
     """
 
-    def __init__(self, entries: Sequence[Entry], device: Device, groups: Mapping[str, Device | str]) -> None:
+    def __init__(self, values: Sequence[Value], device: Device, groups: Mapping[str, Device | str]) -> None:
         self.device = device
         self.groups = {name: as_device(value) for name, value in groups.items()}
-        nodes = ordered(entries)
+        nodes = nodes_of(values)
         known = {node.attrs[GROUP] for node in nodes if GROUP in node.attrs}
         unknown = [name for name in self.groups if name not in known]
         if unknown:
@@ -45,9 +45,9 @@ class Placement:
             self._tell(node, self._own(node) or self._of_inputs(node))
         for node in nodes:
             at = self._found.get(id(node))
-            for source, _ in node.entries:
-                if source.op is None and id(source) not in self._found:
-                    self._tell(source, at)
+            for value in node.sources:
+                if value.node.op is None and id(value.node) not in self._found:
+                    self._tell(value.node, at)
         self.variables = {node.name: self[node] for node in nodes if node.op is None}
 
     def __getitem__(self, node: SymbolNode) -> Device:
@@ -58,7 +58,7 @@ class Placement:
         """Equal for equal placements of the same symbols."""
         return self.device, tuple(sorted(self.groups.items()))
 
-    def _tell(self, node: SymbolNode, device: Device | None) -> None:
+    def _tell(self, node: Node, device: Device | None) -> None:
         if device is not None:
             self._found[id(node)] = device
 
@@ -69,5 +69,5 @@ class Placement:
     def _of_inputs(self, node: SymbolNode) -> Device | None:
         if isinstance(node.op, SymbolGradient):  # each gradient is where its variable is
             return None
-        found = (self._found.get(id(source)) for source, _ in node.entries)
+        found = (self._found.get(id(value.node)) for value in node.sources)
         return next((device for device in found if device is not None), None)

@@ -23,7 +23,6 @@ from weft.ops.node import Value, input_value
 from weft.ops.types import TensorType
 from weft.symbol.assumptions import own_variables
 from weft.symbol.lower import Lowered, lower
-from weft.symbol.node import Entry
 from weft.symbol.placement import Placement
 
 __all__ = ["Forward", "PlanTable", "Plans", "Signature"]
@@ -77,19 +76,19 @@ class Plans:
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        values: Sequence[Value],
         arguments: Sequence[str],
         states: Sequence[str],
         outputs: Sequence[str],
         table: PlanTable,
     ) -> None:
-        self.entries, self.arguments, self.states = tuple(entries), list(arguments), list(states)
+        self.values, self.arguments, self.states = tuple(values), list(arguments), list(states)
         self.outputs, self.table = list(outputs), table
 
     @property
     def name(self) -> str:
         """For error messages and timelines."""
-        return self.entries[-1][0].name
+        return self.values[-1].node.name
 
     def forward(self, signature: Signature, training: bool, monitored: bool) -> Forward:
         """The plan of the outputs; monitored: and of everything inside, by name."""
@@ -110,8 +109,8 @@ class Plans:
     def _lowered(self, signature: Signature, training: bool) -> Lowered:
         names = [*self.arguments, *self.states]
         device, groups = signature.placement
-        placement = Placement(self.entries, device, dict(groups))
-        return lower(self.entries, dict(zip(names, signature.types, strict=True)), training, placement)
+        placement = Placement(self.values, device, dict(groups))
+        return lower(self.values, dict(zip(names, signature.types, strict=True)), training, placement)
 
     def _inputs(self, lowered: Lowered) -> list[Value]:
         return [lowered.inputs[name] for name in (*self.arguments, *self.states)]
@@ -127,7 +126,7 @@ class Plans:
             made = self._training(signature, monitored)
             return made.forward or self._forward_of(signature, made, monitored)
         lowered = self._lowered(signature, False)
-        outputs = [lowered[entry] for entry in self.entries]
+        outputs = [lowered[value] for value in self.values]
         return self._compiled(signature, lowered, outputs, lowered.written, [], monitored, training=False)
 
     def _forward_of(self, signature: Signature, made: _Training, monitored: bool) -> Forward:
@@ -152,7 +151,7 @@ class Plans:
         names = [*self.arguments, *self.states]
         writes = {len(results) + k: names.index(name) for k, name in enumerate(written)}
         graph = Graph(self._inputs(lowered), [*results, *written.values()], writes)
-        own = {variable.name for node in lowered.nodes for variable in own_variables(node)}
+        own = {variable.node.name for node in lowered.nodes for variable in own_variables(node)}
         lasting = [] if training else [k for k, name in enumerate(names) if name in own]
         plan = compile_graph(graph, self.name, signature.strides, visible=len(results), lasting=lasting)
         return Forward(
@@ -164,10 +163,10 @@ class Plans:
 
     def _named(self, lowered: Lowered) -> list[tuple[str, Value]]:
         return [
-            (name, lowered[node, k])
+            (name, lowered[value])
             for node in lowered.nodes
             if node.op is not None
-            for k, name in enumerate(node.output_names())
+            for value, name in zip(node.outputs, node.output_names(), strict=True)
         ]
 
     def _make_backward(self, signature: Signature, monitored: bool, kept: Sequence[Strides]) -> Any:
@@ -207,7 +206,7 @@ class _Training:
 
     def __init__(self, plans: Plans, signature: Signature, monitored: bool) -> None:
         self.lowered = plans._lowered(signature, True)
-        self.outputs = [self.lowered[entry] for entry in plans.entries]
+        self.outputs = [self.lowered[value] for value in plans.values]
         self.written = dict(self.lowered.written)
         floats = [v for v in self.outputs if v.dtype.is_differentiable]
         self.slopes = [input_value(v.type, f"d{k}") for k, v in enumerate(floats)]

@@ -7,11 +7,11 @@ from typing import Any
 
 from weft import _core
 from weft.base.errors import GraphError
+from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
 from weft.imperative.gradient import recorded_backward
 from weft.imperative.tensor import Tensor
-from weft.symbol.control import SymbolControl
-from weft.symbol.gradient import SymbolGradient
-from weft.symbol.node import Operand, SymbolNode, ordered
+from weft.ops.node import Value
+from weft.symbol.control import LOWERED
 from weft.symbol.placement import Placement
 from weft.symbol.plans import Plans
 
@@ -41,11 +41,11 @@ class SeenRun:
             for name, want in zip(plans.arguments, wanted, strict=True)
         ]
         given |= dict(zip(plans.states, states, strict=True))
-        values: dict[tuple[int, int], Any] = {}
-        for node in ordered(plans.entries):
-            results = [given[node.name]] if node.op is None else _run(node, values, training, placement)
-            values.update(((id(node), k), x) for k, x in enumerate(results))
-        self._ys: list[Tensor] = [values[id(node), k] for node, k in plans.entries]
+        made: dict[int, Any] = {}
+        for node in nodes_of(plans.values):
+            results = [given[node.name]] if node.op is None else _run(node, made, training, placement)
+            made.update((id(v), x) for v, x in zip(node.outputs, results, strict=False))
+        self._ys: list[Tensor] = [made[id(v)] for v in plans.values]
         self.outputs = [_core.alias(y, keep_past=False) for y in self._ys]
 
     def gradients(self, slopes: Sequence[Tensor]) -> list[Tensor | None]:
@@ -56,21 +56,19 @@ class SeenRun:
         return [None if leaf is None else next(found) for leaf in self._leaves]
 
 
-def _run(
-    node: SymbolNode, values: dict[tuple[int, int], Any], training: bool, placement: Placement
-) -> list[Any]:
-    if isinstance(node.op, SymbolControl | SymbolGradient):
+def _run(node: SymbolNode, made: dict[int, Any], training: bool, placement: Placement) -> list[Any]:
+    if isinstance(node.op, SymbolGradient) or type(node.op) in LOWERED:
         raise GraphError(
             f"{node.name}: loops, branches and gradients inside of a symbol are one program, which transformations do "
             "not see: run the executor outside of them"
         )
     op, device = node.resolved(training), placement[node]
 
-    def operand(x: Operand) -> Any:
-        if not isinstance(x, tuple):
-            return x
-        found = values[id(x[0]), x[1]]
+    def operand(value: Value | None) -> Any:
+        if value is None or not is_partial(value):
+            return None if value is None else value.node.value
+        found = made[id(value)]
         return found if found.device is device else found.to_device(device)
 
-    made = op(*map(operand, node.inputs))
-    return list(made) if isinstance(made, tuple | list) else [made]
+    results = op(*map(operand, node.inputs))
+    return list(results) if isinstance(results, tuple | list) else [results]

@@ -20,36 +20,47 @@ from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import GraphError
 from weft.executor.budget import checked_budget
+from weft.graph.symbols import (
+    SymbolNode,
+    check_names,
+    check_written,
+    gradient_node,
+    is_partial,
+    nodes_of,
+    user_line,
+    variable,
+)
+from weft.graph.text import symbol_from_json, symbol_to_json
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
-from weft.ops.node import BINARY_METHODS, COMPARISON_METHODS, UNARY_METHODS
+from weft.ops.node import ArrayMethods, Value, add_operators, method_of
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
-from weft.symbol import drawing, text
+from weft.symbol import drawing
 from weft.symbol.assumptions import inferred
 from weft.symbol.binding import bind_arrays, bind_shapes
 from weft.symbol.compose import Outputs, compose, single
-from weft.symbol.control import compose_control
+from weft.symbol.control import check_assigned, compose_control
 from weft.symbol.executor import Executor, refuse_recorded
-from weft.symbol.gradient import gradient
 from weft.symbol.inference import Inference
-from weft.symbol.names import attributes
-from weft.symbol.node import Entry, SymbolNode, check_names, check_written, ordered, user_line
+from weft.symbol.names import attributes, named
 from weft.symbol.parameters import inside, naming
 from weft.symbol.plans import Plans, PlanTable
+from weft.symbol.subscript import ReverseDims, Subscript, SubscriptAssign, split_key
 
 __all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros"]
 
 DTypeLike = DType | str | Any
 
 
-class Symbol(Outputs):
-    """One output of an operator or several, before anything is known of sizes. Immutable; equal only to itself.
+class Symbol(Outputs, ArrayMethods):
+    """One output of an operator or several, before anything is known of sizes. Equal only to itself.
 
     Functions of operators take symbols as they take arrays, and beside their own arguments name= and attr=. Arithmetic,
-    comparisons (== and != too, element by element) and methods are those of arrays. len, iteration and [...] are about
-    outputs: by number, or by name as list_outputs has them.
+    comparisons (== and != too, element by element) and methods are those of arrays. len, iteration and [...] with an
+    int or a name are about outputs; other keys are about elements, as those of arrays.
+    Only ``x[key] = value`` changes what a symbol stands for.
 
     >>> x = var("x")
     >>> y = (x * 2 + 1).sum(axis=0)
@@ -60,8 +71,8 @@ class Symbol(Outputs):
     __slots__ = ("_plans",)
     __array_ufunc__ = None  # NumPy's numbers leave arithmetic to symbols
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        super().__init__(entries)
+    def __init__(self, values: Sequence[Value]) -> None:
+        super().__init__(values)
         self._plans = PlanTable()
 
     def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
@@ -81,22 +92,22 @@ class Symbol(Outputs):
     @property
     def name(self) -> str:
         """The name of the operator or variable; of several, those of all outputs. See list_outputs."""
-        if len({id(node) for node, _ in self.entries}) == 1:
-            return self.entries[0][0].name
+        if len({id(value.node) for value in self.values}) == 1:
+            return self.values[0].node.name
         return f"group({', '.join(self.list_outputs())})"
 
     def _nodes(self) -> list[SymbolNode]:
-        nodes = ordered(self.entries)
+        nodes = nodes_of(self.values)
         check_names(nodes)
         return nodes
 
     def _states(self, nodes: Sequence[SymbolNode]) -> set[int]:
         """The variables that an operator writes."""
         return {
-            id(operand[0])
+            id(operand.node)
             for node in nodes
-            for number in node.states()
-            if isinstance(operand := node.inputs[number], tuple)
+            for index in node.states()
+            if (operand := node.inputs[index]) is not None and is_partial(operand)
         }
 
     def list_arguments(self) -> list[str]:
@@ -121,7 +132,7 @@ class Symbol(Outputs):
 
     def list_outputs(self) -> list[str]:
         """The names of the outputs."""
-        return [node.output_names()[k] for node, k in self.entries]
+        return [_node(value).output_names()[value.index] for value in self.values]
 
     def get_internals(self) -> Symbol:
         """All outputs of all operators and variables that this one needs, and its own.
@@ -133,13 +144,12 @@ class Symbol(Outputs):
         >>> y.get_internals()["fc_output"].name
         'fc'
         """
-        return Symbol([(node, k) for node in self._nodes() for k in range(node.count)])
+        return Symbol([value for node in self._nodes() for value in node.outputs])
 
     def get_children(self) -> Symbol | None:
         """What its operators read, None for variables."""
-        found: list[Entry] = []
-        for node in dict.fromkeys(node for node, _ in self.entries):
-            found.extend(node.entries)
+        nodes = dict.fromkeys(map(_node, self.values))
+        found = [value for node in nodes for value in node.sources]
         return Symbol(found) if found else None
 
     def attr(self, key: str) -> str | None:
@@ -155,41 +165,63 @@ class Symbol(Outputs):
         return {node.name: dict(node.attrs) for node in self._nodes() if node.attrs}
 
     def _one(self, what: str) -> SymbolNode:
-        nodes = {id(node): node for node, _ in self.entries}
+        nodes = list(dict.fromkeys(map(_node, self.values)))
         if len(nodes) != 1:
             raise GraphError(f"{what}: a group of {len(nodes)} has no attributes of its own: choose by [...]")
-        return next(iter(nodes.values()))
+        return nodes[0]
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.values)
 
     def __iter__(self) -> Iterator[Symbol]:
-        return (Symbol([entry]) for entry in self.entries)
+        return (Symbol([value]) for value in self.values)
 
-    def __getitem__(self, key: int | str) -> Symbol:
-        """One of the outputs. Raises IndexError, GraphError for a name that is not there or there twice."""
+    def __getitem__(self, key: Any) -> Symbol:
+        """An output, by its index or name; for any other key the elements that an array has there.
+
+        Keys of elements are slices, ``...``, None, symbols of integers, tuples of these, and integers in tuples.
+        Raises IndexError, GraphError for a name that is not there or there twice, TypeError for other keys.
+
+        >>> x = var("x")
+        >>> x[0].name, x[1:, None].eval(x=[1.0, 2.0])
+        ('x', [tensor([[2.]], dtype=float32, device=cpu:0)])
+        """
         if isinstance(key, str):
             found = [k for k, name in enumerate(self.list_outputs()) if name == key]
             if len(found) != 1:
                 count = "no output" if not found else f"{len(found)} outputs"
                 raise GraphError(f"symbol: {count} {key!r}; there are: {', '.join(self.list_outputs())}")
-            return Symbol([self.entries[found[0]]])
+            return Symbol([self.values[found[0]]])
         if isinstance(key, bool) or not isinstance(key, int):
-            raise TypeError(
-                f"symbol: [...] chooses outputs by int or name, got {key!r}; weft.functional.slice cuts arrays"
-            )
+            parts, indices = split_key(key, Symbol)
+            return self.__weft_apply__(Subscript, (self, *indices), {"key": parts})
         if not -len(self) <= key < len(self):
             raise IndexError(f"symbol: output {key} of {len(self)}")
-        return Symbol([self.entries[key]])
+        return Symbol([self.values[key]])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """From now on this object stands for an array with other elements; what was composed of it before stays.
+
+        key: as for elements; value: a symbol or a number. Raises GraphError in a function of control flow for a symbol
+        from outside of it.
+
+        >>> x = var("x")
+        >>> y = x * 1
+        >>> z = y + 1
+        >>> y[1:] = 7
+        >>> group([y, z]).eval(x=[1.0, 2.0])
+        [tensor([1., 7.], dtype=float32, device=cpu:0), tensor([2., 3.], dtype=float32, device=cpu:0)]
+        """
+        if isinstance(key, int | str) and not isinstance(key, bool):
+            raise TypeError(f"symbol: [{key!r}] is an output; [{key!r}, ...] = ... assigns elements")
+        check_assigned(single("symbol", self))
+        parts, indices = split_key(key, Symbol)
+        self.values = self.__weft_apply__(SubscriptAssign, (self, value, *indices), {"key": parts}).values
+        self._plans = PlanTable()
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            try:
-                cls = registry.get(name)
-            except AttributeError:
-                cls = None
-            if cls is not None and cls.public and cls.method:
-                return lambda *args, **kwargs: registry.function(name)(self, *args, **kwargs)
+        if (method := method_of(self, name)) is not None:
+            return method
         raise AttributeError(
             f"a Symbol has no attribute {name!r}, and no operator of that name is a method"
             + ("; infer_shape and infer_type tell of sizes and types" if hasattr(TensorType, name) else "")
@@ -199,20 +231,10 @@ class Symbol(Outputs):
         operators = (registry.get(name) for name in registry.public_names())
         return sorted({*super().__dir__(), *(cls.name for cls in operators if cls.method)})
 
-    def reshape(self, *shape: Any, **named: Any) -> Symbol:
-        """As an array's."""
-        if shape:
-            named["shape"] = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return self.__weft_apply__(registry.get("reshape"), (self,), named)
-
-    def astype(self, dtype: DTypeLike, **named: Any) -> Symbol:
-        """As an array's, always of new elements."""
-        return self.__weft_apply__(registry.get("cast"), (self,), {"dtype": dtype, **named})
-
     @property
-    def mT(self) -> Symbol:
-        """Matrices with rows and columns exchanged, as an array's."""
-        return self.__weft_apply__(registry.get("matrix_transpose"), (self,), {})
+    def T(self) -> Symbol:
+        """With the dimensions in the opposite order, as an array's."""
+        return self.__weft_apply__(ReverseDims, (self,), {})
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("the elements of a symbol are not known before it is computed")
@@ -222,7 +244,7 @@ class Symbol(Outputs):
 
     def __str__(self) -> str:
         """All operators, one for each line."""
-        return drawing.listing(self.entries)
+        return drawing.listing(self.values)
 
     def __bool__(self) -> bool:
         raise TypeError("the truth of a symbol is not known before it is computed; use where or cond")
@@ -252,26 +274,23 @@ class Symbol(Outputs):
         """
         nodes = self._nodes()
         places = {node.name: node for node in nodes if node.op is None}
-        made: dict[int, Entry | SymbolNode] = {}
+        made: dict[int, Value] = {}  # by id of the old value
         for each, symbol in self._by_name("symbol", args, named).items():
             if each not in places:
                 raise GraphError(f"symbol: no variable {each!r}; there are: {', '.join(places)}")
             if not isinstance(symbol, Symbol):
                 raise TypeError(f"symbol: {each} must be a Symbol, got {type(symbol).__name__}")
-            made[id(places[each])] = single("symbol", symbol)
-
-        def entry(source: SymbolNode, k: int) -> Entry:
-            found = made.get(id(source), source)
-            return found if isinstance(found, tuple) else (found, k)
-
-        last = self.entries[-1][0]
+            made[id(places[each].outputs[0])] = single("symbol", symbol)
+        last = self.values[-1].node
         for node in nodes:
-            inputs = [entry(*x) if isinstance(x, tuple) else x for x in node.inputs]
+            inputs = [None if v is None else made.get(id(v), v) for v in node.inputs]
             is_last = node is last and name is not None
-            if id(node) not in made and (is_last or list(node.inputs) != inputs):
-                made[id(node)] = again = node.replaced(inputs, name if is_last else None)
+            changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
+            if id(node.outputs[0]) not in made and (is_last or changed):
+                again = node.replaced(inputs, name if is_last else None)
+                made.update((id(a), b) for a, b in zip(node.outputs, again.outputs, strict=True))
                 check_written(again)
-        return Symbol([entry(*each) for each in self.entries])
+        return Symbol([made.get(id(v), v) for v in self.values])
 
     def grad(self, names: Sequence[str] | str, name: str | None = None) -> Symbol:
         """The gradients of the sum of all elements of the outputs with respect to these variables, in their order.
@@ -283,7 +302,9 @@ class Symbol(Outputs):
         >>> dx.eval(x=[2.0])[0], dx.grad("x").eval(x=[2.0])[0]
         (tensor([12.], dtype=float32, device=cpu:0), tensor([12.], dtype=float32, device=cpu:0))
         """
-        return Symbol(gradient(self.entries, [names] if isinstance(names, str) else list(names), name))
+        wanted = [names] if isinstance(names, str) else list(names)
+        node = gradient_node(self.values, wanted, named(name, "gradient"), attributes(None))
+        return Symbol(node.outputs)
 
     # What it will be.
 
@@ -341,13 +362,17 @@ class Symbol(Outputs):
         self, args: Sequence[Any], shapes: Mapping[str, Any], dtypes: Mapping[str, DType | None]
     ) -> Inference:
         given = self._by_name("infer_shape", args, shapes)
-        return inferred(self.entries, {k: checked_shape(k, v) for k, v in given.items()}, dtypes)
+        return inferred(self.values, {k: checked_shape(k, v) for k, v in given.items()}, dtypes)
 
     def _listed(self, fact: Any) -> tuple[list[Any], list[Any], list[Any]]:
         nodes = self._nodes()
         states = self._states(nodes)
-        arguments = [fact((n, 0)) for n in nodes if n.op is None and id(n) not in states]
-        return arguments, [fact(e) for e in self.entries], [fact((n, 0)) for n in nodes if id(n) in states]
+        arguments = [fact(n.outputs[0]) for n in nodes if n.op is None and id(n) not in states]
+        return (
+            arguments,
+            [fact(v) for v in self.values],
+            [fact(n.outputs[0]) for n in nodes if id(n) in states],
+        )
 
     # Running it.
 
@@ -420,7 +445,7 @@ class Symbol(Outputs):
         nodes = self._nodes()
         states = self._states(nodes)
         return Plans(
-            self.entries,
+            self.values,
             [n.name for n in nodes if n.op is None and id(n) not in states],
             [n.name for n in nodes if id(n) in states],
             self.list_outputs(),
@@ -431,7 +456,7 @@ class Symbol(Outputs):
 
     def to_json(self) -> str:
         """The text form, which sym.from_json reads."""
-        return text.to_json(self.entries)
+        return symbol_to_json(self.values)
 
     def save(self, path: Any) -> None:
         """Write to_json() to a file."""
@@ -440,12 +465,12 @@ class Symbol(Outputs):
 
     def to_dot(self) -> str:
         """A drawing in Graphviz's language."""
-        return drawing.to_dot(self.entries)
+        return drawing.to_dot(self.values)
 
     def to_svg(self, **shapes: Partial) -> str:
         """A drawing as SVG. shapes: as infer_shape's; then sizes stand beside the edges."""
-        known = inferred(self.entries, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
-        return drawing.to_svg(self.entries, known.shape_of if shapes else None)
+        known = inferred(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
+        return drawing.to_svg(self.values, known.shape_of if shapes else None)
 
     def plot(self, path: Any = None, **shapes: Partial) -> str:
         """A drawing as SVG, also written to a file if a path is given; shapes: as for infer_shape_partial.
@@ -469,8 +494,8 @@ class Symbol(Outputs):
         name  operator  output  parameters  reads
         ...
         """
-        known = inferred(self.entries, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
-        print(drawing.summary(self.entries, known.shape_of))
+        known = inferred(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
+        print(drawing.summary(self.values, known.shape_of))
 
     def draw(self, path: Any, **shapes: Partial) -> None:
         """Write a drawing to a file: SVG, or Graphviz's language if its name ends in .dot or .gv."""
@@ -479,39 +504,9 @@ class Symbol(Outputs):
             file.write(made)
 
 
-def _add_methods() -> None:
-    def unary(name: str) -> Any:
-        return lambda self: registry.function(name)(self)
-
-    def fits(other: Any) -> bool:  # arrays, too: if they have no names, the operator says what is wrong
-        return isinstance(other, Symbol | bool | int | float | Tensor | np.generic | np.ndarray)
-
-    def binary(name: str) -> Any:
-        def apply(self: Symbol, other: Any) -> Any:
-            if not fits(other):
-                return NotImplemented
-            return registry.function(name)(self, other)
-
-        return apply
-
-    def reflected(name: str) -> Any:
-        def apply(self: Symbol, other: Any) -> Any:
-            if not fits(other):
-                return NotImplemented
-            return registry.function(name)(other, self)
-
-        return apply
-
-    for method, name in UNARY_METHODS.items():
-        setattr(Symbol, method, unary(name))
-    for method, name in BINARY_METHODS.items():
-        setattr(Symbol, f"__{method}__", binary(name))
-        setattr(Symbol, f"__r{method}__", reflected(name))
-    for method, name in {**COMPARISON_METHODS, "__eq__": "equal", "__ne__": "not_equal"}.items():
-        setattr(Symbol, method, binary(name))
-
-
-_add_methods()
+# Arrays, too: if they have no names, the operator says what is wrong.
+_OPERANDS = (Symbol, bool, int, float, Tensor, np.generic, np.ndarray)
+add_operators(Symbol, lambda other: isinstance(other, _OPERANDS), equality=True)
 
 
 def checked_shape(name: str, shape: Any) -> Partial:
@@ -545,17 +540,9 @@ def var(
         raise TypeError(f"var: a name is a text that is not empty, got {name!r}")
     if init is not None and not isinstance(init, str):
         raise TypeError(f"var: init is a text, got {init!r}")
-    node = SymbolNode(
-        None,
-        (),
-        name,
-        attributes({**(attr or {}), **attrs}),
-        shape=checked_shape(name, shape),
-        dtype=None if dtype is None else as_dtype(dtype),
-        init=init,
-        where=user_line(),
-    )
-    return Symbol([(node, 0)])
+    own = attributes({**(attr or {}), **attrs})
+    kind = None if dtype is None else as_dtype(dtype)
+    return Symbol([variable(name, own, checked_shape(name, shape), kind, init, user_line())])
 
 
 def group(symbols: Sequence[Symbol]) -> Symbol:
@@ -569,11 +556,16 @@ def group(symbols: Sequence[Symbol]) -> Symbol:
     for symbol in symbols:
         if not isinstance(symbol, Symbol):
             raise TypeError(f"group: expected symbols, got {type(symbol).__name__}")
-    entries = [entry for symbol in symbols for entry in symbol.entries]
-    if not entries:
+    values = [value for symbol in symbols for value in symbol.values]
+    if not values:
         raise GraphError("group: needs at least one symbol")
-    check_names(ordered(entries))
-    return Symbol(entries)
+    check_names(nodes_of(values))
+    return Symbol(values)
+
+
+def _node(value: Value) -> SymbolNode:
+    assert isinstance(value.node, SymbolNode)
+    return value.node
 
 
 def full(shape: Sequence[int], value: bool | int | float, dtype: DTypeLike = "float32") -> Symbol:
@@ -612,10 +604,10 @@ def from_json(source: str) -> Symbol:
     >>> from_json((var("x") + 1).to_json()).list_arguments()
     ['x']
     """
-    return Symbol(text.from_json(source))
+    return Symbol(symbol_from_json(source))
 
 
 def load(path: Any) -> Symbol:
     """The symbol in a file that save wrote. Raises GraphError for a file that holds none, OSError."""
     with open(path, "rb") as file:
-        return Symbol(text.from_json(file.read()))
+        return Symbol(symbol_from_json(file.read()))

@@ -80,8 +80,8 @@ def _of_symbol(symbol: Symbol, shapes: dict[str, Any]) -> Program:
     types = {
         name: TensorType(tuple(shape), float32) for name, shape in zip(names, [*given, *states], strict=True)
     }
-    made = lower(symbol.entries, types, False, Placement(symbol.entries, cpu(0), {}))
-    outputs = [made[entry] for entry in symbol.entries]
+    made = lower(symbol.values, types, False, Placement(symbol.values, cpu(0), {}))
+    outputs = [made[value] for value in symbol.values]
     return (symbol.name, Graph([made.inputs[name] for name in names], outputs), ())
 
 

@@ -17,13 +17,14 @@ from typing import Any
 
 from weft.executor.planner import make_plan
 from weft.executor.recipe import MemoryReport
-from weft.graph.drawing import Box, Edge, svg
-from weft.graph.graph import Graph, reads_of
+from weft.graph.drawing import Box, Edge, boxes_of, svg
+from weft.graph.graph import Graph
 from weft.graph.passes import PASSES
 from weft.graph.rewrite import rewrite
 from weft.graph.text import from_json
 from weft.imperative.export import graphs_in
 from weft.imperative.serialization import FileFormatError
+from weft.ops.node import Node
 
 __all__ = ["graph_svg", "main", "memory_svg", "stages"]
 
@@ -41,27 +42,22 @@ def graph_svg(graph: Graph) -> str:
     >>> [word in picture for word in ("Exp", "f32[2]", "result 0")]
     [True, True, True]
     """
-    boxes: list[Box] = []
-    edges: list[Edge] = []
-    number: dict[int, int] = {}
-    for k, value in enumerate(graph.inputs):
-        number[id(value)] = len(boxes)
-        boxes.append(Box((f"x{k}", str(value.type)), "input", round=True))
-    for node in graph.nodes:
+    names = {id(value.node): f"x{k}" for k, value in enumerate(graph.inputs)}
+
+    def box(node: Node) -> Box:
         if node.op is None:
-            continue
-        for value in reads_of(node):
-            if id(value) in number:
-                edges.append(Edge(number[id(value)], len(boxes), _sizes(value)))
+            return Box((names[id(node)], str(node.outputs[0].type)), "input", round=True)
         attributes = ", ".join(f"{k}={v!r}" for k, v in node.op.values().items())
-        lines = (type(node.op).__name__, *([_short(attributes)] if attributes else []), _short(node.where))
-        for value in node.outputs:
-            number[id(value)] = len(boxes)
-        boxes.append(Box(tuple(line for line in lines if line), node.op.family))
+        lines = (type(node.op).__name__, _short(attributes), _short(node.where))
+        return Box(tuple(line for line in lines if line), node.op.family)
+
+    nodes = [*(v.node for v in graph.inputs), *(node for node in graph.nodes if node.op is not None)]
+    boxes, edges = boxes_of(nodes, box, _sizes)
+    index = {id(node): k for k, node in enumerate(nodes)}
     for k, output in enumerate(graph.outputs):
-        if output is None or id(output) not in number:
+        if output is None or id(output.node) not in index:
             continue
-        edges.append(Edge(number[id(output)], len(boxes), _sizes(output)))
+        edges.append(Edge(index[id(output.node)], len(boxes), _sizes(output)))
         written = graph.writes.get(k)
         boxes.append(Box((f"result {k}" if written is None else f"into x{written}",), "output", round=True))
     return svg(boxes, edges)
@@ -108,7 +104,7 @@ def stages(graph: Graph) -> Iterator[tuple[str, Graph]]:
     >>> from weft.ops.types import TensorType
     >>> import weft.ops.functions as F
     >>> [name for name, _ in stages(graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2,), float32)]))]
-    ['as written', 'after common']
+    ['as written', 'after common_subexpressions']
     """
     yield "as written", graph
     for each in PASSES:

@@ -38,6 +38,7 @@ class Batched(Op):
     dimensions of size 1 between the first one and an example's, so that it broadcasts with the others in a loop.
     """
 
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     family: ClassVar[str] = "control"

@@ -18,9 +18,9 @@ from weft.ops.pooling import (
     Pooling,
     PoolingGradient,
     adaptive_windows,
-    index_type,
 )
 from weft.ops.samples import Sample, arrays
+from weft.ops.types import TensorType
 
 
 @material(Pooling)
@@ -52,7 +52,8 @@ class _:
         least = lowest(as_dtype(x.dtype).name)
         patches = windows_reference(x, windows, count, least)
         flat = patches.reshape(*x.shape[:2], *count, math.prod(windows.size))
-        return flat.max(axis=-1), flat.argmax(axis=-1).astype(index_type(windows.size).numpy)
+        _, indices = self.infer(TensorType(x.shape, as_dtype(x.dtype)))
+        return flat.max(axis=-1), flat.argmax(axis=-1).astype(indices.dtype.numpy)
 
     @classmethod
     def samples(cls):

@@ -3,7 +3,9 @@
 import numpy as np
 from tests.ops.material import material
 
+from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError
+from weft.ops.kernels import highest, lowest
 from weft.ops.reduction import (
     All,
     Any_,
@@ -103,13 +105,14 @@ class _:
 @material(Max)
 class _:
     def reference(self, x):
-        return np.max(x, axis=self.axis, keepdims=self.keepdims)
+        return np.max(x, axis=self.axis, keepdims=self.keepdims, initial=lowest(as_dtype(x.dtype).name))
 
 
 @material(Min)
 class _:
     def reference(self, x):
-        return np.min(x, axis=self.axis, keepdims=self.keepdims)
+        last = True if x.dtype == bool else highest(as_dtype(x.dtype).name)
+        return np.min(x, axis=self.axis, keepdims=self.keepdims, initial=last)
 
 
 @material(Quantifier)

@@ -1,8 +1,8 @@
 """The passes over graphs, in their order; what they do and why in that order is in docs/design/passes.md.
 
 >>> [each.name for each in PASSES]  # doctest: +NORMALIZE_WHITESPACE
-['marks', 'batch_norm', 'expand', 'updates', 'constants', 'algebra', 'views', 'common', 'regions',
- 'assembled', 'contracted', 'requests', 'epilogues', 'recompute']
+['marks', 'batch_norm', 'decompose', 'updates', 'constant_folding', 'algebraic_simplify', 'views',
+ 'common_subexpressions', 'regions', 'assembled', 'contracted', 'requests', 'epilogues', 'recompute']
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection
 from weft.base import flags
 from weft.base.record import Record
 from weft.graph.graph import Graph
-from weft.graph.passes.algebra import algebra
+from weft.graph.passes.algebraic_simplify import algebraic_simplify
 from weft.graph.passes.assembled import assembled
 from weft.graph.passes.batch_norm import batch_norm
-from weft.graph.passes.common import common
-from weft.graph.passes.constants import constants
+from weft.graph.passes.common_subexpressions import common_subexpressions
+from weft.graph.passes.constant_folding import constant_folding
 from weft.graph.passes.contracted import contracted
+from weft.graph.passes.decompose import decompose
 from weft.graph.passes.epilogues import epilogues
-from weft.graph.passes.expand import expand
 from weft.graph.passes.marks import marks
 from weft.graph.passes.recompute import recompute
 from weft.graph.passes.regions import regions
@@ -57,60 +57,65 @@ PASSES: tuple[Pass, ...] = (
         exact=False,
     ),
     Pass(
-        expand,
+        decompose,
         "what has no kernel is decomposed anyway; done here, the parts can be shared, simplified and fused",
         after=("batch_norm",),  # which looks for the whole operator
     ),
     Pass(updates, "each parameter is updated as soon as its gradient is final, and that is freed"),
     Pass(
-        constants,
+        constant_folding,
         "gradients begin with arrays of ones and zeros that nobody has to write or read",
-        after=("expand",),
+        after=("decompose",),
     ),
     Pass(
-        algebra,
+        algebraic_simplify,
         "recorded programs hold casts to the type that is there and products with one",
-        after=("expand", "constants"),  # it knows numbers, not arrays of them
+        after=("decompose", "constant_folding"),  # it knows numbers, not arrays of them
     ),
     Pass(
         views,
         "views of views keep kernels from taking their operands as they lie",
-        after=("expand", "algebra"),  # which may bring two views together
+        after=("decompose", "algebraic_simplify"),  # which may bring two views together
     ),
     Pass(
-        common,
+        common_subexpressions,
         "forward and backward compute the same things",
-        after=("expand", "constants", "algebra", "views"),  # which make equal what meant the same
+        after=(
+            "decompose",
+            "constant_folding",
+            "algebraic_simplify",
+            "views",
+        ),  # which make equal what meant the same
     ),
     Pass(
         regions,
         "what gradients compute again is not what was computed first, and from here on like anything else",
-        after=("common",),  # which would find the two equal
+        after=("common_subexpressions",),  # which would find the two equal
     ),
     Pass(
         assembled,
         "gradients of what was taken apart are sums of arrays that are mostly zeros",
-        after=("views", "common"),  # which leave one view of a sum where there were many
+        after=("views", "common_subexpressions"),  # which leave one view of a sum where there were many
         exact=False,
     ),
     Pass(
         contracted,
         "means of gradients of single examples are products, not sums of products",
-        after=("views", "common"),
+        after=("views", "common_subexpressions"),
         exact=False,
     ),
     Pass(
         requests,
         "kernels of users' compute every gradient of theirs, and write it where it is only added to another",
-        after=("common",),  # which may leave one reader where there were two
+        after=("common_subexpressions",),  # which may leave one reader where there were two
     ),
     Pass(
         epilogues,
         "a product that is added to, normalized and cut off is written once",
         after=(
             "batch_norm",
-            "expand",
-            "common",
+            "decompose",
+            "common_subexpressions",
             "contracted",
         ),  # a value that turns out to have two readers stays
         exact=False,
@@ -119,7 +124,7 @@ PASSES: tuple[Pass, ...] = (
         recompute,
         "what gradients read in loops that have all it is computed from need not be kept",
         after=(
-            "common",
+            "common_subexpressions",
             "epilogues",
         ),  # which would find the copies equal; and what is kept is known only now
     ),
@@ -144,7 +149,7 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
       v0 = Exp()(x0): f32[2]@cpu:0
       v1 = Add()(v0, v0): f32[2]@cpu:0
       return v1
-    >>> print(optimize(g, skip=["common"]))
+    >>> print(optimize(g, skip=["common_subexpressions"]))
     graph(x0: f32[2]@cpu:0)
       v0 = Exp()(x0): f32[2]@cpu:0
       v1 = Exp()(x0): f32[2]@cpu:0
@@ -173,10 +178,20 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
     return graph
 
 
+# Of passes, for one more version.
+_OLD_NAMES = {
+    "algebra": "algebraic_simplify",
+    "common": "common_subexpressions",
+    "constants": "constant_folding",
+    "expand": "decompose",
+}
+
+
 def skipped(skip: Collection[str] = ()) -> set[str]:
     """The names of the passes that are off: those of skip, and those in WEFT_SKIP_PASSES."""
     names = {each.name for each in PASSES} | {PREPARATION}
-    off = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
+    given = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
+    off = {_OLD_NAMES.get(name, name) for name in given}
     unknown = sorted(off - names - {"all"})
     if unknown:
         raise ValueError(f"no pass {', '.join(unknown)}; there are: {', '.join(sorted(names))}, all")

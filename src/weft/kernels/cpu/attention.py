@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from weft import _core
 from weft.kernels import kernel
+from weft.kernels.offers import is_offered
 from weft.ops.attention import ScaledDotProductAttention, ScaledDotProductAttentionGradient
 from weft.ops.kernels import Native
-from weft.ops.matrix import native_float
-from weft.ops.offers import is_offered
+from weft.ops.matrix import is_matrix_float
 from weft.ops.types import TensorType
 
 
@@ -18,7 +18,7 @@ def attention(
     op: ScaledDotProductAttention, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None
 ) -> Iterator[Native]:
     # The kernel takes queries by tiles: of a single one, as in decoding, nearly all of its work would be wasted.
-    suits = native_float(q, k, v) and op.is_plain(q, k, v, mask) and q.shape[-2] != 1
+    suits = is_matrix_float(q, k, v) and op.is_plain(q, k, v, mask) and q.shape[-2] != 1
     if suits and is_offered("attention"):
         causal, masked = op.is_causal, mask is not None
         yield Native(lambda _, __: _core.kernel_attention(causal, masked), exact=False, numbers=op.numbers(q))
@@ -28,7 +28,7 @@ def attention(
 def attention_gradient(op: ScaledDotProductAttentionGradient, *inputs: TensorType | None) -> Iterator[Native]:
     dy, q, k, v, _, _, mask = inputs
     assert q is not None
-    if native_float(dy, q, k, v) and op.is_plain(q, k, v, mask) and is_offered("attention_backward"):
+    if is_matrix_float(dy, q, k, v) and op.is_plain(q, k, v, mask) and is_offered("attention_backward"):
         causal, masked = op.is_causal, mask is not None
         yield Native(
             lambda _, __: _core.kernel_attention_backward(causal, masked),

@@ -10,7 +10,7 @@ from weft.base.dtype import DType
 from weft.kernels import kernel
 from weft.ops.convolution import Convolution
 from weft.ops.kernels import CHANNELS_LAST, Native
-from weft.ops.matrix import has_sizes, native_float
+from weft.ops.matrix import has_sizes, is_matrix_float
 from weft.ops.types import TensorType
 from weft.ops.window import Windows
 
@@ -40,7 +40,7 @@ def of_any_size(of: str, dtype: DType, keywords: dict[str, Any], layout: str) ->
 def convolution(
     op: Convolution, x: TensorType, weight: TensorType, bias: TensorType | None = None
 ) -> Iterator[Native]:
-    if not native_float(x, weight, bias):
+    if not is_matrix_float(x, weight, bias):
         return
     keywords = native_windows(op.windows(weight), op.groups)
     if has_sizes(x, weight):

@@ -10,7 +10,7 @@ from weft.kernels import kernel
 from weft.kernels.cpu.convolution import native_windows, of_any_size
 from weft.ops.convolution_gradient import ConvolutionInputGradient, ConvolutionWeightGradient
 from weft.ops.kernels import CHANNELS_LAST, ROW_MAJOR, Native
-from weft.ops.matrix import has_sizes, native_float
+from weft.ops.matrix import has_sizes, is_matrix_float
 from weft.ops.types import TensorType
 
 
@@ -18,7 +18,7 @@ from weft.ops.types import TensorType
 def convolution_input_gradient(
     op: ConvolutionInputGradient, dy: TensorType, weight: TensorType
 ) -> Iterator[Native]:
-    if not native_float(dy, weight):
+    if not is_matrix_float(dy, weight):
         return
     keywords = native_windows(op.windows_of_size(weight.shape[2:]), op.groups)
     if has_sizes(dy, weight):
@@ -36,7 +36,7 @@ def convolution_input_gradient(
 def convolution_weight_gradient(
     op: ConvolutionWeightGradient, x: TensorType, dy: TensorType
 ) -> Iterator[Native]:
-    if not native_float(x, dy):
+    if not is_matrix_float(x, dy):
         return
     keywords = native_windows(op.windows_of_size(op.kernel_size), op.groups)
     if has_sizes(x, dy):

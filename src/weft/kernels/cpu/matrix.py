@@ -8,7 +8,7 @@ from typing import Any
 from weft import _core
 from weft.kernels import kernel
 from weft.ops.kernels import ANY, Native
-from weft.ops.matrix import Geometry, Linear, Matmul, has_sizes, is_one_row, native_float
+from weft.ops.matrix import Geometry, Linear, Matmul, has_sizes, is_matrix_float, is_one_row
 from weft.ops.types import TensorType
 
 
@@ -16,9 +16,9 @@ from weft.ops.types import TensorType
 def matmul(op: Matmul, a: TensorType, b: TensorType) -> Iterator[Native]:
     if is_empty(a, b):
         return
-    if native_float(a, b) and has_sizes(a, b):
+    if is_matrix_float(a, b) and has_sizes(a, b):
         yield product_of_sizes(a.dtype.name)
-    elif native_float(a, b):
+    elif is_matrix_float(a, b):
         packed = ((1, (0, 1)),) if b.ndim == 2 else ()
         yield Native(make_matmul, options=("accumulate", "post_ops"), packed=packed)
 
@@ -47,7 +47,7 @@ def is_empty(*types: TensorType | None) -> bool:
 
 @kernel(Linear, provider="onednn")
 def linear(op: Linear, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> Iterator[Native]:
-    if not native_float(x, weight, bias) or is_one_row(x) or is_empty(x, weight):
+    if not is_matrix_float(x, weight, bias) or is_one_row(x) or is_empty(x, weight):
         return
     if has_sizes(x, weight):
         yield product_of_sizes(x.dtype.name, transposed=True, bias=bias is not None)

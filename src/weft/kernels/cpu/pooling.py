@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft import _core
-from weft.kernels import kernel
+from weft.base.dtype import int32, uint8
+from weft.kernels import kernel, residuals
 from weft.ops.kernels import LIKE_INPUT, Native
-from weft.ops.matrix import native_float
+from weft.ops.matrix import is_matrix_float
 from weft.ops.pooling import AveragePooling, AvgPoolGradient, Geometry, MaxPoolGradient, MaxPooling
 from weft.ops.types import TensorType
 from weft.ops.window import Windows
@@ -35,9 +37,16 @@ def lies(x: Geometry, channels_last: bool) -> bool:
     return all(n == 1 or s == w for n, s, w in zip(x[1], x[2], wanted, strict=True))
 
 
+@residuals(MaxPooling)
+def indices(op: MaxPooling, standard: Sequence[TensorType], x: TensorType) -> Sequence[TensorType]:
+    """oneDNN's choice: bytes for windows of up to 255 elements. It writes them in y's layout."""
+    size: Any = op.kernel_size
+    return (standard[0].like(dtype=uint8 if math.prod(size) <= 255 else int32),)
+
+
 @kernel(MaxPooling, provider="onednn")
 def max_pooling(op: MaxPooling, x: TensorType) -> Iterator[Native]:
-    if not native_float(x):
+    if not is_matrix_float(x):
         return
     windows = op.windows(x.shape[2:])
 
@@ -69,7 +78,7 @@ def native_attributes(kind: str, windows: Windows) -> dict[str, Any]:
 
 @kernel(MaxPoolGradient, provider="onednn")
 def max_pool_gradient(op: MaxPoolGradient, dy: TensorType, indices: TensorType) -> Iterator[Native]:
-    if not native_float(dy):
+    if not is_matrix_float(dy):
         return
     windows = op.windows()
 
@@ -93,7 +102,7 @@ def max_pool_gradient(op: MaxPoolGradient, dy: TensorType, indices: TensorType) 
 @kernel(AveragePooling, provider="onednn")
 def average_pooling(op: AveragePooling, x: TensorType) -> Iterator[Native]:
     kind = NATIVE_AVERAGE.get(op.divisor(x.shape[2:]))
-    if not native_float(x) or kind is None:
+    if not is_matrix_float(x) or kind is None:
         return
     keywords = native_attributes(kind, op.windows(x.shape[2:]))
 
@@ -109,7 +118,7 @@ NATIVE_AVERAGE = {"window": "average_with_padding", "inside": "average"}
 @kernel(AvgPoolGradient, provider="onednn")
 def avg_pool_gradient(op: AvgPoolGradient, dy: TensorType) -> Iterator[Native]:
     kind = NATIVE_AVERAGE.get(op.divisor)
-    if not native_float(dy) or kind is None:
+    if not is_matrix_float(dy) or kind is None:
         return
     keywords = native_attributes(kind, op.windows())
 

@@ -5,7 +5,7 @@
 >>> from weft.graph.rewrite import rewrite
 >>> from weft.ops.types import TensorType
 >>> import weft.ops.functions as F
->>> print(rewrite(graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2,), float32)]), common))
+>>> print(rewrite(graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2,), float32)]), common_subexpressions))
 graph(x0: f32[2]@cpu:0)
   v0 = Exp()(x0): f32[2]@cpu:0
   v1 = Add()(v0, v0): f32[2]@cpu:0
@@ -19,10 +19,10 @@ from collections.abc import Hashable, Sequence
 from weft.graph.rewrite import Rewriting
 from weft.ops.node import Node, Value
 
-__all__ = ["common"]
+__all__ = ["common_subexpressions"]
 
 
-def common(node: Node, graph: Rewriting) -> Sequence[Value] | None:
+def common_subexpressions(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     """The outputs of an earlier node with the same operator, inputs and runtime values; never of a random one."""
     assert node.op is not None
     if node.op.random:

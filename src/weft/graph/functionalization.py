@@ -1,7 +1,9 @@
-"""What memory holds, as Values: while a program is written down, every array is a window of some storage.
+"""Functionalization: what memory holds, as Values. While a program is recorded, every array is a window of a storage.
 
-A Storage is a piece of memory and its newest content, a Value whose elements lie as `base` says. Arrays are known by
-their geometry only, so views of any making read and write the same content.
+A Storage is a piece of memory and its newest content, a Value whose elements have the places that `base` says. An array
+is a geometry on a storage, so views of any making read and write the same content. Traces record arrays, whose
+geometry is that of their memory (weft.imperative.scribe); functions that are called with Values have a ValueStorage for
+each of them, and a Window for each view (weft.graph.subgraph).
 """
 
 from __future__ import annotations
@@ -12,12 +14,23 @@ from typing import Any, NamedTuple
 
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.executor.planner import is_dense
+from weft.graph.inner import stopped
 from weft.ops import functions as F
 from weft.ops.node import Value
+from weft.ops.sizes import NeedsSizes
+from weft.ops.strided import is_dense
 from weft.ops.types import TensorType
 
-__all__ = ["Geometry", "Overlap", "Storage", "Storages", "in_memory_order"]
+__all__ = [
+    "Geometry",
+    "Overlap",
+    "Storage",
+    "Storages",
+    "ValueStorage",
+    "Window",
+    "in_memory_order",
+    "row_major",
+]
 
 
 class Geometry(NamedTuple):
@@ -74,12 +87,15 @@ class Overlap(Exception):
 
 
 class Storage:
-    """A piece of memory with a content. source: whatever its maker knows of where it came from."""
+    """A piece of memory with a content. source: whatever its maker knows of where it came from.
+
+    version: how often it was written.
+    """
 
     def __init__(self, base: Geometry, value: Value, source: Any = None) -> None:
         self.base, self.value, self.source = base, value, source
         self.first, self.end = base.extent()
-        self.written = False
+        self.written, self.version = False, 0
 
     def holds(self, x: Geometry) -> bool:
         first, end = x.extent()
@@ -91,7 +107,7 @@ class Storage:
 
     def read(self, x: Geometry) -> Value:
         """The content of the window x."""
-        if x.same_window(self.base):
+        if self.is_base(x):
             return self.value
         row = self.row()
         if self.is_all(x):
@@ -102,7 +118,8 @@ class Storage:
     def write(self, x: Geometry, value: Value) -> None:
         """Make value, of x's type, the content of the window x."""
         self.written = True
-        if x.same_window(self.base):
+        self.version += 1
+        if self.is_base(x):
             self.value = value
             return
         if self.is_all(x):
@@ -111,6 +128,10 @@ class Storage:
             row = F.put_strided(self.row(), value, shape=x.shape, strides=x.strides, offset=self._offset(x))
         lying, axes = in_memory_order(self.base)
         self.value = _permuted(_reshaped(row, lying), axes)
+
+    def is_base(self, x: Geometry) -> bool:
+        """Whether the window is all of the storage, as base has it."""
+        return x.same_window(self.base)
 
     def row(self) -> Value:
         """The content with its dimensions in the order in which they lie in memory."""
@@ -132,6 +153,102 @@ class Storage:
         if distance % x.dtype.itemsize or not self.holds(x):
             raise Overlap("arrays overlap in part")
         return distance // x.dtype.itemsize
+
+
+class ValueStorage(Storage):
+    """The memory of an array that a function of Values was given, found or made, as if it were row-major from 0 on.
+
+    handle: what stands for all of it, the Value or the array outside. Its sizes may be symbols. Its windows come from
+    view operators, so they are inside. is_row_major: False where the memory has other strides, which are not known:
+    then it is not known, either, which reshapes of it are views. is_watched: some window has a content of its own.
+    """
+
+    def __init__(self, handle: Any, value: Value, is_row_major: bool = True) -> None:
+        self.base = Geometry(None, 0, value.shape, row_major(value.shape), value.dtype, value.device)
+        self.handle, self.is_row_major = handle, is_row_major
+        self.value = self.initial = value
+        self.source, self.first, self.is_watched = None, 0, False
+        self.written, self.version = False, 0
+
+    def reset(self) -> None:
+        """Give it the content that it had first."""
+        self.value, self.written = self.initial, False
+        self.version += 1
+
+    def is_base(self, x: Geometry) -> bool:
+        """As of any storage, if that can be told."""
+        try:
+            return x is self.base or x.same_window(self.base)
+        except NeedsSizes:
+            return False
+
+    def is_all(self, x: Geometry) -> bool:
+        """Whether it is known that the window has each element once: it has as many, and repeats none."""
+        try:
+            return (
+                bool(x.size == self.base.size) and x.dtype is self.base.dtype and is_dense(x.shape, x.strides)
+            )
+        except NeedsSizes:
+            return False
+
+    def _offset(self, x: Geometry) -> Any:
+        return x.address // x.dtype.itemsize
+
+
+class Window:
+    """An array of a function of Values: a part of a storage, and its content when the storage had `version`.
+
+    geometry: None where it is not known whether it is a view or a copy, which depends on strides. is_stopped: its
+    content has no gradient, as that of x.detach().
+    """
+
+    __slots__ = ("geometry", "handle", "is_stopped", "storage", "value", "version")
+
+    def __init__(
+        self,
+        handle: Any,
+        storage: ValueStorage,
+        geometry: Geometry | None,
+        value: Value | None = None,
+        is_stopped: bool = False,
+    ) -> None:
+        self.handle, self.storage, self.geometry = handle, storage, geometry
+        self.value, self.is_stopped = value, is_stopped
+        self.version = -1 if value is None else storage.version
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the storage, in the storage's shape."""
+        return self.geometry is self.storage.base
+
+    def read(self) -> Value:
+        """Its content. Raises Overlap where that is not known."""
+        if self.value is None or self.version != self.storage.version:
+            if self.geometry is None:
+                raise Overlap(
+                    "an array was written of which another one is a reshape, a view or a copy of it, as strides have it"
+                )
+            value = self.storage.read(self.geometry)
+            self.value, self.version = stopped(value) if self.is_stopped else value, self.storage.version
+        return self.value
+
+    def write(self, content: Value) -> None:
+        """Make content, of its type, the window's. Raises Overlap as read."""
+        if self.geometry is None:
+            raise Overlap(
+                "an array is written that is a reshape of another one, a view or a copy, as strides have it"
+            )
+        self.storage.write(self.geometry, content)
+
+
+def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Strides of an array of this shape without gaps; sizes may be symbols."""
+    strides: list[Any] = []
+    step: Any = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step = step * n
+    return tuple(reversed(strides))
 
 
 class Storages:

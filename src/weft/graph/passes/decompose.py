@@ -13,10 +13,10 @@ from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
 
-__all__ = ["expand"]
+__all__ = ["decompose"]
 
 
-def expand(node: Node, graph: Rewriting) -> Sequence[Value] | None:
+def decompose(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     """The values of a node's decomposition, if its operator offers no kernel for these operands."""
     op = node.op
     assert op is not None

@@ -8,7 +8,7 @@ to, and to what they broadcast, is not asked here: a rewrite that changes a type
 >>> from weft.graph.rewrite import rewrite
 >>> from weft.ops.types import TensorType
 >>> import weft.ops.functions as F
->>> print(rewrite(graph_of(lambda x: F.exp(-(-x) * 1.0) ** 2, [TensorType((2,), float32)]), algebra))
+>>> print(rewrite(graph_of(lambda x: F.exp(-(-x) * 1.0) ** 2, [TensorType((2,), float32)]), algebraic_simplify))
 graph(x0: f32[2]@cpu:0)
   v0 = Exp()(x0): f32[2]@cpu:0
   v1 = Multiply()(v0, v0): f32[2]@cpu:0
@@ -48,7 +48,7 @@ from weft.ops.comparison import (
 from weft.ops.elementary import Cast, Rounding
 from weft.ops.node import Node, Value, make_node
 
-__all__ = ["algebra", "is_lossless"]
+__all__ = ["algebraic_simplify", "is_lossless"]
 
 
 @local(
@@ -74,7 +74,7 @@ __all__ = ["algebra", "is_lossless"]
     Subtract,
     Where,
 )
-def algebra(node: Node, graph: Rewriting) -> Value | None:
+def algebraic_simplify(node: Node, graph: Rewriting) -> Value | None:
     """What a pointwise node's value is in simpler terms."""
     a, *rest = node.inputs or (None,)
     b = rest[0] if rest else None

@@ -6,7 +6,7 @@
 >>> from weft.ops.types import TensorType
 >>> import weft.ops.functions as F
 >>> g = graph_of(lambda x: x * (F.filled_like(x, value=3.0) + 1), [TensorType((2,), float32)])
->>> print(rewrite(g, constants))
+>>> print(rewrite(g, constant_folding))
 graph(x0: f32[2]@cpu:0)
   v0 = Multiply()(x0, 4.0): f32[2]@cpu:0
   return v0
@@ -27,12 +27,12 @@ from weft.ops.node import Node, Value, make_node
 from weft.ops.pointwise import Pointwise
 from weft.ops.types import TensorType, broadcast_shapes
 
-__all__ = ["constants"]
+__all__ = ["constant_folding"]
 
 Number = bool | int | float
 
 
-def constants(node: Node, graph: Rewriting) -> Value | None:
+def constant_folding(node: Node, graph: Rewriting) -> Value | None:
     """A number, or an array of it, for a node whose elements are known; else numbers for the operands that are."""
     if isinstance(node.op, Full) and node.op.shape:
         return None

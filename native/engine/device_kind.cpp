@@ -1,0 +1,72 @@
+#include "engine/device_kind.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+#include "engine/error.h"
+
+namespace weft {
+namespace {
+
+struct Kinds {
+  std::mutex mutex;
+  std::array<std::atomic<DeviceBackend*>, kDeviceKinds> backends{};  // never destroyed: devices stay
+  // How many numbers may have a backend: 1, cpu, until one is added.
+  std::atomic<int> used{1};
+};
+constinit Kinds kinds;
+
+}  // namespace
+
+DeviceKind add_device_kind(std::unique_ptr<DeviceBackend> backend) {
+  const std::lock_guard guard(kinds.mutex);
+  if (find_device_kind(backend->name()))
+    throw ValueError("device: there is a kind " + backend->name() + " already");
+  const int used = kinds.used.load(std::memory_order_relaxed);
+  const int number = backend->name() == "gpu" ? 1 : std::max(used, 2);
+  if (number == kDeviceKinds)
+    throw ValueError("device: " + std::to_string(kDeviceKinds) + " kinds at most, no room for " +
+                     backend->name());
+  kinds.backends[static_cast<size_t>(number)].store(backend.release(), std::memory_order_release);
+  kinds.used.store(std::max(used, number + 1), std::memory_order_release);
+  return static_cast<DeviceKind>(number);
+}
+
+std::optional<DeviceKind> find_device_kind(std::string_view name) noexcept {
+  if (name == "cpu") return DeviceKind::cpu;
+  for (int k = 1, used = kinds.used.load(std::memory_order_acquire); k < used; ++k) {
+    const DeviceBackend* backend = backend_of(static_cast<DeviceKind>(k));
+    if (backend && backend->name() == name) return static_cast<DeviceKind>(k);
+  }
+  return std::nullopt;
+}
+
+DeviceBackend* backend_of(DeviceKind kind) noexcept {
+  return kind == DeviceKind::cpu ? nullptr
+                                 : kinds.backends[static_cast<size_t>(kind)].load(std::memory_order_acquire);
+}
+
+int device_numbers() noexcept { return kinds.used.load(std::memory_order_acquire) * kDevicesOfKind; }
+
+void count_copy(Device to, Device from, uint64_t bytes) noexcept {
+  if (to.kind == from.kind) return;
+  if (DeviceBackend* backend = backend_of(to.kind)) {
+    backend->copies_in.fetch_add(1, std::memory_order_relaxed);
+    backend->bytes_in.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  if (DeviceBackend* backend = backend_of(from.kind)) {
+    backend->copies_out.fetch_add(1, std::memory_order_relaxed);
+    backend->bytes_out.fetch_add(bytes, std::memory_order_relaxed);
+  }
+}
+
+const char* kind_name(DeviceKind kind) noexcept {
+  if (kind == DeviceKind::cpu) return "cpu";
+  const DeviceBackend* backend = backend_of(kind);
+  return backend ? backend->name().c_str() : "gpu";
+}
+
+std::string to_string(Device device) { return kind_name(device.kind) + (':' + std::to_string(device.index)); }
+
+}  // namespace weft

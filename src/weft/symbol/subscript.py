@@ -1,0 +1,170 @@
+"""Operators of symbols whose meaning is known with the rank: x[key], x[key] = value, and x.T.
+
+They stand in graphs of symbols only. With types they become what arrays' own keys become (weft.imperative.indexing).
+
+>>> from weft.base.dtype import float32
+>>> Subscript(key=(("slice", 1, None, None), "...")).infer(TensorType((4, 3), float32))
+f32[3,3]@cpu:0
+>>> Subscript(key=(0, ("slice", None, None, None), None)).solve_shapes([(2, None)], [None])[1]
+[(None, 1)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from weft.base.errors import ShapeError
+from weft.graph.subgraph import no_capture
+from weft.imperative.indexing import get, parse, put
+from weft.ops import functions as F
+from weft.ops.node import input_value
+from weft.ops.op import Op, op
+from weft.ops.shape import Permuting
+from weft.ops.shapes import Contradiction, Partial, merge
+from weft.ops.types import TensorType
+
+__all__ = ["ReverseDims", "Subscript", "SubscriptAssign", "split_key"]
+
+INDEX = "index"  # in the place of an array of integers, which is an input
+
+
+def split_key(key: Any, is_index: type) -> tuple[tuple[Any, ...], list[Any]]:
+    """A key as an attribute, and the arrays in it, of the class is_index. Raises TypeError for other parts."""
+    parts: list[Any] = []
+    indices = []
+    for part in key if isinstance(key, tuple) else (key,):
+        if isinstance(part, is_index):
+            parts.append(INDEX)
+            indices.append(part)
+        elif isinstance(part, slice):
+            ends = part.start, part.stop, part.step
+            if not all(n is None or (isinstance(n, int) and not isinstance(n, bool)) for n in ends):
+                raise TypeError(f"symbol: a slice is of integers, got {part!r}")
+            parts.append(("slice", *ends))
+        elif part is Ellipsis:
+            parts.append("...")
+        elif part is None or (isinstance(part, int) and not isinstance(part, bool)):
+            parts.append(part)
+        else:
+            raise TypeError(
+                "symbol: [...] chooses outputs by int or name, and elements by slices, ..., None, symbols of integers"
+                f" and integers beside them, got {part!r}"
+            )
+    return tuple(parts), indices
+
+
+class Keyed(Op):
+    """Base. key: for each part an int, None, "...", ("slice", start, stop, step), or "index" for one of the inputs."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    dtype_rule: ClassVar[str] = "indices: int -> x"
+    key: object
+
+    def rebuilt(self, indices: Sequence[Any]) -> Any:
+        """The key as Python has it."""
+        rest = iter(indices)
+        parts: Any = self.key
+        return tuple(
+            Ellipsis
+            if part == "..."
+            else next(rest)
+            if part == INDEX
+            else slice(*part[1:])
+            if isinstance(part, tuple)
+            else part
+            for part in parts
+        )
+
+    def infer_by_values(self, *types: TensorType) -> TensorType:
+        """The type of what the operators that it decomposes to give."""
+        with no_capture():
+            found: TensorType = self.decompose(*map(input_value, types)).type
+        return found.like()
+
+
+@op
+class Subscript(Keyed):
+    """x[key]."""
+
+    def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
+        return self.infer_by_values(x, *indices)
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        shape = inputs[0]
+        if shape is None or len(inputs) > 1:
+            return list(inputs), list(outputs)
+        parts: Any = self.key
+        used = sum(part is not None and part != "..." for part in parts)
+        if used > len(shape):
+            raise ShapeError(f"index: too many indices: {used} for {len(shape)} dimensions")
+        try:
+            found = merge(tuple(self._sizes(shape, len(shape) - used)), outputs[0])
+        except Contradiction as wrong:
+            raise ShapeError(f"{self.name}: {wrong}") from None
+        return list(inputs), [found]
+
+    def _sizes(self, shape: tuple[int | None, ...], rest: int) -> Iterator[int | None]:
+        """The result's sizes; rest: how many dimensions "...", or the end of the key, stands for."""
+        parts: Any = self.key
+        sizes = iter(shape)
+        for part in parts if "..." in parts else (*parts, "..."):
+            if part is None:
+                yield 1
+            elif part == "...":
+                yield from (next(sizes) for _ in range(rest))
+            elif isinstance(part, tuple):
+                n = next(sizes)
+                whole = part[1:] in ((None, None, None), (None, None, 1))
+                yield n if whole or n is None else len(range(n)[slice(*part[1:])])
+            else:
+                next(sizes)
+
+    def decompose(self, x: Any, *indices: Any) -> Any:
+        return get(x, parse(self.rebuilt(indices), x.shape))
+
+
+@op
+class SubscriptAssign(Keyed):
+    """x, but x[key] is value."""
+
+    def infer(self, x: TensorType, value: TensorType, *indices: TensorType) -> TensorType:
+        return self.infer_by_values(x, value, *indices)
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        try:
+            same = merge(inputs[0], outputs[0])
+        except Contradiction as wrong:
+            raise ShapeError(f"{self.name}: {wrong}") from None
+        return [same, *inputs[1:]], [same]
+
+    def decompose(self, x: Any, value: Any, *indices: Any) -> Any:
+        key = parse(self.rebuilt(indices), x.shape)
+        made, is_view = put(x, key, value)
+        return F.basic_put(x, made, items=key.items) if is_view else made
+
+
+@op
+class ReverseDims(Permuting):
+    """A view with the dimensions in the opposite order."""
+
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+
+    def order(self, ndim: int) -> tuple[int, ...]:
+        return tuple(reversed(range(ndim)))
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        x, y = inputs[0], outputs[0]
+        try:
+            same = merge(x, None if y is None else y[::-1])
+        except Contradiction as wrong:
+            raise ShapeError(f"{self.name}: {wrong}") from None
+        return [same], [None if same is None else same[::-1]]
