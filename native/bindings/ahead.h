@@ -1,4 +1,4 @@
-// ahead.h: generated kernels that were compiled when the package was built (weft/executor/ahead.py).
+// ahead.h: generated kernels that were compiled when the package was built (weft/executor/aot.py).
 #pragma once
 
 #include <cstddef>

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "bindings/hooks.h"
 #include "bindings/layers.h"
 
 NB_MODULE(_core, m) {
@@ -12,6 +13,7 @@ NB_MODULE(_core, m) {
   nanobind::set_leak_warnings(debug && *debug && std::strcmp(debug, "0") != 0);
   m.doc() = "weft's native core. Private: its Python faces are the modules of weft.";
   weft::bind_python(m);
+  weft::bind_hooks(m);
   weft::bind_functions(m);
   weft::bind_engine(m);
   weft::bind_storage(m);

@@ -1,4 +1,5 @@
 // creation.cpp: new tensors: empty, filled, counted, and from nested Python sequences.
+#include "bindings/hooks.h"
 #include "bindings/scribe.h"
 
 #include <vector>
@@ -60,7 +61,7 @@ Tensor empty_of(const char* function, nb::handle shape, nb::handle dtype, nb::ha
 // Where a function is written down for dynamic axes, a shape may have sizes that are symbols. Then the array
 // is a value of the graph; an invalid object for any other shape.
 nb::object of_sizes(nb::handle shape, nb::handle value, nb::handle dtype, nb::handle device) {
-  if (!layers_here.capture) return {};
+  if (!context().layers.capture) return {};
   const auto is_size = [](nb::handle n) {
     return !PyLong_Check(n.ptr()) && PyObject_HasAttrString(n.ptr(), "is_dynamic");
   };
@@ -68,8 +69,7 @@ nb::object of_sizes(nb::handle shape, nb::handle value, nb::handle dtype, nb::ha
   if (PyTuple_Check(shape.ptr()) || PyList_Check(shape.ptr()))
     for (nb::handle n : shape) any = any || is_size(n);
   if (!any) return {};
-  static constinit Imported made("weft.imperative.creation", "of_sizes");
-  return made(shape, value, dtype, device);
+  return call_hook(Hook::of_sizes, shape, value, dtype, device);
 }
 
 PyObject* empty(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
@@ -199,7 +199,7 @@ nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
     store(element, type, as_scalar_for(leaf, type));
     element += size_of(type);
   }
-  if (!nested.any_known || !scribe) return wrap(std::move(x));
+  if (!nested.any_known || !context().scribe) return wrap(std::move(x));
   // What is written down has the elements that a trace knows from its arguments; the others are constants.
   nb::object made = wrap(std::move(x));
   met(made.ptr());
@@ -266,8 +266,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 nb::object as_tensor(nb::handle value, nb::handle dtype, Device device) {
-  static constinit Imported convert("weft.imperative.creation", "asarray");
-  return convert(value, nb::arg("dtype") = dtype, nb::arg("device") = device_object(device));
+  return call_hook(Hook::asarray, value, nb::arg("dtype") = dtype, nb::arg("device") = device_object(device));
 }
 
 void bind_creation(nb::module_& m) {

@@ -3,6 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "bindings/hooks.h"
 #include "bindings/observer.h"
 #include "bindings/push.h"
 #include "engine/device_kind.h"
@@ -12,12 +13,11 @@ namespace weft {
 
 Device as_device(nb::handle object) {
   if (object.is_none()) return {};
-  nb::object device = nb::module_::import_("weft.base.device").attr("as_device")(object);
+  nb::object device = call_hook(Hook::as_device, object);
   const std::optional<DeviceKind> kind = find_device_kind(nb::cast<std::string>(device.attr("kind")));
   if (!kind) {
     const std::string text = to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only";
-    nb::object type = nb::module_::import_("weft.base.errors").attr("DeviceError");
-    PyErr_SetString(type.ptr(), text.c_str());
+    PyErr_SetString(hook(Hook::device_error), text.c_str());
     throw nb::python_error();
   }
   return {*kind, nb::cast<int>(device.attr("index"))};
@@ -229,7 +229,7 @@ void bind_engine(nb::module_& m) {
           [](PyEngine& e, PyVariable& variable, nb::handle on_deleted) {
             if (on_deleted.is_none()) return e.core->delete_variable(variable.var);
             OwnedOp op(new_op(1));
-            nb::object call = nb::module_::import_("weft.engine.callbacks").attr("OnDeleted")(on_deleted);
+            nb::object call = call_hook(Hook::on_deleted, on_deleted);
             set_function(*op, call, {nb::none(), nb::none()}, false);
             e.core->delete_variable(variable.var, op.release(), {});
           },

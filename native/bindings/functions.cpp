@@ -1,4 +1,5 @@
 #include "bindings/functions.h"
+#include "bindings/hooks.h"
 
 namespace weft {
 namespace {
@@ -216,10 +217,9 @@ void set_pushing_line(Op& op) {
 nb::object device_object(Device device) {
   constexpr int kKnown = 64;
   static PyObject* known[kDeviceKinds][kKnown];  // GIL; devices live for ever
-  static constinit Imported device_type("weft.base.device", "Device");
-  if (device.index >= kKnown) return device_type(kind_name(device.kind), device.index);
+  if (device.index >= kKnown) return call_hook(Hook::device_type, kind_name(device.kind), device.index);
   PyObject*& object = known[static_cast<int>(device.kind)][device.index];
-  if (!object) object = device_type(kind_name(device.kind), device.index).release().ptr();
+  if (!object) object = call_hook(Hook::device_type, kind_name(device.kind), device.index).release().ptr();
   return nb::borrow(object);
 }
 

@@ -2,13 +2,11 @@
 
 namespace weft {
 
-constinit thread_local Layers layers_here;
-
 nb::object emit_to_layers(nb::handle op, nb::handle args) {
-  const nb::object layers = nb::borrow(layers_here.first);
+  const nb::object layers = nb::borrow(context().layers.first);
   const nb::handle emit = PyTuple_GetItem(layers.ptr(), 0);
   PyObject* below = PyTuple_GetItem(layers.ptr(), 1);
-  const WithLayers next({below == Py_None ? nullptr : below, layers_here.capture});
+  const WithLayers next({below == Py_None ? nullptr : below, context().layers.capture});
   nb::object made = emit(op, args);
   if (made.is_none())
     throw nb::type_error(
@@ -18,14 +16,14 @@ nb::object emit_to_layers(nb::handle op, nb::handle args) {
 
 void bind_layers(nb::module_& m) {
   // This thread's layers: (emit, those below), or None.
-  def(m, "layers", [] { return nb::borrow(layers_here.first ? layers_here.first : Py_None); });
+  def(m, "layers", [] { return nb::borrow(context().layers.first ? context().layers.first : Py_None); });
   def(
       m, "set_layers",
       [](nb::object layers) {
         if (!layers.is_none() && !(PyTuple_Check(layers.ptr()) && PyTuple_Size(layers.ptr()) == 2))
           throw nb::type_error("set_layers: expected None or a tuple (emit, the layers below)");
-        PyObject* before = layers_here.first;
-        layers_here.first = layers.is_none() ? nullptr : layers.release().ptr();
+        PyObject* before = context().layers.first;
+        context().layers.first = layers.is_none() ? nullptr : layers.release().ptr();
         Py_XDECREF(before);
       },
       nb::arg("layers").none());
@@ -38,12 +36,12 @@ void bind_layers(nb::module_& m) {
         return emit_to_layers(op, args);
       },
       nb::sig("def emit(op: object, args: tuple[object, ...]) -> typing.Any"));
-  def(m, "capture", [] { return nb::borrow(layers_here.capture ? layers_here.capture : Py_None); });
+  def(m, "capture", [] { return nb::borrow(context().layers.capture ? context().layers.capture : Py_None); });
   def(
       m, "set_capture",
       [](nb::object capture) {
-        PyObject* before = layers_here.capture;
-        layers_here.capture = capture.is_none() ? nullptr : capture.release().ptr();
+        PyObject* before = context().layers.capture;
+        context().layers.capture = capture.is_none() ? nullptr : capture.release().ptr();
         Py_XDECREF(before);
       },
       nb::arg("capture").none());

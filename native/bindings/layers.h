@@ -5,32 +5,24 @@
 #pragma once
 
 #include "bindings/python.h"
+#include "storage/context.h"
 
 namespace weft {
 
-// Guarded by the GIL.
-struct Layers {
-  PyObject* first = nullptr;  // owned
-  // What writes down a body of control flow on this thread; calls on its values go through layers, too.
-  PyObject* capture = nullptr;  // owned
-};
-// Read by every call: in the thread's own block, without a function call.
-extern constinit thread_local Layers layers_here __attribute__((tls_model("initial-exec")));
-
-inline bool layers_active() noexcept { return layers_here.first != nullptr; }
+inline bool layers_active() noexcept { return context().layers.first != nullptr; }
 
 // Within: other layers.
 class WithLayers {
  public:
-  explicit WithLayers(Layers layers) noexcept : before_(layers_here) {
+  explicit WithLayers(Layers layers) noexcept : before_(context().layers) {
     Py_XINCREF(layers.first);
     Py_XINCREF(layers.capture);
-    layers_here = layers;
+    context().layers = layers;
   }
   ~WithLayers() {
-    Py_XDECREF(layers_here.first);
-    Py_XDECREF(layers_here.capture);
-    layers_here = before_;
+    Py_XDECREF(context().layers.first);
+    Py_XDECREF(context().layers.capture);
+    context().layers = before_;
   }
   WithLayers(const WithLayers&) = delete;
 

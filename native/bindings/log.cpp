@@ -7,7 +7,7 @@
 // holds. Only for words that are new is the object of Python's asked, which gets the operations as a Scribe
 // would (weft/imperative/lazy.py). All of it is guarded by the GIL.
 //
-// Nothing that the object cannot write down may get in: `place` refuses what weft/imperative/storages.py
+// Nothing that the object cannot write down may get in: `place` refuses what weft/graph/functionalization.py
 // would refuse, and what was put off is then done first.
 #include "bindings/log.h"
 

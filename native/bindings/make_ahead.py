@@ -1,6 +1,6 @@
 """Compile the commonest generated kernels while the package is built: python make_ahead.py FOLDER [LEVEL...]
 
-Writes LEVEL.o for each level and table.cpp into FOLDER; see weft.executor.ahead. Runs before there is a native module.
+Writes LEVEL.o for each level and table.cpp into FOLDER; see weft.executor.aot. Runs before there is a native module.
 """
 
 import importlib
@@ -24,7 +24,8 @@ def main(folder: str, *levels: str) -> None:
     package.__path__ = [str(Path(__file__).resolve().parents[2] / "src" / "weft")]
     sys.modules["weft"] = package
     package._core = sys.modules["weft._core"] = types.ModuleType("weft._core")
-    importlib.import_module("weft.executor.ahead").write(Path(folder), levels)
+    package._core.register = lambda **hooks: None
+    importlib.import_module("weft.executor.aot").write(Path(folder), levels)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 #include "bindings/operator.h"
+#include "bindings/hooks.h"
 
 #include "bindings/scribe.h"
 
@@ -23,10 +24,8 @@ bool lasting_value(PyObject* value, int depth = 0) {
       if (!lasting_value(PyTuple_GetItem(value, i), depth + 1)) return false;
     return true;
   }
-  static constinit Imported dtype_type("weft.base.dtype", "DType");
-  static constinit Imported device_type("weft.base.device", "Device");
-  return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(dtype_type.get()) ||
-         Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(device_type.get());
+  return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(hook(Hook::dtype_type)) ||
+         Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(hook(Hook::device_type));
 }
 
 bool same_value(PyObject* a, PyObject* b) {
@@ -78,10 +77,7 @@ bool is_other_array(PyObject* object) noexcept {
          PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__array_interface__");
 }
 
-nb::object as_array(PyObject* object) {
-  static constinit Imported convert("weft.imperative.creation", "asarray");
-  return convert(nb::handle(object));
-}
+nb::object as_array(PyObject* object) { return call_hook(Hook::asarray, nb::handle(object)); }
 
 // What NumPy's scalars and arrays stand for; null: the object is none of them.
 nb::object from_numpy(PyObject* object) {
@@ -540,7 +536,6 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
 }
 
 Ref<Plan> OperatorFunction::ask_planner(Arguments& a, nb::handle op, Scope scope, bool records) {
-  if (!planner) throw std::logic_error("no planner");
   const BelowLayers below;
   ++planner_calls;
   nb::list operands;
@@ -549,7 +544,8 @@ Ref<Plan> OperatorFunction::ask_planner(Arguments& a, nb::handle op, Scope scope
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (attributes_[i].runtime) runtime[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
   static constexpr const char* kNames[] = {"aligned", "extents", "exact"};
-  nb::object made = nb::handle(planner)(op, operands, runtime, kNames[static_cast<int>(scope)], records);
+  nb::object made =
+      call_hook(Hook::plan_call, op, operands, runtime, kNames[static_cast<int>(scope)], records);
   if (made.is_none()) return {};
   return nb::cast<PyPlan&>(made).plan;
 }
@@ -653,8 +649,7 @@ nb::object OperatorFunction::call_foreign(PyObject* const* arguments, Py_ssize_t
   Arguments a;
   parse(a, arguments, count, names);
   const nb::object inputs = inputs_of(a);
-  static constinit Imported dispatch("weft.ops.foreign", "call");
-  return dispatch(operator_of(a), inputs);
+  return call_hook(Hook::call_foreign, operator_of(a), inputs);
 }
 
 // A call that goes to the thread's layers. They compute; what they give is written to the destination here,
@@ -688,10 +683,10 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
                                .c_str());
     return call_foreign(arguments, count, names);
   }
-  if (layers_active() && (!interpreter || layers_here.capture))
+  if (layers_active() && (!interpreter || context().layers.capture))
     return call_layers(arguments, count, names, destination);
-  if (!interpreter && layers_here.capture) [[unlikely]]
-    interpreter = layers_here.capture;  // it happens each time that the function runs
+  if (!interpreter && context().layers.capture) [[unlikely]]
+    interpreter = context().layers.capture;  // it happens each time that the function runs
   if (interpreter) {
     nb::object positional = nb::steal(PyTuple_New(count));
     const auto as_operand = [](PyObject* object) {
@@ -704,9 +699,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     for (Py_ssize_t i = count; i < all; ++i)
       named[nb::handle(PyTuple_GetItem(names, i - count))] = as_operand(arguments[i]);
     nb::object made = nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
-    if (!destination || !layers_here.capture) return made;
-    static constinit Imported assign("weft.imperative.indexing", "assign");
-    assign(nb::handle(destination), nb::ellipsis(), made);
+    if (!destination || !context().layers.capture) return made;
+    call_hook(Hook::assign, nb::handle(destination), nb::ellipsis(), made);
     return nb::borrow(destination);
   }
   Arguments a;
@@ -740,8 +734,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   const bool records = tracked && recording();
   // A view of what leaves the history of a program that is written down is noted by its plan.
   const bool noted =
-      stopping() || noting ||
-      (stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) && is_stopped(tracked_of(a.inputs[0])));
+      stopping() || context().noting ||
+      (context().stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) && is_stopped(tracked_of(a.inputs[0])));
   if (direct_ && !records && !noted && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
     Tensor result;
     if (direct_(self_of(a.inputs[0]), a.attributes, result)) return wrap(std::move(result));

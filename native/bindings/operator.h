@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "bindings/plan_table.h"
 #include "bindings/tape.h"
+#include "calls/plan_table.h"
 
 namespace weft {
 

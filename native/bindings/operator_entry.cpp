@@ -1,5 +1,6 @@
 // operator_entry.cpp: how Python reaches an operator's function: as a function, as a method of tensors, as x
 // + y.
+#include "bindings/hooks.h"
 #include "bindings/layers.h"
 #include "bindings/operator.h"
 
@@ -13,8 +14,7 @@ OperatorFunction& OperatorFunction::of(nb::handle function) {
 }
 
 OperatorFunction& OperatorFunction::named(const char* name) {
-  static constinit Imported find("weft.ops.registry", "function");
-  nb::object found = find(name);
+  nb::object found = call_hook(Hook::operator_function, name);
   return of(found.release());  // as long as the process
 }
 
@@ -51,8 +51,7 @@ PyObject* call_method_at(size_t k, PyObject* self, PyObject* const* arguments, P
                          PyObject* names) {
   return guarded_object([&] {
     if (!method_functions[k].object) {
-      static constinit Imported find("weft.ops.registry", "function");
-      nb::object found = find(method_texts[k][0]);
+      nb::object found = call_hook(Hook::operator_function, method_texts[k][0]);
       OperatorFunction& function = OperatorFunction::of(found);
       if (!method_functions[k].object) method_functions[k] = {found.release().ptr(), &function};
     }
@@ -120,7 +119,7 @@ PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept {
 
 PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept {
   // Written down, the value of a graph is written to the tensor, too.
-  if (!takes_part(b) && !(layers_here.capture && PyObject_HasAttrString(b, "__weft_apply__"))) {
+  if (!takes_part(b) && !(context().layers.capture && PyObject_HasAttrString(b, "__weft_apply__"))) {
     Py_INCREF(Py_NotImplemented);
     return Py_NotImplemented;
   }

@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include "program/builder.h"
 #include "program/control.h"
 #include "program/loop.h"
 #include "program/nan_watch.h"
@@ -11,8 +12,6 @@
 #include "storage/runtime.h"
 
 namespace weft {
-
-PyObject* planner = nullptr;
 
 namespace {
 
@@ -66,6 +65,8 @@ class PythonStages {
       using Kind = Loop::Stage::Kind;
       const auto kind = nb::cast<std::string>(one[0]);
       Loop::Stage stage;
+      if (kind != "fold" && kind != "each" && kind != "once")
+        throw ValueError("loop: a stage cannot be '" + kind + "'; accepted are fold, each, once");
       stage.kind = kind == "fold" ? Kind::fold : kind == "each" ? Kind::each : Kind::once;
       stage.loop = nb::cast<PyKernel&>(one[1]).kernel;
       if (stage.kind == Kind::fold) {
@@ -81,138 +82,135 @@ class PythonStages {
   PyObject* const make_;
 };
 
-// Fields of the planner's description, by name.
-struct Description {
-  nb::dict fields;
-  nb::object operator[](const char* name) const { return fields[name]; }
-  template <class T>
-  T get(const char* name) const {
-    return nb::cast<T>(fields[name]);
-  }
-};
-
-DType dtype_at(nb::handle object) { return as_dtype(object); }
-
-Ref<const Program> make_program(const Description& spec) {
-  auto program = make_ref<Program>();
-  Program& p = *program;
-  p.name = spec.get<std::string>("name");
-  p.serial = spec.get<int64_t>("serial");
-  p.registers = spec.get<int>("registers");
-  p.device = as_device(spec["device"]);
-  p.arena_bytes = spec.get<int>("arena_bytes");
-  p.wide = spec.get<bool>("wide");
-  for (nb::handle item : spec["constants"])
-    p.constants.emplace_back(nb::cast<int>(item[0]), nb::cast<int64_t>(item[1]));
-  for (nb::handle item : spec["loads"]) {
-    const auto from = nb::cast<std::string>(item[0]);
-    using From = Program::Load::From;
-    p.loads.push_back({from == "size"     ? From::size
-                       : from == "extent" ? From::extent
-                                          : From::stride,
-                       nb::cast<int>(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3])});
-  }
-  for (nb::handle item : spec["computes"]) {
-    const auto what = nb::cast<std::string>(item[0]);
-    using What = Program::Compute::What;
-    p.computes.push_back({what == "add"   ? What::add
-                          : what == "sub" ? What::sub
-                          : what == "mul" ? What::mul
-                                          : What::div,
-                          nb::cast<int>(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3])});
-  }
-  for (nb::handle use : spec["uses"]) p.uses.push_back(static_cast<Program::Use>(nb::cast<int>(use)));
-  for (nb::handle item : spec["values"]) {
-    const auto kind = nb::cast<std::string>(item[0]);
-    using Kind = Program::Value::Kind;
-    p.values.push_back({kind == "output"      ? Kind::output
-                        : kind == "temporary" ? Kind::temporary
-                        : kind == "kept"      ? Kind::kept
-                                              : Kind::view,
-                        dtype_at(item[1]), nb::cast<int>(item[2]), nb::cast<int>(item[3]),
-                        nb::cast<int>(item[4]), nb::cast<std::vector<int>>(item[5]),
-                        nb::cast<std::vector<int>>(item[6]), p.device});
-  }
-  for (nb::handle item : spec["outputs"])
-    p.outputs.push_back({nb::cast<int>(item[0]),
-                         nb::cast<int>(item[1]),
-                         nb::cast<bool>(item[2]),
-                         nb::cast<bool>(item[3]),
-                         -1,
-                         false,
-                         {}});
-  for (nb::handle item : spec["slots"]) {
-    const auto from = nb::cast<std::string>(item[0]);
-    using From = Program::Slot::From;
-    Program::Slot slot{from == "number"     ? From::number
-                       : from == "reg"      ? From::reg
-                       : from == "constant" ? From::constant
-                                            : From::random,
-                       dtype_at(item[1]), 0};
-    if (slot.from == From::constant)
-      slot.value = nb::cast<double>(item[2]);
-    else
-      slot.index = nb::cast<int>(item[2]);
-    p.slots.push_back(slot);
-  }
-  for (nb::handle item : spec["steps"])
-    p.steps.push_back({nb::cast<PyKernel&>(item[0]).kernel, nb::cast<std::vector<int>>(item[1]),
-                       nb::cast<int>(item[2]), nb::cast<std::string>(item[3]), nb::cast<std::string>(item[4]),
-                       nb::cast<std::vector<std::pair<int, int>>>(item[5]),
-                       nb::cast<std::vector<int>>(item[6])});
-  for (nb::handle item : spec["preparing"])
-    p.preparing.push_back({nb::cast<std::vector<int>>(item[0]), nb::cast<std::vector<int>>(item[1])});
-  for (nb::handle item : spec["spans"])
-    p.spans.push_back({nb::cast<int>(item[0]), nb::cast<int>(item[1]), nb::cast<int64_t>(item[2]),
-                       nb::cast<int64_t>(item[3])});
-  p.exact = spec.get<bool>("exact");
-  p.check = spec.get<bool>("check");
-  for (nb::handle item : spec["inputs"])
-    p.planned_inputs.push_back({dtype_at(item[0]), nb::cast<std::vector<int64_t>>(item[1]),
-                                nb::cast<std::vector<int64_t>>(item[2])});
-  for (const Program::Step& step : p.steps) p.wide |= step.kernel->wide();
-  for (nb::handle item : spec["randoms"]) {
-    p.randoms.push_back({draw_of(nb::cast<std::string>(item[0])), dtype_at(item[1]), nb::cast<int>(item[2]),
-                         nb::cast<int>(item[3])});
-  }
-  p.is_copy = spec.get<bool>("is_copy");
-  p.finish();
-  return Ref<const Program>(program.get());
+// What the planner makes of a description.
+PyPlan plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::object recipe, int64_t serial,
+               const std::vector<bool>& gradients, std::vector<std::vector<int64_t>> strides) {
+  auto plan = make_ref<Plan>();
+  plan->program = builder.finish(serial);
+  if (visible < 0 || static_cast<size_t>(visible) > plan->program->outputs.size())
+    throw ValueError("make_plan: " + std::to_string(visible) + " outputs visible of " +
+                     std::to_string(plan->program->outputs.size()));
+  plan->visible = visible;
+  plan->as_tuple = as_tuple;
+  for (size_t k = 0; k < gradients.size(); ++k)
+    if (gradients[k]) plan->gradients.set(k);
+  plan->strides = std::move(strides);
+  plan->recipe = recipe.release().ptr();
+  return PyPlan{plan};
 }
 
-// A program of several devices. values: (dtype, device, shape, strides) of each output.
-Ref<const Program> make_parts(const Description& spec) {
-  auto program = make_ref<Program>();
-  Program& p = *program;
-  p.name = spec.get<std::string>("name");
-  p.exact = true;
-  std::vector<std::pair<int, int64_t>>& constants = p.constants;
-  const auto registers = [&](nb::handle numbers) {
-    std::vector<int> made;
-    for (nb::handle number : numbers) {
-      made.push_back(p.registers);
-      constants.emplace_back(p.registers++, nb::cast<int64_t>(number));
-    }
-    return made;
-  };
-  for (nb::handle use : spec["uses"]) p.uses.push_back(static_cast<Program::Use>(nb::cast<int>(use)));
-  for (nb::handle item : spec["outputs"]) {
-    p.leaving.push_back(nb::cast<int>(item[0]));
-    p.outputs.push_back({static_cast<int>(p.uses.size() + p.values.size()),
-                         nb::cast<int>(item[1]),
-                         false,
-                         false,
-                         -1,
-                         false,
-                         {}});
-    p.values.push_back({Program::Value::Kind::output, dtype_at(item[2]), -1, -1, -1, registers(item[4]),
-                        registers(item[5]), as_device(item[3])});
-  }
-  for (nb::handle item : spec["parts"])
-    p.parts.push_back({nb::cast<PyPlan&>(item[0]).plan->program, nb::cast<std::vector<int>>(item[1]),
-                       nb::cast<std::vector<int>>(item[2]), nb::cast<std::vector<int>>(item[3])});
-  p.finish();
-  return Ref<const Program>(program.get());
+void bind_builder(nb::module_& m) {
+  using B = ProgramBuilder;
+  using Registers = std::vector<int>;
+  Class<B>(m, "ProgramBuilder",
+           "A program that is being described: values and registers by number, what has kinds by method or "
+           "word.\n\n"
+           "Each add_... of a value gives its number: the inputs come first. Words that are none of those "
+           "accepted "
+           "raise\nValueError, and what refers to something that is not there does so when the plan is made.")
+      .def(
+          "__init__",
+          [](B* self, std::string name, nb::handle device, int inputs, bool is_exact, bool is_wide,
+             bool is_copy, bool is_checked) {
+            new (self)
+                B(std::move(name), as_device(device), inputs, {is_exact, is_wide, is_copy, is_checked});
+          },
+          nb::arg("name"), nb::arg("device").none(), nb::arg("inputs"), nb::kw_only(),
+          nb::arg("is_exact") = false, nb::arg("is_wide") = false, nb::arg("is_copy") = false,
+          nb::arg("is_checked") = false)
+      .def("use", &B::use, nb::arg("input"), nb::arg("how"))
+      .def(
+          "add_input",
+          [](B& b, nb::handle dtype, std::vector<int64_t> shape, std::vector<int64_t> strides) {
+            b.add_input(as_dtype(dtype), std::move(shape), std::move(strides));
+          },
+          nb::arg("dtype"), nb::arg("shape"), nb::arg("strides"))
+      .def("add_constant", &B::add_constant, nb::arg("register"), nb::arg("value"))
+      .def(
+          "add_load",
+          [](B& b, const std::string& from, int reg, int input, int dimension) {
+            b.add_load(from, reg, input, dimension);
+          },
+          nb::arg("from_"), nb::arg("register"), nb::arg("input"), nb::arg("dimension"))
+      .def(
+          "add_compute",
+          [](B& b, const std::string& what, int reg, int x, int y) { b.add_compute(what, reg, x, y); },
+          nb::arg("what"), nb::arg("register"), nb::arg("a"), nb::arg("b"))
+      .def(
+          "add_output",
+          [](B& b, nb::handle dtype, int like, Registers sizes, Registers strides) {
+            return b.add_output(as_dtype(dtype), like, std::move(sizes), std::move(strides));
+          },
+          nb::arg("dtype"), nb::arg("like"), nb::arg("sizes"), nb::arg("strides"))
+      .def(
+          "add_temporary",
+          [](B& b, nb::handle dtype, int offset, Registers sizes, Registers strides) {
+            return b.add_temporary(as_dtype(dtype), offset, std::move(sizes), std::move(strides));
+          },
+          nb::arg("dtype"), nb::arg("offset"), nb::arg("sizes"), nb::arg("strides"))
+      .def(
+          "add_kept",
+          [](B& b, nb::handle dtype, Registers sizes, Registers strides) {
+            return b.add_kept(as_dtype(dtype), std::move(sizes), std::move(strides));
+          },
+          nb::arg("dtype"), nb::arg("sizes"), nb::arg("strides"))
+      .def(
+          "add_view",
+          [](B& b, nb::handle dtype, int base, int offset, Registers sizes, Registers strides) {
+            return b.add_view(as_dtype(dtype), base, offset, std::move(sizes), std::move(strides));
+          },
+          nb::arg("dtype"), nb::arg("base"), nb::arg("offset"), nb::arg("sizes"), nb::arg("strides"))
+      .def("add_result", &B::add_result, nb::arg("value"), nb::arg("into") = -1,
+           nb::arg("is_flexible") = false, nb::arg("commits") = false)
+      .def(
+          "add_number", [](B& b, nb::handle dtype, int number) { b.add_number(as_dtype(dtype), number); },
+          nb::arg("dtype"), nb::arg("number"))
+      .def(
+          "add_register", [](B& b, nb::handle dtype, int reg) { b.add_register(as_dtype(dtype), reg); },
+          nb::arg("dtype"), nb::arg("register"))
+      .def(
+          "add_number_known",
+          [](B& b, nb::handle dtype, double value) { b.add_number_known(as_dtype(dtype), value); },
+          nb::arg("dtype"), nb::arg("value"))
+      .def(
+          "add_random_word", [](B& b, nb::handle dtype) { b.add_random_word(as_dtype(dtype)); },
+          nb::arg("dtype"))
+      .def(
+          "add_draw",
+          [](B& b, const std::string& kind, nb::handle dtype, int count, int first_slot) {
+            b.add_draw(kind, as_dtype(dtype), count, first_slot);
+          },
+          nb::arg("kind"), nb::arg("dtype"), nb::arg("count"), nb::arg("first_slot"))
+      .def(
+          "add_step",
+          [](B& b, const PyKernel& kernel, Registers operands, int first_slot, std::string name,
+             std::string where, std::vector<std::pair<int, int>> in_place, Registers written) {
+            b.add_step(kernel.kernel, std::move(operands), first_slot, std::move(name), std::move(where),
+                       std::move(in_place), std::move(written));
+          },
+          nb::arg("kernel"), nb::arg("operands"), nb::arg("first_slot"), nb::arg("name"), nb::arg("where"),
+          nb::arg("in_place"), nb::arg("written"))
+      .def("add_preparing", &B::add_preparing, nb::arg("reads"), nb::arg("writes"))
+      .def("set_arena", &B::set_arena, nb::arg("register"))
+      .def("add_span", &B::add_span, nb::arg("first"), nb::arg("last"), nb::arg("offset"), nb::arg("bytes"))
+      .def(
+          "add_part",
+          [](B& b, const PyPlan& plan, Registers inputs, Registers numbers, Registers outputs) {
+            b.add_part(plan.plan->program, std::move(inputs), std::move(numbers), std::move(outputs));
+          },
+          nb::arg("plan"), nb::arg("inputs"), nb::arg("numbers"), nb::arg("outputs"))
+      .def(
+          "add_wire",
+          [](B& b, int wire, int into, nb::handle dtype, nb::handle device, const std::vector<int64_t>& shape,
+             const std::vector<int64_t>& strides) {
+            b.add_wire(wire, into, as_dtype(dtype), as_device(device), shape, strides);
+          },
+          nb::arg("wire"), nb::arg("into"), nb::arg("dtype"), nb::arg("device").none(), nb::arg("shape"),
+          nb::arg("strides"))
+      .def("plan", plan_of, nb::arg("visible"), nb::arg("as_tuple"), nb::arg("recipe"), nb::kw_only(),
+           nb::arg("serial") = 0, nb::arg("gradients") = std::vector<bool>(),
+           nb::arg("strides") = std::vector<std::vector<int64_t>>(),
+           "The plan; nothing can be added afterwards. visible: how many results callers get.");
 }
 
 }  // namespace
@@ -260,6 +258,7 @@ void bind_program(nb::module_& m) {
                      return uses;
                    })
       .def_prop_ro("name", [](const PyPlan& plan) { return plan.plan->program->name; });
+  bind_builder(m);
   def(
       m, "make_loop",
       [](int operands, int inputs, uint32_t row_axes, uint32_t asked, bool ordered, nb::object compile,
@@ -288,24 +287,6 @@ void bind_program(nb::module_& m) {
       },
       nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("asked"), nb::arg("ordered"),
       nb::arg("compile"), nb::arg("split") = nb::none(), nb::arg("apart") = nb::none());
-  def(
-      m, "make_plan",
-      [](nb::dict spec, int visible, bool as_tuple, nb::object recipe, const std::vector<bool>& gradients) {
-        auto plan = make_ref<Plan>();
-        plan->program = spec.contains("parts") ? make_parts({spec}) : make_program({spec});
-        if (visible < 0 || static_cast<size_t>(visible) > plan->program->outputs.size())
-          throw ValueError("make_plan: " + std::to_string(visible) + " outputs visible of " +
-                           std::to_string(plan->program->outputs.size()));
-        plan->visible = visible;
-        plan->as_tuple = as_tuple;
-        for (size_t k = 0; k < gradients.size(); ++k)
-          if (gradients[k]) plan->gradients.set(k);
-        plan->strides = nb::cast<std::vector<std::vector<int64_t>>>(spec["strides"]);
-        plan->recipe = recipe.release().ptr();
-        return PyPlan{plan};
-      },
-      nb::arg("spec"), nb::arg("visible"), nb::arg("as_tuple"), nb::arg("recipe"),
-      nb::arg("gradients") = std::vector<bool>());
   // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
   // an output.
   def(
@@ -334,10 +315,6 @@ void bind_program(nb::module_& m) {
         return PyKernel{make_cond(then.plan->program, otherwise.plan->program, inputs)};
       },
       nb::arg("then"), nb::arg("otherwise"), nb::arg("inputs"));
-  def(m, "set_planner", [](nb::object function) {
-    Py_XDECREF(planner);
-    planner = function.release().ptr();
-  });
   def(m, "program_counters", [] {
     nb::dict counters;
     counters["launches"] = Program::launches.load();

@@ -12,7 +12,7 @@ Var* as_var(nb::handle object, const char* argument) {
     return memory->chunk.get();
   }
   if (is_tensor(object)) {
-    if (scribe) scribe->awaited(self_of(object.ptr()));
+    if (context().scribe) context().scribe->awaited(self_of(object.ptr()));
     return self_of(object.ptr()).chunk.get();
   }
   throw nb::type_error((std::string(argument) +

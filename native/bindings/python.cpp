@@ -1,4 +1,5 @@
 #include "bindings/python.h"
+#include "bindings/hooks.h"
 
 #include <stdexcept>
 
@@ -10,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "calls/tape.h"
 #include "engine/team.h"
 #include "tensor/tensor.h"
 
@@ -180,6 +182,8 @@ void release_later(PyObject* object) noexcept {
   any_left.store(true, std::memory_order_relaxed);
 }
 
+void release_now(PyObject* object) noexcept { Py_XDECREF(object); }
+
 void release_now_what_was_left() {
   std::vector<PyObject*> objects;
   {
@@ -284,22 +288,21 @@ nb::object native_cause(const std::exception_ptr& thrown) {
 }  // namespace
 
 nb::object to_engine_error(const std::vector<Ref<Error>>& causes) {
-  nb::object errors = nb::module_::import_("weft.base.errors");
   nb::list list;
   for (const Ref<Error>& cause : causes) {
     const auto* python = dynamic_cast<const PythonError*>(cause.get());
     nb::object from = python && python->exception ? nb::borrow(python->exception)
                       : python                    ? nb::none()
                                                   : native_cause(cause->cause);
-    nb::object type = errors.attr("EngineError");
-    if (!python && !from.is_none()) type = errors.attr("failure_class")(from.type());
+    nb::object type = nb::borrow(hook(Hook::engine_error));
+    if (!python && !from.is_none()) type = call_hook(Hook::failure_class, from.type());
     nb::object error = type(from_utf8(describe(*cause)), nb::arg("operation") = from_utf8(cause->operation),
                             nb::arg("where") = from_utf8(cause->where));
     if (!from.is_none()) PyException_SetCause(error.ptr(), from.release().ptr());
     list.append(error);
   }
   if (causes.size() == 1) return list[0];
-  return errors.attr("EngineErrorGroup")(std::to_string(causes.size()) + " operations failed", list);
+  return call_hook(Hook::engine_error_group, std::to_string(causes.size()) + " operations failed", list);
 }
 
 namespace {
@@ -307,11 +310,7 @@ namespace {
 // Whether code is of the package itself: the file that it is from lies in the package's folder.
 bool lies_in_package(PyObject* file) {
   static constinit const std::string* folder = nullptr;  // as long as the process
-  if (!folder) {
-    static constinit Imported own("weft", "__file__");
-    const std::string path = to_utf8(own.get());
-    folder = new std::string(path.substr(0, path.rfind('/') + 1));
-  }
+  if (!folder) folder = new std::string(to_utf8(hook(Hook::folder)));
   return to_utf8(file).starts_with(*folder);
 }
 
@@ -395,8 +394,14 @@ std::string text_of_site(PyObject* code, int instruction) noexcept {
 
 namespace {
 
-void raise_ours(const char* type, const std::string& text) {
-  nb::object error = nb::module_::import_("weft.base.errors").attr(type)(from_utf8(text));
+void raise_ours(Hook type, const std::string& text) {
+  nb::object error;
+  try {
+    error = call_hook(type, from_utf8(text));
+  } catch (nb::python_error& missing) {  // before weft.base is registered: its own words come first
+    missing.restore();
+    return PyErr_SetString(PyExc_RuntimeError, text.c_str());
+  }
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
 }
 
@@ -408,13 +413,15 @@ void raise(const std::exception_ptr& thrown) {
     nb::object error = to_engine_error(failed.errors);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   } catch (const EngineMisuse& misuse) {
-    raise_ours("EngineError", misuse.what());
+    raise_ours(Hook::engine_error, misuse.what());
+  } catch (const NotDerivable& error) {
+    PyErr_SetString(PyExc_NotImplementedError, error.what());
   } catch (const ShapeError& error) {
-    raise_ours("ShapeError", error.what());
+    raise_ours(Hook::shape_error, error.what());
   } catch (const DTypeError& error) {
-    raise_ours("DTypeError", error.what());
+    raise_ours(Hook::dtype_error, error.what());
   } catch (const DeviceError& error) {
-    raise_ours("DeviceError", error.what());
+    raise_ours(Hook::device_error, error.what());
   } catch (const IndexError& error) {
     PyErr_SetString(PyExc_IndexError, error.what());
   } catch (const ValueError& error) {

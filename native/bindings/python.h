@@ -10,6 +10,7 @@
 #include <functional>
 #include <utility>
 
+#include "calls/host.h"
 #include "engine/engine.h"
 
 namespace weft {
@@ -89,6 +90,11 @@ class Class : public nb::class_<T, Bases...> {
     return *this;
   }
   template <class F, class... Extra>
+  Class& def_static(const char* name, F function, const Extra&... extra) {
+    Base::def_static(name, entered(std::move(function)), extra...);
+    return *this;
+  }
+  template <class F, class... Extra>
   Class& def_prop_ro(const char* name, F getter, const Extra&... extra) {
     Base::def_prop_ro(name, entered(std::move(getter)), extra...);
     return *this;
@@ -124,8 +130,6 @@ class WithGil {
 Domain* python_domain() noexcept;
 void install_host_hooks();
 
-// Drops a reference without the GIL: it is kept until the next call from Python.
-void release_later(PyObject* object) noexcept;
 void release_now_what_was_left();
 
 // A Python exception as the error of an operation. The garbage collector does not see through it: an
@@ -153,32 +157,11 @@ T* as(nb::handle object) {
   T* found = nullptr;
   return nb::try_cast(object, found) ? found : nullptr;
 }
-// module.name, imported at the first use and kept for ever. Instances are static and `constinit`, and the GIL
-// guards them. A static whose initializer ran Python would deadlock: the initializer gives the GIL up, a
-// second thread takes it and waits for the guard of the static, and the first waits for the GIL. Here two
-// threads may import at the same time; one result is dropped. tests/meta/test_first_calls.py forbids the
-// other form.
-class Imported {
- public:
-  constexpr Imported(const char* module, const char* name) noexcept : module_(module), name_(name) {}
-  PyObject* get() {
-    if (!object_) [[unlikely]] {
-      nb::object found = nb::module_::import_(module_).attr(name_);
-      if (!object_) object_ = found.release().ptr();
-    }
-    return object_;
-  }
-  template <class... Arguments>
-  nb::object operator()(Arguments&&... arguments) {
-    return nb::handle(get())(std::forward<Arguments>(arguments)...);
-  }
-
- private:
-  const char* module_;
-  const char* name_;
-  PyObject* object_ = nullptr;
-};
-// The str of a text, made at the first use and kept for ever; static and `constinit`, like Imported.
+// The str of a text, made at the first use and kept for ever. Instances are static and `constinit`, and the
+// GIL guards them. A static whose initializer ran Python would deadlock: the initializer gives the GIL up, a
+// second thread takes it and waits for the guard of the static, and the first waits for the GIL. Here, and in
+// hooks.h, two threads may make the value at the same time; one result is dropped.
+// tests/meta/test_first_calls.py forbids the other form.
 class Interned {
  public:
   constexpr Interned(const char* text) noexcept : text_(text) {}
@@ -200,32 +183,6 @@ std::string describe(const Error& error);
 // The EngineError for one cause, or the group for several.
 nb::object to_engine_error(const std::vector<Ref<Error>>& causes);
 
-// Where Python code pushes: cheap to take, decoded only when it is shown. Owns its code object, which it
-// releases by release_later, on any thread.
-class Site {
- public:
-  Site() noexcept = default;
-  Site(PyObject* code, int instruction) noexcept
-      : code_(code), instruction_(instruction) {}  // takes code over
-  Site(Site&& other) noexcept
-      : code_(std::exchange(other.code_, nullptr)), instruction_(other.instruction_) {}
-  Site& operator=(Site other) noexcept {
-    std::swap(code_, other.code_);
-    std::swap(instruction_, other.instruction_);
-    return *this;
-  }
-  ~Site() { release_later(code_); }
-
-  static Site here();                 // of the innermost Python frame outside of weft; GIL held
-  std::string text() const noexcept;  // "file.py:41"; GIL held
-  PyObject* code() const noexcept { return code_; }  // borrowed; null: no Python frame
-  int instruction() const noexcept { return instruction_; }
-  PyObject* release() noexcept { return std::exchange(code_, nullptr); }  // the caller owns it now
-
- private:
-  PyObject* code_ = nullptr;
-  int instruction_ = 0;
-};
 // The text of a Site that was taken apart; GIL held.
 std::string text_of_site(PyObject* code, int instruction) noexcept;
 

@@ -253,7 +253,7 @@ class Recorder final : public PoolWatch {
     event.pushed = time;
     event.name = data_.names.number(name);
     event.site = number_of(site);
-    event.context = context_here;
+    event.context = context().module;
     event.push_thread = this_thread();
     event.queue = static_cast<uint8_t>(e.queue);
     event.device = static_cast<int16_t>(e.device.index);
@@ -290,7 +290,7 @@ class Recorder final : public PoolWatch {
     const std::lock_guard lock(mutex_);
     if (!is_open_ || !has_room()) return;
     event.site = number_of(site);
-    event.context = context_here;
+    event.context = context().module;
     event.thread = this_thread();
     data_.waits.push_back(event);
   }
@@ -315,7 +315,7 @@ class Recorder final : public PoolWatch {
       const std::lock_guard lock(mutex_);
       if (!is_open_ || !has_room()) return;
       event.site = number_of(site);
-      event.context = context_here;
+      event.context = context().module;
       event.thread = this_thread();
       event.shape = shape.empty() ? 0 : data_.shapes.number(shape);
       data_.memory.push_back(event);
@@ -406,8 +406,8 @@ void bind_recorder(nb::module_& m) {
   def(m, "close_recorder", [] { return Recorder::get().close(); });
   def(m, "peek_recorder", [] { return Recorder::get().peek(); });
   // What this thread is at, for the events to come; returns what it was at.
-  def(m, "set_recording_context", [](uint32_t context) { return std::exchange(context_here, context); });
-  def(m, "recording_context", [] { return context_here; });
+  def(m, "set_recording_context", [](uint32_t module) { return std::exchange(context().module, module); });
+  def(m, "recording_context", [] { return context().module; });
 }
 
 }  // namespace weft

@@ -61,13 +61,6 @@ nb::object number_of(const Scalar& value) { return nb::make_tuple(to_number(valu
 
 nb::object hold(const Tensor& x) { return nb::cast(Held{x}); }
 
-bool is_alias(const Program& program, size_t output) {
-  const auto count = static_cast<int>(program.uses.size());
-  const int value = program.outputs[output].value;
-  return value < count ||
-         program.values[static_cast<size_t>(value - count)].kind == Program::Value::Kind::view;
-}
-
 namespace {
 
 // Tells the object at once.
@@ -138,37 +131,58 @@ class PyScribe final : public Reporter {
   const uint64_t mark_ = Chunk::last_serial();
 };
 
+// `_core.Context`: of the thread that asks it.
+struct PyContext {};
+
+void bind_context(nb::module_& m) {
+  const auto or_none = [](PyObject* object) { return nb::borrow(object ? object : Py_None); };
+  Class<PyContext>(
+      m, "Context",
+      "What of the calling thread decides what its calls mean; no other thread sees it or sets it.\n\n"
+      "scribe: what writes down what it does; layers, capture: what sees its calls before they are planned;\n"
+      "random_stream: what it draws from; is_recording: not inside no_grad; is_stopping: what is written\n"
+      "down has no gradient; module: as weft.imperative.paths numbers them.")
+      .def_prop_ro("scribe",
+                   [](const PyContext&) { return context().scribe ? current().target() : nb::none(); })
+      .def_prop_ro("layers", [or_none](const PyContext&) { return or_none(context().layers.first); })
+      .def_prop_ro("capture", [or_none](const PyContext&) { return or_none(context().layers.capture); })
+      .def_prop_ro("random_stream", [or_none](const PyContext&) { return or_none(context().stream_object); })
+      .def_prop_ro("is_recording", [](const PyContext&) { return context().is_recording(); })
+      .def_prop_ro("is_stopping", [](const PyContext&) { return context().is_stopping(); })
+      .def_prop_ro("module", [](const PyContext&) { return context().module; });
+  def(m, "context", [] { return PyContext{}; });
+}
+
 }  // namespace
 
 void bind_scribe(nb::module_& m) {
+  bind_context(m);
   // Sets who is told of what this thread does, None: nobody; gives who was told before. One with a `log` is
   // not told; it is written there.
   def(
       m, "set_scribe",
       [](nb::object target) {
         nb::object before = nb::none();
-        if (scribe) before = current().target();
-        if (scribe) current().leave();
-        scribe = nullptr;
+        if (context().scribe) before = current().target();
+        if (context().scribe) current().leave();
+        context().scribe = nullptr;
         if (target.is_none()) return before;
         if (nb::object log = nb::getattr(target, "log", nb::none()); !log.is_none())
-          scribe = &scribe_of(log);
+          context().scribe = &scribe_of(log);
         else
-          scribe = new PyScribe(target, nb::cast<bool>(target.attr("defers")));
+          context().scribe = new PyScribe(target, nb::cast<bool>(target.attr("defers")));
         return before;
       },
       nb::arg("target").none());
   // Whoever writes down what this thread does is told that it used an object with __weft_state__.
   def(m, "depends_on", [](nb::handle thing) {
-    if (scribe) current().target().attr("depends_on")(thing);
+    if (context().scribe) current().target().attr("depends_on")(thing);
   });
-  def(m, "get_scribe", [] { return scribe ? current().target() : nb::none(); });
+  def(m, "get_scribe", [] { return context().scribe ? current().target() : nb::none(); });
   Class<Held>(m, "Held", "Memory of an array that lazy evaluation keeps.")
       .def_prop_ro("alone", &Held::alone)
       .def("tensor", [](const Held& held) { return wrap(held.tensor()); })
       .def("let_go", &Held::let_go);
-  def(m, "set_known_number_type",
-      [](nb::handle type) { known_number_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr()); });
   def(m, "note_change", [] { ++changes; });
   def(m, "is_alive", [](uint64_t serial) { return Chunk::is_alive(serial); });
   def(m, "last_serial", [] { return Chunk::last_serial(); });
@@ -178,28 +192,9 @@ void bind_scribe(nb::module_& m) {
   def(m, "window", [](nb::handle object, int64_t offset, nb::handle shape, nb::handle strides) {
     const Tensor& x = tensor_of(object, "window");
     const Shape sizes = as_shape(shape, "window");
-    int64_t steps[kMaxDims] = {};
-    if (static_cast<size_t>(sizes.ndim) != nb::len(strides))
-      throw ValueError("window: " + std::to_string(sizes.ndim) + " sizes and " +
-                       std::to_string(nb::len(strides)) + " strides");
-    checked_size(sizes, x.itemsize());
-    // The elements lie in the memory of x, however far apart; counted from its beginning.
-    __int128 first =
-        (x.data - x.chunk->data) / static_cast<int64_t>(x.itemsize()) + static_cast<__int128>(offset);
-    __int128 last = first;
-    bool empty = false;
-    for (int d = 0; d < sizes.ndim; ++d) {
-      steps[d] = nb::cast<int64_t>(strides[d]);
-      empty |= sizes.sizes[d] == 0;
-      const __int128 reach = static_cast<__int128>(sizes.sizes[d] - 1) * steps[d];
-      (reach < 0 ? first : last) += reach;
-    }
-    if (empty) first = last = 0;
-    if (first < 0 ||
-        (last + !empty) * static_cast<__int128>(x.itemsize()) > static_cast<__int128>(x.chunk->bytes))
-      throw ValueError("window: it does not lie in the memory of x: x is " + describe(x));
-    return wrap(x.as_strided(x.data + offset * static_cast<int64_t>(x.itemsize()), sizes,
-                             {steps, static_cast<size_t>(sizes.ndim)}));
+    std::vector<int64_t> steps;
+    for (nb::handle stride : strides) steps.push_back(nb::cast<int64_t>(stride));
+    return wrap(x.window(offset, sizes, steps));
   });
 }
 

@@ -10,22 +10,18 @@
 namespace weft {
 
 // What all scribes of the bindings are: of an object of Python's.
-class Reporter : public Scribe {
+class Reporter : public LaunchScribe {
  public:
   virtual nb::object target() const = 0;
   // A tensor of Python is about to be used by this thread: whoever writes down may need the object.
   virtual void met(PyObject* tensor) = 0;
-  // A launch, with its results: after it, or, where launches are deferred, in its place; then whether it is
-  // to be left out.
-  virtual bool launched(const Plan& plan, std::span<const Tracked* const> inputs,
-                        std::span<const Scalar> numbers, std::span<const Tracked> results) = 0;
   // Nothing more is reported to it, for now or for ever.
   virtual void leave() {}
 };
 
-inline Reporter& current() noexcept { return static_cast<Reporter&>(*scribe); }
+inline Reporter& current() noexcept { return static_cast<Reporter&>(*context().scribe); }
 inline void met(PyObject* tensor) {
-  if (scribe) current().met(tensor);
+  if (context().scribe) current().met(tensor);
 }
 
 // An array as the object's methods get it. held: the memory, where it has to be kept, else None.
@@ -39,9 +35,6 @@ nb::object sizes_of(const Tensor& x, Device device);
 nb::object number_of(const Scalar& value);
 // An object that keeps the memory of an array, without being a tensor of Python's that shows it.
 nb::object hold(const Tensor& x);
-// Whether a result of a plan is one of its inputs, seen otherwise.
-bool is_alias(const Program& program, size_t output);
-
 // How often something was changed that programs may depend on besides arrays: a module's attributes. GIL.
 extern uint64_t changes;
 

@@ -4,6 +4,7 @@
 
 #include "bindings/program.h"
 #include "bindings/scribe.h"
+#include "program/builder.h"
 #include "storage/runtime.h"
 
 namespace weft {
@@ -49,13 +50,12 @@ std::array<int64_t, 2> take_words(nb::handle device) {
   return words;
 }
 
-thread_local PyObject* stream_here = nullptr;  // owned; what holds Runtime::own_stream
-
 nb::object set_random_stream(nb::object stream) {
   Generator* const generator = stream.is_none() ? nullptr : &nb::cast<PyRandomStream&>(stream).generator;
-  nb::object before = nb::steal(stream_here ? stream_here : nb::none().release().ptr());
-  Runtime::own_stream = generator;
-  stream_here = stream.is_none() ? nullptr : stream.release().ptr();
+  nb::object before =
+      nb::steal(context().stream_object ? context().stream_object : nb::none().release().ptr());
+  context().stream = generator;
+  context().stream_object = stream.is_none() ? nullptr : stream.release().ptr();
   return before;
 }
 
@@ -65,7 +65,8 @@ void bind_random(nb::module_& m) {
       .def("__init__",
            [](PyRandomStream* self, nb::handle device) { new (self) PyRandomStream(take_words(device)); })
       .def("__copy__", [](PyRandomStream& self) { return new PyRandomStream(self.generator.state()); });
-  def(m, "random_stream", [] { return nb::borrow(stream_here ? stream_here : Py_None); });
+  def(m, "random_stream",
+      [] { return nb::borrow(context().stream_object ? context().stream_object : Py_None); });
   // What this thread draws from, of whatever device; None: the devices' streams. Gives what it was.
   def(m, "set_random_stream", &set_random_stream, nb::arg("stream").none());
   def(
@@ -75,16 +76,16 @@ void bind_random(nb::module_& m) {
       },
       nb::arg("kind"), nb::arg("dtype"), nb::arg("count"), "How many positions of a stream it takes.");
   def(m, "seed_all", [](uint64_t seed) {
-    if (scribe) scribe->random_state();
+    if (context().scribe) context().scribe->random_state();
     Runtime::get().seed_all(seed);
   });
   def(m, "get_generator", [](nb::handle device) {
-    if (scribe) scribe->random_state();
+    if (context().scribe) context().scribe->random_state();
     const Generator::State state = Runtime::get().devices_generator(as_device(device)).state();
     return std::make_tuple(state.seed, state.stream, state.offset);
   });
   def(m, "set_generator", [](nb::handle device, uint64_t seed, uint64_t stream, uint64_t offset) {
-    if (scribe) scribe->random_state();
+    if (context().scribe) context().scribe->random_state();
     Runtime::get().set_generator(as_device(device), {seed, stream, offset});
   });
   def_random(m, "random_uniform", "uniform", "low", "high", push_uniform);

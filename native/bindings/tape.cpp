@@ -1,350 +1,84 @@
-// tape.cpp: recording calls; the way back is walk.cpp.
+// tape.cpp: what Python asks of the tape (calls/tape.h), and what the tape asks of Python (calls/host.h).
 #include "bindings/tape.h"
 
-#include <algorithm>
-#include <unordered_map>
-
+#include "bindings/hooks.h"
 #include "bindings/operator.h"
 #include "bindings/scribe.h"
-#include "program/scratch.h"
 
 namespace weft {
 
-thread_local uint32_t context_here = 0;
-thread_local int recording_off = 0;
-thread_local uint32_t stop_epoch = 0;
-thread_local int no_grads = 0;
-thread_local int no_grads_before = 0;
-thread_local std::vector<Noted>* noting = nullptr;
+namespace host {
 
-Tracked::Tracked() noexcept = default;
-Tracked::Tracked(Tensor&& x) noexcept : tensor(std::move(x)) {}
-Tracked::Tracked(Tensor&& x, Ref<TapeNode> explains, uint32_t which) noexcept
-    : tensor(std::move(x)), node(std::move(explains)), index(which) {}
-Tracked::Tracked(const Tracked&) noexcept = default;
-Tracked::Tracked(Tracked&&) noexcept = default;
-Tracked& Tracked::operator=(Tracked other) noexcept {
-  tensor = std::move(other.tensor);
-  node = std::move(other.node);
-  index = other.index;
-  stopped = other.stopped;
-  return *this;
-}
-Tracked::~Tracked() = default;
-
-namespace {
-
-uint64_t last_number = 0;
-
-// Where memory that some node has saved was overwritten; the latest of each, a bounded number of them.
-std::unordered_map<const Chunk*, Site> overwritten_at;
-
-PyObject* backward_planner = nullptr;
-PyObject* recording_planner = nullptr;
-
-// y: as x, but without memory.
-void put_geometry(const Tensor& x, Tensor& y) {
-  y.size = x.size;
-  y.dtype = x.dtype;
-  y.ndim = x.ndim;
-  std::copy_n(x.shape, x.ndim, y.shape);
-  std::copy_n(x.strides, x.ndim, y.strides);
-}
-
-bool is_differentiable(const Tensor& x) noexcept { return is_differentiable(x.dtype); }
-
-// The module of a call that is being recorded. While a trace is written down, Python's frames tell.
-uint32_t noted_context() {
-  if (context_here || !scribe) return context_here;
-  static constinit Imported here("weft.imperative.paths", "number_here");
-  return nb::cast<uint32_t>(here());
-}
-
-// Remembers a call. Its outputs are in `results`.
-void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-            std::span<const uint32_t> versions, std::span<Tracked> results) {
-  Bits wanted;
-  for (size_t k = 0; k < inputs.size(); ++k)
-    if (inputs[k]->node && is_differentiable(inputs[k]->tensor)) wanted.set(k);
-  const bool differentiable =
-      std::ranges::any_of(results, [](const Tracked& y) { return is_differentiable(y.tensor); });
-  if (!wanted.any() || !differentiable) return;
-  const std::vector<bool> given = usual_slopes(*plan);
-  const Ref<Plan> backward = backward_of(plan, wanted, given);
-  if (!backward) return;
-
-  auto node = TapeNode::make();
-  node->kind = TapeNode::Kind::plan;
-  node->number = ++last_number;
-  node->plan = plan;
-  node->backward = backward;
-  node->site = Site::here();
-  node->context = noted_context();
-  node->numbers.assign(numbers.begin(), numbers.end());
-  const size_t count = inputs.size() + results.size();
-  node->saved.reserve(count);
-  node->versions.reserve(count);
-  const auto& uses = backward->program->uses;
-  const auto save = [&](const Tracked& from, size_t place, uint32_t version) {
-    const Tensor& x = from.tensor;
-    if (is_stopped(from)) {
-      node->epoch = stop_epoch;
-      node->stopped.set(place);
-    }
-    const bool read = uses[place] >= Program::Use::shown;
-    if (read) x.chunk->saved.store(true, std::memory_order_relaxed);
-    if (read)
-      node->saved.push_back(x);
-    else
-      put_geometry(x, node->saved.emplace_back());
-    node->versions.push_back(version);
+Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& wanted, const std::vector<bool>& given) {
+  const auto listed = [](const std::vector<bool>& flags) {
+    nb::list list;
+    for (const bool flag : flags) list.append(nb::bool_(flag));
+    return list;
   };
-  node->edges.resize(inputs.size());
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    save(*inputs[k], k, versions[k]);
-    node->edges[k] = {inputs[k]->node, inputs[k]->index};
-    node->runs_python |= inputs[k]->node && inputs[k]->node->runs_python;
-  }
-  for (size_t j = 0; j < results.size(); ++j) {
-    const uint32_t version = results[j].tensor.chunk->writes.load(std::memory_order_relaxed);
-    save(results[j], inputs.size() + j, version);
-  }
-  for (size_t j = 0; j < results.size(); ++j) {
-    if (!given[j] || !is_differentiable(results[j].tensor)) continue;
-    if (!backward->with_history.empty() && !backward->with_history[j]) continue;
-    results[j].node = node;
-    results[j].index = static_cast<uint32_t>(j);
-  }
+  ++OperatorFunction::planner_calls;
+  const BelowLayers below;
+  const nb::object made =
+      call_hook(Hook::plan_backward, nb::handle(plan.recipe), listed(wanted), listed(given));
+  return made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
 }
 
-}  // namespace
-
-std::vector<bool> usual_slopes(const Plan& plan) {
-  std::vector<bool> given(plan.program->outputs.size());
-  std::fill_n(given.begin(), std::min<size_t>(static_cast<size_t>(plan.visible), given.size()), true);
-  for (const auto& [output, input] : plan.writes) given[output] = true;
-  return given;
-}
-
-Ref<Plan> recorded_form(const Ref<Plan>& plan) {
-  if (!plan->many) return plan->recorded ? plan->recorded : plan;
+std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> plan_recording(const Plan& plan) {
   nb::object found;
   {
     const BelowLayers below;
-    found = nb::handle(recording_planner)(nb::handle(plan->recipe));
+    found = call_hook(Hook::plan_recording, nb::handle(plan.recipe));
   }
-  const nb::object made = found[0];
-  if (!made.is_none()) plan->recorded = nb::cast<PyPlan&>(made).plan;
-  const Ref<Plan> form = made.is_none() ? plan : plan->recorded;
-  form->writes.clear();
+  std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> made;
+  if (const nb::object form = found[0]; !form.is_none()) made.first = nb::cast<PyPlan&>(form).plan;
   for (nb::handle pair : nb::list(found[1]))
-    form->writes.emplace_back(nb::cast<size_t>(pair[0]), nb::cast<size_t>(pair[1]));
-  form->many = plan->many = false;
-  return form;
+    made.second.emplace_back(nb::cast<size_t>(pair[0]), nb::cast<size_t>(pair[1]));
+  return made;
 }
 
-Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& slopes) {
-  for (const Plan::Backward& known : plan->backwards)
-    if (known.wanted == wanted && known.given == slopes) return known.plan;
-  nb::list flags, given;
-  for (size_t k = 0; k < plan->program->uses.size(); ++k) flags.append(nb::bool_(wanted.test(k)));
-  for (const bool is_given : slopes) given.append(nb::bool_(is_given));
-  ++OperatorFunction::planner_calls;
-  const BelowLayers below;
-  nb::object made = nb::handle(backward_planner)(nb::handle(plan->recipe), flags, given);
-  Ref<Plan> backward = made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
-  plan->backwards.push_back({wanted, slopes, backward});
-  return backward;
+Tracked sum(Tracked&& first, Tracked&& second) {
+  const nb::object a = wrap(std::move(first)), b = wrap(std::move(second));
+  const nb::object made = nb::steal(call_slot(Slot::add, a.ptr(), b.ptr()));
+  if (!made.is_valid()) throw nb::python_error();
+  return tracked_of(made.ptr());
 }
 
-namespace {
-
-// Nodes whose vectors keep their room for the next ones; never destroyed, as the interpreter ends before.
-constexpr size_t kSpareNodes = 256;
-std::vector<TapeNode*>& spare_nodes() {
-  static auto* const nodes = new std::vector<TapeNode*>;
-  return *nodes;
-}
-
-}  // namespace
-
-Ref<TapeNode> TapeNode::make() {
-  std::vector<TapeNode*>& spare = spare_nodes();
-  if (spare.empty()) return make_ref<TapeNode>();
-  Ref<TapeNode> node(spare.back());
-  spare.pop_back();
-  return node;
-}
-
-int TapeNode::visit_functions(const Ref<TapeNode>& from, visitproc visit, void* arg) {
-  std::vector<const TapeNode*> open;
-  std::unordered_map<const TapeNode*, uint32_t> met;  // from nodes that only `from` keeps
-  const auto enter = [&](const Ref<TapeNode>& node) {
-    if (!node || !node->runs_python) return;
-    const uint32_t all = node->references();
-    if (all == 1 || ++met[node.get()] == all) open.push_back(node.get());
-  };
-  for (enter(from); !open.empty();) {
-    const TapeNode* const node = open.back();
-    open.pop_back();
-    Py_VISIT(node->function);
-    for (const Edge& edge : node->edges) enter(edge.node);
+std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& slopes) {
+  nb::list given;
+  for (Tracked& slope : slopes) given.append(wrap(std::move(slope)));
+  const nb::object made = nb::handle(node.function)(*nb::tuple(given));
+  const std::string at = "\n  called at " + node.site.text();
+  if (!made.is_none() && !is_tensor(made) && !PyTuple_Check(made.ptr()) && !PyList_Check(made.ptr()))
+    throw nb::type_error(
+        ("backward: expected a Tensor, None, or a tuple of them for the tensors of forward, got " +
+         to_utf8(nb::type_name(made.type())) + at)
+            .c_str());
+  const nb::object items =
+      made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : nb::object(nb::tuple(made));
+  const size_t inputs = node.edges.size();
+  if (nb::len(items) != inputs)
+    throw nb::value_error(("backward gave " + std::to_string(nb::len(items)) + " gradients for " +
+                           std::to_string(inputs) + " inputs" + at)
+                              .c_str());
+  std::vector<std::optional<Tracked>> gradients(inputs);
+  for (size_t k = 0; k < inputs; ++k) {
+    nb::object item = items[k];
+    if (item.is_none()) continue;
+    if (!is_tensor(item))
+      throw nb::type_error(("backward: gradient " + std::to_string(k) + " must be a Tensor or None, got " +
+                            to_utf8(nb::type_name(item.type())) + at)
+                               .c_str());
+    const DType dtype = node.saved[k].dtype;
+    if (!node.edges[k].node || !is_differentiable(dtype)) continue;  // of which none is wanted
+    if (const DType found = self_of(item.ptr()).dtype; is_differentiable(found) && found != dtype)
+      item = call_hook(Hook::operator_function, "cast")(item, nb::arg("dtype") = dtype_object(dtype));
+    gradients[k] = tracked_of(item.ptr());
   }
-  return 0;
+  return gradients;
 }
 
-void TapeNode::clear() noexcept {
-  release_later(std::exchange(function, nullptr));
-  kind = Kind::leaf;
-  runs_python = false;
-  number = 0;
-  plan = backward = {};
-  edges.clear();
-  saved.clear();
-  versions.clear();
-  epoch = 0;
-  stopped = {};
-  numbers.clear();
-  outputs.clear();
-  devices.clear();
-  site = {};
-  context = 0;
-}
+uint32_t module_of_call() { return nb::cast<uint32_t>(call_hook(Hook::module_here)); }
 
-void TapeNode::dispose() const noexcept {
-  // Nodes whose last reference goes while another one ends wait here, instead of on the stack.
-  static auto* const waiting = new std::vector<TapeNode*>;
-  static bool ending = false;
-  waiting->push_back(const_cast<TapeNode*>(this));
-  if (std::exchange(ending, true)) return;
-  while (!waiting->empty()) {
-    TapeNode* const node = waiting->back();
-    waiting->pop_back();
-    node->clear();
-    if (spare_nodes().size() < kSpareNodes)
-      spare_nodes().push_back(node);
-    else
-      delete node;
-  }
-  ending = false;
-}
-
-namespace {
-
-// What is written down under no_grad, or of what left the history, has none: views of it are noted as such.
-// Other results are what the program's stop-gradients say.
-void note_stopped_views(const Program& program, std::span<const Tracked* const> inputs,
-                        std::span<Tracked> results) {
-  for (size_t j = 0; j < results.size(); ++j) {
-    if (!is_alias(program, j)) continue;
-    const bool stopped = stopping() || std::ranges::any_of(inputs, [&](const Tracked* x) {
-                           return is_stopped(*x) && x->tensor.chunk.get() == results[j].tensor.chunk.get();
-                         });
-    if (stopped) results[j].stopped = stop_epoch;
-  }
-}
-
-void note_read(std::span<const Tracked* const> inputs) {
-  for (const Tracked* x : inputs)
-    if (x->node && x->node->number <= noting->back().before && is_differentiable(x->tensor))
-      noting->back().nodes.push_back(x->node.get());
-}
-
-void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records);
-
-}  // namespace
-
-void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-               std::span<const Tensor* const> destinations, std::span<Tracked> results) {
-  bool tracked = false;
-  for (const Tracked* x : inputs) tracked |= static_cast<bool>(x->node);
-  const bool records = tracked && recording();
-  if (noting && tracked && !records) note_read(inputs);
-  if (!records || (!plan->many && !plan->recorded)) {
-    run_plan(plan, inputs, numbers, destinations, results, records);
-    return;
-  }
-  const Ref<Plan> form = recorded_form(plan);
-  std::vector<Tracked> all(form->program->outputs.size());
-  run_plan(form, inputs, numbers, destinations, all, true);
-  std::move(all.begin(), all.begin() + static_cast<ptrdiff_t>(results.size()), results.begin());
-}
-
-namespace {
-
-void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records) {
-  Scratch<const Tensor*, 8> tensors(inputs.size());
-  Scratch<Tensor*, 8> outputs(results.size());
-  for (size_t k = 0; k < inputs.size(); ++k) tensors[k] = &inputs[k]->tensor;
-  for (size_t j = 0; j < results.size(); ++j) outputs[j] = &results[j].tensor;
-  // What is written in place by the call itself must be found overwritten later: versions of before.
-  Scratch<uint32_t, 8> versions(records ? inputs.size() : 0);
-  for (size_t k = 0; records && k < inputs.size(); ++k) {
-    const Chunk* chunk = inputs[k]->tensor.chunk.get();
-    versions[k] = chunk ? chunk->writes.load(std::memory_order_relaxed) : 0;
-  }
-  if (scribe) {
-    bool left_out = false;
-    if (scribe->defers()) {
-      plan->program->prepare({tensors.get(), inputs.size()}, destinations, outputs.get());
-      left_out = current().launched(*plan, inputs, numbers, results);
-    }
-    if (!left_out) {
-      const Unobserved quiet;
-      plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
-    }
-    if (!scribe->defers()) current().launched(*plan, inputs, numbers, results);
-    if (stop_epoch) note_stopped_views(*plan->program, inputs, results);
-  } else {
-    plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
-  }
-  if (records) record(plan, inputs, numbers, {versions.get(), inputs.size()}, results);
-}
-
-}  // namespace
-
-KeptCounts::KeptCounts(std::span<const Tracked* const> inputs, std::span<const Tensor* const> destinations) {
-  for (const Tracked* x : inputs) keep(x->tensor);
-  for (const Tensor* x : destinations) keep(*x);
-}
-KeptCounts::~KeptCounts() {
-  for (const auto& [chunk, count] : counts_) chunk->writes.store(count, std::memory_order_relaxed);
-}
-void KeptCounts::keep(const Tensor& x) {
-  if (x.chunk) counts_.emplace_back(x.chunk, x.chunk->writes.load(std::memory_order_relaxed));
-}
-
-void note_overwriting(const Tensor& x) {
-  if (!x.chunk->saved.load(std::memory_order_relaxed)) return;
-  if (overwritten_at.size() > 4096) overwritten_at.clear();
-  overwritten_at[x.chunk.get()] = Site::here();
-}
-
-Tensor filled(const Tensor& like, Device device, int64_t value) {
-  Tensor x = Tensor::empty(like.dims(), like.dtype, device);
-  Scalar number{Scalar::Kind::integer, {}};
-  number.integer = value;
-  push_fill(x, number);
-  return x;
-}
-
-void check_slope(const Tensor& slope, const Tensor& of, Device device, const std::string& function,
-                 const std::string& what, const std::string& where) {
-  if (std::ranges::equal(slope.dims(), of.dims()) && slope.dtype == of.dtype && slope.device() == device)
-    return;
-  const std::string names =
-      function + ": " + what + " is " + describe(of) + ", its gradient " + describe(slope) + where;
-  if (!std::ranges::equal(slope.dims(), of.dims())) throw ShapeError(names);
-  if (slope.dtype != of.dtype) throw DTypeError(names);
-  throw DeviceError(names);
-}
-
-const Site* overwriting_of(const Chunk* chunk) noexcept {
-  const auto found = overwritten_at.find(chunk);
-  return found == overwritten_at.end() ? nullptr : &found->second;
-}
+}  // namespace host
 
 namespace {
 
@@ -354,59 +88,32 @@ struct PyLeaf {
 };
 
 struct NotRecording {
-  explicit NotRecording(bool off) : off_(off) { recording_off += off; }
-  ~NotRecording() { recording_off -= off_; }
+  explicit NotRecording(bool off) : off_(off) { context().recording_off += off; }
+  ~NotRecording() { context().recording_off -= off_; }
   const bool off_;
 };
-
-// A program for exact sizes looks at none when it runs.
-void check_planned(const Program& program, const std::vector<const Tracked*>& inputs) {
-  if (!program.exact) return;
-  for (size_t k = 0; k < std::min(inputs.size(), program.planned_inputs.size()); ++k) {
-    const Program::Input& planned = program.planned_inputs[k];
-    const Tensor& x = inputs[k]->tensor;
-    if (program.uses[k] == Program::Use::nothing ||
-        (x.dtype == planned.dtype && std::ranges::equal(x.dims(), planned.shape)))
-      continue;
-    std::string shape;
-    for (const int64_t size : planned.shape) {
-      if (!shape.empty()) shape += ',';
-      shape += std::to_string(size);
-    }
-    throw ShapeError("run_plan: " + program.name + ": input " + std::to_string(k) + " is planned as " +
-                     short_name(planned.dtype) + "[" + shape + "]: it is " + describe(x));
-  }
-}
 
 }  // namespace
 
 void bind_tape(nb::module_& m) {
   Class<PyLeaf>(m, "Leaf", "A tensor that gradients are wanted of, from watch() on.");
-  def(m, "set_backward_planner", [](nb::object function) {
-    Py_XDECREF(backward_planner);
-    backward_planner = function.release().ptr();
-  });
-  def(m, "set_recording_planner", [](nb::object function) {
-    Py_XDECREF(recording_planner);
-    recording_planner = function.release().ptr();
-  });
-  def(m, "set_recording", [](bool on) { recording_off += on ? -1 : 1; });
+  def(m, "set_recording", [](bool on) { context().recording_off += on ? -1 : 1; });
   // A user's no_grad begins, or ends.
   def(m, "set_no_grad", [](bool begins) {
-    recording_off += begins ? 1 : -1;
-    no_grads += begins ? 1 : -1;
+    context().recording_off += begins ? 1 : -1;
+    context().no_grads += begins ? 1 : -1;
   });
   // This thread begins to write down a program, in a new epoch, or goes on in what this gave before.
   def(m, "begin_epoch", [] {
     static uint32_t last = 0;
-    const auto before = nb::make_tuple(stop_epoch, no_grads_before);
-    stop_epoch = ++last;
-    no_grads_before = no_grads;
+    const auto before = nb::make_tuple(context().stop_epoch, context().no_grads_before);
+    context().stop_epoch = ++last;
+    context().no_grads_before = context().no_grads;
     return before;
   });
   def(m, "end_epoch", [](nb::tuple before) {
-    stop_epoch = nb::cast<uint32_t>(before[0]);
-    no_grads_before = nb::cast<int>(before[1]);
+    context().stop_epoch = nb::cast<uint32_t>(before[0]);
+    context().no_grads_before = nb::cast<int>(before[1]);
   });
   // Whether what is written down now has no gradient, because of a no_grad inside.
   def(m, "is_stopping", [] { return stopping(); });
@@ -418,17 +125,8 @@ void bind_tape(nb::module_& m) {
   });
   // Makes x a leaf; what it was before is the leaf's past.
   def(m, "watch", [](nb::handle x) {
-    Tensor& tensor = tensor_of(x, "attach");
-    if (!is_differentiable(tensor))
-      throw DTypeError("attach: only floating-point tensors have gradients: x is " + describe(tensor));
-    Tracked& tracked = tracked_of(x.ptr());
-    auto node = TapeNode::make();
-    node->number = ++last_number;
-    node->edges.push_back({tracked.node, tracked.index});
-    node->runs_python = tracked.node && tracked.node->runs_python;
-    tracked.node = node;
-    tracked.index = 0;
-    return PyLeaf{node};
+    tensor_of(x, "attach");
+    return PyLeaf{watch(tracked_of(x.ptr()))};
   });
   // A plan on these arrays and numbers: all its outputs; the first of them are written to the arrays of
   // `into`. late: what it does has been seen before, as if it had been done then.
@@ -444,22 +142,10 @@ void bind_tape(nb::module_& m) {
           inputs.push_back(&tracked_of(x.ptr()));
         }
         for (nb::handle value : numbers) values.push_back(as_scalar(value));
-        if (inputs.size() != plan.plan->program->uses.size())
-          throw ValueError("run_plan: " + std::to_string(inputs.size()) + " arrays given, " +
-                           std::to_string(plan.plan->program->uses.size()) + " taken");
-        if (values.size() < plan.plan->program->numbers_taken())
-          throw ValueError("run_plan: " + std::to_string(values.size()) + " numbers given, " +
-                           std::to_string(plan.plan->program->numbers_taken()) + " taken");
-        check_planned(*plan.plan->program, inputs);
         std::vector<const Tensor*> destinations;
         for (nb::handle x : held_into) destinations.push_back(&tensor_of(x, "run_plan"));
         std::vector<Tracked> results(plan.plan->program->outputs.size());
-        if (destinations.size() > results.size())
-          throw ValueError("run_plan: " + std::to_string(destinations.size()) + " arrays to write, " +
-                           std::to_string(results.size()) + " outputs");
-        std::optional<KeptCounts> counts;
-        if (late) counts.emplace(inputs, destinations);
-        call_plan(plan.plan, inputs, values, destinations, results);
+        call_checked(plan.plan, inputs, values, destinations, results, late);
         nb::list made;
         for (Tracked& y : results) made.append(wrap(std::move(y)));
         return made;
@@ -469,11 +155,7 @@ void bind_tape(nb::module_& m) {
   // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
   def(m, "unwatch", [](nb::handle x, const PyLeaf& leaf) {
     tensor_of(x, "unwatch");
-    Tracked& tracked = tracked_of(x.ptr());
-    TapeNode::Edge before = leaf.node->edges[0];
-    if (!(tracked.node == leaf.node) && before.node) return;
-    tracked.node = before.node;
-    tracked.index = before.index;
+    unwatch(tracked_of(x.ptr()), *leaf.node);
   });
   // Whether only operators may do what happens to x, because it is recorded or a layer wants to see it.
   def(m, "by_operators", [](nb::handle x) {
@@ -505,7 +187,7 @@ void bind_tape(nb::module_& m) {
         Tracked y(tracked_of(x.ptr()));
         if (!keep_past) {
           y.node = {};
-          y.stopped = is_result ? 0 : stop_epoch;
+          y.stopped = is_result ? 0 : context().stop_epoch;
         }
         return wrap(std::move(y));
       },
@@ -516,7 +198,7 @@ void bind_tape(nb::module_& m) {
   def(
       m, "backward",
       [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph, nb::object on_final) {
-        const Layers callers = layers_here;
+        const Layers callers = context().layers;
         const BelowLayers below;
         const NotRecording off(!create_graph);
         std::vector<const Tracked*> from, with;
@@ -558,58 +240,29 @@ void bind_tape(nb::module_& m) {
       nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"),
       nb::arg("on_final") = nb::none());
   // A region begins that is not recorded.
-  def(m, "begin_noting", [] {
-    static thread_local std::vector<Noted> regions;
-    noting = &regions;
-    regions.push_back({last_number, {}});
-  });
+  def(m, "begin_noting", begin_noting);
   // It ends: whether it read a recorded array that is none of these.
   def(m, "end_noting", [](nb::list given) {
-    if (!noting) throw std::logic_error("end_noting: no region has begun");
-    Noted region = std::move(noting->back());
-    noting->pop_back();
-    std::vector<TapeNode*> known;
+    std::vector<const Tracked*> known;
     for (nb::handle x : given)
-      if (is_tensor(x)) known.push_back(tracked_of(x.ptr()).node.get());
-    const bool others = std::ranges::any_of(
-        region.nodes, [&](TapeNode* node) { return std::ranges::find(known, node) == known.end(); });
-    if (noting->empty())
-      noting = nullptr;
-    else
-      for (TapeNode* node : region.nodes)
-        if (node->number <= noting->back().before) noting->back().nodes.push_back(node);
-    return others;
+      if (is_tensor(x)) known.push_back(&tracked_of(x.ptr()));
+    return end_noting(known);
   });
   // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their
   // gradients.
   def(m, "record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
-    for (nb::handle x : inputs) tensor_of(x, "record_function");
-    for (nb::handle y : outputs) tensor_of(y, "record_function");
-    auto node = TapeNode::make();
-    node->kind = TapeNode::Kind::function;
-    node->runs_python = true;
-    node->number = ++last_number;
-    node->function = backward.release().ptr();
-    node->site = Site::here();
-    node->context = noted_context();
+    std::vector<const Tracked*> from;
+    std::vector<Tracked*> to;
     for (nb::handle x : inputs) {
-      const Tracked& tracked = tracked_of(x.ptr());
-      node->edges.push_back({tracked.node, tracked.index});
-      put_geometry(tracked.tensor, node->saved.emplace_back());
-      node->devices.push_back(tracked.tensor.device());
+      tensor_of(x, "record_function");
+      from.push_back(&tracked_of(x.ptr()));
     }
-    uint32_t index = 0;
     for (nb::handle y : outputs) {
-      Tracked& tracked = tracked_of(y.ptr());
-      put_geometry(tracked.tensor, node->outputs.emplace_back());
-      node->devices.push_back(tracked.tensor.device());
-      if (is_differentiable(tracked.tensor)) {
-        tracked.node = node;
-        tracked.index = index;
-        collect_through(y.ptr());
-      }
-      ++index;
+      tensor_of(y, "record_function");
+      to.push_back(&tracked_of(y.ptr()));
     }
+    const Ref<TapeNode> node = record_function(from, to, backward.release().ptr());
+    for (nb::handle y : outputs) collect_through(y.ptr());
   });
 }
 

@@ -1,5 +1,6 @@
 // tensor.cpp: the type weft.Tensor: its life, attributes and views. Methods that need no native help are
 // written in Python and set on the type (weft/imperative/tensor.py).
+#include "bindings/hooks.h"
 #include "bindings/operator.h"
 #include "bindings/scribe.h"
 
@@ -17,6 +18,7 @@ nb::object new_tensor() {
   auto* self = PyObject_GC_New(PyTensor, tensor_type);  // tracked only by collect_through
   if (!self) throw nb::python_error();
   self->weakrefs = nullptr;
+  self->gradient = nullptr;
   new (&self->tracked) Tracked();
   return nb::steal(reinterpret_cast<PyObject*>(self));
 }
@@ -51,13 +53,13 @@ namespace {
 PyObject* const* dtype_table() {
   static PyObject* table[kDTypes];
   if (!table[0]) {
-    nb::object dtypes = nb::module_::import_("weft.base.dtype").attr("DTYPES");
+    const nb::handle dtypes = hook(Hook::dtypes);
     for (int i = kDTypes; i-- > 0;) {
       nb::object dtype = dtypes[i];
       const auto code = static_cast<DType>(i);
       if (nb::cast<std::string>(dtype.attr("name")) != name_of(code) ||
           nb::cast<size_t>(dtype.attr("bits")) != info_of(code).bits)
-        throw std::logic_error("weft.base.dtype.DTYPES and native/tensor/dtype_table.h differ");
+        throw std::logic_error("the hook dtypes and native/tensor/dtype_table.h differ");
       table[i] = dtype.release().ptr();
     }
   }
@@ -72,16 +74,13 @@ DType as_dtype(nb::handle object) {
   PyObject* const* table = dtype_table();
   for (int i = 0; i < kDTypes; ++i)
     if (object.ptr() == table[i]) return static_cast<DType>(i);
-  static constinit Imported parse("weft.base.dtype", "as_dtype");
-  return static_cast<DType>(nb::cast<int>(parse(object).attr("code")));
+  return static_cast<DType>(nb::cast<int>(call_hook(Hook::as_dtype, object).attr("code")));
 }
 
 Device as_tensor_device(nb::handle object) {
-  static constinit Imported ever_scoped("weft.base.device", "_ever_scoped");
   if (object.is_none()) {
-    if (PyList_GetItem(ever_scoped.get(), 0) == Py_False) return {};
-    static constinit Imported current("weft.base.device", "current_device");
-    return as_device(current());
+    if (PyList_GetItem(hook(Hook::ever_scoped), 0) == Py_False) return {};
+    return as_device(call_hook(Hook::current_device));
   }
   return as_device(object);
 }
@@ -222,12 +221,27 @@ nb::object to_tuple(Dims dims, int64_t factor = 1) {
 
 // Life.
 
+PyObject* exchange_gradient(PyObject* self, PyObject* gradient) noexcept {
+  return std::exchange(reinterpret_cast<PyTensor*>(self)->gradient, gradient);
+}
+// Gradients of gradients are a chain of any length: of those that nothing else has, each is taken out of the
+// one that it belongs to before that goes.
+void drop_gradient(PyObject* next) noexcept {
+  while (next) {
+    PyObject* const after = Py_REFCNT(next) == 1 ? exchange_gradient(next, nullptr) : nullptr;
+    Py_DECREF(next);
+    next = after;
+  }
+}
+
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
+  Py_VISIT(gradient_of(self));
   return TapeNode::visit_functions(tracked_of(self).node, visit, arg);
 }
 
 int clear(PyObject* self) {
+  drop_gradient(exchange_gradient(self, nullptr));
   tracked_of(self).node = {};
   return 0;
 }
@@ -236,6 +250,7 @@ void dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   if (Chunk* chunk = self_of(self).chunk.get()) --chunk->faces;
   if (reinterpret_cast<PyTensor*>(self)->weakrefs) PyObject_ClearWeakRefs(self);
+  drop_gradient(exchange_gradient(self, nullptr));
   PyTypeObject* type = Py_TYPE(self);
   tracked_of(self).~Tracked();
   PyObject_GC_Del(self);
@@ -271,8 +286,7 @@ PyObject* get_version(PyObject* self, void*) {
 }
 // A function of weft.functional, for what has to be recorded.
 nb::object call_operator(const char* name, nb::handle x, nb::object attribute) {
-  static constinit Imported find("weft.ops.registry", "function");
-  nb::object function = find(name);
+  nb::object function = call_hook(Hook::operator_function, name);
   return attribute.is_valid() ? function(x, attribute) : function(x);
 }
 
@@ -331,7 +345,7 @@ PyObject* numpy(PyObject* self, PyObject*) {
 
 PyObject* wait(PyObject* self, PyObject*) {
   return guarded_object([&] {
-    if (scribe) scribe->awaited(self_of(self));
+    if (context().scribe) context().scribe->awaited(self_of(self));
     wait_unobserved(self_of(self));
     return nb::none();
   });
@@ -525,6 +539,46 @@ PyType_Slot slots[] = {
 PyType_Spec spec = {"weft.Tensor", sizeof(PyTensor), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC, slots};
 
+// What `grad` is, without looking at who wants to know; and of several.
+void bind_gradients(nb::module_& m) {
+  const auto of = [](nb::handle x) {
+    tensor_of(x, "gradient");
+    PyObject* const gradient = gradient_of(x.ptr());
+    return nb::borrow(gradient ? gradient : Py_None);
+  };
+  def(m, "gradient", of, nb::arg("x"));
+  def(
+      m, "gradients",
+      [of](nb::list tensors) {
+        nb::list gradients;
+        for (nb::handle x : tensors) gradients.append(of(x));
+        return gradients;
+      },
+      nb::arg("tensors"));
+  def(
+      m, "forget_gradients",
+      [](nb::list tensors) {
+        const nb::tuple held(tensors);  // what goes may run Python, which may change the list
+        for (nb::handle x : held) {
+          tensor_of(x, "grad");
+          drop_gradient(exchange_gradient(x.ptr(), nullptr));
+        }
+      },
+      nb::arg("tensors"));
+  def(
+      m, "set_gradient",
+      [](nb::handle x, nb::handle dx) {
+        tensor_of(x, "grad");
+        if (!dx.is_none()) tensor_of(dx, "grad");
+        PyObject* const before =
+            exchange_gradient(x.ptr(), dx.is_none() ? nullptr : nb::borrow(dx).release().ptr());
+        // A gradient can lead back to its tensor.
+        if (!dx.is_none() && !PyObject_GC_IsTracked(x.ptr())) PyObject_GC_Track(x.ptr());
+        drop_gradient(before);
+      },
+      nb::arg("x"), nb::arg("dx").none());
+}
+
 // What Python's side builds methods and functions from.
 void bind_views(nb::module_& m) {
   def(
@@ -570,6 +624,7 @@ void bind_tensor(nb::module_& m) {
   if (!tensor_type) throw nb::python_error();
   m.attr("Tensor") = nb::borrow(reinterpret_cast<PyObject*>(tensor_type));
   bind_views(m);
+  bind_gradients(m);
 }
 
 }  // namespace weft

@@ -3,33 +3,15 @@
 #pragma once
 
 #include "bindings/functions.h"
+#include "calls/tracked.h"
 #include "tensor/operations.h"
 
 namespace weft {
 
-class TapeNode;  // tape.h
-
-// A tensor and what explains it to gradients.
-struct Tracked {
-  Tensor tensor;
-  Ref<TapeNode> node;  // null: no gradient wanted
-  uint32_t index = 0;  // among the node's outputs
-  // The epoch of writing down (tape.h) in which it was taken out of the history: what is written down reads a
-  // stop-gradient of its memory's content. 0: none.
-  uint32_t stopped = 0;
-
-  Tracked() noexcept;
-  explicit Tracked(Tensor&& x) noexcept;
-  Tracked(Tensor&& x, Ref<TapeNode> explains, uint32_t which) noexcept;
-  Tracked(const Tracked&) noexcept;
-  Tracked(Tracked&&) noexcept;
-  Tracked& operator=(Tracked) noexcept;
-  ~Tracked();
-};
-
 struct PyTensor {
   PyObject_HEAD;
   PyObject* weakrefs;
+  PyObject* gradient;  // its `grad`, a Tensor; owned; null: none
   Tracked tracked;
 };
 
@@ -39,6 +21,7 @@ inline bool is_tensor(nb::handle object) noexcept { return PyObject_TypeCheck(ob
 // Raises TypeError for anything but a Tensor.
 Tensor& tensor_of(nb::handle object, const char* function);
 inline Tracked& tracked_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->tracked; }
+inline PyObject* gradient_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->gradient; }
 inline Tensor& self_of(PyObject* self) noexcept { return tracked_of(self).tensor; }
 nb::object new_tensor();  // empty, for results to be put in; then call
 void shown(nb::handle tensor) noexcept;

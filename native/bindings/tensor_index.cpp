@@ -1,5 +1,6 @@
 // tensor_index.cpp: x[key] and x[key] = value for basic keys: integers, slices, None, Ellipsis and tuples of
 // them. Other keys, and those of recorded tensors, are weft/imperative/indexing.py's.
+#include "bindings/hooks.h"
 #include "bindings/layers.h"
 #include "bindings/scribe.h"
 
@@ -98,14 +99,13 @@ Tensor index_of(const Tensor& x, nb::handle key) {
 
 nb::object subscript(PyObject* self, PyObject* key) {
   met(self);
-  if (!layers_here.capture && !by_operators(self)) {
+  if (!context().layers.capture && !by_operators(self)) {
     try {
       return wrap(index_of(self_of(self), key));
     } catch (const Advanced&) {
     }
   }
-  static constinit Imported general("weft.imperative.indexing", "subscript");
-  return general(nb::handle(self), nb::handle(key));
+  return call_hook(Hook::subscript, nb::handle(self), nb::handle(key));
 }
 
 int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
@@ -113,7 +113,7 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
     if (!value) throw nb::type_error("elements of a tensor cannot be deleted");
     met(self);
     if (is_tensor(value)) met(value);
-    if (!layers_here.capture && !by_operators(self) && !(is_tensor(value) && by_operators(value))) {
+    if (!context().layers.capture && !by_operators(self) && !(is_tensor(value) && by_operators(value))) {
       try {
         const Tensor to = index_of(self_of(self), key);
         if (is_number(value)) {
@@ -130,8 +130,7 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
       } catch (const Advanced&) {
       }
     }
-    static constinit Imported general("weft.imperative.indexing", "assign");
-    general(nb::handle(self), nb::handle(key), nb::handle(value));
+    call_hook(Hook::assign, nb::handle(self), nb::handle(key), nb::handle(value));
     return 0;
   });
 }

@@ -5,11 +5,13 @@
 // integers, flags, texts, slices, keys of dicts; the identity of others, which programs keep alive. Floats
 // are inputs. What else has to hold is a guard. All of it is guarded by the GIL; running a program gives it
 // up where launching one does.
-#include <bit>
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
+#include "bindings/hooks.h"
 #include "bindings/operator.h"
+#include "bindings/replay.h"
 #include "bindings/scribe.h"
 
 namespace weft {
@@ -214,61 +216,6 @@ class Reader {
   Arguments& to_;
 };
 
-// Part of an array: its elements from `offset` on, so many, so far apart.
-struct Window {
-  int64_t offset;
-  Shape shape, strides;
-  Tensor of(const Tensor& x) const {
-    return x.as_strided(x.data + offset * static_cast<int64_t>(x.itemsize()), shape, strides);
-  }
-};
-
-// Where something is found at a call.
-struct Find {
-  enum class Kind : uint8_t { leaf, object, output, python } kind;
-  size_t number = 0;  // of the leaf, the output
-  nb::object object;  // or a function of the leaves
-  std::optional<Window> window;
-};
-
-nb::list to_list(const Window& window) {
-  nb::list shape, strides, all;
-  for (int d = 0; d < window.shape.ndim; ++d) shape.append(window.shape.sizes[d]);
-  for (int d = 0; d < window.strides.ndim; ++d) strides.append(window.strides.sizes[d]);
-  all.append(window.offset);
-  all.append(nb::tuple(shape));
-  all.append(nb::tuple(strides));
-  return all;
-}
-
-Find as_find(nb::handle spec) {
-  const auto kind = nb::cast<std::string>(spec[0]);
-  Find find{kind == "leaf"     ? Find::Kind::leaf
-            : kind == "object" ? Find::Kind::object
-            : kind == "output" ? Find::Kind::output
-                               : Find::Kind::python,
-            0,
-            {},
-            {}};
-  if (find.kind == Find::Kind::leaf || find.kind == Find::Kind::output)
-    find.number = nb::cast<size_t>(spec[1]);
-  else
-    find.object = nb::borrow(nb::object(spec[1]));
-  if (nb::object window = spec[2]; !window.is_none()) {
-    Window& w = find.window.emplace();
-    w.offset = nb::cast<int64_t>(window[0]);
-    w.shape = as_shape(window[1], "window");
-    for (nb::handle stride : window[2]) w.strides.sizes[w.strides.ndim++] = nb::cast<int64_t>(stride);
-  }
-  return find;
-}
-
-std::vector<Find> as_finds(nb::handle specs) {
-  std::vector<Find> finds;
-  for (nb::handle spec : specs) finds.push_back(as_find(spec));
-  return finds;
-}
-
 // What a list or a dict had in it, by identity.
 struct Contents {
   nb::object container;
@@ -306,42 +253,19 @@ struct Contents {
 };
 
 // One program of a traced function.
-struct Replay {
+struct Replay : ReplaySpec {
   nb::object owner;     // weft.imperative.traced.Traced; null: calls of this kind run as Python
   bool direct = false;  // and that nothing is to be made of
   int64_t runs = 0;
-  Ref<Plan> plan;
-  std::vector<Find> arrays, numbers, results;
-  struct Outside {
-    nb::object place, name;  // of a cell: no name; else a key of the dict `place`, or an attribute
-    nb::object value;        // NotImplemented: there is nothing
-  };
-  std::vector<Outside> surroundings;  // what the function found outside of its arguments
-  nb::object watched;         // whether things that `changes` counts are as they were; None: there are none
-  uint64_t seen_changes = 0;  // what `changes` was when they were looked at last,
-  bool unchanged = true;      // and what came of that
-  std::vector<Contents> contents;  // of lists and dicts that belong to those things
-  // Whether tensors have a gradient, as they had: leaf, or object with its key in the table.
-  struct Owned {
-    Find find;
-    nb::object key;
-    bool had;
-  };
-  std::vector<Owned> gradients;
-  nb::object gradient_table;  // the dict of gradients, by id of their tensors
-  nb::object guard;           // of the leaves, None: nothing else has to hold
-  std::vector<bool> stopped;  // results that have no history, whatever the array has that they are seen in
-  nb::object build;           // of the list of results, None: the one result is all
-  nb::object effect;          // of leaves and outputs, None: there are none
-  nb::object elsewhere;       // set of serials of memory that arguments may not share
+  uint64_t seen_changes = 0;           // what `changes` was when `watched` was asked last,
+  bool unchanged = true;               // and what came of that
+  std::vector<Contents> contents;      // of the containers
   std::vector<nb::object> identities;  // of Arguments: their addresses stay theirs
 
   bool fits(const Arguments& a, nb::object& leaves) {
-    if (PyAnySet_Check(elsewhere.ptr()) && PySet_Size(elsewhere.ptr()))
-      for (PyObject* x : a.tensors)
-        if (PySet_Contains(elsewhere.ptr(), nb::int_(self_of(x).chunk->serial).ptr()) == 1) return false;
-    for (const Outside& outside : surroundings)
-      if (!outside_is_same(outside)) return false;
+    for (PyObject* x : a.tensors)
+      if (std::ranges::binary_search(elsewhere, self_of(x).chunk->serial)) return false;
+    if (!std::ranges::all_of(surroundings, is_as_it_was)) return false;
     bool same_contents = true;
     for (Contents& each : contents) same_contents &= each.same();
     if (!watched.is_none() && (seen_changes != changes || !same_contents)) {
@@ -350,53 +274,20 @@ struct Replay {
       seen_changes = seen;
     }
     if (!unchanged) return false;
-    for (const Owned& owned : gradients) {
-      const nb::object key = owned.key.is_valid() ? owned.key : id_of(a.leaves[owned.find.number]);
-      if ((PyDict_Contains(gradient_table.ptr(), key.ptr()) == 1) != owned.had) return false;
+    for (const auto& [find, had] : gradients) {
+      PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
+      if ((gradient_of(x) != nullptr) != had) return false;
     }
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
   }
 
-  static bool outside_is_same(const Outside& outside) {
-    nb::object now;
-    if (PyList_Check(outside.place.ptr())) {
-      const Py_ssize_t size = PyList_Size(outside.place.ptr()), given = PyLong_AsSsize_t(outside.name.ptr()),
-                       index = given < 0 ? given + size : given;
-      if (0 <= index && index < size) now = nb::borrow(PyList_GetItem(outside.place.ptr(), index));
-    } else if (outside.name.is_none() || !PyDict_Check(outside.place.ptr())) {
-      now = nb::steal(outside.name.is_none() ? PyObject_GetAttrString(outside.place.ptr(), "cell_contents")
-                                             : PyObject_GetAttr(outside.place.ptr(), outside.name.ptr()));
-      if (!now.is_valid()) PyErr_Clear();
-    } else {
-      now = nb::borrow(PyDict_GetItemWithError(outside.place.ptr(), outside.name.ptr()));
-      if (!now.is_valid()) PyErr_Clear();
-    }
-    if (now.ptr() == outside.value.ptr()) return true;
-    if (!now.is_valid()) return outside.value.is(nb::handle(Py_NotImplemented));  // there was nothing, either
-    if (Py_TYPE(now.ptr()) != Py_TYPE(outside.value.ptr())) return false;
-    if (PyFloat_CheckExact(now.ptr()))  // the sign of a zero counts, and NaN is NaN
-      return std::bit_cast<uint64_t>(PyFloat_AsDouble(now.ptr())) ==
-             std::bit_cast<uint64_t>(PyFloat_AsDouble(outside.value.ptr()));
-    const bool plain =
-        PyLong_Check(now.ptr()) || PyUnicode_CheckExact(now.ptr()) || PyBytes_CheckExact(now.ptr());
-    return plain && PyObject_RichCompareBool(now.ptr(), outside.value.ptr(), Py_EQ) == 1;
-  }
-
-  static nb::object id_of(PyObject* object) { return nb::steal(PyLong_FromVoidPtr(object)); }
-
   // The objects that it keeps; some may be null.
-  std::vector<PyObject*> references() const {
-    std::vector<PyObject*> all{owner.ptr(), watched.ptr(), guard.ptr(),
-                               build.ptr(), effect.ptr(),  elsewhere.ptr()};
-    for (const std::vector<Find>* finds : {&arrays, &numbers, &results})
-      for (const Find& find : *finds) all.push_back(find.object.ptr());
-    for (const Owned& owned : gradients) all.push_back(owned.find.object.ptr());
-    for (const Outside& outside : surroundings)
-      all.insert(all.end(), {outside.place.ptr(), outside.name.ptr(), outside.value.ptr()});
-    for (const Contents& each : contents) {
-      all.push_back(each.container.ptr());
+  std::vector<PyObject*> all_references() const {
+    std::vector<PyObject*> all = references();
+    all.push_back(owner.ptr());
+    for (const Contents& each : contents)
       for (const nb::object& item : each.items) all.push_back(item.ptr());
-    }
+    for (const Contents& each : contents) all.push_back(each.container.ptr());
     for (const nb::object& identity : identities) all.push_back(identity.ptr());
     return all;
   }
@@ -423,6 +314,12 @@ struct Replay {
                                : find.kind == Find::Kind::object ? find.object.ptr()
                                                                  : nullptr;
       refuse(find.kind == Find::Kind::output || (object && !is_tensor(object)), "arrays");
+    }
+    for (const auto& [find, had] : gradients) {
+      refuse(find.kind == Find::Kind::leaf && find.number >= a.leaves.size(), "gradients");
+      PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
+      refuse(find.kind == Find::Kind::output || find.kind == Find::Kind::python || !x || !is_tensor(x),
+             "gradients");
     }
     for (const Find& find : numbers)
       refuse(find.kind == Find::Kind::output || find.kind == Find::Kind::object, "numbers");
@@ -470,7 +367,7 @@ struct Replay {
         object = held.back().ptr();
         tensor_of(object, "trace");
       }
-      if (scribe) met(object);
+      if (context().scribe) met(object);
       given.push_back(object);
       if (find.window) {
         windows.emplace_back(find.window->of(self_of(object)));
@@ -499,10 +396,8 @@ struct Replay {
                          : find.kind == Find::Kind::output ? output(find.number)
                                                            : find.object(as_list(a, leaves));
       if (!find.window) return found;
-      if (is_recorded(found.ptr()) && !stopped[k]) {
-        static constinit Imported seen("weft.imperative.traced", "seen");
-        return seen(found, to_list(*find.window));
-      }
+      if (is_recorded(found.ptr()) && !stopped[k])
+        return call_hook(Hook::window_of, found, to_tuple(*find.window));
       return wrap(find.window->of(self_of(found.ptr())));
     };
     if (!effect.is_none()) {
@@ -544,32 +439,16 @@ class Replays {
       for (const std::shared_ptr<Replay>& replay : found->second) replay->direct = !replay->owner.is_valid();
   }
 
-  void add(nb::handle args, nb::handle kwargs, nb::object owner, nb::dict spec) {
+  // owner: what made the program; None, without a spec: calls of this kind run as Python.
+  void add(nb::handle args, nb::handle kwargs, nb::object owner, nb::handle spec) {
     Arguments a;
     read(args, kwargs, a);
     auto replay = std::make_shared<Replay>();
     if (!owner.is_none()) {
-      replay->plan = nb::cast<PyPlan&>(nb::object(spec["plan"])).plan;
-      replay->arrays = as_finds(spec["arrays"]);
-      replay->numbers = as_finds(spec["numbers"]);
-      replay->results = as_finds(spec["results"]);
-      replay->stopped.resize(replay->results.size());
-      for (nb::handle k : spec["stopped"]) replay->stopped.at(nb::cast<size_t>(k)) = true;
-      for (nb::handle outside : spec["surroundings"])
-        replay->surroundings.push_back({outside[0], outside[1], outside[2]});
-      replay->watched = spec["watched"];
+      static_cast<ReplaySpec&>(*replay) = nb::cast<const ReplaySpec&>(spec);
+      if (!replay->plan) throw ValueError("Replays.add: the spec has been cleared");
       replay->seen_changes = changes;
-      replay->gradient_table = spec["gradient_table"];
-      for (nb::handle owned : spec["gradients"]) {
-        Find find = as_find(owned[0]);
-        nb::object key = find.object.is_valid() ? Replay::id_of(find.object.ptr()) : nb::object();
-        replay->gradients.push_back({std::move(find), std::move(key), nb::cast<bool>(owned[1])});
-      }
-      for (nb::handle container : spec["contents"]) replay->contents.emplace_back(container);
-      replay->guard = spec["guard"];
-      replay->build = spec["build"];
-      replay->effect = spec["effect"];
-      replay->elsewhere = spec["elsewhere"];
+      for (const nb::object& container : replay->containers) replay->contents.emplace_back(container);
       replay->owner = std::move(owner);
       replay->check(a);
     } else if (++without_program_ >
@@ -588,7 +467,7 @@ class Replays {
     const Replays& replays = *nb::inst_ptr<Replays>(self);
     for (const auto& [key, several] : replays.table_)
       for (const std::shared_ptr<Replay>& replay : several)
-        for (PyObject* object : replay->references()) Py_VISIT(object);
+        for (PyObject* object : replay->all_references()) Py_VISIT(object);
     return 0;
   }
   static int clear(PyObject* self) noexcept {
@@ -665,20 +544,19 @@ PyType_Slot replays_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Replays
 }  // namespace
 
 void bind_traced(nb::module_& m) {
+  bind_replay(m);
   Class<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.",
                  nb::type_slots(replays_slots))
       .def(nb::init<>())
       .def_rw("closed", &Replays::closed)
       .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function").none() = nb::none())
       .def("call_directly", &Replays::call_directly, nb::arg("args"), nb::arg("kwargs"))
-      .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(), nb::arg("spec"))
+      .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(),
+           nb::arg("spec").none() = nb::none(),
+           nb::sig("def add(self, args: tuple, kwargs: dict, owner: object | None, spec: ReplaySpec | None = "
+                   "None) -> "
+                   "None"))
       .def("drop", &Replays::drop, nb::arg("owner"));
-  def(
-      m, "is_as_it_was",
-      [](nb::object place, nb::object name, nb::object value) {
-        return Replay::outside_is_same({std::move(place), std::move(name), std::move(value)});
-      },
-      nb::arg("place"), nb::arg("name").none(), nb::arg("value").none());
 }
 
 }  // namespace weft

@@ -27,7 +27,7 @@ struct Unsupported : std::runtime_error {
 class Layout;
 using LayoutRef = std::shared_ptr<const Layout>;
 size_t bytes_of(const Layout& layout);
-bool is_plain(const Layout& layout);  // strides describe it
+bool is_plain(const Layout& layout);   // strides describe it
 uint64_t id_of(const Layout& layout);  // equal layouts have equal numbers while one of them lives
 
 struct Geometry {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "engine/device_kind.h"
+#include "storage/context.h"
 
 namespace weft {
 
@@ -70,7 +71,9 @@ Generator& Runtime::devices_generator(Device device) {
   return devices_of(device).generators[static_cast<size_t>(device.index)];
 }
 
-Generator& Runtime::generator(Device device) { return own_stream ? *own_stream : devices_generator(device); }
+Generator& Runtime::generator(Device device) {
+  return context().stream ? *context().stream : devices_generator(device);
+}
 
 // Streams are counted over the devices of all kinds.
 void Runtime::seed(Devices& devices, DeviceKind kind, uint64_t seed) {

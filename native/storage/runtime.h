@@ -25,7 +25,6 @@ class Runtime {
   // One for each device, on streams of their own; while a thread has a stream of its own, that one.
   Generator& generator(Device device);
   Generator& devices_generator(Device device);
-  static inline thread_local Generator* own_stream = nullptr;
   // All begin with entropy; a forked child's, too, unless these have been called.
   void seed_all(uint64_t seed);
   void set_generator(Device device, const Generator::State& state);

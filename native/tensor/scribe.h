@@ -5,6 +5,7 @@
 // their geometry. A scribe belongs to the thread that set it.
 #pragma once
 
+#include "storage/context.h"
 #include "storage/random.h"
 #include "tensor/tensor.h"
 
@@ -29,13 +30,11 @@ class Scribe {
   virtual bool defers() const noexcept = 0;
 };
 
-extern thread_local Scribe* scribe;  // null: nobody
-
 // Nothing is written down while one of these lives.
 class Unobserved {
  public:
-  Unobserved() noexcept : before_(scribe) { scribe = nullptr; }
-  ~Unobserved() { scribe = before_; }
+  Unobserved() noexcept : before_(context().scribe) { context().scribe = nullptr; }
+  ~Unobserved() { context().scribe = before_; }
   Unobserved(const Unobserved&) = delete;
 
  private:

@@ -102,6 +102,26 @@ Tensor Tensor::as_strided(char* first, Dims new_shape, Dims new_strides) const {
   return x;
 }
 
+Tensor Tensor::window(int64_t offset, Dims sizes, Dims steps) const {
+  if (sizes.size() != steps.size())
+    throw ValueError("window: " + std::to_string(sizes.size()) + " sizes and " +
+                     std::to_string(steps.size()) + " strides");
+  checked_size(sizes, itemsize());
+  // The elements lie in the memory of x, however far apart; counted from its beginning.
+  const auto item = static_cast<int64_t>(itemsize());
+  __int128 first = (data - chunk->data) / item + static_cast<__int128>(offset), last = first;
+  bool is_empty = false;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    is_empty |= sizes[d] == 0;
+    const __int128 reach = static_cast<__int128>(sizes[d] - 1) * steps[d];
+    (reach < 0 ? first : last) += reach;
+  }
+  if (is_empty) first = last = 0;
+  if (first < 0 || (last + !is_empty) * item > static_cast<__int128>(chunk->bytes))
+    throw ValueError("window: it does not lie in the memory of x: x is " + describe(*this));
+  return as_strided(data + offset * item, sizes, steps);
+}
+
 bool Tensor::contiguous() const noexcept {
   int64_t step = 1;
   for (int i = ndim; i-- > 0;) {

@@ -46,6 +46,9 @@ struct Tensor {
   static Tensor empty_like(const Tensor& like, DType dtype, Device device);
   // The same memory seen otherwise.
   Tensor as_strided(char* data, Dims shape, Dims strides) const;
+  // The same from `offset` elements behind its first one on. Raises ValueError unless that lies in its
+  // memory.
+  Tensor window(int64_t offset, Dims shape, Dims strides) const;
 
   View view() const noexcept { return {data, dtype, ndim, shape, strides}; }
   Dims dims() const noexcept { return {shape, static_cast<size_t>(ndim)}; }

@@ -1,7 +1,7 @@
-"""Load oneDNN and libgomp before the extension module asks for them.
+"""What comes before and right after the extension module: the libraries that it needs, and what it asks of weft.base.
 
-Two things can only be done here. libgomp reads its spin policy once, when it is loaded, so the environment
-must hold it at that moment. And libdnnl.so.3 lies where its wheel put it, which the extension's own search
+Two things can only be done before it is loaded. libgomp reads its spin policy once, when it is loaded, so the
+environment must hold it at that moment. And libdnnl.so.3 lies where its wheel put it, which the extension's own search
 path does not cover in every kind of installation; once loaded, the loader finds it by its name.
 """
 
@@ -13,7 +13,7 @@ import sys
 
 from weft.base import flags
 
-__all__ = ["GOMP_SPINCOUNT", "find_dnnl", "preload"]
+__all__ = ["GOMP_SPINCOUNT", "find_dnnl", "preload", "register_base"]
 
 GOMP_SPINCOUNT = "1000"
 """How often an idle libgomp thread looks for work before it sleeps; docs/design/threads.md has the reasons."""
@@ -75,3 +75,30 @@ def preload() -> None:
 def _core_loads_its_own() -> None:
     """With no wheel to look in (oneDNN is vendored, or the system's), importing the extension loads them."""
     from weft import _core  # noqa: F401
+
+
+def register_base() -> None:
+    """Give the native core what it asks of weft.base.
+
+    Native code imports nothing: each layer registers what it has, here what lies below the core. weft.engine and
+    weft.ops, through which the core is reached, call this before anything else.
+    """
+    from weft import _core
+    from weft.base import device, dtype, errors
+
+    _core.register(
+        as_device=lambda: device.as_device,
+        as_dtype=lambda: dtype.as_dtype,
+        current_device=lambda: device.current_device,
+        device_error=lambda: errors.DeviceError,
+        device_type=lambda: device.Device,
+        dtype_error=lambda: errors.DTypeError,
+        dtype_type=lambda: dtype.DType,
+        dtypes=lambda: dtype.DTYPES,
+        engine_error=lambda: errors.EngineError,
+        engine_error_group=lambda: errors.EngineErrorGroup,
+        ever_scoped=lambda: device._ever_scoped,
+        failure_class=lambda: errors.failure_class,
+        folder=lambda: os.path.join(os.path.dirname(__file__), ""),  # of weft's own code, in messages
+        shape_error=lambda: errors.ShapeError,
+    )

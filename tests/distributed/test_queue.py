@@ -160,6 +160,7 @@ def test_an_exchange_that_fails_here_poisons_its_result(mirror, monkeypatch):
     assert wf.distributed.all_reduce(wf.tensor([1.0])).item() == 2
 
 
+@pytest.mark.skipif(wf.engine.default_engine().kind == "naive", reason="every array is ready")
 def test_arrays_that_are_not_ready_are_waited_for_by_the_engine(mirror):
     x, gate = wf.zeros(2), threading.Event()
     wf.engine.default_engine().push(lambda _: gate.wait(), mutate_vars=[x], name="fill", queue="io")
@@ -168,3 +169,15 @@ def test_arrays_that_are_not_ready_are_waited_for_by_the_engine(mirror):
     gate.set()
     assert y.numpy().tolist() == [0, 0]
     assert mirror.queue.count == 1
+
+
+def test_an_agreement_that_is_given_up_leaves_its_memory_to_mpi(mirror, monkeypatch):
+    monkeypatch.setattr(queues, "NOW_S", 0.0)
+    monkeypatch.setenv("WEFT_COLLECTIVE_TIMEOUT_S", "0.1")
+    mirror.looks = 10**9
+    words = mirror.queue._words
+    with pytest.raises(wf.EngineError, match="not all ranks came within"):
+        wf.distributed.all_reduce(wf.tensor([1.0])).numpy()
+    assert mirror.queue._words is not words
+    mirror.looks = 0
+    assert wf.distributed.all_reduce(wf.tensor([1.0])).item() == 2

@@ -62,7 +62,7 @@ def traced_twice(net, x):
     return traced
 
 
-def recipe_of(traced):
+def info_of(traced):
     (program,) = traced.programs
     return program.plan.recipe
 
@@ -83,7 +83,7 @@ PACKED_PRODUCTS = {"sse4": 0, "avx2": 0, "avx512": 1}
 def test_weights_are_packed_and_folded_once(level):
     net, x = small_net(), images()
     traced = traced_twice(net, x)
-    recipe = recipe_of(traced)
+    recipe = info_of(traced)
     convolutions = [text for text in recipe.steps if "Conv2d" in text]
     assert len(convolutions) == 2
     assert "Multiply" not in "".join(convolutions)
@@ -252,7 +252,7 @@ def test_arrays_that_lie_otherwise_are_taken():
 def test_memory_is_reported_and_released(level):
     net, x = small_net(), images()
     traced = traced_twice(net, x)
-    recipe = recipe_of(traced)
+    recipe = info_of(traced)
     report, packs = recipe.memory_report(), recipe.prepared.count("native pack")
     del recipe
     weights = 32 * (3 * 9 + 32 + 10 * PACKED_PRODUCTS[level])
@@ -286,7 +286,7 @@ def test_training_prepares_nothing(whole):
         if not whole:
             optimizer.step()
             optimizer.clear_grad()
-    assert not recipe_of(step).prepared
+    assert not info_of(step).prepared
 
 
 @pytest.mark.parametrize("autocast", [True, False])
@@ -307,7 +307,7 @@ def test_half_types_need_no_round_trips(autocast):
     np.testing.assert_allclose(
         F.cast(found, dtype="float32").numpy(), F.cast(wanted, dtype="float32").numpy(), rtol=0.05, atol=0.05
     )
-    recipe = recipe_of(traced)
+    recipe = info_of(traced)
     assert sum("Conv2d" in text for text in recipe.steps) == 2
     assert not any("BatchNorm" in text for text in recipe.steps)
 

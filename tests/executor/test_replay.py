@@ -125,14 +125,14 @@ LYING = """
 import weft as wf, weft.ops.functions as F
 from weft import _core
 from weft.base.dtype import float32
-from weft.executor import lowering, places
+from weft.executor import buffers, lowering
 from weft.engine import default_engine
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
 
-class Short(places.Buffer):
+class Short(buffers.Buffer):
     size_bytes = 64
 lowering.Buffer = Short
 x = input_value(TensorType((64, 64), float32))

@@ -33,8 +33,8 @@ FUNCTIONS = {
 def test_values(case, dtype, bound, monkeypatch):
     """As NumPy has them, and stage by stage; a part of a wider array, too."""
     taken = []
-    made = loop_stages.apart
-    monkeypatch.setattr(loop_stages, "apart", lambda *args: taken.append(made(*args)) or taken[-1])
+    made = loop_stages.split_stages
+    monkeypatch.setattr(loop_stages, "split_stages", lambda *args: taken.append(made(*args)) or taken[-1])
     monkeypatch.setattr(loop_code, "_kernels", {})  # what the trace needs is made anew
     x = np.random.default_rng(7).standard_normal((LONG, 2 * FEW)) + 3
     given = wf.asarray(x.astype("float32")).astype(dtype)
@@ -98,7 +98,7 @@ def test_numbers_of_rows_are_computed_once():
     mean = TOTAL / 4
     scale = e.call("rsqrt", e.result(1, "float32") + mean)
     stages = fold(0, X), fold(1, X - mean), Each((Store(0, (X - mean) * scale),))
-    first, second, last = loop_stages.apart(code(*stages), OUTPUTS)
+    first, second, last = loop_stages.split_stages(code(*stages), OUTPUTS)
     assert [first[0], second[0], last[0]] == ["fold", "fold", "each"]
     assert [len(one[3]) for one in (first, second)] == [1, 1]
     assert [len(one[4]) for one in (first, second)] == [
@@ -121,14 +121,14 @@ def test_numbers_of_rows_are_computed_once():
 )
 def test_what_stays_whole(stages):
     """Nothing to fold; folds behind stores; a start pieces lack; places; order; what was stored; positions."""
-    assert loop_stages.apart(code(*stages), OUTPUTS) is None
+    assert loop_stages.split_stages(code(*stages), OUTPUTS) is None
 
 
 def test_too_many_operands_stay_whole():
     for inputs, whole in ((20, False), (21, True)):
         many = sum((e.load(k, "float32") for k in range(1, inputs)), X)
         stages = fold(0, many), Once((Store(0, TOTAL),))
-        assert (loop_stages.apart(code(*stages, inputs=inputs), OUTPUTS) is None) == whole
+        assert (loop_stages.split_stages(code(*stages, inputs=inputs), OUTPUTS) is None) == whole
 
 
 @pytest.mark.parametrize("count", [11, 12, 40])
@@ -157,7 +157,7 @@ def test_a_loop_of_more_reductions_than_its_pieces_have_room_for():
     for r in results[1:]:
         total = total + r
     code = LoopCode("many", 1, ("float32",) * 13, (fold, Once((Store(0, total),))), 12, 1, False)
-    assert code.long_row() is None
+    assert code.split_row() is None
 
 
 def test_sums_of_more_arrays_than_a_loop_has_operands():

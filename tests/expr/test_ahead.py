@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft import _core
-from weft.executor.ahead import kernels, write
+from weft.executor.aot import kernels, write
 from weft.expr import compiler
 from weft.expr.compiler import compile_kernel, counters, key_of
 from weft.expr.kernel import Each, Kernel, Operand, Store
@@ -61,7 +61,7 @@ ASK = """
 import json, sys
 import weft as wf
 import weft.functional as F
-from weft.executor import ahead
+from weft.executor import aot
 from weft.expr import compiler
 from weft.ops import registry
 
@@ -83,14 +83,14 @@ def calls(cls, dtype):
             yield [operand], {"axis": axis}
 
 for cls in map(registry.get, registry.names()):
-    for dtype in cls.ahead:
+    for dtype in cls.aot_dtypes:
         for operands, attributes in calls(cls, dtype):
             registry.function(cls.name)(*operands, **attributes)
-for dtype in ahead.COPIED:
+for dtype in aot.COPIED:
     F.reshape(wf.ones((3, 5), dtype), (15,), copy=True)
-for dtype in ahead.TURNED:
+for dtype in aot.TURNED:
     wf.ones((1100, 1100), dtype).T.contiguous()
-for number in ahead.NUMBERS:
+for number in aot.NUMBERS:
     F.pad(wf.tensor([number]), (1, 1))
 wf.waitall()
 json.dump([compiler.counters, sorted(asked)], sys.stdout)

@@ -572,3 +572,30 @@ def test_methods(x):
     layer.w = wf.ones(3)
     near(wf.vmap(layer)(x), x.numpy().sum(1))
     near(wf.jacobian(layer)(x[0]), np.ones(3))
+
+
+def test_functions_that_write():
+    """vmap of functions that write their arguments and what they compute, against a loop over the examples."""
+
+    def run(x, y):
+        x += y
+        z = x * 2
+        z[0] = x[1]
+        z.reshape(-1)[1:] *= y
+        return z
+
+    def looped(x, y):
+        return wf.stack([run(a, b) for a, b in zip(wf.unstack(x), wf.unstack(y), strict=True)])
+
+    x, y = wf.random.normal(shape=(4, 3)), wf.random.normal(shape=(4,))
+    for axes in (0, (1, 0)):
+        own, other = x.copy(), x.copy()
+        made = wf.vmap(run, in_axes=axes)(own if axes == 0 else own.T.copy(), y)
+        np.testing.assert_allclose(made.numpy(), looped(other, y).numpy(), rtol=1e-6)
+        if axes == 0:
+            np.testing.assert_allclose(own.numpy(), other.numpy(), rtol=1e-6)
+    with pytest.raises(GraphError, match="differs from example to example"):
+        wf.vmap(run, in_axes=(None, 0))(x[0], y)
+    at = x.copy()
+    wf.vjp(lambda x: run(x, y[0]), at)
+    np.testing.assert_allclose(at.numpy(), (x + y[0]).numpy(), rtol=1e-6)

@@ -1,10 +1,17 @@
 """Cases of gradients that once went wrong."""
 
+import copy
+import gc
+import pickle
+import weakref
+
 import numpy as np
 import pytest
 
 import weft as wf
 import weft.functional as F
+from weft import _core
+from weft.base.errors import ShapeError
 from weft.ops.op import Op
 
 
@@ -18,14 +25,112 @@ def test_gradients_add_up_in_tensors_of_several_elements():
 
 
 def test_a_gradient_goes_with_its_tensor():
-    from weft.imperative import gradient
-
-    before = len(gradient._gradients)
-    x = wf.tensor([1.0, 2.0])
-    x.grad = wf.ones(2)
-    assert len(gradient._gradients) == before + 1
+    x, dx = wf.tensor([1.0, 2.0]), wf.ones(2)
+    gone = weakref.ref(dx)
+    x.grad = dx
+    del dx
+    assert gone() is x.grad
     del x
-    assert len(gradient._gradients) == before
+    assert gone() is None
+
+
+def test_setting_a_gradient_lets_the_one_before_go():
+    x, dx = wf.tensor([1.0, 2.0]), wf.ones(2)
+    gone = weakref.ref(dx)
+    x.grad = dx
+    x.grad = x.grad
+    del dx
+    assert gone() is not None
+    x.grad = wf.zeros(2)
+    assert gone() is None
+    x.grad = None
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_gradients_in_a_circle_are_collected(length):
+    tensors = [wf.ones(2) for _ in range(length)]
+    for x, dx in zip(tensors, [*tensors[1:], tensors[0]], strict=True):
+        x.grad = dx
+    gone = [weakref.ref(x) for x in tensors]
+    del tensors, x, dx
+    gc.collect()
+    assert [each() for each in gone] == [None] * length
+
+
+def test_gradients_in_a_circle_through_a_function_are_collected():
+    class Keeps(wf.Function):
+        def forward(self, x):
+            self.x = x
+            return x * 2
+
+        def backward(self, dy):
+            return dy * 2
+
+    x = wf.ones(2)
+    gm = wf.GradManager().attach([x])
+    with gm:
+        y = Keeps()(x * 1)
+        x.grad = y
+        gm.release()
+    gone = [weakref.ref(x), weakref.ref(y)]
+    del x, y, gm
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
+
+
+def test_a_long_chain_of_gradients_goes_without_recursion():
+    first = x = wf.ones(())
+    for _ in range(100_000):
+        x.grad = wf.ones(())
+        x = x.grad
+    last = weakref.ref(x)
+    del x, first
+    assert last() is None
+
+
+def test_gradients_are_of_the_tensor_alone():
+    x = wf.tensor([[1.0, 2.0]])
+    x.grad = wf.ones((1, 2))
+    others = {
+        "view": x[0],
+        "transposed": x.T,
+        "alias": x.detach(),
+        "copy": x.copy(),
+        "copy.copy": copy.copy(x),
+        "copy.deepcopy": copy.deepcopy(x),
+        "pickled": pickle.loads(pickle.dumps(x)),
+    }
+    assert {name: y.grad for name, y in others.items()} == dict.fromkeys(others)
+    x += 1
+    assert x.grad is not None
+
+
+def test_what_is_no_tensor_is_no_gradient():
+    with pytest.raises(ShapeError, match="grad: expected a Tensor of shape"):
+        wf.ones(2).grad = 1.0
+    with pytest.raises(TypeError, match="grad: expected a Tensor, got"):
+        _core.set_gradient(wf.ones(2), 1.0)
+
+
+def test_an_array_that_was_a_gradient_is_that_array():
+    """A traced function that refers to what is a gradient by chance; eager calls read the array that it refers to."""
+    x, dx = wf.tensor([1.0, 2.0]), wf.tensor([3.0, 4.0])
+    x.grad = dx
+    traced = wf.trace(lambda y: y + dx, strict=True)
+    for _ in range(3):
+        assert traced(wf.zeros(2)).numpy().tolist() == [3.0, 4.0]
+        x.grad = wf.zeros(2)
+
+
+def test_a_traced_function_follows_the_gradient_that_it_reads():
+    x = wf.tensor([1.0, 2.0])
+    x.grad = wf.tensor([3.0, 4.0])
+    traced = wf.trace(lambda y: y + x.grad, strict=True)
+    for k in range(3):
+        x.grad = wf.full((2,), float(k))
+        assert traced(wf.zeros(2)).numpy().tolist() == [float(k)] * 2
+    assert len(traced.programs) == 1
 
 
 @pytest.mark.parametrize("name", ["all", "any", "argmax", "argsort", "count_nonzero"])

@@ -233,53 +233,57 @@ def test_a_loop_writes_only_its_own_items_whatever_its_count_says(count, want):
 
 # Plans are validated when they are finished.
 
-PLAN = {
-    "name": "test", "serial": 0, "registers": 1, "device": "cpu:0", "arena_bytes": -1, "wide": False,
-    "constants": [(0, 3)], "loads": [], "computes": [], "uses": [3],
-    "values": [("output", "float32", -1, -1, -1, [0], [])],
-    "outputs": [(1, -1, False, False)], "slots": [], "steps": [], "preparing": [], "spans": [], "exact": False,
-    "check": False, "inputs": [], "randoms": [], "is_copy": False, "strides": [],
-}  # fmt: skip
+
+def described():
+    """A program that takes one array and gives another one of three elements; nothing computes it."""
+    builder = _core.ProgramBuilder("test", "cpu:0", 1)
+    builder.use(0, 3)
+    builder.add_constant(0, 3)
+    builder.add_result(builder.add_output("float32", -1, [0], []))
+    return builder
+
+
+def planned(change=lambda builder: None, visible=1):
+    builder = described()
+    change(builder)
+    return builder.plan(visible, False, "recipe")
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"registers": -1},
-        {"arena_bytes": 5},
-        {"constants": [(7, 3)]},
-        {"loads": [("extent", 0, 9, 0)]},
-        {"loads": [("size", 0, 0, 99)]},
-        {"computes": [("add", 0, 0, 4)]},
-        {"uses": [9]},
-        {"values": [("output", "float32", -1, -1, -1, [4], [])]},
-        {"values": [("output", "float32", -1, -1, 7, [0], [])]},
-        {"values": [("view", "float32", 5, 0, -1, [0], [0])]},
-        {"values": [("temporary", "float32", -1, 0, -1, [0], [0])]},
-        {"values": [("output", "float32", -1, -1, -1, [0] * 17, [])]},
-        {"outputs": [(2, -1, False, False)]},
-        {"outputs": [(1, 3, False, False)]},
-        {"slots": [("reg", "float32", 3)]},
-        {"slots": [("number", "float32", -1)]},
-        {"randoms": [("bits", "uint32", 0, 0)]},
-        {"preparing": [([0], [1])]},
-        {"spans": [(0, 1, 0, 0)]},
+        lambda b: b.set_arena(5),
+        lambda b: b.add_constant(7, 3),
+        lambda b: b.add_constant(0, 3),
+        lambda b: b.add_load("extent", 1, 9, 0),
+        lambda b: b.add_load("size", 1, 0, 99),
+        lambda b: b.add_compute("add", 1, 0, 4),
+        lambda b: b.add_output("float32", -1, [4], []),
+        lambda b: b.add_output("float32", 7, [0], []),
+        lambda b: b.add_view("float32", 5, 0, [0], [0]),
+        lambda b: b.add_temporary("float32", 0, [0], [0]),
+        lambda b: b.add_output("float32", -1, [0] * 17, []),
+        lambda b: b.add_result(2),
+        lambda b: b.add_result(1, 3),
+        lambda b: b.add_register("float32", 3),
+        lambda b: b.add_number("float32", -1),
+        lambda b: b.add_draw("bits", "uint32", 0, 0),
+        lambda b: b.add_preparing([0], [1]),
+        lambda b: b.add_span(0, 1, 0, 0),
     ],
-    ids=str,
 )
 def test_a_plan_that_refers_to_what_is_not_there_is_refused(change):
-    _core.make_plan(PLAN, 1, False, "recipe")
+    planned()
     with pytest.raises(ValueError, match="make_plan: test: "):
-        _core.make_plan({**PLAN, **change}, 1, False, "recipe")
+        planned(change)
 
 
 def test_a_step_needs_the_operands_of_its_kernel():
     loop = _core.make_loop(operands=2, inputs=1, row_axes=0, asked=0, ordered=False, compile=print)
-    steps = [(loop, [0, 1], 0, "", "", [], [])]
-    _core.make_plan({**PLAN, "steps": steps}, 1, False, "recipe")
+    planned(lambda b: b.add_step(loop, [0, 1], 0, "", "", [], []))
     for operands in ([0], [0, 1, 1], [0, 2], [-1, 1]):
         with pytest.raises(ValueError, match="make_plan: test: "):
-            _core.make_plan({**PLAN, "steps": [(loop, operands, 0, "", "", [], [])]}, 1, False, "recipe")
+            planned(lambda b, operands=operands: b.add_step(loop, operands, 0, "", "", [], []))
     with pytest.raises(ValueError, match="2 operands, got 1"):
         _core.run_kernel(loop, [wf.ones(2)])
     for wrong in ({"operands": -5, "inputs": 0}, {"operands": 2, "inputs": 2}, {"operands": 99, "inputs": 1}):
@@ -288,10 +292,10 @@ def test_a_step_needs_the_operands_of_its_kernel():
 
 
 def test_plans_run_by_hand_check_what_they_are_given():
-    plan = _core.make_plan({**PLAN, "slots": [("number", "float32", 1)]}, 1, False, "recipe")
+    plan = planned(lambda b: b.add_number("float32", 1))
     with pytest.raises(ValueError, match="1 numbers given, 2 taken"):
         _core.run_plan(plan, [wf.ones(3)], [1.0])
     with pytest.raises(ValueError, match="0 arrays given, 1 taken"):
         _core.run_plan(plan, [], [1.0, 2.0])
     with pytest.raises(ValueError, match="9 outputs visible of 1"):
-        _core.make_plan(PLAN, 9, False, "recipe")
+        planned(visible=9)

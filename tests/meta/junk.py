@@ -35,8 +35,8 @@ STUB = Path(_core.__file__).parent / "_core.pyi"
 # What these are given are addresses of code or memory, or they end what everything else needs. Kernels believe what
 # they are given: shapes and types are checked where programs are planned, for which there is no way around in public.
 UNSAFE = re.compile(
-    r"^_core\.(end_python|shut_down_engines|settle_engines|set_planner|set_backward_planner|set_array_engine"
-    r"|NativeFunction|PyKernel|prebuilt_kernel|set_memory_limit|set_scribe|run_kernel|set_known_number_type)$"
+    r"^_core\.(end_python|shut_down_engines|settle_engines|register|set_array_engine"
+    r"|NativeFunction|PyKernel|prebuilt_kernel|set_memory_limit|set_scribe|run_kernel)$"
     r"|engine\.NativeFunction|storage\.set_limit|_preload|info\.main|make_stubs|make_index|\bmain$|__main__"
     r"|\.__(new|init|del|getattribute|setattr|delattr|class|init_subclass|subclasshook)__$"
 )
@@ -226,6 +226,15 @@ def objects():
         engine.new_variable(),
         engine.new_operator(lambda context: None, mutate_vars=[engine.new_variable()]),
         _core.Replays(),
+        _core.context(),
+        *(
+            _core.ReplaySpec(plan, arrays=[_core.Find.leaf(0)], numbers=[], results=[_core.Find.output(0)])
+            for plan in NATIVE
+            if isinstance(plan, _core.Plan)
+        ),
+        _core.Find.leaf(0),
+        _core.Find.object(wf.ones(3)),
+        _core.ProgramBuilder("junk", "cpu:0", 1),
         _core.RandomStream("cpu:0"),
         _core.Log(object()),
         _core.SampleRandom(1, 2, 3, 4),
@@ -321,7 +330,10 @@ def draw(rng, kind, values):
         return rng.choice(values["int"])
     if kind == "attribute":
         return rng.choice([*values["int"], *values["Sequence"], *values["object"]])
-    if re.search(r"Plan|Kernel|Leaf|Engine|Variable|Replays|Log|Layout|Stream|Operator|Memory", kind):
+    if re.search(
+        r"Plan|Kernel|Leaf|Engine|Variable|Replays|Find|ReplaySpec|ProgramBuilder|Log|Layout|Stream|Operator|Memory",
+        kind,
+    ):
         return rng.choice(values["native"])
     if "Tensor" in kind or kind in ("object", "handle"):
         return rng.choice([*values["Tensor"], *values["object"], *values["Sequence"]])

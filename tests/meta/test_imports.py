@@ -56,7 +56,7 @@ SLOW = {
 LATER = {
     *(
         f"weft.executor.{name}"
-        for name in ("arena", "fusion", "memory", "order", "preparation", "joined", "budget")
+        for name in ("arena", "fusion", "memory", "order", "preparation", "multi_device", "budget")
     ),
     *("weft.expr.functions", "weft.expr.derivative", "weft.graph.gradient", "weft.ops.placement"),
 }

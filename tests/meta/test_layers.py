@@ -1,9 +1,12 @@
 """Imports go down: the table of layers, and a check of every import below src/weft against it.
 
-Read from the syntax tree, so that imports in functions and under TYPE_CHECKING count as well.
+Read from the syntax tree, so that imports in functions and under TYPE_CHECKING count as well. The native core imports
+nothing of weft: what it asks of Python is registered (native/bindings/hooks.h). Below the bindings no file knows
+Python.
 """
 
 import ast
+import re
 import textwrap
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -48,6 +51,16 @@ RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 
 # (importing module, imported module): why it may.
 EXCEPTIONS: dict[tuple[str, str], str] = {}
+
+
+NATIVE = SOURCE.parents[1] / "native"
+# Texts of the bindings that begin with the package's name, and import nothing.
+NAMES = {
+    "weft.Tensor": "the name of the type",
+    "weft.memory": "the name of a capsule",
+    "weft.functional": "the __module__ of operators' functions",
+    "weft._core": "the module itself, in errors",
+}
 
 
 def modules():
@@ -174,6 +187,49 @@ def test_base_needs_only_the_standard_library_and_numpy(sources):
                     assert {alias.name.split(".")[0] for alias in node.names} <= allowed, name
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     assert node.module.split(".")[0] in allowed, name
+
+
+def named_by(text):
+    """The modules of weft that the strings of C++ code name, and what is imported by any other string."""
+    code = re.sub(r"//.*", "", text)
+    strings = re.findall(r'"((?:[^"\\]|\\.)*)"', code)
+    found = [name for each in strings for name in re.findall(r"^weft(?:\.\w+)*(?=$|[^\w'])", each)]
+    imports = re.findall(r"(?:import_|PyImport_\w+)\s*\(([^)]*)\)", code)
+    return {name for name in found if name not in NAMES} | {each for each in imports if "weft" in each}
+
+
+def test_the_native_core_imports_nothing_of_weft():
+    sources_of_bindings = sorted((NATIVE / "bindings").glob("*.[ch]*"))
+    found = {path.name: names for path in sources_of_bindings if (names := named_by(path.read_text()))}
+    assert found == {}
+    used = {name for path in sources_of_bindings for name in NAMES if f'"{name}' in path.read_text()}
+    assert used == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('static constinit Imported find("weft.ops.registry", "function");', {"weft.ops.registry"}),
+        ('nb::module_::import_("weft.base.errors").attr(type)', {"weft.base.errors", '"weft.base.errors"'}),
+        ('own("weft", "__file__")', {"weft"}),
+        ('PyImport_ImportModule("weft.engine")', {"weft.engine", '"weft.engine"'}),
+        ('nb::str module("weft.functional");', set()),
+        ('m.doc() = "weft\'s native core";  // "weft.base"', set()),
+    ],
+)
+def test_the_check_of_bindings_itself(text, found):
+    assert named_by(text) == found
+
+
+def test_only_the_bindings_know_python():
+    found = [
+        f"{path.relative_to(NATIVE)}: {line}"
+        for path in sorted(NATIVE.rglob("*.[ch]*"))
+        if path.relative_to(NATIVE).parts[0] != "bindings"
+        for line in path.read_text().splitlines()
+        if re.match(r'\s*#\s*include\s*[<"](Python\.h|nanobind|bindings/)', line)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize(

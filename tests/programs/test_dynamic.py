@@ -195,3 +195,107 @@ def test_eight_threads(in_threads):
 
     in_threads(work, range(8))
     assert len(traced.programs) == 1
+
+
+def test_floats_are_numbers_that_are_computed_again():
+    """As in other traces: arithmetic is done at each call, what Python looks at decides, results are numbers."""
+
+    def run(x, rate):
+        big = rate * 2 > 3.0
+        return (
+            x * (rate / 2) if big else x + rate,
+            rate * rate,
+            wf.full((2,), rate),
+            wf.zeros(2),
+            wf.tensor(rate),
+        )
+
+    traced = wf.trace(run, dynamic={0: 0})
+    for rate in (0.5, 0.25, 2.0, 3.0, 0.5):
+        for n in (2, 5):
+            mine, theirs = traced(wf.ones(n), rate), run(wf.ones(n), rate)
+            assert mine[1] == theirs[1]
+            assert type(mine[1]) is float
+            for a, b in zip((mine[0], *mine[2:]), (theirs[0], *theirs[2:]), strict=True):
+                assert a.numpy().tolist() == b.numpy().tolist()
+
+
+def test_results_that_the_function_makes_are_new_at_each_call():
+    traced = wf.trace(lambda x: (wf.zeros(3), x * 2), dynamic={0: 0})
+    first, second = traced(wf.ones(2))[0], traced(wf.ones(2))[0]
+    first += 1
+    assert second.numpy().tolist() == [0, 0, 0] == traced(wf.ones(3))[0].numpy().tolist()
+
+
+class Counts:
+    def __init__(self):
+        self.count = 0
+
+
+def test_attributes_that_are_changed_once():
+    """A call that changes what it depends on is not repeated as a program; the next one is."""
+    seen = Counts()
+
+    def run(x):
+        if seen.count == 0:
+            seen.count = 1
+        return x * seen.count
+
+    traced = wf.trace(run, dynamic={0: 0})
+    assert [traced(wf.ones(n)).sum().item() for n in (2, 2, 3, 4)] == [2, 2, 3, 4]
+    assert len(traced.programs) == 1
+
+
+@pytest.mark.filterwarnings("ignore::weft.TraceWarning")
+def test_attributes_that_each_call_changes():
+    seen = Counts()
+
+    def run(x):
+        seen.count += 1
+        return x * seen.count
+
+    traced = wf.trace(run, dynamic={0: 0})
+    assert [traced(wf.ones(n))[0].item() for n in (2, 2, 3, 2, 2, 3, 3)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_arguments_that_share_memory():
+    def run(x, y):
+        x += 1
+        y *= 2
+        return x + y
+
+    def called(function, n, same):
+        x = wf.ones((n, 3))
+        y = x if same else x * 3
+        return [function(x, y).numpy().tolist(), x.numpy().tolist(), y.numpy().tolist()]
+
+    traced = wf.trace(run, dynamic={0: 0, 1: 0})
+    for n in (2, 4, 4):
+        for same in (True, False):
+            assert called(traced, n, same) == called(run, n, same)
+    x = wf.ones((4, 3))
+    with pytest.raises(
+        GraphError, match="an argument is written, argument 0, that shares memory with argument 1"
+    ):
+        traced(x[1:], x[:-1])
+    assert x.numpy().tolist() == [[1.0] * 3] * 4
+
+
+def test_reshapes_of_an_argument_with_strides():
+    """Whether it is a copy is not known where sizes are not: reading is fine, and an error where it is written."""
+
+    def run(x):
+        return x.reshape(-1) * 2
+
+    def writes(x):
+        row = x.reshape(-1)
+        row += 1
+        return x * 1
+
+    x = wf.ones((3, 4)).T
+    assert wf.trace(run, dynamic={0: 0})(x).numpy().tolist() == [2.0] * 12
+    with pytest.raises(GraphError, match="a reshape of another one, a view or a copy"):
+        wf.trace(writes, dynamic={0: 0})(x)
+    traced = wf.trace(writes, dynamic={0: 0})
+    for n in (2, 5):
+        assert traced(wf.ones((n, 3))).numpy().tolist() == writes(wf.ones((n, 3))).numpy().tolist()

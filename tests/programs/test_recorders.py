@@ -299,6 +299,32 @@ def in_function(feature, s):
     return lambda x: Wrapped()(x)
 
 
+def differentiated(feature, s):
+    """The gradient of a feature on an array of its own, which it may write."""
+    return lambda x: wf.grad(lambda t: sum((y * y).sum() for y in floats_of(feature(s, t * 1))))(x)
+
+
+def differentiated_in_branch(feature, s):
+    def loss(t):
+        made = wf.cond(
+            t[0, 0] > -100, lambda t: floats_of(feature(s, t)), lambda t: floats_of(feature(s, t)), t * 1
+        )
+        return sum((y * y).sum() for y in made)
+
+    return lambda x: wf.grad(loss)(x)
+
+
+def differentiated_in_foreach(feature, s):
+    def body(t, n):
+        return sum((y * y).sum() for y in floats_of(feature(s, t * 1))), n
+
+    return lambda x: wf.grad(lambda t: wf.foreach(body, wf.stack([t, t + 1]), ())[0].sum())(x)
+
+
+def floats_of(made):
+    return [y for y in arrays_of(made) if y.dtype.kind == "float"]
+
+
 def traced(function):
     return wf.trace(function, strict=True)
 
@@ -353,9 +379,9 @@ REFUSED = {
 }
 
 
-def ran(mechanism, feature, is_recorded):
+def ran(way, feature, is_recorded):
     """Results and effects of three calls: of one size, the same, another."""
-    make, record = MECHANISMS[mechanism]
+    make, record = way
     s = Surroundings()
     function = make(feature, s)
     function = record(function) if is_recorded else function
@@ -375,12 +401,12 @@ def ran(mechanism, feature, is_recorded):
 def test_a_feature_by_a_mechanism(mechanism, feature):
     if (reason := REFUSED.get((mechanism, feature.__name__))) is not None:
         with pytest.raises((ValueError, NotImplementedError), match=reason):
-            ran(mechanism, feature, True)
+            ran(MECHANISMS[mechanism], feature, True)
         return
-    wanted = ran(mechanism, feature, False)
+    wanted = ran(MECHANISMS[mechanism], feature, False)
     if mechanism == "vjp":
         wanted = [y for y in wanted if not isinstance(y, int | str) and y is not None]
-    for mine, theirs in zip(ran(mechanism, feature, True), wanted, strict=True):
+    for mine, theirs in zip(ran(MECHANISMS[mechanism], feature, True), wanted, strict=True):
         if isinstance(theirs, np.ndarray):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
         elif not isinstance(theirs, list):
@@ -391,3 +417,89 @@ def test_the_table_of_what_is_refused_is_short():
     names = {f.__name__ for f in FEATURES}
     assert all(mechanism in MECHANISMS and feature in names for mechanism, feature in REFUSED)
     assert len(REFUSED) < 10
+
+
+GRADIENTS = {
+    "trace": (differentiated, traced),
+    "dynamic": (differentiated, dynamic),
+    "foreach": (differentiated_in_foreach, traced),
+    "dynamic cond": (differentiated_in_branch, dynamic),
+    "dynamic foreach": (differentiated_in_foreach, dynamic),
+}
+WITH_EAGER_GRADIENTS = [
+    to_argument,
+    reshaped_copy,
+    exchanged,
+    same_content_two_arrays,
+    draws,
+    statistics,
+    gradient,
+    gradient_of_writes,
+    without_gradient,
+    recomputed,
+    own_gradient,
+]
+
+
+@pytest.mark.parametrize("feature", WITH_EAGER_GRADIENTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("mechanism", GRADIENTS)
+def test_a_gradient_by_a_mechanism(mechanism, feature):
+    """It is the eager one."""
+    make, record = GRADIENTS[mechanism]
+    pairs = zip(ran((make, record), feature, True), ran((make, record), feature, False), strict=True)
+    for mine, theirs in pairs:
+        if isinstance(theirs, np.ndarray):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+# Eager arrays refuse gradients through some of these, because views do not know each other; Values know.
+SMOOTH = [
+    in_place,
+    to_argument,
+    to_part_of_argument,
+    items,
+    through_views,
+    views_see_writes,
+    view_of_argument,
+    reshaped_copy,
+    captured,
+    captured_through_a_view,
+    exchanged,
+    same_content_two_arrays,
+    branch,
+    loop,
+    while_loop,
+]
+
+
+def losses(feature, mechanism):
+    """The loss of a function of X whose gradient a mechanism gives; each call begins with the same surroundings."""
+
+    def plainly(t):
+        s = Surroundings()
+        made = feature(s, t * 1)
+        return sum((y * y).sum() for y in floats_of(made))
+
+    return (
+        plainly
+        if mechanism == "dynamic"
+        else lambda t: (
+            wf.foreach(lambda t, n: (plainly(t), n), wf.stack([t, t * 2]), ())[0].sum()
+            if mechanism == "foreach"
+            else wf.cond(t[0, 0] > -100, plainly, plainly, t)
+        )
+    )
+
+
+@pytest.mark.parametrize("feature", SMOOTH, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("mechanism", ["dynamic", "foreach", "cond"])
+def test_a_gradient_is_that_of_differences(mechanism, feature):
+    loss = losses(feature, mechanism)
+    slope = wf.trace(wf.grad(loss), dynamic={0: 0})(wf.tensor(X)).numpy()
+    step = 1 / 64
+    for k in np.ndindex(X.shape):
+        above, below = X.copy(), X.copy()
+        above[k] += step
+        below[k] -= step
+        wanted = (loss(wf.tensor(above)).item() - loss(wf.tensor(below)).item()) / (2 * step)
+        assert slope[k] == pytest.approx(wanted, rel=2e-2, abs=0.1)

@@ -31,18 +31,19 @@ import numpy as np
 
 from weft.base import events, flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
-from weft.distributed.transport import completed
+from weft.distributed.transport import Waiting, completed
 
 __all__ = ["GRACE_S", "Job", "Places", "Queue"]
 
 TEXT_BYTES = 640  # of a description that is gathered when ranks disagree
-SPIN_S = 100e-6  # how long an agreement is polled before the thread sleeps between polls
+SPIN_S = 500e-6  # how long an agreement is polled before the thread sleeps longer and longer between polls
 MOST_SLEEP_S = 400e-6
 LOOK_S = 0.25  # between looks at the processes of other ranks
 GRACE_S = 1.0  # between a rank's word that others have died, and the end of the job
-NOW_S = 50e-6  # how long a pushing thread waits for other ranks before it leaves the exchange to the queue's thread
+NOW_S = 200e-6  # how long a pushing thread waits for other ranks before it leaves the exchange to the queue's thread
 BYTES_PER_S = 1e9  # and for MPI, besides, to move what is exchanged
-MOST_MISSES = 6  # after k waits in vain the next 2^k exchanges are left to the queue's thread at once
+MOST_MISSES = 2  # after so many waits in vain, one after the other, it does not wait,
+TRY_AGAIN = 16  # but for one exchange in so many
 WINDOW = 16  # collectives behind the first one that may overtake it
 NOT_READY = np.iinfo("int64").max  # in the words of an agreement
 
@@ -142,7 +143,7 @@ class Queue:
         self._of_programs = 0  # how many jobs of programs there were
         self._next: tuple[Places, int] | None = None  # what the ranks have agreed to take, if not the first
         self._handed: Job | None = None  # has begun elsewhere, and goes on on the queue's thread
-        self._misses = self._left = 0  # see now
+        self._misses = 0  # waits in vain, see now
         self._new_between: deque[Job] = deque()
         self._between: list[tuple[Job, Generator[None, None, None]]] = []
         self._since: float | None = None  # when the collective that runs now began
@@ -156,6 +157,7 @@ class Queue:
         self._hashes: dict[str, int] = {}
         # Of agreements: word, its negative, whether this rank has failed, and what could come next.
         self._words = np.zeros((2, 3 + WINDOW), "int64")
+        self._given_up: list[Any] = []  # requests that nobody waits for, with their memory
         self._specs, self._max = _specs(self._words)
         self.thread = threading.Thread(target=self._run, name="weft-communication", daemon=True)
         self.thread.start()
@@ -199,24 +201,22 @@ class Queue:
         False: nothing was done. True: it has its place in the program's order. If `job.request` is not None it has not
         ended yet: the caller must call go_on, after which it ends on the queue's thread.
         """
-        if self._left:
-            self._left -= 1
-            return False
         with self._changed:
-            waits = self._busy or self._next or self._new_between or self._between or self._programs.jobs
-            if waits or self._stopping or self._numbered.base != self._tickets:
+            others = self._busy or self._next or self._new_between or self._between or self._programs.jobs
+            if others or self._stopping or self._numbered.base != self._tickets:
                 return False
             self._numbered.jobs[self._tickets] = job
             self._tickets += 1
             self._numbered.take(self._numbered.base)
             self._busy = True
+        # Where it does not wait it still begins here, so that other ranks, which may wait, need not do so for a thread.
+        waits = self._misses < MOST_MISSES or self._misses % TRY_AGAIN == 0
         try:
-            if self._advance(job, NOW_S + job.size_bytes / BYTES_PER_S):
+            if self._advance(job, NOW_S + job.size_bytes / BYTES_PER_S if waits else 0.0):
                 self._misses = 0
                 self._ended(job)
             else:
-                self._misses = min(self._misses + 1, MOST_MISSES)
-                self._left = (1 << self._misses) - 1
+                self._misses += 1
         except BaseException:  # Ctrl-C: the other ranks still wait for this one
             self.go_on(job)
             raise
@@ -338,6 +338,10 @@ class Queue:
         except StopIteration:
             pass
         except Exception as error:
+            if job.request is not None:  # given up: MPI may still write what it was given
+                self._given_up.append((job.request, self._words))
+                self._words = np.zeros_like(self._words)
+                self._specs, self._max = _specs(self._words)
             job.error, job.request = error, None
         self._since, self._under_way = None, False
         return True
@@ -419,6 +423,7 @@ class Queue:
             self._poll()
             waited = time.monotonic() - begin
             if waited < SPIN_S:
+                Waiting.pause()
                 continue
             if waited > limit:
                 missing = "; ".join(self.missing()) or "ranks on other hosts did not come"

@@ -10,6 +10,7 @@ does not know, are added in float32.
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
@@ -31,29 +32,44 @@ __all__ = [
 ]
 
 HEADER_BYTES = 256
-SPIN_S = 100e-6  # of a crowded host: how long a wait asks before it sleeps between questions
-SLEEP_S = 20e-6
+SLEEP_S = 20e-6  # of a crowded host, between questions, where others want the core
+LATE_S = 50e-6  # a thread that gave way for so long has not been alone on its core,
+BUSY_S = 0.05  # and is taken not to be for so long
 
 
 class Waiting:
     """How exchanges wait for MPI. crowded: the ranks of this host have fewer than two cores each."""
 
     crowded = False
+    busy_until = 0.0  # others want this thread's core
+
+    @classmethod
+    def pause(cls, sleep_s: float = SLEEP_S) -> None:
+        """Let others have this core before MPI is asked again: give way to them, or sleep, if there have been any.
+
+        Giving way costs nothing on a core of one's own. On one that another thread computes on it lasts as long as the
+        system lets that run, milliseconds; from a sleep a thread comes back at once.
+        """
+        before = time.perf_counter()
+        if before < cls.busy_until or not hasattr(os, "sched_yield"):
+            time.sleep(sleep_s)
+            return
+        os.sched_yield()
+        if time.perf_counter() - before > LATE_S:
+            cls.busy_until = before + BUSY_S
 
 
 def completed(request: Any) -> None:
     """Wait for MPI to end an exchange that all ranks have begun.
 
-    MPI waits by asking again and again, without the GIL. Where this thread shares a core with what computes, it sleeps
-    between questions instead: else it takes the time that the other rank's half of the exchange needs to run in.
+    MPI waits by asking again and again, without the GIL. Where this thread may share a core with what computes, it
+    pauses between questions: else it takes the time that the other rank's half of the exchange needs to run in.
     """
     if not Waiting.crowded:
         request.Wait()
         return
-    begin = time.perf_counter()
     while not request.Test():
-        if time.perf_counter() - begin > SPIN_S:
-            time.sleep(SLEEP_S)
+        Waiting.pause()
 
 
 def _bytes(x: Any) -> Any:

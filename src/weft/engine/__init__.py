@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from weft import _core
+from weft._preload import register_base
 from weft.base import flags, process
 from weft.base.errors import EngineError, EngineErrorGroup
 
@@ -47,6 +48,16 @@ __all__ = [
 ]
 
 KINDS = ("threaded", "naive")
+
+
+def _on_deleted() -> object:
+    from weft.engine.callbacks import OnDeleted
+
+    return OnDeleted
+
+
+register_base()
+_core.register(on_deleted=_on_deleted)
 
 
 class Engine(_core.Engine):  # type: ignore[misc]

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from weft.base import flags
 from weft.base.typing import Any
 from weft.executor.assembly import Fused
+from weft.executor.buffers import Buffer, BufferView, same_shape
 from weft.executor.memory import Block, aligned, largest_live_bytes, lay_out
-from weft.executor.places import Buffer, Place, same_shape
-from weft.executor.recipe import Lifetime, MemoryReport
+from weft.executor.plan_info import Lifetime, MemoryReport
 from weft.executor.steps import NativeStep, Step, written_by
 
 __all__ = ["GUARD_BYTES", "Arena", "in_order"]
@@ -160,7 +160,7 @@ class Arena:
                     taken.add(id(x.buffer))
                     self.host[id(y.buffer)] = id(x.buffer)
 
-    def may_replace(self, t: int, step: Step, x: Place, y: Place) -> bool:
+    def may_replace(self, t: int, step: Step, x: BufferView, y: BufferView) -> bool:
         """Whether y may be written where x is: the same elements at the same places, which nobody else needs."""
         a, b = x.buffer, y.buffer
         return (

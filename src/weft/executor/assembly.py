@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from weft.base.record import Record
 from weft.base.typing import Any
+from weft.executor.buffers import Buffer, BufferView, is_one, same, same_shape
 from weft.executor.loop_code import OUTPUTS, LoopCode, with_parts
-from weft.executor.places import Buffer, Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, Origin, Step
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store, parts
@@ -29,8 +29,8 @@ __all__ = [
     "agrees",
     "alone",
     "assemble",
-    "laid",
     "once_view",
+    "strides_in",
     "traffic",
 ]
 
@@ -54,7 +54,7 @@ class Space(Record):
         dropped = tuple(n for d, n in enumerate(self.shape) if d not in self.axes)
         return DROPPED if same_shape(step.shape, dropped) else None
 
-    def spread(self, place: Place) -> Place:
+    def spread(self, place: BufferView) -> BufferView:
         """A place without the axes of rows, as one with a size of 1 there."""
         sizes, strides = iter(place.shape), iter(place.strides)
         missing = len(self.shape) - len(self.axes) - place.ndim  # broadcast dimensions in front
@@ -68,13 +68,13 @@ class Space(Record):
             else:
                 shape.append(next(sizes))
                 steps.append(next(strides))
-        return Place(place.buffer, place.type.like(shape), steps, place.offset)
+        return BufferView(place.buffer, place.type.like(shape), steps, place.offset)
 
 
 View = str
 
 
-def laid(space: Space, place: Place, view: View) -> tuple[Any, ...]:
+def strides_in(space: Space, place: BufferView, view: View) -> tuple[Any, ...]:
     """How the element moves in memory along each dimension of the space."""
     if view == DROPPED:
         place = space.spread(place)
@@ -90,9 +90,9 @@ class Fused(Step):
         self,
         steps: Sequence[LoopStep],
         code: LoopCode,
-        inputs: Sequence[Place],
-        outputs: Sequence[Place],
-        lent: Iterable[Place],
+        inputs: Sequence[BufferView],
+        outputs: Sequence[BufferView],
+        lent: Iterable[BufferView],
         parameters: Sequence[tuple[Any, str]],
         elementwise: bool,
     ) -> None:
@@ -122,9 +122,9 @@ class _Assembly:
         self, name: str, space: Space, members: Sequence[tuple[LoopStep, View]], stored: set[int]
     ) -> None:
         self.name, self.space, self.members, self.stored = name, space, members, stored
-        self.inputs: list[Place] = []
+        self.inputs: list[BufferView] = []
         self.input_of: dict[Any, int] = {}
-        self.outputs: list[Place] = []
+        self.outputs: list[BufferView] = []
         self.parameters: list[tuple[Any, str]] = []
         self.made: dict[int, Scalar] = {}  # what has been computed, by its buffer's id
         self.slot_of: dict[int, int] = {}  # in which pass over the row a reduction is computed
@@ -194,14 +194,14 @@ class _Assembly:
 
         return lambda root: e.substitute(root, replace)
 
-    def load(self, source: Place | Value | None, view: View, dtype: str) -> Scalar:
+    def load(self, source: BufferView | Value | None, view: View, dtype: str) -> Scalar:
         if isinstance(source, Value):
             return self.parameter(source, dtype)
         assert source is not None
         made = self.made.get(id(source.buffer))
         return e.load(self.operand(source, view), dtype) if made is None else as_stored(made)
 
-    def operand(self, place: Place, view: View) -> int:
+    def operand(self, place: BufferView, view: View) -> int:
         seen = self.space.spread(place) if view == DROPPED else place
         number = self.input_of.setdefault(seen.key, len(self.inputs))
         if number == len(self.inputs):
@@ -220,7 +220,7 @@ class _Assembly:
         self.parameters.append((value, dtype))
         return e.parameter(len(self.parameters) - 1, dtype)
 
-    def output(self, place: Place, view: View) -> int:
+    def output(self, place: BufferView, view: View) -> int:
         """The number of an output, which has as many dimensions as the loop."""
         once = place.ndim < len(self.space.shape) and self.space.axes
         seen = self.space.spread(place) if once or view == DROPPED else place
@@ -284,11 +284,11 @@ class _Assembly:
         for stage in step.loop.stages:
             self.closed.append(with_parts(stage, reduction, store))
 
-    def lend(self, stages: Sequence[Any]) -> list[Place]:
+    def lend(self, stages: Sequence[Any]) -> list[BufferView]:
         """Operands that nothing is read of are added where only they tell how often to do what is done."""
         often = any(isinstance(stage, Each | Fold | Scan) for stage in stages)
         shape = self.space.shape
-        lent: list[Place] = []
+        lent: list[BufferView] = []
         for d, n in enumerate(shape):
             if is_one(n) or (d in self.space.axes and not often) or self.tells(d):
                 continue
@@ -340,7 +340,7 @@ def traffic(space: Space, loop: Fused) -> int:
     return found
 
 
-def agrees(space: Space, made: Place, made_view: View, read: Place, read_view: View) -> bool:
+def agrees(space: Space, made: BufferView, made_view: View, read: BufferView, read_view: View) -> bool:
     """Whether a place that is read has at every position of the space the element that was made there."""
     return (
         read.type.dtype is made.type.dtype
@@ -348,13 +348,16 @@ def agrees(space: Space, made: Place, made_view: View, read: Place, read_view: V
         and all(
             is_one(n) or same(a, b)
             for n, a, b in zip(
-                space.shape, laid(space, made, made_view), laid(space, read, read_view), strict=True
+                space.shape,
+                strides_in(space, made, made_view),
+                strides_in(space, read, read_view),
+                strict=True,
             )
         )
     )
 
 
-def once_view(space: Space, step: LoopStep, place: Place, view: View) -> View:
+def once_view(space: Space, step: LoopStep, place: BufferView, view: View) -> View:
     """How a step's output is seen: what is stored once a row has a size of 1 in its axes, or lacks them."""
     if view != WHOLE or not step.loop.axes:
         return view

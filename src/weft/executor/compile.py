@@ -56,7 +56,7 @@ def compile_graph(
             visible=visible,
             exact=True,
             as_tuple=as_tuple,
-            apart=visible or 0,
+            owned_outputs=visible or 0,
             commits=committed(graph),
         )
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft import _core
 from weft.base.typing import TYPE_CHECKING, Any
 from weft.executor.assembly import Fused
+from weft.executor.buffers import Buffer
+from weft.executor.buffers import BufferView as Place
 from weft.executor.lowering import Lowering
-from weft.executor.places import Buffer, Place
 from weft.executor.steps import NativeStep
 from weft.graph.placement import copies
 from weft.kernels import loop_kernel
 
 if TYPE_CHECKING:
+    from weft._core import ProgramBuilder
     from weft.executor.arena import Arena
 
 __all__ = ["describe"]
@@ -26,7 +29,7 @@ def describe(
     steps: Sequence[Fused | NativeStep],
     outputs: Sequence[Place],
     arena: Arena | None,
-) -> dict[str, Any]:
+) -> ProgramBuilder:
     """Of steps in the order in which they run; first: those before them that prepare what is kept.
 
     arena: None where sizes are not known: nothing is shared then.
@@ -38,9 +41,16 @@ class _Description:
     def __init__(self, lowering: Lowering, arena: Arena | None) -> None:
         self.lowering, self.arena = lowering, arena
         self.register = lowering.registers.register
-        self.values: list[Any] = []
+        self.program: ProgramBuilder = _core.ProgramBuilder(
+            lowering.name,
+            lowering.device,
+            len(lowering.arrays),
+            is_exact=lowering.exact,
+            is_wide=lowering.wide,
+            is_copy=copies(lowering.graph),
+            is_checked=arena is not None and arena.is_checked,
+        )
         self.number_of: dict[Any, int] = {}
-        self.uses = [NOTHING] * len(lowering.arrays)
         self.end: Any = 0 if arena is None else arena.size_bytes
 
     def of(
@@ -48,29 +58,12 @@ class _Description:
         preparing: Sequence[Fused | NativeStep],
         steps: Sequence[Fused | NativeStep],
         outputs: Sequence[Place],
-    ) -> dict[str, Any]:
-        lowering = self.lowering
+    ) -> ProgramBuilder:
+        lowering, program = self.lowering, self.program
         self.find_flexible([*preparing, *steps])
-        made = []
         for step in (*preparing, *steps):
-            lent = set()
-            if isinstance(step, Fused):
-                first = lowering.slots.add(step.parameters)
-                lent = {place.key for place in step.lent}
-            else:
-                first = step.first_slot
-            for place in step.reads:
-                self.use(place, GEOMETRY if lent and place.key in lent else DATA)
-            numbers = [self.number(place) for place in step.operands]
-            origin = step.origin
-            kernel = loop_kernel(lowering.device, step.code) if isinstance(step, Fused) else step.kernel
-            shared = () if isinstance(step, Fused) else step.in_place
-            pairs = [(self.number(x), self.number(y)) for x, y in shared]
-            keys = {place.key for place in step.writes}
-            written = [k for k, place in enumerate(step.operands) if place.key in keys]
-            made.append((kernel, numbers, first, origin.name, origin.where, pairs, written))
+            self.add_step(step)
         given = [v for v in enumerate(lowering.graph.outputs) if v[1] is not None]
-        leaving = []
         for (j, _), place in zip(given, outputs, strict=True):
             target = lowering.graph.writes.get(j)
             into = -1
@@ -78,34 +71,63 @@ class _Description:
                 into = lowering.places[id(lowering.graph.inputs[target])].buffer.number
             # A view of an input that leaves: whoever gives the input has to give it as it was planned.
             self.use(place, SHOWN)
-            leaving.append((self.number(place), into, place.buffer.flexible, j in lowering.commits))
-        arrays = [lowering.places[id(v)] for v in lowering.arrays]
-        return {
-            "name": lowering.name,
-            "device": lowering.device,
-            "arena_bytes": -1 if isinstance(self.end, int) and self.end == 0 else self.register(self.end),
-            "wide": lowering.wide,
-            "is_copy": copies(lowering.graph),
-            "values": self.values,
-            "outputs": leaving,
-            "uses": self.uses,
-            "steps": made,
-            "preparing": [
-                ([self.root(x.buffer) for x in step.reads], [self.root(y.buffer) for y in step.writes])
-                for step in preparing
-            ],
-            "spans": [] if self.arena is None else self.arena.spans,
-            "slots": lowering.slots.slots,
-            "randoms": lowering.slots.randoms,
-            "strides": [p.strides for p in arrays] if lowering.exact else [],
-            "exact": lowering.exact,
-            "check": self.arena is not None and self.arena.is_checked,
-            "inputs": [(p.type.dtype, p.shape, p.strides) for p in arrays] if lowering.exact else [],
-            "registers": len(lowering.registers),
-            "constants": lowering.registers.constants,
-            "loads": lowering.registers.loads,
-            "computes": lowering.registers.computes,
-        }
+            program.add_result(self.number(place), into, place.buffer.flexible, j in lowering.commits)
+        if not (isinstance(self.end, int) and self.end == 0):
+            program.set_arena(self.register(self.end))
+        for step in preparing:
+            reads = [self.root(x.buffer) for x in step.reads]
+            program.add_preparing(reads, [self.root(y.buffer) for y in step.writes])
+        if self.arena is not None:
+            for span in self.arena.spans:
+                program.add_span(*span)
+        if lowering.exact:
+            for place in (lowering.places[id(v)] for v in lowering.arrays):
+                program.add_input(place.type.dtype, place.shape, place.strides)
+        self.add_parameters()
+        self.add_registers()
+        return program
+
+    def add_step(self, step: Fused | NativeStep) -> None:
+        lent = set()
+        if isinstance(step, Fused):
+            first = self.lowering.slots.add(step.parameters)
+            lent = {place.key for place in step.lent}
+        else:
+            first = step.first_slot
+        for place in step.reads:
+            self.use(place, GEOMETRY if lent and place.key in lent else DATA)
+        numbers = [self.number(place) for place in step.operands]
+        kernel = loop_kernel(self.lowering.device, step.code) if isinstance(step, Fused) else step.kernel
+        shared = () if isinstance(step, Fused) else step.in_place
+        pairs = [(self.number(x), self.number(y)) for x, y in shared]
+        keys = {place.key for place in step.writes}
+        written = [k for k, place in enumerate(step.operands) if place.key in keys]
+        self.program.add_step(kernel, numbers, first, step.origin.name, step.origin.where, pairs, written)
+
+    def add_parameters(self) -> None:
+        program, slots = self.program, self.lowering.slots
+        for kind, dtype, value in slots.slots:
+            if kind == "number":
+                program.add_number(dtype, value)
+            elif kind == "register":
+                program.add_register(dtype, value)
+            elif kind == "constant":
+                program.add_number_known(dtype, value)
+            elif kind == "random":
+                program.add_random_word(dtype)
+            else:
+                raise AssertionError(f"a parameter cannot be {kind!r}")
+        for draw in slots.randoms:
+            program.add_draw(*draw)
+
+    def add_registers(self) -> None:
+        program, registers = self.program, self.lowering.registers
+        for number, value in registers.constants:
+            program.add_constant(number, value)
+        for load in registers.loads:
+            program.add_load(*load)
+        for compute in registers.computes:
+            program.add_compute(*compute)
 
     def find_flexible(self, steps: Sequence[Fused | NativeStep]) -> None:
         """Strides of outputs are fixed where views or kernels of the native core rely on them."""
@@ -117,7 +139,7 @@ class _Description:
     def use(self, place: Place, how: int) -> None:
         number = place.buffer.number
         if number >= 0:
-            self.uses[number] = max(self.uses[number], how)
+            self.program.use(number, how)
 
     def number(self, place: Place) -> int:
         """The number of a value: of an input, else of one that is described here."""
@@ -126,9 +148,9 @@ class _Description:
             return self.root(buffer)
         found = self.number_of.get(place.key)
         if found is None:
-            root = self.root(buffer)
-            found = self.number_of[place.key] = self.add(
-                "view", place, root, self.register(place.offset), -1, True
+            base = self.root(buffer)
+            found = self.number_of[place.key] = self.program.add_view(
+                place.type.dtype, base, self.register(place.offset), *self.geometry(place)
             )
         return found
 
@@ -138,14 +160,16 @@ class _Description:
         found = self.number_of.get(id(buffer))
         if found is None:
             whole = buffer.whole()
+            dtype = whole.type.dtype
             if buffer.output:
                 laid = self.lowering.exact or not (buffer.flexible or buffer.like >= 0)
-                like = -1 if self.lowering.laid else buffer.like
-                found = self.add("output", whole, -1, -1, like, laid)
+                like = -1 if self.lowering.fixed_layout else buffer.like
+                found = self.program.add_output(dtype, like, *self.geometry(whole, laid))
             elif buffer.kept:
-                found = self.add("kept", whole, -1, -1, -1, True)
+                found = self.program.add_kept(dtype, *self.geometry(whole))
             else:
-                found = self.add("temporary", whole, -1, self.register(self.offset(buffer)), -1, True)
+                offset = self.register(self.offset(buffer))
+                found = self.program.add_temporary(dtype, offset, *self.geometry(whole))
             self.number_of[id(buffer)] = found
         return found
 
@@ -156,8 +180,7 @@ class _Description:
         self.end = self.end + ((buffer.size_bytes + 63) // 64) * 64
         return offset
 
-    def add(self, kind: str, place: Place, base: int, offset: int, like: int, strides: bool) -> int:
+    def geometry(self, place: Place, has_strides: bool = True) -> tuple[list[int], list[int]]:
+        """The registers of its sizes, and of its strides."""
         sizes = [self.register(n) for n in place.shape]
-        steps = [self.register(s) for s in place.strides] if strides else []
-        self.values.append((kind, place.type.dtype, base, offset, like, sizes, steps))
-        return len(self.lowering.arrays) + len(self.values) - 1
+        return sizes, [self.register(s) for s in place.strides] if has_strides else []

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from weft.base.dtype import DType
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.typing import Any
-from weft.executor.places import same_shape
+from weft.executor.buffers import same_shape
 from weft.expr.kernel import Reduction, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Value

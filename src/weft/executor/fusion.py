@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from weft.base.typing import Any
 from weft.executor.assembly import WHOLE, Fused, Space, View, agrees, assemble, once_view, traffic
+from weft.executor.buffers import Buffer, BufferView, is_one, same, same_shape
 from weft.executor.loop_stages import OPERANDS as IN_PIECES
-from weft.executor.places import Buffer, Place, is_one, same, same_shape
 from weft.executor.steps import LoopStep, NativeStep, Step, written_by
 from weft.expr.kernel import Fold
 
@@ -37,7 +37,7 @@ class Group:
         self.last, self.space, self.members = number, space, list(members)
         self.sealed = any(step.is_closed or step.writes_part for step, _ in members)
         self.asks_positions = any(step.asks_positions for step, _ in members)
-        self.made: dict[int, tuple[Place, View]] = {}
+        self.made: dict[int, tuple[BufferView, View]] = {}
         for step, view in members:
             for y in step.outputs:
                 if not y.buffer.in_parts:
@@ -326,7 +326,7 @@ class _Fusion:
                         return other
         return None
 
-    def are_siblings(self, a: Group, b: Group, shared: Place) -> bool:
+    def are_siblings(self, a: Group, b: Group, shared: BufferView) -> bool:
         if not same_shape(a.space.shape, b.space.shape) or not same_shape(shared.shape, a.space.shape):
             return False
         if not a.space.axes and not b.space.axes:

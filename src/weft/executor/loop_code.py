@@ -66,26 +66,33 @@ class LoopCode(Record):
         found = _kernels.get(key)
         if found is None:
             folds = not asked and not self.ordered and isinstance(self.stages[0], Fold)
-            split, apart = (self.long_row(), self.apart) if folds else (None, None)
+            rows, stage_loops = (self.split_row(), self.split_stages) if folds else (None, None)
             found = _core.make_loop(
-                len(self.dtypes), self.inputs, self.row_axes, asked, self.ordered, self.compile, split, apart
+                len(self.dtypes),
+                self.inputs,
+                self.row_axes,
+                asked,
+                self.ordered,
+                self.compile,
+                rows,
+                stage_loops,
             )
             if len(_kernels) > 8192:
                 _kernels.clear()
             _kernels[key] = found
         return found
 
-    def long_row(self) -> Any:
+    def split_row(self) -> Any:
         """What folds one long row in pieces, if it can be."""
         from weft.executor import loop_stages
 
-        return loop_stages.long_row(self)
+        return loop_stages.split_row(self)
 
-    def apart(self) -> Any:
+    def split_stages(self) -> Any:
         """The stages as loops of their own, if they can be: what the native core asks for when it wants them."""
         from weft.executor import loop_stages
 
-        return loop_stages.apart(self, OUTPUTS)
+        return loop_stages.split_stages(self, OUTPUTS)
 
     def row_of(self, dtypes: tuple[str, ...], stages: tuple[Any, ...], inputs: int) -> LoopCode:
         """A part of the work on a row, which is not split up further."""

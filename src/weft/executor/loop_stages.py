@@ -1,8 +1,8 @@
 """Loops taken apart, so that several threads can share rows: what pieces of a row come to, and what is made of that.
 
-One long row is folded in pieces (`long_row`). Rows that lie side by side, such as the channels of images, are gone
-through stage by stage (`apart`), each in pieces of all rows. Numbers of rows that elements are computed with (a mean,
-1 / sqrt(variance)) are then computed once for each row.
+One long row is folded in pieces (`split_row`). Rows that lie side by side, such as the channels of images, are gone
+through stage by stage (`split_stages`), each in pieces of all rows. Numbers of rows that elements are computed with (a
+mean, 1 / sqrt(variance)) are then computed once for each row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft.base.typing import Any
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Store, parts
 
-__all__ = ["apart", "long_row"]
+__all__ = ["split_row", "split_stages"]
 
 Scalar = e.Scalar
 OPERANDS = 22  # of a loop of the native core
@@ -21,7 +21,7 @@ _IDENTITY = {"sum": 0, "prod": 1}
 """What must be the start of a reduction that is begun more than once; of others, any."""
 
 
-def long_row(code: Any) -> Any:
+def split_row(code: Any) -> Any:
     """The two Loops that fold one long row in pieces, and the types of what a piece comes to; None if it cannot be.
 
     For one Fold, and results that are stored once and need nothing else of the row.
@@ -42,7 +42,7 @@ def long_row(code: Any) -> Any:
     return part.native(), join.native(), kinds
 
 
-def apart(code: Any, outputs: int) -> list[Any] | None:
+def split_stages(code: Any, outputs: int) -> list[Any] | None:
     """The stages as Loops of their own, or None if they cannot be. outputs: the load of the first output.
 
     For each Fold ("fold", part, join, types of what a piece of a row comes to, types of numbers of rows): part reads

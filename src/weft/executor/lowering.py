@@ -13,9 +13,9 @@ from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, uint8
 from weft.base.typing import Any
-from weft.executor.places import (
+from weft.executor.buffers import (
     Buffer,
-    Place,
+    BufferView,
     channels_last,
     is_dense,
     is_row_major,
@@ -62,18 +62,18 @@ class Lowering:
         strides: Sequence[Any],
         exact: bool,
         first_choice: int = 0,
-        apart: int = 0,
-        laid: bool = False,
+        owned_outputs: int = 0,
+        fixed_layout: bool = False,
     ) -> None:
         self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
-        self.apart, self.laid = apart, laid
+        self.owned_outputs, self.fixed_layout = owned_outputs, fixed_layout
         self.prefer: Callable[[Node, list[Any]], int] | None = (
             None  # of a node and its inputs' strides, see tuning
         )
         self.commits: Collection[int] = ()  # see make_plan
         self.arrays: list[Value] = []  # the graph's inputs that are not numbers
         self.steps: list[Step] = []
-        self.places: dict[int, Place] = {}  # of values, by id
+        self.places: dict[int, BufferView] = {}  # of values, by id
         self.kept: list[Value] = []  # so that their ids stay theirs
         self.wide = False  # some kernel opens a parallel region
         self.registers = Registers()
@@ -90,10 +90,10 @@ class Lowering:
             self.arrays.append(value)
         self.lasting: Any = None
         if graph.lasting:
-            from weft.executor.preparation import Lasting
+            from weft.executor.preparation import StableInputs
 
-            self.lasting = Lasting(self.places[id(graph.inputs[k])].buffer for k in graph.lasting)
-        self.packs: dict[Any, Place] = {}  # by what is packed, and the layout
+            self.lasting = StableInputs(self.places[id(graph.inputs[k])].buffer for k in graph.lasting)
+        self.packs: dict[Any, BufferView] = {}  # by what is packed, and the layout
         self.numbers = numbers
         self.slots = Slots(self.registers, numbers)
         self.device = device_of(graph)
@@ -102,7 +102,7 @@ class Lowering:
         self.wanted = {id(v) for v in graph.outputs if v is not None}  # what leaves, or stands for it
         self.origin = Origin(name)  # of the steps that are made next
 
-    def run(self) -> list[Place]:
+    def run(self) -> list[BufferView]:
         """Lowers everything; the places of the graph's outputs that there are."""
         for node in self.graph.nodes:
             if node.op is not None:
@@ -113,7 +113,9 @@ class Lowering:
 
     # Values.
 
-    def output(self, value: Value, strides: Sequence[Any] | None = None, like: Place | None = None) -> Place:
+    def output(
+        self, value: Value, strides: Sequence[Any] | None = None, like: BufferView | None = None
+    ) -> BufferView:
         """Memory for a value; in the order of `like`, if its strides are not given."""
         flexible = strides is None
         if strides is None and like is not None and self.exact:
@@ -126,7 +128,7 @@ class Lowering:
         self.kept.append(value)
         return place
 
-    def ensure(self, value: Value) -> Place:
+    def ensure(self, value: Value) -> BufferView:
         """The place of a value; a number becomes an array of no dimensions."""
         place = self.places.get(id(value))
         if place is None:
@@ -217,7 +219,9 @@ class Lowering:
 
     # Choices.
 
-    def loop(self, inputs: Sequence[Value | None], outputs: Sequence[Place], loop: Loop, text: str) -> None:
+    def loop(
+        self, inputs: Sequence[Value | None], outputs: Sequence[BufferView], loop: Loop, text: str
+    ) -> None:
         operands = [v if v is None or self.is_number(v) else self.places[id(v)] for v in inputs]
         self.steps.append(LoopStep(operands, outputs, loop, text, self.origin))
 
@@ -234,7 +238,7 @@ class Lowering:
         places = [self.output(v, like=self.first_like(inputs, v)) for v in outputs]
         self.loop(inputs, places, loop, repr(op))
 
-    def first_like(self, inputs: Sequence[Value | None], value: Value) -> Place | None:
+    def first_like(self, inputs: Sequence[Value | None], value: Value) -> BufferView | None:
         """The input whose order in memory an output of a loop takes: the first one of its shape."""
         for source in inputs:
             place = None if source is None else self.places.get(id(source))
@@ -259,7 +263,7 @@ class Lowering:
         self.kept.append(value)
         self.places[id(value)] = base.seen(shape, strides, offset)
 
-    def copy(self, place: Place, text: str) -> Place:
+    def copy(self, place: BufferView, text: str) -> BufferView:
         """The elements again, one after the other."""
         copied = Buffer(place.type.like(), row_major(place.shape)).whole()
         self.steps.append(LoopStep([place], [copied], copying(place.type.dtype), text, self.origin))
@@ -292,14 +296,14 @@ class Lowering:
             if place is not None and not is_row_major(place.shape, place.strides):
                 places[k] = self.copy(place, "contiguous copy")
         first = next((p for p in places if p is not None), None)
-        laid = [
+        layouts = [
             None
             if self.unread(v) and j in choice.optional
             else self.layout(choice.layouts, j, v.shape, first)
             for j, v in enumerate(outputs)
         ]
         results = [
-            None if s is None else (v.dtype.name, v.shape, s) for v, s in zip(outputs, laid, strict=True)
+            None if s is None else (v.dtype.name, v.shape, s) for v, s in zip(outputs, layouts, strict=True)
         ]
         kernel = self.make_kernel(choice, places, results)
         if kernel is None and any(p is not None and repeats(p) for p in places):
@@ -315,7 +319,7 @@ class Lowering:
         fixed = choice.exact or any(choice.layouts)
         made = [
             None if s is None else self.output(v, s if fixed else None)
-            for v, s in zip(outputs, laid, strict=True)
+            for v, s in zip(outputs, layouts, strict=True)
         ]
         operands = [*places, *made]
         chosen = range(len(operands)) if choice.order is None else choice.order
@@ -341,7 +345,7 @@ class Lowering:
         self.wide |= choice.wide or getattr(kernel, "pieces", 1) == 0
         return True
 
-    def make_kernel(self, choice: Native, places: list[Place | None], outputs: Sequence[Any]) -> Any:
+    def make_kernel(self, choice: Native, places: list[BufferView | None], outputs: Sequence[Any]) -> Any:
         """The kernel of a choice. An input that is prepared once is packed as it likes it best: replaced in places."""
         given = [None if p is None else _geometry(p) for p in places]
         for k, axes in choice.packed if self.lasting is not None else ():
@@ -364,7 +368,7 @@ class Lowering:
                 return kernel
         return choice.offer(given, outputs)
 
-    def pack(self, place: Place, axes: tuple[int, ...], layout: Any) -> Place | None:
+    def pack(self, place: BufferView, axes: tuple[int, ...], layout: Any) -> BufferView | None:
         """A weight, seen with its axes in this order, in a layout of oneDNN's; None if it cannot be had."""
         dtype, shape, strides = _geometry(place)
         source = (dtype, tuple(shape[d] for d in axes), tuple(strides[d] for d in axes))
@@ -389,7 +393,7 @@ class Lowering:
         return id(value) not in self.wanted and not self.readers.get(id(value))
 
     def layout(
-        self, layouts: Sequence[str], j: int, shape: Sequence[Any], first: Place | None
+        self, layouts: Sequence[str], j: int, shape: Sequence[Any], first: BufferView | None
     ) -> tuple[Any, ...]:
         """The strides that an output gets."""
         wanted = layouts[j] if j < len(layouts) else ROW_MAJOR
@@ -401,28 +405,28 @@ class Lowering:
 
     # The end.
 
-    def leave(self) -> list[Place]:
+    def leave(self) -> list[BufferView]:
         """The places that leave the program: memory of its own for each, or an input that nobody writes.
 
-        The first of them, `apart` many, are never inputs.
+        The first `owned_outputs` of them are never inputs.
         """
         written = {id(self.places[id(self.graph.inputs[i])].buffer) for i in self.graph.writes.values()}
         given = [(j, v) for j, v in enumerate(self.graph.outputs) if v is not None]
         # A buffer can leave as one output; where it is wanted more often, as the one that is all of it.
-        found: dict[int, Place] = {}
+        found: dict[int, BufferView] = {}
         for whole_first in (True, False):
             for j, value in given:
                 place = self.ensure(value)
                 if j not in found and (place.is_whole or not whole_first):
-                    found[j] = self.leaving(place, self.graph.writes.get(j), written, j < self.apart)
+                    found[j] = self.leaving(place, self.graph.writes.get(j), written, j < self.owned_outputs)
         return [found[j] for j, _ in given]
 
-    def leaving(self, place: Place, writes: int | None, written: set[int], apart: bool) -> Place:
+    def leaving(self, place: BufferView, writes: int | None, written: set[int], owned: bool) -> BufferView:
         buffer = place.buffer
         if buffer.is_input:
             target = None if writes is None else self.places[id(self.graph.inputs[writes])].buffer
             stays = buffer is target and place.is_whole  # it becomes what it is
-            if stays or (writes is None and not apart and id(buffer) not in written):
+            if stays or (writes is None and not owned and id(buffer) not in written):
                 return place
         elif not buffer.output and self.covers(place):
             if not place.is_whole:
@@ -443,7 +447,7 @@ class Lowering:
         )
         return again.whole()
 
-    def covers(self, place: Place) -> bool:
+    def covers(self, place: BufferView) -> bool:
         """Whether the place is all elements of its buffer, so that it may be the buffer's description."""
         if place.is_whole:
             return True
@@ -453,12 +457,12 @@ class Lowering:
         return is_dense(place.shape, place.strides)
 
 
-def repeats(place: Place) -> bool:
+def repeats(place: BufferView) -> bool:
     """Whether elements stand for more than one, of a place of known sizes."""
     return any(n > 1 and s == 0 for n, s in zip(place.shape, place.strides, strict=True))
 
 
-def _geometry(place: Place) -> tuple[str, Any, Any]:
+def _geometry(place: BufferView) -> tuple[str, Any, Any]:
     """As kernels of the native core are asked for."""
     return (place.type.dtype.name, place.shape, place.strides)
 

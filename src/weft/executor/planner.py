@@ -1,6 +1,6 @@
 """The planner: a graph becomes a Program of the native core.
 
-lowering    each node becomes steps on places: loops, native kernels; views are places        lowering.py
+lowering    each node becomes steps on views of buffers: loops, native kernels                 lowering.py
 preparation what follows from inputs that seldom change is done once for many runs            preparation.py
 fusion      loops that can share one loop do                                                  fusion.py, assembly.py
 order       steps that free memory run as soon as they can                                    order.py
@@ -23,15 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from weft import _core
 from weft.base import events, flags
 from weft.base.typing import Any
 from weft.executor.assembly import Fused, alone
+from weft.executor.buffers import Buffer, is_dense, row_major
 from weft.executor.describe import describe
 from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
-from weft.executor.places import Buffer, is_dense, row_major
-from weft.executor.recipe import Recipe, Work
+from weft.executor.plan_info import PlanInfo, Work
 from weft.executor.steps import LoopStep, NativeStep, Step, alive
 from weft.graph.graph import Graph
 from weft.graph.placement import partition, spans_devices
@@ -40,7 +39,7 @@ from weft.ops.sizes import NeedsSizes
 
 TUNING = "autotune"  # the name of plans that are measured
 
-__all__ = ["Recipe", "copies_of", "is_dense", "loops_of", "make_plan", "row_major"]
+__all__ = ["PlanInfo", "copies_of", "is_dense", "loops_of", "make_plan", "row_major"]
 
 
 @events.noted("plan", lambda graph, name, *_, **__: name)
@@ -53,8 +52,8 @@ def make_plan(
     exact: bool = False,
     as_tuple: bool = False,
     first_choice: int = 0,
-    apart: int = 0,
-    laid: bool = False,
+    owned_outputs: int = 0,
+    fixed_layout: bool = False,
     commits: Collection[int] | None = None,
 ) -> Any:
     """The _core.Plan of a graph.
@@ -62,16 +61,16 @@ def make_plan(
     strides: for each array among the graph's inputs, in elements; of those not given they are whatever they are, in an
     exact plan row-major. visible: how many outputs callers get, as_tuple: in a tuple even if it is one. gradients: of a
     backward plan, for each input whether it has an output for its gradient. first_choice: of the kernels of the graph's
-    operators; for tests, which compare them. apart: the first so many outputs share no memory with inputs. laid:
-    outputs lie as planned, whatever inputs do. commits: outputs that are written wholly or not at all, where a run
-    fails; by default what committed() finds.
+    operators; for tests, which compare them. owned_outputs: the first so many outputs share no memory with inputs.
+    fixed_layout: outputs have the strides that were planned, whatever inputs have. commits: outputs that are written
+    wholly or not at all, where a run fails; by default what committed() finds.
     Raises NeedsSizes if some rule has to know a size that is a symbol; what rules raise.
     """
     if spans_devices(graph):
         if not exact:
             raise NeedsSizes(f"{name}: a program of several devices")
         return plan_parts(graph, name, strides, visible, gradients, as_tuple)
-    lowering = Lowering(graph, name, strides, exact, first_choice, apart, laid)
+    lowering = Lowering(graph, name, strides, exact, first_choice, owned_outputs, fixed_layout)
     lowering.commits = committed(graph) if commits is None else commits
     if exact and not first_choice and name != TUNING and flags.get("WEFT_AUTOTUNE"):
         from weft.executor.tuning import preferred
@@ -96,9 +95,9 @@ def make_plan(
         if len(steps) > 1:
             steps = in_order(steps, written_inputs(lowering, leaving))
         arena = Arena([*first, *steps], naive_bytes([*once, *lowered], [*leaving, *kept]), kept)
-    description = describe(lowering, first, steps, outputs, arena)
+    program = describe(lowering, first, steps, outputs, arena)
     shown = len(outputs) if visible is None else visible
-    recipe = Recipe(
+    recipe = PlanInfo(
         name,
         graph,
         strides=tuple(lowering.places[id(v)].strides for v in lowering.arrays),
@@ -111,8 +110,14 @@ def make_plan(
         reorders=sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
         work=[work_of(step) for step in (*first, *steps)],
     )
-    description["serial"] = recipe.serial
-    return _core.make_plan(description, shown, as_tuple, recipe, list(gradients))
+    return program.plan(
+        shown,
+        as_tuple,
+        recipe,
+        serial=recipe.serial,
+        gradients=list(gradients),
+        strides=recipe.strides if exact else (),
+    )
 
 
 def _candidate(graph: Graph, strides: Sequence[Any], choice: int) -> Any:
@@ -163,23 +168,24 @@ def plan_parts(
     as_tuple: bool,
 ) -> Any:
     """The _core.Plan of a graph of several devices: a plan for each part, and what they give each other."""
-    from weft.executor.joined import Joined  # not before the first of them
+    from weft.executor.multi_device import DevicePlanLinker  # not before the first of them
 
-    joined = Joined(graph, strides)
+    linker = DevicePlanLinker(graph, strides)
     for part in partition(graph):
         plan = make_plan(
             part.graph,
             name,
-            joined.strides(part),
+            linker.strides(part),
             exact=True,
             as_tuple=True,
-            apart=joined.apart(part),
-            laid=True,
+            owned_outputs=linker.owned_outputs(part),
+            fixed_layout=True,
         )
-        joined.add(part, plan)
-    shown = len(joined.outputs) if visible is None else visible
-    return _core.make_plan(
-        joined.describe(name), shown, as_tuple, joined.recipe(name, shown), list(gradients)
+        linker.add(part, plan)
+    shown = len(linker.outputs) if visible is None else visible
+    recipe = linker.recipe(name, shown)
+    return linker.describe(name).plan(
+        shown, as_tuple, recipe, gradients=list(gradients), strides=recipe.strides
     )
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from weft.executor.places import Buffer, Place
+from weft.executor.buffers import Buffer, BufferView
 from weft.executor.steps import LoopStep, NativeStep, Step, written_by
 from weft.ops.node import Value
 
-__all__ = ["Lasting", "prepared"]
+__all__ = ["StableInputs", "prepared"]
 
 LARGER = 2  # times the bytes of the inputs that it is made of, a result may have to be kept
 SMALL_BYTES = 64 << 10  # results that are kept whatever they are made of
 
 
-class Lasting:
+class StableInputs:
     """Which buffers follow from the lasting inputs: by id, the inputs of each. Steps are added in order."""
 
     def __init__(self, inputs: Iterable[Buffer]) -> None:
@@ -27,7 +27,7 @@ class Lasting:
         self.any = bool(self.origins)
         self._count = 0
 
-    def holds(self, place: Place, steps: Sequence[Step]) -> bool:
+    def holds(self, place: BufferView, steps: Sequence[Step]) -> bool:
         """Whether a place holds such a value, after these steps, of which there may be more than before."""
         for step in steps[self._count :]:
             self.add(step)
@@ -54,7 +54,7 @@ class Lasting:
 
 def prepared(inputs: Iterable[Buffer], steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
     """The steps in two: those done once, and those of every run; what these read of the first is marked as kept."""
-    lasting = Lasting(inputs)
+    lasting = StableInputs(inputs)
     if not lasting.any:
         return [], list(steps)
     makers = written_by(steps)

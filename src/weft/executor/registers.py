@@ -84,4 +84,4 @@ class Slots:
             value = value.node.value
         if isinstance(value, float):
             return ("constant", dtype, value)
-        return ("reg", dtype, self.registers.register(value if isinstance(value, Size) else int(value)))
+        return ("register", dtype, self.registers.register(value if isinstance(value, Size) else int(value)))

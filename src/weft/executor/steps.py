@@ -7,7 +7,7 @@ from functools import cached_property
 
 from weft.base.record import Record
 from weft.base.typing import Any
-from weft.executor.places import Buffer, Place, is_one
+from weft.executor.buffers import Buffer, BufferView, is_one
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
@@ -30,7 +30,9 @@ class Origin(Record):
 class Step:
     """Base: what is read and written, where it came from. text: what it does, for people."""
 
-    def __init__(self, text: str, origin: Origin, reads: Iterable[Place], writes: Sequence[Place]) -> None:
+    def __init__(
+        self, text: str, origin: Origin, reads: Iterable[BufferView], writes: Sequence[BufferView]
+    ) -> None:
         self.text, self.origin = text, origin
         self.reads, self.writes = tuple(reads), tuple(writes)
 
@@ -44,14 +46,14 @@ class NativeStep(Step):
     def __init__(
         self,
         kernel: Any,
-        operands: Sequence[Place],
-        reads: Iterable[Place],
-        writes: Sequence[Place],
+        operands: Sequence[BufferView],
+        reads: Iterable[BufferView],
+        writes: Sequence[BufferView],
         first_slot: int,
         text: str,
         origin: Origin,
         fixed: bool,
-        in_place: Sequence[tuple[Place, Place]] = (),
+        in_place: Sequence[tuple[BufferView, BufferView]] = (),
         pure: bool = True,
     ) -> None:
         super().__init__(f"native {text}", origin, reads, writes)
@@ -68,13 +70,13 @@ class LoopStep(Step):
 
     def __init__(
         self,
-        inputs: Sequence[Place | Value | None],
-        outputs: Sequence[Place],
+        inputs: Sequence[BufferView | Value | None],
+        outputs: Sequence[BufferView],
         loop: Loop,
         text: str,
         origin: Origin,
     ) -> None:
-        super().__init__(text, origin, (x for x in inputs if isinstance(x, Place)), outputs)
+        super().__init__(text, origin, (x for x in inputs if isinstance(x, BufferView)), outputs)
         self.inputs, self.outputs, self.loop = tuple(inputs), tuple(outputs), without_rows(loop)
 
     @cached_property
@@ -123,11 +125,11 @@ class LoopStep(Step):
                 continue
             for node in e.walk(*(part.value for part in parts(stage))):
                 x = self.inputs[node.value] if node.op == "load" else None
-                if isinstance(x, Place) and not self._once(x):
+                if isinstance(x, BufferView) and not self._once(x):
                     return True
         return False
 
-    def _once(self, x: Place) -> bool:
+    def _once(self, x: BufferView) -> bool:
         first = len(self.shape) - x.ndim
         return all(axis < first or is_one(x.shape[axis - first]) for axis in self.loop.axes)
 

@@ -17,8 +17,8 @@ from weft.base.dtype import DType
 from weft.graph.inner import stopped
 from weft.ops import functions as F
 from weft.ops.node import Value
+from weft.ops.shapes import is_dense
 from weft.ops.sizes import NeedsSizes
-from weft.ops.strided import is_dense
 from weft.ops.types import TensorType
 
 __all__ = [

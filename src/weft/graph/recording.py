@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from weft.base.errors import GraphError
 
@@ -25,8 +26,11 @@ class CannotRecord(GraphError, NotImplementedError):
     """
 
     def __init__(self, name: str, fact: str, where: str = "") -> None:
-        self.fact, self.where = fact, where or users_line()
+        self.name, self.fact, self.where = name, fact, where or users_line()
         super().__init__(f"{name}: cannot be recorded: {fact}\n  at {self.where}")
+
+    def __reduce__(self) -> Any:
+        return CannotRecord, (self.name, self.fact, self.where)
 
 
 def is_users(file: str) -> bool:

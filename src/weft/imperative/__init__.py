@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+
 from weft import _core
 from weft.base.typing import Any
 
 
-def _plan_call(*arguments: Any) -> Any:
-    from weft.imperative.planning import plan_call
-
-    return plan_call(*arguments)
-
-
-def _plan_backward(*arguments: Any) -> Any:
-    from weft.imperative.planning import plan_backward
-
-    return plan_backward(*arguments)
+def _from(module: str, name: str) -> Callable[[], Any]:
+    """What imports it when it is first needed."""
+    return lambda: getattr(importlib.import_module(f"weft.imperative.{module}"), name)
 
 
-def _plan_recording(*arguments: Any) -> Any:
-    from weft.imperative.planning import plan_recording
-
-    return plan_recording(*arguments)
-
-
-_core.set_planner(_plan_call)
-_core.set_backward_planner(_plan_backward)
-_core.set_recording_planner(_plan_recording)
+_core.register(
+    asarray=_from("creation", "asarray"),
+    assign=_from("indexing", "assign"),
+    module_here=_from("paths", "number_here"),
+    of_sizes=_from("creation", "of_sizes"),
+    plan_backward=_from("planning", "plan_backward"),
+    plan_call=_from("planning", "plan_call"),
+    plan_recording=_from("planning", "plan_recording"),
+    subscript=_from("indexing", "subscript"),
+    window_of=_from("traced", "seen"),
+)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft import _core
 from weft.base.errors import GraphError, ShapeError
@@ -29,25 +29,18 @@ from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import Capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
 from weft.imperative.dependence import all_within, objects_in
-from weft.imperative.gradient import gradient_table, gradients
 from weft.imperative.known_number import KnownNumber, KnownNumbers
-from weft.imperative.scribe import CannotWrite, Scribe, is_users
+from weft.imperative.scribe import Scribe, is_users
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
-from weft.imperative.traced import (
-    Find,
-    NumberSources,
-    Traced,
-    contents_of,
-    effect_of,
-    look_up,
-    strides_of,
-    watched_by,
-)
+from weft.imperative.traced import NumberSources, Traced, replay_spec, strides_of, watched_by
 from weft.ops import functions as F
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.sizes import NeedsSizes, Size, axis_size
 from weft.ops.types import TensorType
+
+if TYPE_CHECKING:
+    from weft._core import Find
 
 __all__ = ["DynamicAxes", "DynamicTraced", "SharedMemory", "Signature"]
 
@@ -222,7 +215,7 @@ class DynamicTraced:
         self._results = [self._find(capture, x, next(made) if _is_made(x) else None, outputs) for x in found]
         self._effects = [
             (
-                ("object", x, None),
+                _core.Find.object(x),
                 self._find(capture, dx, capture.lift(dx) if _is_made(dx) else None, outputs),
             )
             for x, dx in capture.slopes.values()
@@ -290,7 +283,7 @@ class DynamicTraced:
     def _find(self, capture: _WholeFunction, x: Any, value: Value | None, outputs: list[Value]) -> Find:
         """Where a call finds what was the result x; value: it in the graph."""
         if isinstance(x, Size):
-            return ("python", self._size_of(x), None)
+            return _core.Find.python(self._size_of(x))
         if isinstance(x, KnownNumber):
             return self._numbers.result(x)
         if isinstance(x, Iterator):
@@ -299,19 +292,19 @@ class DynamicTraced:
                 f"{self.reason}, a result is an iterator, a {type(x).__name__}, that is used up once",
             )
         if value is None:
-            return ("object", x, None)
+            return _core.Find.object(x)
         if isinstance(x, Tensor) and not capture.is_local(x):
             return capture.where(x)
         place = next((k for k, v in enumerate(self._values) if v is x or v is value), None)
         if place is not None:
-            return ("leaf", place, None)
+            return _core.Find.leaf(place)
         place = next((k for k, v in enumerate(outputs) if v is value), None)
         if place is not None:
-            return ("output", place, None)
+            return _core.Find.output(place)
         if value.node.op is None:  # made by the function, of nothing or of numbers: each call makes one
             value = F.reshape(value, shape=value.shape, copy=True)
         outputs.append(value)
-        return ("output", len(outputs) - 1, None)
+        return _core.Find.output(len(outputs) - 1)
 
     def _size_of(self, size: Size) -> Callable[[list[Any]], int]:
         places = self.signature.places
@@ -335,7 +328,7 @@ class DynamicTraced:
     def plan_for(self, leaves: list[Any], sizes: Sequence[int]) -> Traced:
         """A plan for arrays of these sizes."""
         scribe = Scribe(_raise)
-        found = [look_up(find, leaves) for find in self._found]
+        found = [find.look_up(leaves) for find in self._found]
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         elsewhere = {_core.geometry(x)[0] for x in found}
         if shared := elsewhere & {_core.geometry(x)[0] for x in tensors}:
@@ -349,7 +342,7 @@ class DynamicTraced:
         given += [_content(scribe, x) for x in found]
         numbers = [self._numbers.find(origin) for origin in self._origins]
         given += [
-            scribe.number(look_up(find, leaves), k) for k, find in zip(self._origins, numbers, strict=True)
+            scribe.number(find.look_up(leaves), k) for k, find in zip(self._origins, numbers, strict=True)
         ]
         try:
             values = [v for v in instantiate(self.graph, given, axes=sizes) if v is not None]
@@ -369,25 +362,21 @@ class DynamicTraced:
         plan = compile_graph(graph, self.name, strides, self._visible)
         places: dict[int, Find] = {id(x): find for x, find in zip(found, self._found, strict=True)}
         places |= {
-            id(x): ("leaf", k, None) for k, x in reversed([*enumerate(leaves)]) if isinstance(x, Tensor)
+            id(x): _core.Find.leaf(k) for k, x in reversed([*enumerate(leaves)]) if isinstance(x, Tensor)
         }
-        plain = self.structure.kind is None
-        spec = {
-            "plan": plan,
-            "arrays": [(*places[id(s.tensor)][:2], s.window) for s in sources],
-            "numbers": [self._numbers.find(origin) for origin in origins],
-            "results": self._results,
-            "stopped": [],
-            "surroundings": [] if self.left else self.surroundings.places,
-            "watched": None if self.left else self.watched,
-            "contents": contents_of(self._states),
-            "gradients": [],
-            "gradient_table": gradient_table,
-            "guard": self._had_as_now if self._had or self._guard is not None else None,
-            "build": None if plain else self.structure.builder,
-            "effect": effect_of(self._effects) if self._effects else None,
-            "elsewhere": elsewhere if written else set(),
-        }
+        spec = replay_spec(
+            plan,
+            arrays=[places[id(s.tensor)].with_window(s.window) for s in sources],
+            numbers=[self._numbers.find(origin) for origin in origins],
+            results=self._results,
+            structure=self.structure,
+            surroundings=() if self.left else self.surroundings.places,
+            states=() if self.left else self._states,
+            gradients=[(_core.Find.object(x), had) for x, had in self._had.values()],
+            guard=self._guard,
+            effects=self._effects,
+            elsewhere=elsewhere if written else (),
+        )
         made = Traced(graph, plan, spec, self._kept)
         self.plans.append(made)
         return made
@@ -409,8 +398,7 @@ class _WholeFunction(Capture):
         self.reason = reason
         self.slopes: dict[int, tuple[Tensor, Any]] = {}
         self.had: dict[int, tuple[Tensor, bool]] = {}
-        self._before = gradients()
-        self._owners = {id(dx): owner() for owner, dx in self._before.values()}
+        self._owners: dict[int, tuple[Tensor, Any]] = {}  # of gradients from before, by id, with the gradient
         self._random: list[Value] = []
         self.numbers: dict[int, Value] = {}  # floats of the call, by origin
 
@@ -423,10 +411,10 @@ class _WholeFunction(Capture):
 
     def where(self, x: Tensor) -> Find:
         """Where calls find an array of the surroundings: if it is the grad of another one, there."""
-        owner = self._owners.get(id(x))
-        if owner is None or id(owner) not in self.had:
-            return ("object", x, None)
-        return ("python", lambda _: owner.grad, None)
+        if id(x) not in self._owners:
+            return _core.Find.object(x)
+        owner, _ = self._owners[id(x)]
+        return _core.Find.python(lambda _: owner.grad)
 
     def is_local(self, x: Tensor) -> bool:
         """Whether the function made it."""
@@ -438,11 +426,17 @@ class _WholeFunction(Capture):
         return [v for v in self._random if id(v.node) not in alive]
 
     def gradient_of(self, x: Any, found: Any) -> Any:
-        self.had.setdefault(id(x), (x, id(x) in self._before))
+        self._note_gradient(x, found)
         return self.slopes[id(x)][1] if id(x) in self.slopes else found
 
+    def _note_gradient(self, x: Any, before: Any) -> None:
+        if id(x) not in self.had:
+            self.had[id(x)] = (x, before is not None)
+            if before is not None:
+                self._owners[id(before)] = (x, before)
+
     def set_gradient(self, x: Any, dx: Any) -> None:
-        self.had.setdefault(id(x), (x, id(x) in self._before))
+        self._note_gradient(x, _core.gradient(x))
         self.slopes[id(x)] = (x, dx)
 
     def _draw(self, node: Node) -> Node:
@@ -485,7 +479,7 @@ class _Inside(Scribe):
         """Arrays of the surroundings are found by the capture."""
 
 
-def _raise(problem: CannotWrite) -> None:
+def _raise(problem: CannotRecord) -> None:
     raise CannotRecord("trace", problem.fact, problem.where)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import _core
 from weft.base.dtype import as_dtype
@@ -32,6 +32,10 @@ from weft.graph.text import Source, checked, decode, document, encode, from_json
 from weft.imperative.foreign import without_foreign
 from weft.imperative.serialization import load, load_metadata, save
 from weft.imperative.tensor import Tensor
+from weft.imperative.traced import replay_spec
+
+if TYPE_CHECKING:
+    from weft._core import Find, ReplaySpec
 
 __all__ = ["Program", "export", "graphs_in", "load_program"]
 
@@ -51,10 +55,10 @@ class Program:
         self._kinds: list[str] = []
         self._writes_nothing = True
 
-    def add(self, example: tuple[tuple[Any, ...], dict[str, Any]], spec: dict[str, Any]) -> None:
-        """One more kind of calls."""
+    def add(self, example: tuple[tuple[Any, ...], dict[str, Any]], spec: ReplaySpec, writes: bool) -> None:
+        """One more kind of calls; writes: to its arguments, or to arrays of its own."""
         args, kwargs = example
-        self._writes_nothing &= not spec["writes"]
+        self._writes_nothing &= not writes
         self._replays.add(args, kwargs, self, spec)
         self._kinds.append(_described(args, kwargs))
 
@@ -111,28 +115,26 @@ def export(path: str | os.PathLike[str], name: str, programs: Sequence[Any]) -> 
 
 def _entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     spec = program.spec
-    for is_there in (spec["guard"], spec["effect"], any(had for _, had in spec["gradients"])):
-        if is_there:
-            raise GraphError(
-                f"export: {name} depends on Python objects: numbers that it looked at, or gradients"
-            )
+    if spec.guard or spec.effect or any(had for _, had in spec.gradients):
+        raise GraphError(f"export: {name} depends on Python objects: numbers that it looked at, or gradients")
     leaves, structure = program.example
     return {
         "graph": to_json(program.graph),
         "visible": program.visible,
         "strides": [list(s) for s in program.strides],
-        "arrays": [_find(name, find, tensors) for find in spec["arrays"]],
-        "numbers": [_find(name, find, tensors) for find in spec["numbers"]],
-        "results": [_find(name, find, tensors) for find in spec["results"]],
-        "stopped": spec["stopped"],
+        "arrays": [_find(name, find, tensors) for find in spec.arrays],
+        "numbers": [_find(name, find, tensors) for find in spec.numbers],
+        "results": [_find(name, find, tensors) for find in spec.results],
+        "stopped": spec.stopped,
         "structure": _structure(program.structure),
         "arguments": _structure(structure),
         "leaves": [_leaf(name, leaf) for leaf in leaves],
     }
 
 
-def _find(name: str, find: tuple[str, Any, Any], tensors: dict[str, Tensor]) -> Any:
-    kind, what, window = find
+def _find(name: str, find: Find, tensors: dict[str, Tensor]) -> Any:
+    kind: str = find.kind
+    what, window = find.what, find.window
     if kind == "object" and isinstance(what, Tensor):
         known = next((key for key, x in tensors.items() if x is what), None)
         if known is None:
@@ -237,28 +239,18 @@ def _read(entry: Source, program: Program) -> None:
     results = [reader.result(part) for part in entry["results"].items()]
     structure = _read_structure(entry["structure"])
     checked(entry["structure"], lambda: structure.build(results))
-    plain = structure.kind is None
-    lasting = [k for k, ((kind, *_), _) in enumerate(arrays) if kind == "object"]
-    spec = {
-        "plan": checked(entry, lambda: compile_graph(graph, program.name, strides, visible, lasting=lasting)),
-        "arrays": [find for find, _ in arrays],
-        "numbers": numbers,
-        "results": results,
-        "stopped": [k.integer(0, len(results)) for k in entry["stopped"].items()]
-        if "stopped" in entry
-        else [],
-        "surroundings": [],
-        "watched": None,
-        "contents": [],
-        "gradients": [],
-        "gradient_table": None,
-        "writes": bool(graph.writes),
-        "guard": None,
-        "build": None if plain else structure.builder,
-        "effect": None,
-        "elsewhere": {_core.geometry(x)[0] for x in program.tensors.values()} if graph.writes else set(),
-    }
-    program.add(example, spec)
+    lasting = [k for k, (find, _) in enumerate(arrays) if find.kind == "object"]
+    writes = bool(graph.writes)
+    spec = replay_spec(
+        checked(entry, lambda: compile_graph(graph, program.name, strides, visible, lasting=lasting)),
+        arrays=[find for find, _ in arrays],
+        numbers=numbers,
+        results=results,
+        structure=structure,
+        stopped=[k.integer(0, len(results)) for k in entry["stopped"].items()] if "stopped" in entry else (),
+        elsewhere={_core.geometry(x)[0] for x in program.tensors.values()} if writes else (),
+    )
+    program.add(example, spec, writes)
 
 
 def _check_inputs(
@@ -279,36 +271,39 @@ class _Finds:
     def __init__(self, leaves: Sequence[Any], outputs: int, tensors: Mapping[str, Tensor]) -> None:
         self.leaves, self.outputs, self.tensors = leaves, outputs, tensors
 
-    def tensor(self, part: Source) -> tuple[tuple[str, Any, Any], Tensor]:
+    def tensor(self, part: Source) -> tuple[Find, Tensor]:
         """An array, and the one it is in the example."""
         kind, what, window = self._parts(part)
         if kind == "leaf":
             number = what.integer(0, len(self.leaves))
             x = self.leaves[number]
-            found: tuple[str, Any] = ("leaf", number)
+            find: Find = _core.Find.leaf(number)
         elif kind == "tensor":
             x = self._named(what)
-            found = ("object", x)
+            find = _core.Find.object(x)
         else:
             raise part.fail("expected an argument or a tensor")
         if not isinstance(x, Tensor):
             raise part.fail("is no array")
         if window is None:
-            return (*found, None), x
-        return (*found, self._inside(part, x, window)), _core.window(x, *window)
+            return find, x
+        return find.with_window(self._inside(part, x, window)), _core.window(x, *window)
 
-    def number(self, part: Source) -> tuple[str, Any, Any]:
+    def number(self, part: Source) -> Find:
         kind, what, _ = self._parts(part)
         if kind != "leaf" or type(self.leaves[number := what.integer(0, len(self.leaves))]) is not float:
             raise part.fail("expected an argument that is a float")
-        return ("leaf", number, None)
+        find: Find = _core.Find.leaf(number)
+        return find
 
-    def result(self, part: Source) -> tuple[str, Any, Any]:
+    def result(self, part: Source) -> Find:
         kind, what, window = self._parts(part)
         if kind == "output" and window is None:
-            return ("output", what.integer(0, self.outputs), None)
+            find: Find = _core.Find.output(what.integer(0, self.outputs))
+            return find
         if kind == "value":
-            return ("object", decode(what), None)
+            find = _core.Find.object(decode(what))
+            return find
         if kind == "output":
             raise part.fail("parts of outputs cannot be loaded")
         return self.tensor(part)[0]

@@ -34,10 +34,9 @@ __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and
 
 Hook = Callable[[Tensor, Tensor], "Tensor | None"]
 
-# By identity; a WeakKeyDictionary would compare tensors with ==, which compares their elements.
-_gradients: dict[int, tuple[ref[Tensor], Tensor]] = {}
-gradient_table = _gradients  # as programs look it up
-_hooks: dict[int, tuple[ref[Tensor], Hook]] = {}  # of parameters, by id: what every manager calls
+# Of parameters, what every manager calls. By identity; a WeakKeyDictionary would compare tensors with ==, which
+# compares their elements.
+_hooks: dict[int, tuple[ref[Tensor], Hook]] = {}
 
 
 class _Recordings:
@@ -60,11 +59,6 @@ def _recordings() -> _Recordings:
     return found
 
 
-def gradients() -> dict[int, tuple[ref[Tensor], Tensor]]:
-    """The tensors that have a grad at present, by id: a weak reference to each, and the gradient."""
-    return dict(_gradients)
-
-
 def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
     """The grad of each."""
     if _core.capture() is not None:
@@ -73,36 +67,31 @@ def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
     if (scribe := _core.get_scribe()) is not None:
         for x in listed:
             scribe.gradient_read(x)
-    return [None if (kept := _gradients.get(id(x))) is None else kept[1] for x in listed]
+    found: list[Tensor | None] = _core.gradients(listed)
+    return found
 
 
 def forget_gradients(tensors: Iterable[Tensor]) -> None:
     """None of them has a grad any more."""
+    listed = list(tensors)
     if _core.capture() is not None:
-        for x in tensors:
+        for x in listed:
             keep_gradient(x, None)
         return
-    keys = [id(x) for x in tensors]
-    scribe = _core.get_scribe()
-    if scribe is not None:
-        scribe.set_gradients.update(keys)
-    for key in keys:
-        _gradients.pop(key, None)
+    if (scribe := _core.get_scribe()) is not None:
+        for x in listed:
+            scribe.gradient_set(x)
+    _core.forget_gradients(listed)
 
 
 def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
     """Make dx the grad of x; None: it has none."""
-    key = id(x)
     if (capture := _core.capture()) is not None:
         capture.set_gradient(x, dx)
         return
-    scribe = _core.get_scribe()
-    if scribe is not None:
-        scribe.set_gradients.add(key)
-    if dx is None:
-        _gradients.pop(key, None)
-    else:
-        _gradients[key] = (ref(x, lambda _: _gradients.pop(key, None)), dx)
+    if (scribe := _core.get_scribe()) is not None:
+        scribe.gradient_set(x)
+    _core.set_gradient(x, dx)
 
 
 def set_hook(x: Tensor, hook: Hook | None) -> None:
@@ -679,10 +668,10 @@ def _writer() -> Any:
 
 def _get_grad(self: Tensor) -> Tensor | None:
     """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
-    kept = _gradients.get(id(self))
-    found = None if kept is None else kept[1]
+    found: Tensor | None = _core.gradient(self)
     if (capture := _core.capture()) is not None:
-        return capture.gradient_of(self, found)
+        of_graph: Tensor | None = capture.gradient_of(self, found)
+        return of_graph
     if (scribe := _core.get_scribe()) is not None:
         scribe.gradient_read(self)
     return found

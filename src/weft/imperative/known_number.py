@@ -239,4 +239,4 @@ def _teach_json() -> None:
     JSONEncoder.default = default  # type: ignore[method-assign]
 
 
-_core.set_known_number_type(KnownNumber)
+_core.register(known_number_type=lambda: KnownNumber)

@@ -22,7 +22,8 @@ from weft import _core
 from weft.executor.compile import compile_graph
 from weft.graph.functionalization import Geometry, Storage, Storages
 from weft.graph.graph import Graph
-from weft.imperative.scribe import CannotWrite, Scribe, Source, is_constant, looked_at, users_line
+from weft.graph.recording import CannotRecord
+from weft.imperative.scribe import Scribe, Source, is_constant, looked_at, users_line
 from weft.ops.node import Value, input_value
 
 __all__ = ["Lazily", "LazyScribe", "LazyTrace", "lazy"]
@@ -55,7 +56,7 @@ class LazyScribe(Scribe):
         finally:
             super().__exit__()
 
-    def _stop_short(self, problem: CannotWrite) -> None:
+    def _stop_short(self, problem: CannotRecord) -> None:
         """What cannot be written down is done at once, after all that is."""
         self.over = False
         raise problem
@@ -88,7 +89,7 @@ class LazyScribe(Scribe):
         for _ in range(2):  # again with what is known forgotten, so that memory that overlaps is met anew
             try:
                 write(*arguments)
-            except CannotWrite:
+            except CannotRecord:
                 self.flush()
             else:
                 return True
@@ -242,7 +243,7 @@ class _Segment(LazyScribe):
         return storage.base.serial in self._kept
 
 
-def _never(problem: CannotWrite) -> None:
+def _never(problem: CannotRecord) -> None:
     raise AssertionError(f"the log holds what cannot be written down: {problem}")
 
 
@@ -266,7 +267,7 @@ class LazyTrace(LazyScribe):
 
     differentiable = True
 
-    def __init__(self, failed: Callable[[CannotWrite], None], is_recorded: bool = False) -> None:
+    def __init__(self, failed: Callable[[CannotRecord], None], is_recorded: bool = False) -> None:
         super().__init__()
         self._given_up = failed
         self._whole = True  # nothing was done or forgotten so far
@@ -361,7 +362,7 @@ class LazyTrace(LazyScribe):
     def happens_once(self, fact: str) -> None:
         self._end(fact)
 
-    def _stop_short(self, problem: CannotWrite) -> None:
+    def _stop_short(self, problem: CannotRecord) -> None:
         self._end(problem.fact)
         super()._stop_short(problem)
 
@@ -370,7 +371,7 @@ class LazyTrace(LazyScribe):
             for positions in self._positions:
                 positions[:] = [[self._array_of(v) for v in each] for each in positions]
             self._whole = False
-            self._given_up(CannotWrite(fact, users_line()))
+            self._given_up(CannotRecord("program", fact))
 
 
 def _memory_of(storage: Storage) -> Source:

@@ -16,8 +16,9 @@ from weft import _core
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
 from weft.graph.own_gradient import NoOwnGradient, OwnGradient, checked
+from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import Subgraph
-from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
+from weft.imperative.scribe import Scribe, Source
 from weft.ops.node import Value, input_value, make_node
 
 __all__ = ["HIDDEN", "give_own_gradient"]
@@ -48,7 +49,7 @@ def give_own_gradient(
         try:
             subgraph, wanted = writer.write_down(name, function, ys, xs)
         except Exception as problem:  # whatever backward does with arrays that hold nothing
-            why = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+            why = (getattr(problem, "fact", "") or str(problem) or type(problem).__name__).splitlines()[0]
             # What it came across counts as an input, too, so that asking for its gradient is an error.
             inputs_of = [*known, *writer.found.values()]
             made = make_node(NoOwnGradient(of=name, why=why, count=len(ys)), inputs_of).outputs
@@ -164,7 +165,7 @@ class _Backward(Scribe):
         if self._inside and x.serial not in self._inside[-1] and not (x.is_stopped or _core.is_stopping()):
             storage = self.outer.storages.find(x)
             if storage is not None and self.outer.has_gradient(storage.value):
-                raise CannotWrite(HIDDEN, users_line())
+                raise CannotRecord("program", HIDDEN)
         return super().value(x)
 
     @contextlib.contextmanager
@@ -189,5 +190,5 @@ class _Backward(Scribe):
         self.fail("the state of random numbers was looked at")
 
 
-def _raise(problem: CannotWrite) -> NoReturn:
+def _raise(problem: CannotRecord) -> NoReturn:
     raise problem

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from weft import _core
 from weft.base.typing import Any
-from weft.executor.planner import Recipe, is_dense, make_plan, row_major
+from weft.executor.planner import PlanInfo, is_dense, make_plan, row_major
 from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.op import Op
@@ -81,7 +81,7 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
         raise
 
 
-def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
+def plan_backward(recipe: PlanInfo, wanted: list[bool], given: list[bool]) -> Any:
     """The plan of the gradients of a plan's arrays, or None if all are zero.
 
     given: for each output whether its gradient comes in. Inputs: the plan's arrays, its outputs, and those gradients.
@@ -127,7 +127,7 @@ def plan_backward(recipe: Recipe, wanted: list[bool], given: list[bool]) -> Any:
     return plan
 
 
-def plan_recording(recipe: Recipe) -> tuple[Any, list[tuple[int, int]]]:
+def plan_recording(recipe: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:
     """What a program of many operators needs that is recorded: (its plan for that, or None; its writes).
 
     What a gradient computes again must draw the same numbers, and leave the streams alone. So the plan gives, as hidden

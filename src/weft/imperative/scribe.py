@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import ref
 
 from weft import _core
 from weft.executor.planner import is_dense
@@ -16,22 +17,14 @@ from weft.graph.functionalization import Geometry, Overlap, Storage, Storages
 from weft.graph.graph import Graph, reads_of
 from weft.graph.inner import Again, Rewritten, as_drawn, stopped
 from weft.graph.instantiate import instantiate
-from weft.graph.recording import is_users, users_line
+from weft.graph.recording import CannotRecord, is_users, users_line
 from weft.imperative.paths import located
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
 from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
 
-__all__ = ["CannotWrite", "Scribe", "Source", "is_constant", "is_users", "looked_at", "users_line"]
-
-
-class CannotWrite(Exception):
-    """The program did what no graph can hold. where: the user's line."""
-
-    def __init__(self, fact: str, where: str) -> None:
-        super().__init__(f"{fact}\n  at {where}")
-        self.fact, self.where = fact, where
+__all__ = ["Scribe", "Source", "is_constant", "is_users", "looked_at", "users_line"]
 
 
 def looked_at(x: Geometry) -> str:
@@ -59,7 +52,7 @@ class Scribe:
     """Writes down what happens in a ``with`` of it on this thread.
 
     defers: what is written down is not done: whoever writes will do it. sources: the arrays that the program reads or
-    writes and did not make. failed: called with a CannotWrite when something cannot be written down; if it returns,
+    writes and did not make. failed: called with a CannotRecord when something cannot be written down; if it returns,
     nothing more is.
     """
 
@@ -68,7 +61,7 @@ class Scribe:
         True  # its programs may be: what no_grad and detach keep out of their gradients is marked
     )
 
-    def __init__(self, failed: Callable[[CannotWrite], None]) -> None:
+    def __init__(self, failed: Callable[[CannotRecord], None]) -> None:
         self.storages = Storages()
         self.sources: list[Source] = []
         self.numbers: dict[int, Value] = {}  # by origin
@@ -77,6 +70,8 @@ class Scribe:
             int, tuple[Any, Any]
         ] = {}  # objects that were used, and their first states, by id
         self.set_gradients: set[int] = set()  # tensors whose grad was set, by id
+        # Tensors whose grad was looked at or set, and what it was before, by id.
+        self.gradients_before: dict[int, tuple[Callable[[], Any], Any]] = {}
         self.read_gradients: dict[int, Any] = {}  # tensors whose grad was looked at, by id
         self.read_recorded: dict[int, tuple[Any, bool]] = {}  # and whose requires_grad, with what it was
         self.captured: list[Any] = []  # NumPy arrays that the program may read at each call, as Tensors
@@ -129,8 +124,24 @@ class Scribe:
 
     def gradient_read(self, x: Any) -> None:
         """Python has looked at the grad of a tensor."""
+        self._note_gradient(x)
         if id(x) not in self.set_gradients and not self._born(Geometry(*_core.geometry(x))):
             self.read_gradients.setdefault(id(x), x)
+
+    def gradient_set(self, x: Any) -> None:
+        """Python is about to set the grad of a tensor."""
+        self._note_gradient(x)
+        self.set_gradients.add(id(x))
+
+    def _note_gradient(self, x: Any) -> None:
+        before = self.gradients_before.get(id(x))
+        if before is None or before[0]() is not x:
+            self.gradients_before[id(x)] = (ref(x), _core.gradient(x))
+
+    def had_gradient(self, x: Any) -> bool:
+        """Whether a tensor had a grad before."""
+        before = self.gradients_before.get(id(x))
+        return (_core.gradient(x) if before is None else before[1]) is not None
 
     def recorded_read(self, x: Any, flag: bool) -> None:
         """Python has looked at the requires_grad of a tensor."""
@@ -145,7 +156,7 @@ class Scribe:
     def fail(self, fact: str) -> None:
         """Give up."""
         self.over = True
-        self._failed(CannotWrite(fact, users_line()))
+        self._failed(CannotRecord("program", fact))
 
     # What the native core reports.
 
@@ -320,7 +331,9 @@ class Scribe:
             return node.outputs
         position = next(self._again[-1], None) if self._again else None
         if self._again and position is None:
-            raise CannotWrite("a function that is computed again draws more random numbers than before", "")
+            raise CannotRecord(
+                "program", "a function that is computed again draws more random numbers than before"
+            )
         outputs, position = as_drawn(node, position)
         if not self._again:
             self.random.append(position[0])

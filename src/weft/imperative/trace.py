@@ -31,16 +31,17 @@ from weft.base.device import scoped_device
 from weft.base.errors import DTypeError, GraphError
 from weft.base.structure import Structure, flatten
 from weft.executor.budget import checked_budget
+from weft.graph.recording import CannotRecord
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import all_within
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, SharedMemory, Signature
 from weft.imperative.export import Described, export
 from weft.imperative.foreign import without_foreign
-from weft.imperative.gradient import gradients, is_recorded
+from weft.imperative.gradient import is_recorded
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import Lazily, LazyTrace
 from weft.imperative.retracing import ENOUGH, Retracing
-from weft.imperative.scribe import CannotWrite, Scribe, users_line
+from weft.imperative.scribe import Scribe, users_line
 from weft.imperative.surroundings import Surroundings, surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, write_up
@@ -207,7 +208,7 @@ class Trace:
         floats = KnownNumbers([leaf for leaf in leaves if type(leaf) is float])
         numbers = iter(floats.numbers)
         inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
-        before, outside = gradients(), surroundings(self.function, args, kwargs)
+        outside = surroundings(self.function, args, kwargs)
         # Arrays that something keeps until they are computed, such as a request to other processes, are not left behind
         # by a call that computes as it goes.
         put_off = self.lazy and (self._attempts == 0 or self.memory_budget is not None)
@@ -229,15 +230,17 @@ class Trace:
                     try:
                         with scribe.unobserved():
                             program = write_up(
-                                self.name, scribe, leaves, floats, result, before, outside, self.memory_budget
+                                self.name, scribe, leaves, floats, result, outside, self.memory_budget
                             )
-                    except CannotWrite as problem:
+                    except CannotRecord as problem:
                         self._give_up(problem)
                 if program is not None and changed_arguments:
                     program = None
                     self._give_up(
-                        CannotWrite(
-                            "a list or a dict among the arguments is changed by each call", users_line()
+                        CannotRecord(
+                            "program",
+                            "a list or a dict among the arguments is changed by each call",
+                            users_line(),
                         )
                     )
                 if program is not None:
@@ -250,7 +253,7 @@ class Trace:
                     self._attempts += 1
                     program, again = None, self._attempts < ATTEMPTS
                     if not again:
-                        self._give_up(CannotWrite(left, users_line()))
+                        self._give_up(CannotRecord("program", left))
                 if program is not None:
                     first, program.first = program.first, None
                     if isinstance(scribe, LazyTrace):
@@ -280,7 +283,7 @@ class Trace:
         if entry.left:  # it is for this call alone, whose effects on Python's objects are there
             self._attempts += 1
             if self._attempts == ATTEMPTS:
-                self._give_up(CannotWrite(entry.left, users_line()))
+                self._give_up(CannotRecord("program", entry.left))
             return plan
         for old in entry.surplus():
             self._drop(old)
@@ -331,7 +334,7 @@ class Trace:
         return scribe.kept(program.shown)
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
-        self._replays().add(args, kwargs, program, program.spec if program else {})
+        self._replays().add(args, kwargs, program, program.spec if program else None)
         if program is not None:
             self._add(program, args, kwargs)
 
@@ -364,16 +367,16 @@ class Trace:
         """How many calls have run it."""
         return sum([replays.drop(plan) for replays in self._under.values()])
 
-    def _give_up(self, problem: CannotWrite) -> None:
-        text = f"{self.name}: {problem.fact}\n  at {problem.where}"
+    def _give_up(self, problem: CannotRecord) -> None:
+        named = CannotRecord(self.name, problem.fact, problem.where)
         if self.strict:
-            raise GraphError(text)
+            raise named
         self._breaks[problem.where] = None
         hint = (
             "its Python keeps running at each call, and what lies between such places is programs; "
             "for a single one use where, cond or while_loop, or return the array"
         )
-        _warn(f"{text}\n  {hint}", problem.where)
+        _warn(f"{named}\n  {hint}", problem.where)
 
 
 def _changed_containers(inner: Any, given: Any, structure: Structure) -> bool:

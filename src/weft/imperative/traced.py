@@ -1,14 +1,14 @@
 """One program of a traced function: where its inputs come from, and what becomes of its outputs.
 
-A Find says where a call finds something: (kind, what, window), of kind "leaf" (a number among the call's leaves),
-"output" (of the program), "object" (itself), "python" (a function of the leaves); window: (offset, shape, strides) of
-an array, None: all of it. The native core interprets them (native/bindings/traced.cpp).
+A Find (native/bindings/replay.h) says where a call finds something: among its leaves, the outputs of the program, in an
+object, or by a function of the leaves. A ReplaySpec is all that the native core has to know of a program; `replay_spec`
+makes every one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft import _core
 from weft.base.structure import Structure, flatten
@@ -18,37 +18,29 @@ from weft.executor.planner import is_dense
 from weft.graph.functionalization import Geometry, Overlap, Storage, in_memory_order
 from weft.graph.graph import Graph
 from weft.graph.inner import stopped
+from weft.graph.recording import CannotRecord
 from weft.imperative.dependence import objects_in
-from weft.imperative.gradient import gradient_table, gradients, keep_gradient
+from weft.imperative.gradient import keep_gradient
 from weft.imperative.known_number import KnownNumber, KnownNumbers, compute_of, is_same_number
-from weft.imperative.scribe import CannotWrite, Scribe, Source, users_line
+from weft.imperative.scribe import Scribe, Source, users_line
 from weft.imperative.surroundings import Surroundings
 from weft.imperative.tensor import Tensor
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Value
 
-__all__ = [
-    "Find",
-    "NumberSources",
-    "Traced",
-    "contents_of",
-    "effect_of",
-    "look_up",
-    "seen",
-    "strides_of",
-    "watched_by",
-    "write_up",
-]
+if TYPE_CHECKING:
+    from weft._core import Find, ReplaySpec
 
-Find = tuple[str, Any, Any]
+__all__ = ["NumberSources", "Traced", "replay_spec", "seen", "strides_of", "watched_by", "write_up"]
+
 Guard = Callable[[list[Any]], bool]
 
 
 class Traced:
     """A program of a traced function. graph: what it computes; plan: how."""
 
-    def __init__(self, graph: Graph, plan: Any, spec: dict[str, Any], kept: list[Any]) -> None:
+    def __init__(self, graph: Graph, plan: Any, spec: ReplaySpec, kept: list[Any]) -> None:
         self.graph, self.plan, self.spec = graph, plan, spec
         self._kept = kept  # objects that the key knows by their identity
         self.visible = 0  # outputs that are results
@@ -72,63 +64,93 @@ def write_up(
     leaves: list[Any],
     floats: KnownNumbers,
     result: Any,
-    gradients_before: dict[int, tuple[Any, Tensor]],
     surroundings: Surroundings,
     memory_budget: int | float | None = None,
 ) -> Traced:
-    """The program of what a scribe saw. Raises CannotWrite."""
+    """The program of what a scribe saw. Raises CannotRecord."""
     states = [(thing, thing.__weft_state__()) for thing, _ in scribe.dependences.values()]
     around = [*surroundings.values, *objects_in(tuple(state for _, state in states))]
-    inputs = _Inputs(scribe, leaves, floats, gradients_before, [x for x in around if isinstance(x, Tensor)])
+    inputs = _Inputs(scribe, leaves, floats, [x for x in around if isinstance(x, Tensor)])
     outputs = _Outputs(scribe, inputs)
     found, structure = flatten(result)
-    after = gradients()
-    touched = scribe.set_gradients  # by this thread; others may set gradients meanwhile
-    changed = {
-        k: x
-        for k, x in after.items()
-        if k in touched and (k not in gradients_before or gradients_before[k][1] is not x[1])
-    }
-    gone = [owner() for k, (owner, _) in gradients_before.items() if k in touched and k not in after]
-    outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed.values()])
+    changed: list[tuple[Any, Any]] = []  # tensors, and what their grad became
+    for key, (reference, before) in scribe.gradients_before.items():
+        x = reference()
+        if x is not None and key in scribe.set_gradients and (dx := _core.gradient(x)) is not before:
+            changed.append((x, dx))
+    outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed if dx is not None])
     results = [outputs.find(leaf) for leaf in found]
     effects: list[tuple[Find, Find]] = []
-    for reference, dx in changed.values():
-        find = outputs.find(dx)
-        if (owner := reference()) is not None:
-            effects.append((inputs.gradient_owner(owner), find))
-    effects += [(inputs.gradient_owner(x), ("object", None, None)) for x in gone if x is not None]
+    for x, dx in changed:
+        effects.append((inputs.gradient_owner(x), outputs.find(dx)))
 
     inputs.watch_gradients()
     written = list(scribe.written_sources())
     graph, sources, origins = scribe.graph(outputs.values, written)
     arrays = [inputs.array(source) for source in sources]
-    lasting = [k for k, (kind, x, _) in enumerate(arrays) if kind == "object" and inputs.seldom_changes(x)]
+    lasting = [k for k, x in enumerate(arrays) if x.kind == "object" and inputs.seldom_changes(x.what)]
     lie = [strides_of(s) for s in sources]
     plan = compile_graph(graph, name, lie, len(outputs.values), lasting=lasting, memory_budget=memory_budget)
-    plain = len(found) == 1 and structure.kind is None
-    spec = {
-        "plan": plan,
-        "arrays": arrays,
-        "numbers": [inputs.numbers.find(origin) for origin in origins],
-        "results": results,
-        "surroundings": surroundings.places,
-        "stopped": [k for k, x in enumerate(found) if isinstance(x, Tensor) and _core.is_stopped(x)],
-        "watched": watched_by(states),
-        "contents": contents_of(states),
-        "guard": inputs.guard(),
-        "gradients": inputs.owners_known(native=True),
-        "gradient_table": gradient_table,
-        "build": None if plain else structure.builder,
-        "effect": effect_of(effects) if effects else None,
-        "elsewhere": inputs.elsewhere(sources) if written else set(),
-    }
+    spec = replay_spec(
+        plan,
+        arrays=arrays,
+        numbers=[inputs.numbers.find(origin) for origin in origins],
+        results=results,
+        structure=structure,
+        surroundings=surroundings.places,
+        stopped=[k for k, x in enumerate(found) if isinstance(x, Tensor) and _core.is_stopped(x)],
+        states=states,
+        gradients=inputs.owners_known(native=True),
+        guard=inputs.guard(),
+        effects=effects,
+        elsewhere=inputs.elsewhere(sources) if written else (),
+    )
     made = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
     made.shown = outputs.shown
     made.visible, made.structure = len(outputs.values), structure
     made.strides = lie
     made.first = (sources, origins, outputs.places)
     make_ahead(plan)
+    return made
+
+
+def replay_spec(
+    plan: Any,
+    *,
+    arrays: Sequence[Find],
+    numbers: Sequence[Find],
+    results: Sequence[Find],
+    structure: Structure,
+    stopped: Sequence[int] = (),
+    surroundings: Sequence[tuple[Any, Any, Any]] = (),
+    states: Sequence[tuple[Any, Any]] = (),
+    gradients: Sequence[tuple[Find, bool]] = (),
+    guard: Guard | None = None,
+    effects: Sequence[tuple[Find, Find]] = (),
+    elsewhere: Iterable[int] = (),
+) -> ReplaySpec:
+    """What the native core has to know of a program.
+
+    arrays, numbers: where what the plan takes is found; results: the leaves of the result, of this structure; stopped:
+    those of them that have no history. The rest has to hold: surroundings and things are in these states, tensors have
+    gradients or none, guard of the leaves. effects: tensors, and what becomes their grad. elsewhere: memory that
+    arguments may not share, by serial.
+    """
+    made: ReplaySpec = _core.ReplaySpec(
+        plan,
+        arrays=arrays,
+        numbers=numbers,
+        results=results,
+        stopped=stopped,
+        surroundings=surroundings,
+        watched=watched_by(states),
+        containers=contents_of(states),
+        gradients=gradients,
+        guard=guard,
+        build=None if structure.kind is None else structure.builder,
+        effect=effect_of(effects) if effects else None,
+        elsewhere=sorted(elsewhere),
+    )
     return made
 
 
@@ -156,7 +178,7 @@ def effect_of(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list
 
     def run(leaves: list[Any], outputs: list[Any]) -> None:
         for owner, value in effects:
-            keep_gradient(look_up(owner, leaves), look_up(value, leaves, outputs))
+            keep_gradient(owner.look_up(leaves), value.look_up(leaves, outputs))
 
     return run
 
@@ -181,18 +203,6 @@ def seen(x: Tensor, window: Sequence[Any]) -> Tensor:
     return made
 
 
-def look_up(find: Find, leaves: list[Any], outputs: Sequence[Any] = ()) -> Any:
-    """What a Find finds."""
-    kind, what, window = find
-    if kind == "leaf":
-        found = leaves[what]
-    elif kind == "output":
-        found = outputs[what]
-    else:
-        found = what(leaves) if kind == "python" else what
-    return found if window is None else _core.window(found, *window)
-
-
 class NumberSources:
     """How calls find the numbers of a program: floats among their leaves, and what Python computes from those."""
 
@@ -203,12 +213,12 @@ class NumberSources:
     def find(self, origin: int) -> Find:
         """A number, by its origin."""
         if origin <= len(self.places):
-            return ("leaf", self.places[origin - 1], None)
-        return ("python", self._of_leaves(self.computes[origin]), None)
+            return _core.Find.leaf(self.places[origin - 1])
+        return _core.Find.python(self._of_leaves(self.computes[origin]))
 
     def result(self, number: KnownNumber) -> Find:
         """A number that is a result."""
-        return ("python", self._of_leaves(compute_of(number)), None)
+        return _core.Find.python(self._of_leaves(compute_of(number)))
 
     def guard(self) -> Guard | None:
         """That numbers that Python looked at are what they were; None: there are none."""
@@ -228,10 +238,9 @@ class _Inputs:
         scribe: Scribe,
         leaves: list[Any],
         floats: KnownNumbers,
-        before: dict[int, tuple[Any, Tensor]],
         around: Sequence[Tensor],
     ) -> None:
-        self.scribe, self.leaves, self.before = scribe, leaves, before
+        self.scribe, self.leaves = scribe, leaves
         self.numbers = NumberSources(floats, leaves)
         self.arguments = {id(leaf): k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
         # Tensors that were there before the call, so that as results they are themselves.
@@ -239,7 +248,8 @@ class _Inputs:
         memory = {_core.geometry(leaf)[0] for leaf in leaves if isinstance(leaf, Tensor)}
         if any(_core.geometry(x)[0] in memory for x in around):  # which of them is meant cannot be told
             self.refuse()
-        self.owners = {id(dx): owner() for owner, dx in before.values()}
+        before = scribe.gradients_before.values()
+        self.owners = {id(dx): x for reference, dx in before if (x := reference()) is not None}
         self.owned: dict[int, tuple[Find, bool]] = {}
         self.recorded: list[tuple[Find, bool]] = []  # tensors, and whether they required gradients
 
@@ -247,17 +257,17 @@ class _Inputs:
         """What was this tensor."""
         number = self.arguments.get(id(x))
         if number is not None:
-            return ("leaf", number, None)
+            return _core.Find.leaf(number)
         owner = self.owners.get(id(x))
         if owner is None:
-            return ("object", x, None)
+            return _core.Find.object(x)
         find = self.gradient_owner(owner)
-        return ("python", lambda leaves: look_up(find, leaves).grad, None)
+        return _core.Find.python(lambda leaves: find.look_up(leaves).grad)
 
     def gradient_owner(self, x: Tensor) -> Find:
         """A tensor whose grad matters: the program is for one that has one at the beginning, or for one without."""
         find = self.tensor(x)
-        self.owned.setdefault(id(x), (find, id(x) in self.before))
+        self.owned.setdefault(id(x), (find, self.scribe.had_gradient(x)))
         return find
 
     def watch_gradients(self) -> None:
@@ -267,8 +277,7 @@ class _Inputs:
         self.recorded = [(self.tensor(x), flag) for x, flag in self.scribe.read_recorded.values()]
 
     def array(self, source: Source) -> Find:
-        kind, what, _ = self.tensor(source.tensor)
-        return (kind, what, source.window)
+        return self.tensor(source.tensor).with_window(source.window)
 
     def seldom_changes(self, x: Tensor) -> bool:
         """Whether an array found elsewhere is likely to stay as it is: nobody is asked for its gradient."""
@@ -284,15 +293,17 @@ class _Inputs:
         def holds(leaves: list[Any]) -> bool:
             return (
                 (numbers is None or numbers(leaves))
-                and all((look_up(find, leaves).grad is not None) == had for find, had in owned)
-                and all(_core.is_tracked(look_up(find, leaves)) == flag for find, flag in recorded)
+                and all((find.look_up(leaves).grad is not None) == had for find, had in owned)
+                and all(_core.is_tracked(find.look_up(leaves)) == flag for find, flag in recorded)
             )
 
         return holds
 
     def owners_known(self, native: bool) -> list[tuple[Find, bool]]:
         """Tensors whose gradient matters, and whether they had one: those that the native core finds, or the others."""
-        return [(find, had) for find, had in self.owned.values() if (find[0] in ("leaf", "object")) == native]
+        return [
+            (find, had) for find, had in self.owned.values() if (find.kind in ("leaf", "object")) == native
+        ]
 
     def elsewhere(self, sources: Sequence[Source]) -> set[int]:
         """The memory that was not an argument's, by serial; arguments at later calls must not lie there."""
@@ -303,7 +314,7 @@ class _Inputs:
 
     @staticmethod
     def refuse() -> NoReturn:
-        raise CannotWrite("an argument shares memory with an array found elsewhere", users_line())
+        raise CannotRecord("program", "an argument shares memory with an array found elsewhere")
 
 
 def _comes_to(compute: Callable[[list[Any]], Any], leaves: list[Any], value: Any) -> bool:
@@ -343,18 +354,20 @@ class _Outputs:
             self.scribe.met(x, geometry)
             return self.scribe.storages.find(Geometry(*geometry))
         except Overlap as problem:
-            raise CannotWrite(str(problem), users_line()) from None
+            raise CannotRecord("program", str(problem)) from None
 
     def find(self, leaf: Any) -> Find:
         """How a call finds what was this result."""
         if isinstance(leaf, KnownNumber):
             return self.inputs.numbers.result(leaf)
         if isinstance(leaf, Iterator):
-            raise CannotWrite(
-                f"the result is an iterator, a {type(leaf).__name__}, that is used up once", users_line()
+            raise CannotRecord(
+                "program",
+                f"the result is an iterator, a {type(leaf).__name__}, that is used up once",
+                users_line(),
             )
         if not isinstance(leaf, Tensor):
-            return ("object", leaf, None)
+            return _core.Find.object(leaf)
         found = self._found.get(id(leaf))
         if found is None:
             found = self._found[id(leaf)] = self.array(leaf)
@@ -371,27 +384,27 @@ class _Outputs:
             assert value is not None
             self.values.append(value)
             self.places.append((Storage(geometry, value), x))
-            return ("output", len(self.values) - 1, None)
+            return _core.Find.output(len(self.values) - 1)
         if storage is None:
-            return ("object", x, None)
+            return _core.Find.object(x)
         source = storage.source
         if source is not None and not source.is_constant:  # from outside: the array itself, or a view of it
-            kind, what, _ = self.inputs.tensor(source.tensor)
+            find = self.inputs.tensor(source.tensor)
             if x is source.tensor:
-                return (kind, what, None)
-            return (kind, what, self.window(geometry, _core.geometry(source.tensor)[1]))
+                return find
+            return find.with_window(self.window(geometry, _core.geometry(source.tensor)[1]))
         if id(storage) not in self._shared and not geometry.repeats:
             value = storage.read(geometry)
             self.values.append(stopped(value) if _core.is_stopped(x) else value)
             self.places.append((storage, x if storage.is_all(geometry) else None))
-            return ("output", len(self.values) - 1, None)
+            return _core.Find.output(len(self.values) - 1)
         number = self._whole.get(id(storage))
         if number is None:
             number = self._whole[id(storage)] = len(self.values)
             self.values.append(F.reshape(storage.row(), shape=(-1,)))
             row = self.window(storage.base.flat(), geometry.address)
             self.places.append((storage, _core.window(x, *row)))
-        return ("output", number, self.window(geometry, storage.first))
+        return _core.Find.output(number, self.window(geometry, storage.first))
 
     @staticmethod
     def window(x: Geometry, start: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:

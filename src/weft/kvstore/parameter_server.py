@@ -316,7 +316,7 @@ class ParameterServerStore(KVStore):
             number = self._number
         inputs = [_core.alias(x, keep_past=False) for _, xs, *_ in sends for x in xs]
         asked = _Asked(f"push {key!r}")
-        push = known.latest = _Push()
+        push = _Push()
 
         def start(_: Any, on_complete: Any) -> None:
             version = push.begin()
@@ -341,6 +341,7 @@ class ParameterServerStore(KVStore):
                 self._call(asked, piece.server, "pushpull", (*arguments, wanted), keep, left)
 
         default_engine().push_async(start, None, inputs, (), [known.turn], priority, f"push {key!r}")
+        known.latest = push  # now that a pull comes behind it
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0) -> Any:
         wanted = self._known("pull", key, out)

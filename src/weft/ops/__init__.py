@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+from weft import _core
+from weft._preload import register_base
+from weft.ops import registry
 from weft.ops.op import Op, Runtime, op
 from weft.ops.registry import get
 from weft.ops.registry import names as list  # its public name
@@ -24,3 +27,13 @@ def __getattr__(name: str) -> object:
 
         return ArrayMethods
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _call_foreign() -> object:
+    from weft.ops.foreign import call
+
+    return call
+
+
+register_base()
+_core.register(call_foreign=_call_foreign, operator_function=lambda: registry.function)

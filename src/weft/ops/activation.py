@@ -38,7 +38,7 @@ class Relu(Activation):
     tensor([0., 2.], dtype=float32, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     result: ClassVar[str] = "same"
     takes: ClassVar[tuple[str, ...]] = ("int", "uint", "float")
 

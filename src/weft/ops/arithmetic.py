@@ -43,7 +43,7 @@ class Add(Arithmetic):
     tensor([2, 3], dtype=int64, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = COMMON
+    aot_dtypes: ClassVar[tuple[str, ...]] = COMMON
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a | b if a.dtype == "bool" else a + b
@@ -61,7 +61,7 @@ class Subtract(Arithmetic):
     tensor([2, 1], dtype=int64, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = COMMON
+    aot_dtypes: ClassVar[tuple[str, ...]] = COMMON
     takes: ClassVar[tuple[str, ...]] = NUMBERS
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
@@ -80,7 +80,7 @@ class Multiply(Arithmetic):
     tensor([3., 6.], dtype=float32, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = COMMON
+    aot_dtypes: ClassVar[tuple[str, ...]] = COMMON
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a & b if a.dtype == "bool" else a * b
@@ -99,7 +99,7 @@ class Divide(Division):
     tensor([0.5, 1.5], dtype=float32, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = COMMON
+    aot_dtypes: ClassVar[tuple[str, ...]] = COMMON
     result: ClassVar[str] = "float"
     takes: ClassVar[tuple[str, ...]] = ("float",)
 
@@ -453,7 +453,7 @@ class Negative(OneNumber):
     tensor([-1,  2], dtype=int64, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def scalar(self, x: Scalar) -> Scalar:
         return -x
@@ -488,7 +488,7 @@ class Abs(OneNumber):
     tensor([1, 2], dtype=int64, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def scalar(self, x: Scalar) -> Scalar:
         return x if x.dtype in e.UNSIGNED else abs(x)

@@ -63,8 +63,8 @@ class BasicPut(Op):
     items: as basic_index's.
     """
 
-    primitive: ClassVar[bool] = True
     dtype_rule: ClassVar[str] = "-> x"
+    primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     fitted = ("value",)

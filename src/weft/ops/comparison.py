@@ -22,7 +22,7 @@ class Pair(Pointwise):
 class Comparison(Pair):
     """Base: true or false of two numbers in their promoted type. NaN is unequal to all and not ordered."""
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32", "int64")
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32", "int64")
     result: ClassVar[str] = "bool"
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
 
 from weft.base.device import Device
 from weft.base.dtype import DType, float32, int64
+from weft.base.typing import Any, ClassVar
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.ops.kernels import Loop

@@ -42,7 +42,7 @@ class Exp(Elementary):
     1.0
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
 
 @op
@@ -84,7 +84,7 @@ class Log(Elementary):
     0.0
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
@@ -145,7 +145,7 @@ class Sqrt(Elementary):
     tensor([2., 3.], dtype=float32, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
@@ -301,7 +301,7 @@ class Tanh(Elementary):
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
 
 @op
@@ -388,7 +388,7 @@ class Sigmoid(Elementary):
     0.5
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
 
 class Rounding(Elementary):

@@ -267,7 +267,8 @@ class Op:
     it has integers, and OverflowError is raised for those that its type cannot hold.
     residuals: the last outputs, hidden ones, as far as they are there for the kernels of the gradient; residual_types
     gives their types. opaque: those of them whose content only kernels know.
-    ahead: the dtypes of inputs for which its kernels are compiled with the package: for what nearly all programs use.
+    aot_dtypes: the dtypes of inputs for which its kernels are compiled with the package, for what nearly all programs
+    use.
     primitive: it means what its kernels compute, and has no decomposition; every other operator has one. A subclass is
     primitive, too, unless it gives a decomposition.
     method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
@@ -280,15 +281,15 @@ class Op:
     fitted: ClassVar[tuple[str, ...]] = ()
     residuals: ClassVar[tuple[str, ...]] = ()
     opaque: ClassVar[tuple[str, ...]] = ()
-    ahead: ClassVar[tuple[str, ...]] = ()
+    aot_dtypes: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[tuple[str, ...]] = ()
     prefix: ClassVar[str | None] = None
     fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
     channel_axis: ClassVar[int | None] = None
     sizes_rule: ClassVar[str] = ""
-    storages: ClassVar[tuple[str, ...]] = ("dense",)
     dtype_rule: ClassVar[str] = ""
+    storages: ClassVar[tuple[str, ...]] = ("dense",)
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
     stops_gradient: ClassVar[bool] = False
@@ -312,6 +313,8 @@ class Op:
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
         cls.attributes = (*own, *inherited)
         cls.registered = False
+        if "ahead" in cls.__dict__:  # its name until 0.2
+            cls.aot_dtypes = cls.__dict__["ahead"]
         if "decompose" in cls.__dict__ and "primitive" not in cls.__dict__:
             cls.primitive = False
         if "name" not in cls.__dict__:
@@ -464,6 +467,15 @@ class Op:
         """The outputs' types: one TensorType or a tuple. Raises ShapeError, DTypeError."""
         raise NotImplementedError(f"{self.name}: no infer")
 
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
+        """The outputs' dtypes, the last one for all further outputs, by the inputs' types, whose shapes are not read.
+
+        None where the class does not say: then they are known with the shapes. Raises DTypeError.
+        """
+        from weft.ops.dtypes import solve_dtypes
+
+        return solve_dtypes(self, inputs) if self.dtype_rule else None
+
     def residual_types(
         self, standard: Sequence[TensorType], inputs: Sequence[TensorType | None]
     ) -> tuple[TensorType, ...]:
@@ -479,15 +491,6 @@ class Op:
         (u8[0]@cpu:0,)
         """
         return tuple(_residual_rules[0](self, standard, inputs)) if _residual_rules else tuple(standard)
-
-    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
-        """The outputs' dtypes, the last one for all further outputs, by the inputs' types, whose shapes are not read.
-
-        None where the class does not say: then they are known with the shapes. Raises DTypeError.
-        """
-        from weft.ops.dtypes import solve_dtypes
-
-        return solve_dtypes(self, inputs) if self.dtype_rule else None
 
     def home(self) -> Device | None:
         """The device that it runs on, whatever its inputs'; None, the default: where they are."""

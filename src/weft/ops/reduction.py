@@ -95,7 +95,7 @@ class Sum(Reduction):
     tensor([4., 6.], dtype=float32, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     dtype: DType | None = None
 
     def result(self, x: TensorType) -> DType:
@@ -156,7 +156,7 @@ class Mean(Reduction):
     """
 
     dtype_rule: ClassVar[str] = "x: float -> result()"
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def infer(self, x: TensorType) -> TensorType:
         self.require_floats(x=x)
@@ -202,7 +202,7 @@ class Max(Extreme):
     tensor([5, 7], dtype=int64, device=cpu:0)
     """
 
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.reduce("max", reducible(x), 0) if x.dtype == "bool" else row.max(reducible(x))

@@ -22,8 +22,8 @@ class Viewing(Op):
 
     primitive: ClassVar[bool] = True
     family: ClassVar[str] = "view"
-    keeps_order: ClassVar[bool] = False
     dtype_rule: ClassVar[str] = "-> x"
+    keeps_order: ClassVar[bool] = False
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         raise NotImplementedError

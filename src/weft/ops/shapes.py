@@ -21,7 +21,17 @@ from collections.abc import Mapping, Sequence
 
 from weft.base.typing import Any
 
-__all__ = ["Contradiction", "Partial", "broadcast", "merge", "shown", "sizes", "solve", "split_last"]
+__all__ = [
+    "Contradiction",
+    "Partial",
+    "broadcast",
+    "is_dense",
+    "merge",
+    "shown",
+    "sizes",
+    "solve",
+    "split_last",
+]
 
 Partial = tuple[int | None, ...] | None  # None: not even the rank is known; a None within: that size is not
 
@@ -53,6 +63,20 @@ def merge(a: Partial, b: Partial) -> Partial:
         if n is not None and m is not None and n != m:
             raise Contradiction(f"{n} != {m}, {shown(a)} and {shown(b)}")
     return tuple(m if n is None else n for n, m in zip(a, b, strict=True))
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements fill their memory without gaps, in whatever order of the dimensions.
+
+    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (0, 1)), is_dense((2, 3), (4, 1))
+    (True, False, False)
+    """
+    step = 1
+    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= n
+    return True
 
 
 def split_last(shape: tuple[int | None, ...], count: int) -> tuple[Partial, tuple[int | None, ...]]:

@@ -27,7 +27,7 @@ class Softmax(Op):
     """
 
     dtype_rule: ClassVar[str] = "x: float -> x"
-    ahead: ClassVar[tuple[str, ...]] = ("float32",)
+    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     family: ClassVar[str] = "reduction"
     sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     axis: int = -1

@@ -6,30 +6,16 @@ Offsets and strides count elements of x as if it were row-major, whatever its sh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator
 
 from weft.base.errors import ShapeError
+from weft.base.typing import Any, ClassVar
 from weft.ops import functions as F
 from weft.ops.creation import Stepped
 from weft.ops.kernels import Parts, View
 from weft.ops.op import Op, op
 from weft.ops.oracle import np
 from weft.ops.types import TensorType
-
-
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the elements fill their memory without gaps, in whatever order of the dimensions.
-
-    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (0, 1)), is_dense((2, 3), (4, 1))
-    (True, False, False)
-    """
-    step = 1
-    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
-        if stride != step:
-            return False
-        step *= n
-    return True
 
 
 class Strided(Op):
@@ -73,9 +59,11 @@ class Strided(Op):
         return np.lib.stride_tricks.as_strided(flat, self.shape, steps)
 
     def distinct(self) -> bool:
-        """Whether no element of x is in the window twice."""
+        """Whether no element of x is in the window twice. Sizes of which it cannot be told count as more than 1."""
+        spans = [(n, s if s >= 0 else -s) for n, s in zip(self.shape, self.strides, strict=True)]
+        several = [span for span in spans if not (isinstance(span[0], int) and span[0] == 1)]
         step = 1
-        for s, n in sorted((abs(s), n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1):
+        for n, s in sorted(several, key=lambda span: span[1]):
             if s < step:
                 return False
             step = s * n

@@ -121,6 +121,7 @@ class PartialType:
     __slots__ = ("dtype", "shape")
 
     weak: ClassVar[bool] = False
+    storage: ClassVar[str] = "dense"
 
     def __init__(self, shape: Partial, dtype: DType | None) -> None:
         self.shape, self.dtype = shape, dtype

@@ -13,7 +13,7 @@ from weft.base.errors import DeviceError, DTypeError, GraphError
 from weft.imperative.creation import asarray, zeros
 from weft.imperative.tensor import Tensor, shares_memory
 from weft.ops.shapes import Partial
-from weft.symbol.assumptions import inferred, variable_types
+from weft.symbol.defaults import infer_with_defaults, variable_types
 from weft.symbol.executor import Executor
 from weft.symbol.inference import Inference
 from weft.symbol.placement import Placement
@@ -60,7 +60,7 @@ def bind_shapes(
     """An executor on new arrays of zeros. See Symbol.simple_bind."""
     where = as_device(device)
     placement = Placement(plans.values, where, groups or {})
-    known = inferred(plans.values, shapes, dtypes, where)
+    known = infer_with_defaults(plans.values, shapes, dtypes, where)
     types = variable_types(known, "simple_bind")
 
     def new(name: str) -> Tensor:

@@ -23,8 +23,8 @@ from weft.imperative import control
 from weft.ops.node import Value
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
-from weft.symbol.assumptions import learn
 from weft.symbol.compose import Outputs, single
+from weft.symbol.defaults import add_learnable_types
 from weft.symbol.inference import RULES, BodyRule, Inference
 from weft.symbol.names import attributes, named
 
@@ -34,48 +34,48 @@ __all__ = ["LOWERED", "compose_control"]
 # Inference: what bodies say of a node's inputs and outputs, and these of the bodies' values.
 
 
-def _infer_cond(known: Inference, node: SymbolNode) -> None:
+def _infer_cond(inference: Inference, node: SymbolNode) -> None:
     op, (predicate, *operands) = node.op, node.inputs
     assert isinstance(op, CondBranch)
     if predicate is not None and is_partial(predicate):
-        known.tell_shape(predicate, ())
-        known.tell_dtype(predicate, bool_)
+        inference.merge_shape(predicate, ())
+        inference.set_dtype(predicate, bool_)
     for each in op.bodies():
-        inner = _inside(known, op, each, operands)
+        inner = _inside(inference, op, each, operands)
         for value, made in _pairs(node, each):
-            known.tell_shape(value, inner.shape_of(made))
-            known.tell_dtype(value, inner.dtype_of(made))
+            inference.merge_shape(value, inner.shape_of(made))
+            inference.set_dtype(value, inner.dtype_of(made))
 
 
-def _infer_while(known: Inference, node: SymbolNode) -> None:
+def _infer_while(inference: Inference, node: SymbolNode) -> None:
     op = node.op
     assert isinstance(op, WhileLoop)
     for each in op.bodies():
-        inner = _inside(known, op, each, node.inputs)
+        inner = _inside(inference, op, each, node.inputs)
     for (value, made), state in zip(_pairs(node, op.body), node.inputs, strict=False):
-        known.tell_shape(value, inner.shape_of(made))
-        known.tell_dtype(value, inner.dtype_of(made))
-        _same(known, value, state)
+        inference.merge_shape(value, inner.shape_of(made))
+        inference.set_dtype(value, inner.dtype_of(made))
+        _same(inference, value, state)
 
 
-def _infer_foreach(known: Inference, node: SymbolNode) -> None:
+def _infer_foreach(inference: Inference, node: SymbolNode) -> None:
     op = node.op
     assert isinstance(op, ForeachLoop)
     sequences = node.inputs[: op.sequences]
-    lengths = [s[0] for v in sequences if (s := known.shape_of(v)) and s[0] is not None]
+    lengths = [s[0] for v in sequences if (s := inference.shape_of(v)) and s[0] is not None]
     length = lengths[0] if lengths else None
-    inner = _inside(known, op, op.body, node.inputs, op.sequences, length)
+    inner = _inside(inference, op, op.body, node.inputs, op.sequences, length)
     for k, (value, made) in enumerate(_pairs(node, op.body)):
         shape = inner.shape_of(made)
-        known.tell_shape(value, shape if k < op.states else _row(length, shape))
-        known.tell_dtype(value, inner.dtype_of(made))
+        inference.merge_shape(value, shape if k < op.states else _row(length, shape))
+        inference.set_dtype(value, inner.dtype_of(made))
         if k < op.states:
-            _same(known, value, node.inputs[op.sequences + k])
+            _same(inference, value, node.inputs[op.sequences + k])
 
 
-def _infer_own_gradient(known: Inference, node: SymbolNode) -> None:
+def _infer_own_gradient(inference: Inference, node: SymbolNode) -> None:
     for value, given in zip(node.outputs, node.inputs, strict=False):
-        _same(known, value, given)
+        _same(inference, value, given)
 
 
 def _operands(node: SymbolNode) -> Iterator[tuple[Subgraph, Sequence[Value | None], int]]:
@@ -86,9 +86,9 @@ def _operands(node: SymbolNode) -> Iterator[tuple[Subgraph, Sequence[Value | Non
         yield each, node.inputs[len(node.inputs) - len(each.graph.inputs) :], slices
 
 
-def _inside_of(known: Inference, node: SymbolNode, value: Value) -> Iterator[tuple[Inference, Value]]:
+def _inside_of(inference: Inference, node: SymbolNode, value: Value) -> Iterator[tuple[Inference, Value]]:
     for subgraph, operands, slices in _operands(node):
-        inner, pairs = _inner(known, node.op, subgraph, operands, slices)
+        inner, pairs = _inner(inference, node.op, subgraph, operands, slices)
         yield from ((inner, formal) for _, formal, operand in pairs if operand is value)
 
 
@@ -105,7 +105,7 @@ Pairs = list[tuple[int, Value, Value | None]]
 
 
 def _inner(
-    known: Inference, op: Any, subgraph: Subgraph, operands: Sequence[Value | None], slices: int
+    inference: Inference, op: Any, subgraph: Subgraph, operands: Sequence[Value | None], slices: int
 ) -> tuple[Inference, Pairs]:
     """What is known in a body, and its variables that are read: index, variable, the operand that it stands for."""
     shapes: dict[str, Partial] = {}
@@ -118,20 +118,20 @@ def _inner(
         if id(formal.node) in read
     ]
     for k, formal, operand in pairs:
-        shape = known.shape_of(operand)
+        shape = inference.shape_of(operand)
         if k < slices and shape is not None:
             if not shape:
                 raise op.fail(ShapeError, "sequences need a first axis")
             shape = shape[1:]
-        shapes[formal.node.name], dtypes[formal.node.name] = shape, known.dtype_of(operand)
-    inner = Inference(outputs, shapes, dtypes, known.device).run()
-    while learn(inner):
+        shapes[formal.node.name], dtypes[formal.node.name] = shape, inference.dtype_of(operand)
+    inner = Inference(outputs, shapes, dtypes, inference.device).run()
+    while add_learnable_types(inner):
         pass
     return inner, pairs
 
 
 def _inside(
-    known: Inference,
+    inference: Inference,
     op: Control,
     subgraph: Subgraph,
     operands: Sequence[Value | None],
@@ -139,12 +139,12 @@ def _inside(
     length: int | None = None,
 ) -> Inference:
     """What is known in a body, of whose operands it also tells; slices: how many of these are read slice by slice."""
-    inner, pairs = _inner(known, op, subgraph, operands, slices)
+    inner, pairs = _inner(inference, op, subgraph, operands, slices)
     for k, formal, operand in pairs:
         if operand is not None and is_partial(operand):
             shape = inner.shape_of(formal)
-            known.tell_shape(operand, _row(length, shape) if k < slices else shape)
-            known.tell_dtype(operand, inner.dtype_of(formal))
+            inference.merge_shape(operand, _row(length, shape) if k < slices else shape)
+            inference.set_dtype(operand, inner.dtype_of(formal))
     return inner
 
 
@@ -157,13 +157,13 @@ def _row(length: int | None, shape: Partial) -> Partial:
     return None if shape is None else (length, *shape)
 
 
-def _same(known: Inference, value: Value, other: Value | None) -> None:
+def _same(inference: Inference, value: Value, other: Value | None) -> None:
     """Two values have one type."""
-    known.tell_shape(value, known.shape_of(other))
-    known.tell_dtype(value, known.dtype_of(other))
+    inference.merge_shape(value, inference.shape_of(other))
+    inference.set_dtype(value, inference.dtype_of(other))
     if other is not None and is_partial(other):
-        known.tell_shape(other, known.shape_of(value))
-        known.tell_dtype(other, known.dtype_of(value))
+        inference.merge_shape(other, inference.shape_of(value))
+        inference.set_dtype(other, inference.dtype_of(value))
 
 
 # Lowering: the outputs from the inputs, by run, which gives what a body gives.

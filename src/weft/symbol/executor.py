@@ -25,7 +25,7 @@ from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
 from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
-from weft.symbol.assumptions import inferred, variable_types
+from weft.symbol.defaults import infer_with_defaults, variable_types
 from weft.symbol.inference import Inference
 from weft.symbol.placement import Placement
 from weft.symbol.plans import Forward, Plans, Signature
@@ -317,7 +317,7 @@ class Executor:
                 with contextlib.suppress(ShapeError):
                     Inference(plans.values, more, dtypes, self.device).run()
                     kept = more
-        types = variable_types(inferred(plans.values, kept, dtypes, self.device), "reshape")
+        types = variable_types(infer_with_defaults(plans.values, kept, dtypes, self.device), "reshape")
         args = [_resized(x, types[n]) for n, x in self.arg_dict.items()]
         states = [_resized(x, types[n]) for n, x in self.aux_dict.items()]
         grads = [None if g is None else _resized(g, types[n]) for n, g in self.grad_dict.items()]

@@ -2,7 +2,7 @@
 
 What an operator says is passed on until nothing new comes: its ``infer`` on inputs whose unknown sizes are Sizes, its
 rule of sizes (weft.ops.shapes) backwards, and its rule of dtypes (weft.ops.dtypes) where shapes are not known. What is
-not certain, only likely, weft.symbol.assumptions adds.
+not certain, only likely, weft.symbol.defaults adds.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Inference:
         for name, node in variables.items():
             value = node.outputs[0]
             try:
-                self.tell_shape(value, merge(partial_type(value).shape, shapes.get(name)))
+                self.merge_shape(value, merge(partial_type(value).shape, shapes.get(name)))
             except Contradiction as wrong:
                 raise ShapeError(f"infer: {name} was declared otherwise: {wrong}") from None
-            self.tell_dtype(value, dtypes.get(name) or value.type.dtype)
+            self.set_dtype(value, dtypes.get(name) or value.type.dtype)
 
     # Facts.
 
@@ -92,7 +92,7 @@ class Inference:
         for reader in self.readers.get(id(value.node), ()):
             self.wake(reader)
 
-    def tell_shape(self, value: Value, shape: Partial) -> None:
+    def merge_shape(self, value: Value, shape: Partial) -> None:
         known = self.shapes.get(id(value))
         both = merge(known, shape)
         if both is not None and any(isinstance(n, int) and n < 0 for n in both):
@@ -101,7 +101,7 @@ class Inference:
             self.shapes[id(value)] = both
             self.spread(value)
 
-    def tell_dtype(self, value: Value, dtype: DType | None) -> None:
+    def set_dtype(self, value: Value, dtype: DType | None) -> None:
         if dtype is not None and id(value) not in self.dtypes:
             self.dtypes[id(value)] = dtype
             self.spread(value)
@@ -122,7 +122,7 @@ class Inference:
     # The search.
 
     def run(self) -> Inference:
-        """Find what is certain. weft.symbol.assumptions adds what is likely."""
+        """Find what is certain. weft.symbol.defaults adds what is likely."""
         self.settle()
         return self
 
@@ -150,11 +150,11 @@ class Inference:
         inputs, outputs = op.solve_shapes([self.shape_of(v) for v in node.inputs], outputs)
         for value, shape in zip(node.inputs, inputs, strict=True):
             if value is not None and is_partial(value):
-                self.tell_shape(value, shape)
+                self.merge_shape(value, shape)
             elif value is not None and shape not in (None, ()):
                 raise Contradiction(f"{value!r} is a number, not {shown(shape)}")
         for value, shape in zip(node.outputs, outputs, strict=False):
-            self.tell_shape(value, shape)
+            self.merge_shape(value, shape)
         if type(op).solve_dtypes is not Op.solve_dtypes:
             self.solve_dtypes(node, op)
         self.infer_forward(node, op)
@@ -165,9 +165,9 @@ class Inference:
         inputs, outputs = op.solve_dtypes([self.dtype_of(v) for v in node.inputs], outputs)
         for value, dtype in zip(node.inputs, inputs, strict=True):
             if value is not None and is_partial(value):
-                self.tell_dtype(value, dtype)
+                self.set_dtype(value, dtype)
         for value, dtype in zip(node.outputs, outputs, strict=False):
-            self.tell_dtype(value, dtype)
+            self.set_dtype(value, dtype)
 
     def infer_forward(self, node: SymbolNode, op: Op) -> None:
         """The outputs by the operator's infer where the inputs' ranks and dtypes are known, else their dtypes."""
@@ -175,22 +175,20 @@ class Inference:
             return
         types = self.infer_shaped(node, op, self.dtype_of)
         if types is None:
-            self.tell_dtypes(
-                node, op.infer_dtypes(*self.input_types(node, self.dtype_of, shaped=False)) or ()
-            )
+            self.set_dtypes(node, op.infer_dtypes(*self.input_types(node, self.dtype_of, shaped=False)) or ())
             return
         if len(types) - op.hidden != len(node.outputs):
             raise GraphError(
                 f"{op.name}: makes {len(types) - op.hidden} outputs, not the {len(node.outputs)} of its symbol"
             )
         for value, t in zip(node.outputs, types, strict=False):
-            self.tell_shape(value, tuple(None if isinstance(n, Size) else n for n in t.shape))
-        self.tell_dtypes(node, [t.dtype for t in types])
+            self.merge_shape(value, tuple(None if isinstance(n, Size) else n for n in t.shape))
+        self.set_dtypes(node, [t.dtype for t in types])
 
-    def tell_dtypes(self, node: SymbolNode, dtypes: Sequence[DType]) -> None:
+    def set_dtypes(self, node: SymbolNode, dtypes: Sequence[DType]) -> None:
         """dtypes: of the outputs, the last one for all further ones; none if they are not known."""
         for k, value in enumerate(node.outputs if dtypes else ()):
-            self.tell_dtype(value, dtypes[min(k, len(dtypes) - 1)])
+            self.set_dtype(value, dtypes[min(k, len(dtypes) - 1)])
 
     def infer_shaped(
         self, node: SymbolNode, op: Op, dtype_of: Callable[[Value], DType | None]

@@ -21,7 +21,7 @@ from weft.graph.split import split
 from weft.ops import functions as F
 from weft.ops.node import Value, input_value
 from weft.ops.types import TensorType
-from weft.symbol.assumptions import own_variables
+from weft.symbol.defaults import learnable_variables
 from weft.symbol.lower import Lowered, lower
 from weft.symbol.placement import Placement
 
@@ -151,7 +151,7 @@ class Plans:
         names = [*self.arguments, *self.states]
         writes = {len(results) + k: names.index(name) for k, name in enumerate(written)}
         graph = Graph(self._inputs(lowered), [*results, *written.values()], writes)
-        own = {variable.node.name for node in lowered.nodes for variable in own_variables(node)}
+        own = {variable.node.name for node in lowered.nodes for variable in learnable_variables(node)}
         lasting = [] if training else [k for k, name in enumerate(names) if name in own]
         plan = compile_graph(graph, self.name, signature.strides, visible=len(results), lasting=lasting)
         return Forward(

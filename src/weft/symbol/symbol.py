@@ -38,10 +38,10 @@ from weft.ops.op import Op
 from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
 from weft.symbol import drawing
-from weft.symbol.assumptions import inferred
 from weft.symbol.binding import bind_arrays, bind_shapes
 from weft.symbol.compose import Outputs, compose, single
 from weft.symbol.control import check_assigned, compose_control
+from weft.symbol.defaults import infer_with_defaults
 from weft.symbol.executor import Executor, refuse_recorded
 from weft.symbol.inference import Inference
 from weft.symbol.names import attributes, named
@@ -312,7 +312,7 @@ class Symbol(Outputs, ArrayMethods):
         """The shapes of arguments, outputs and auxiliary states from those given, by order or by name.
 
         Sizes that are not known are None, within a shape or in its place. What is known goes both ways; at last, likely
-        things are assumed (weft.symbol.assumptions says which). (None, None, None) if that is not enough.
+        things are assumed (weft.symbol.defaults says which). (None, None, None) if that is not enough.
         Raises ShapeError for a contradiction, GraphError for names that are not there.
 
         >>> import weft.functional as F
@@ -362,7 +362,7 @@ class Symbol(Outputs, ArrayMethods):
         self, args: Sequence[Any], shapes: Mapping[str, Any], dtypes: Mapping[str, DType | None]
     ) -> Inference:
         given = self._by_name("infer_shape", args, shapes)
-        return inferred(self.values, {k: checked_shape(k, v) for k, v in given.items()}, dtypes)
+        return infer_with_defaults(self.values, {k: checked_shape(k, v) for k, v in given.items()}, dtypes)
 
     def _listed(self, fact: Any) -> tuple[list[Any], list[Any], list[Any]]:
         nodes = self._nodes()
@@ -469,7 +469,7 @@ class Symbol(Outputs, ArrayMethods):
 
     def to_svg(self, **shapes: Partial) -> str:
         """A drawing as SVG. shapes: as infer_shape's; then sizes stand beside the edges."""
-        known = inferred(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
+        known = infer_with_defaults(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
         return drawing.to_svg(self.values, known.shape_of if shapes else None)
 
     def plot(self, path: Any = None, **shapes: Partial) -> str:
@@ -494,7 +494,7 @@ class Symbol(Outputs, ArrayMethods):
         name  operator  output  parameters  reads
         ...
         """
-        known = inferred(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
+        known = infer_with_defaults(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
         print(drawing.summary(self.values, known.shape_of))
 
     def draw(self, path: Any, **shapes: Partial) -> None:

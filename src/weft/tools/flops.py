@@ -231,7 +231,7 @@ def of_graph(graph: Graph) -> Count:
 
 
 def of_work(work: Any, operands: Sequence[tuple[str, Sequence[int]]]) -> int:
-    """The FLOP of one run of a step of a program: a weft.executor.recipe.Work, on operands of (dtype, sizes)."""
+    """The FLOP of one run of a step of a program: a weft.executor.plan_info.Work, on operands of (dtype, sizes)."""
     largest = max((math.prod(sizes) for _, sizes in operands), default=0)
     if work.loops:
         return sum(

@@ -20,8 +20,8 @@ from typing import Any
 from weft.base.device import cpu
 from weft.base.dtype import float32
 from weft.base.errors import GraphError
+from weft.executor.buffers import row_major
 from weft.executor.lowering import Lowering
-from weft.executor.places import row_major
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph, reads_of
 from weft.graph.passes import PASSES

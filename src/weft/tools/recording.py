@@ -34,7 +34,7 @@ from weft import _core
 from weft.base import events
 from weft.data.loader import DataLoader
 from weft.engine import Engine, default_engine
-from weft.executor import recipe
+from weft.executor import plan_info
 from weft.imperative.paths import known_paths, number_of, path_of, path_with
 from weft.imperative.scribe import users_line
 from weft.module.module import Module
@@ -313,7 +313,7 @@ class Recorder:
         if not _core.open_recorder(self._engines, self._memory, self._limit):
             raise RuntimeError("Recorder: this process is recorded already")
         _active = self
-        self._kept.extend(recipe.all_recipes())
+        self._kept.extend(plan_info.all_infos())
         self._listener = events.listen(self)
         self._swap(Module, "__call__", self._module_call)
         self._swap(DataLoader, "__iter__", self._batches)
@@ -505,7 +505,7 @@ class Recorder:
         first, found.step_work = kinds_of(columns)
         for kind in steps[first]:
             serial, number = int(kind["serial"]), int(kind["step"])
-            made = recipe.recipe_of(serial)
+            made = plan_info.info_of(serial)
             work = made.work[number] if made is not None and number < len(made.work) else None
             operands = raw["step_shapes"][kind["shapes"]]
             name = _named(names[kind["name"]] or raw["programs"][kind["program"]], work)

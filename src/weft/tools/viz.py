@@ -15,8 +15,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from weft.executor.plan_info import MemoryReport
 from weft.executor.planner import make_plan
-from weft.executor.recipe import MemoryReport
 from weft.graph.drawing import Box, Edge, boxes_of, svg
 from weft.graph.graph import Graph
 from weft.graph.passes import PASSES
@@ -74,7 +74,7 @@ def _short(text: str) -> str:
 def memory_svg(report: MemoryReport) -> str:
     """The blocks of a program's arena: steps from left to right, addresses from top to bottom.
 
-    >>> from weft.executor.recipe import Lifetime
+    >>> from weft.executor.plan_info import Lifetime
     >>> report = MemoryReport(64, 64, 64, 64, 64, (Lifetime("exp", 64, 0, 0, 1),))
     >>> memory_svg(report).count("<rect")
     1

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.base.typing import Any
+from weft import _core
+from weft.base.typing import TYPE_CHECKING, Any
+from weft.executor.buffers import row_major
 from weft.executor.describe import NOTHING
 from weft.executor.memory import aligned
-from weft.executor.places import row_major
-from weft.executor.recipe import MemoryReport, Recipe
+from weft.executor.plan_info import MemoryReport, PlanInfo
 from weft.graph.graph import Graph
 from weft.graph.placement import Part
 
-__all__ = ["Joined"]
+if TYPE_CHECKING:
+    from weft._core import ProgramBuilder
+
+__all__ = ["DevicePlanLinker"]
 
 
-class Joined:
+class DevicePlanLinker:
     """Parts on their way to one plan. Values are known by wires: the inputs' numbers, then what parts make."""
 
     def __init__(self, graph: Graph, strides: Sequence[Any]) -> None:
@@ -24,7 +28,7 @@ class Joined:
         self.numbers = {id(v): k for k, v in enumerate(v for v in graph.inputs if v.type.weak)}
         self.outputs = [(j, v) for j, v in enumerate(graph.outputs) if v is not None]
         self.wires = {id(v): k for k, v in enumerate(self.arrays)}
-        self.laid: list[tuple[int, ...]] = [
+        self.strides_of_wires: list[tuple[int, ...]] = [
             row_major(v.shape) if k >= len(strides) else tuple(strides[k]) for k, v in enumerate(self.arrays)
         ]
         self.uses = [NOTHING] * len(self.arrays)
@@ -39,9 +43,9 @@ class Joined:
 
     def strides(self, part: Part) -> list[tuple[int, ...]]:
         """How the arrays lie that a part reads."""
-        return [self.laid[self.wires[id(v)]] for v in part.reads if not v.type.weak]
+        return [self.strides_of_wires[self.wires[id(v)]] for v in part.reads if not v.type.weak]
 
-    def apart(self, part: Part) -> int:
+    def owned_outputs(self, part: Part) -> int:
         """How many of a part's outputs must not show inputs: outputs of the program are memory of their own.
 
         Where something is written, what parts give each other is, too.
@@ -52,15 +56,15 @@ class Joined:
         return max((k + 1 for k, v in enumerate(part.makes[:count]) if id(v) in self.wanted), default=0)
 
     def add(self, part: Part, plan: Any) -> None:
-        recipe: Recipe = plan.recipe
+        recipe: PlanInfo = plan.recipe
         arrays = [v for v in part.reads if not v.type.weak]
         inputs = [self.wires[id(v)] for v in arrays]
         for wire, use in zip(inputs, plan.uses, strict=True):
             if wire < len(self.uses):
                 self.uses[wire] = max(self.uses[wire], use)
         numbers = [self.numbers[id(v)] for v in part.reads if v.type.weak]
-        outputs = list(range(len(self.laid), len(self.laid) + len(part.makes)))
-        self.laid.extend(recipe.made)
+        outputs = list(range(len(self.strides_of_wires), len(self.strides_of_wires) + len(part.makes)))
+        self.strides_of_wires.extend(recipe.made)
         for k, (value, wire) in enumerate(zip(part.makes, outputs, strict=True)):
             if k in part.graph.writes:
                 target = part.reads[part.graph.writes[k]]
@@ -74,21 +78,22 @@ class Joined:
         self.reorders += recipe.reorders
         self.reports.append((part, recipe.memory_report()))
 
-    def describe(self, name: str) -> dict[str, Any]:
+    def describe(self, name: str) -> ProgramBuilder:
         """For the native core."""
-        outputs = []
+        program: ProgramBuilder = _core.ProgramBuilder(name, None, len(self.arrays), is_exact=True)
+        for number, how in enumerate(self.uses):
+            program.use(number, how)
+        for part in self.parts:
+            program.add_part(*part)
         for j, value in self.outputs:
             target = self.graph.writes.get(j)
             into = -1 if target is None else self.number(target)
             t = value.type
-            outputs.append((self.leaving(j), into, t.dtype, t.device, t.shape, self.laid[self.leaving(j)]))
-        return {
-            "name": name,
-            "uses": self.uses,
-            "parts": self.parts,
-            "outputs": outputs,
-            "strides": self.laid[: len(self.arrays)],
-        }
+            wire = self.leaving(j)
+            program.add_wire(
+                wire, into, t.dtype, t.device, [int(n) for n in t.shape], self.strides_of_wires[wire]
+            )
+        return program
 
     def number(self, target: int) -> int:
         return self.arrays.index(self.graph.inputs[target])
@@ -98,12 +103,12 @@ class Joined:
         target, value = self.graph.writes.get(j), self.graph.outputs[j]
         return self.left[id(value)] if target is None else self.written[id(self.graph.inputs[target])]
 
-    def recipe(self, name: str, visible: int) -> Recipe:
-        return Recipe(
+    def recipe(self, name: str, visible: int) -> PlanInfo:
+        return PlanInfo(
             name,
             self.graph,
-            tuple(self.laid[: len(self.arrays)]),
-            tuple(self.laid[self.leaving(j)] for j, _ in self.outputs),
+            tuple(self.strides_of_wires[: len(self.arrays)]),
+            tuple(self.strides_of_wires[self.leaving(j)] for j, _ in self.outputs),
             visible,
             self.steps,
             True,

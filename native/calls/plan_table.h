@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "bindings/program.h"
+#include "calls/plan.h"
 
 namespace weft {
 

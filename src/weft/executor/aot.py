@@ -1,6 +1,6 @@
 """The commonest kernels, compiled when the package is built: which they are, and how they become object files.
 
-Operators say for which types theirs are (`Op.ahead`), and what is compiled is what the planner makes of them.
+Operators say for which types theirs are (`Op.aot_dtypes`), and what is compiled is what the planner makes of them.
 native/bindings/make_ahead.py calls write() from the build. compile_kernel looks here first: what it finds needs
 neither LLVM nor a file, so that a first `a + b` costs no more than printing its kernel.
 
@@ -49,7 +49,7 @@ def codes() -> Iterator[LoopCode]:
     """What is compiled: the steps of the operators' calls, and those that the planner adds, copies and fills."""
     for name in registry.names():
         cls = registry.get(name)
-        for dtype in cls.ahead:
+        for dtype in cls.aot_dtypes:
             for types in _calls(cls, as_dtype(dtype)):
                 yield from _loops(cls(), types)
     for dtype in COPIED:
@@ -125,7 +125,7 @@ def _symbol(level: str, key: int) -> str:
 
 def _table(keys: Sequence[int], levels: Sequence[str]) -> str:
     lines = [
-        f"// Written by weft.executor.ahead for {MAGIC.decode().strip()}.",
+        f"// Written by weft.executor.aot for {MAGIC.decode().strip()}.",
         '#include "bindings/ahead.h"',
         "",
         'extern "C" {',

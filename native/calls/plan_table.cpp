@@ -1,4 +1,4 @@
-#include "bindings/plan_table.h"
+#include "calls/plan_table.h"
 
 #include <cstring>
 

@@ -5,8 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "bindings/operator.h"
-#include "bindings/tape.h"
+#include "calls/tape.h"
 
 namespace weft {
 
@@ -15,8 +14,8 @@ namespace {
 // What is pushed meanwhile belongs to the module of a call.
 class InContext {
  public:
-  explicit InContext(uint32_t context) : before_(std::exchange(context_here, context)) {}
-  ~InContext() { context_here = before_; }
+  explicit InContext(uint32_t module) : before_(std::exchange(context().module, module)) {}
+  ~InContext() { context().module = before_; }
   InContext(const InContext&) = delete;
 
  private:
@@ -90,10 +89,8 @@ class Walk {
       known.emplace(std::move(slope));
       return;
     }
-    nb::object a = wrap(std::move(*known)), b = wrap(std::move(slope));
-    nb::object sum = nb::steal(call_slot(Slot::add, a.ptr(), b.ptr()));
-    if (!sum.is_valid()) throw nb::python_error();
-    known.emplace(tracked_of(sum.ptr()));
+    Tracked before = std::move(*known);
+    known.emplace(host::sum(std::move(before), std::move(slope)));
   }
 
   // Reports the wanted leaves that got their last summand from this node, or are it. A gradient is final when
@@ -182,14 +179,10 @@ class Walk {
     for (size_t j = 0; j < usual.size(); ++j) given[j] = given[j] || usual[j];
     const Ref<Plan> plan = backward_of(node.plan, all, given);
     if (plan)
-      if (const std::optional<size_t> k = unsaved(node, *plan)) {
-        PyErr_SetString(PyExc_NotImplementedError,
-                        (node.plan->program->name + ": called at " + node.site.text() +
-                         ": the gradient of its gradient reads " + place_of(node, *k) +
-                         ", which its gradient does not keep")
-                            .c_str());
-        throw nb::python_error();
-      }
+      if (const std::optional<size_t> k = unsaved(node, *plan))
+        throw NotDerivable(node.plan->program->name + ": called at " + node.site.text() +
+                           ": the gradient of its gradient reads " + place_of(node, *k) +
+                           ", which its gradient does not keep");
     return plan;
   }
 
@@ -210,9 +203,8 @@ class Walk {
 
   void visit_plan(const Ref<TapeNode>& node, Slopes& slopes) {
     if (node->saved.empty())
-      throw nb::value_error((node->plan->program->name + (": called at " + node->site.text()) +
-                             ": its history was freed by an earlier backward")
-                                .c_str());
+      throw ValueError(node->plan->program->name + ": called at " + node->site.text() +
+                       ": its history was freed by an earlier backward");
     const size_t count = node->edges.size();
     std::vector<bool> given;
     const Ref<Plan> plan = backward_for(*node, slopes, given);
@@ -230,8 +222,8 @@ class Walk {
         inputs.emplace_back(Tensor(node->saved[k]), node->edges[k].node, node->edges[k].index);
       else
         inputs.emplace_back(Tensor(node->saved[k]), node, static_cast<uint32_t>(k - count));
-      if (stop_epoch && node->epoch == stop_epoch && node->stopped.test(k))
-        inputs.back().stopped = stop_epoch;
+      if (context().stop_epoch && node->epoch == context().stop_epoch && node->stopped.test(k))
+        inputs.back().stopped = context().stop_epoch;
     }
     for (auto& slope : slopes)
       if (slope) inputs.push_back(std::move(*slope));
@@ -250,8 +242,8 @@ class Walk {
     }
   }
 
-  // A slope as a Python function may have it, which may write to it: a copy where others read the same
-  // memory, arrays of the caller or nodes that the walk has not come to.
+  // A slope as a function of the language may have it, which may write to it: a copy where others read the
+  // same memory, arrays of the caller or nodes that the walk has not come to.
   Tracked for_function(Slopes& slopes, size_t j) const {
     Tracked& slope = *slopes[j];
     const Chunk* chunk = slope.tensor.chunk.get();
@@ -268,40 +260,16 @@ class Walk {
   void visit_function(const Ref<TapeNode>& node, Slopes& slopes) {
     slopes.resize(node->outputs.size());
     const size_t inputs = node->edges.size();
-    nb::list given;
+    std::vector<Tracked> given;
     for (size_t j = 0; j < slopes.size(); ++j)
-      given.append(wrap(slopes[j] ? for_function(slopes, j)
-                                  : Tracked(filled(node->outputs[j], node->devices[inputs + j], 0))));
-    nb::object made = nb::handle(node->function)(*nb::tuple(given));
-    const std::string at = "\n  called at " + node->site.text();
-    if (!made.is_none() && !is_tensor(made) && !PyTuple_Check(made.ptr()) && !PyList_Check(made.ptr()))
-      throw nb::type_error(
-          ("backward: expected a Tensor, None, or a tuple of them for the tensors of forward, got " +
-           to_utf8(nb::type_name(made.type())) + at)
-              .c_str());
-    nb::object items =
-        made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : nb::object(nb::tuple(made));
-    if (nb::len(items) != inputs)
-      throw nb::value_error(("backward gave " + std::to_string(nb::len(items)) + " gradients for " +
-                             std::to_string(inputs) + " inputs" + at)
-                                .c_str());
+      given.push_back(slopes[j] ? for_function(slopes, j)
+                                : Tracked(filled(node->outputs[j], node->devices[inputs + j], 0)));
+    std::vector<std::optional<Tracked>> made = host::call_backward(*node, std::move(given));
     for (size_t k = 0; k < inputs; ++k) {
-      nb::object item = items[k];
-      if (item.is_none()) continue;
-      if (!is_tensor(item))
-        throw nb::type_error(("backward: gradient " + std::to_string(k) + " must be a Tensor or None, got " +
-                              to_utf8(nb::type_name(item.type())) + at)
-                                 .c_str());
-      if (!node->edges[k].node || !is_differentiable(node->saved[k].dtype))
-        continue;  // of which none is wanted
-      const Tensor& slope = self_of(item.ptr());
-      if (is_differentiable(slope.dtype) && slope.dtype != node->saved[k].dtype) {
-        static constinit Imported find("weft.ops.registry", "function");
-        item = find("cast")(item, nb::arg("dtype") = dtype_object(node->saved[k].dtype));
-      }
-      check_slope(self_of(item.ptr()), node->saved[k], node->devices[k], "backward",
-                  "input " + std::to_string(k), at);
-      add(node->edges[k].node, node->edges[k].index, Tracked(tracked_of(item.ptr())));
+      if (!made[k]) continue;
+      check_slope(made[k]->tensor, node->saved[k], node->devices[k], "backward", "input " + std::to_string(k),
+                  "\n  called at " + node->site.text());
+      add(node->edges[k].node, node->edges[k].index, std::move(*made[k]));
     }
   }
 
@@ -312,10 +280,9 @@ class Walk {
     if (now == node.versions[k]) return;
     const Site* site = overwriting_of(x.chunk.get());
     const std::string where = site ? "\n  overwritten at " + site->text() : "";
-    throw nb::value_error((node.plan->program->name + ": its gradient needs " + place_of(node, k) +
-                           ", which has been overwritten since" + "\n  used at " + node.site.text() + where +
-                           "\n  hint: write to a copy()")
-                              .c_str());
+    throw ValueError(node.plan->program->name + ": its gradient needs " + place_of(node, k) +
+                     ", which has been overwritten since" + "\n  used at " + node.site.text() + where +
+                     "\n  hint: write to a copy()");
   }
 
   const bool create_graph_;

@@ -1,4 +1,4 @@
-"""Where values lie: buffers, and places in them. Geometry in elements, of ints or of Sizes.
+"""Where values are: buffers, and views of them. Geometry in elements, of ints or of Sizes.
 
 >>> from weft.base.dtype import float32
 >>> from weft.ops.types import TensorType
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.base.typing import Any
-from weft.ops.strided import is_dense
+from weft.ops.shapes import is_dense
 from weft.ops.types import TensorType
 
 __all__ = [
     "Buffer",
-    "Place",
+    "BufferView",
     "channels_last",
     "is_dense",
     "is_one",
@@ -32,8 +32,9 @@ __all__ = [
 class Buffer:
     """Memory of one array: an input's, an output's, or temporary space.
 
-    number: of the array among the program's inputs, -1 if it is none. like: the input whose shape it has, and whose
-    order in memory it takes where strides are not known when planning; -1: none. output: it leaves the program.
+    number: the array's index among the program's inputs, -1 if it is none. like: the index of the input whose shape it
+    has, and whose order in memory it takes where strides are not known when planning; -1: none. output: it leaves the
+    program.
     kept: its content is prepared once, and stays from run to run (executor/preparation.py).
     flexible: its strides do not matter to whoever writes and reads it, which all are loops. in_parts: several steps
     write it.
@@ -45,9 +46,9 @@ class Buffer:
         self.type, self.strides, self.number, self.like = type, tuple(strides), number, like
         self.output, self.flexible, self.in_parts, self.kept = False, False, False, False
 
-    def whole(self) -> Place:
+    def whole(self) -> BufferView:
         """The place that is all of it."""
-        return Place(self, self.type, self.strides, 0)
+        return BufferView(self, self.type, self.strides, 0)
 
     @property
     def is_input(self) -> bool:
@@ -62,7 +63,7 @@ class Buffer:
         return self.type.size * self.type.dtype.itemsize
 
 
-class Place:
+class BufferView:
     """A strided array in a buffer; offset: of its first element, in elements."""
 
     __slots__ = ("buffer", "offset", "strides", "type")
@@ -70,9 +71,9 @@ class Place:
     def __init__(self, buffer: Buffer, type: TensorType, strides: Sequence[Any], offset: Any) -> None:
         self.buffer, self.type, self.strides, self.offset = buffer, type, tuple(strides), offset
 
-    def seen(self, shape: Sequence[Any], strides: Sequence[Any], offset: Any = 0) -> Place:
+    def seen(self, shape: Sequence[Any], strides: Sequence[Any], offset: Any = 0) -> BufferView:
         """A view of it; offset: from its own first element."""
-        return Place(self.buffer, self.type.like(shape), strides, self.offset + offset)
+        return BufferView(self.buffer, self.type.like(shape), strides, self.offset + offset)
 
     @property
     def shape(self) -> tuple[Any, ...]:

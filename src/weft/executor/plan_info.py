@@ -12,21 +12,21 @@ from weft.base.record import Record
 from weft.base.typing import Any
 from weft.graph.graph import Graph
 
-__all__ = ["Lifetime", "MemoryReport", "Recipe", "Work", "all_recipes", "recipe_of"]
+__all__ = ["Lifetime", "MemoryReport", "PlanInfo", "Work", "all_infos", "info_of"]
 
 _serials = itertools.count(1)
-_recipes: dict[int, ref[Recipe]] = {}  # by serial
+_infos: dict[int, ref[PlanInfo]] = {}  # by serial
 
 
-def recipe_of(serial: int) -> Recipe | None:
+def info_of(serial: int) -> PlanInfo | None:
     """The recipe of this serial; None if its plan is gone."""
-    found = _recipes.get(serial)
+    found = _infos.get(serial)
     return None if found is None else found()
 
 
-def all_recipes() -> list[Recipe]:
+def all_infos() -> list[PlanInfo]:
     """Of all plans that are there."""
-    return [recipe for each in tuple(_recipes.values()) if (recipe := each()) is not None]
+    return [recipe for each in tuple(_infos.values()) if (recipe := each()) is not None]
 
 
 class Lifetime(Record):
@@ -114,7 +114,7 @@ class Work(Record):
     loops: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
 
 
-class Recipe:
+class PlanInfo:
     """What a plan was made from, and what it does; kept by the plan for gradients and for people.
 
     strides: of the arrays given; made: those of the outputs. memory: None where sizes are not known. steps: those of
@@ -143,7 +143,7 @@ class Recipe:
         self.work = list(work)
         self.serial = next(_serials)
         serial = self.serial
-        _recipes[serial] = ref(self, lambda _: _recipes.pop(serial, None))
+        _infos[serial] = ref(self, lambda _: _infos.pop(serial, None))
 
     def memory_report(self) -> MemoryReport:
         """The plan's internal memory.

@@ -1,0 +1,61 @@
+// replay.h: what a program of a traced function finds where at a call, and what has to hold for it.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "bindings/program.h"
+
+namespace weft {
+
+// Part of an array: its elements from `offset` on, so many, so far apart.
+struct Window {
+  int64_t offset = 0;
+  Shape shape, strides;
+  Tensor of(const Tensor& x) const {
+    return x.as_strided(x.data + offset * static_cast<int64_t>(x.itemsize()), shape, strides);
+  }
+};
+
+// `_core.Find`: where something is found at a call.
+struct Find {
+  enum class Kind : uint8_t { leaf, object, output, python } kind = Kind::object;
+  size_t number = 0;  // of the leaf, the output
+  nb::object object;  // or a function of the leaves
+  std::optional<Window> window;
+};
+
+// (offset, shape, strides)
+nb::tuple to_tuple(const Window& window);
+
+// Something that a function found outside of its arguments.
+struct Outside {
+  nb::object place, name;  // of a cell: no name; else a key of a dict, an index of a list, or an attribute
+  nb::object value;        // NotImplemented: there is nothing
+};
+bool is_as_it_was(const Outside& outside);
+
+// `_core.ReplaySpec`: a program, and how calls use it.
+struct ReplaySpec {
+  Ref<Plan> plan;
+  std::vector<Find> arrays, numbers, results;
+  std::vector<bool> stopped;  // results that have no history, whatever the array has that they are seen in
+  std::vector<Outside> surroundings;
+  nb::object watched =
+      nb::none();  // whether things that `changes` counts are as they were; None: there are none
+  std::vector<nb::object> containers;  // lists and dicts that belong to those things
+  std::vector<std::pair<Find, bool>>
+      gradients;                    // leaves and objects: whether they have a gradient, as they had
+  nb::object guard = nb::none();    // of the leaves, None: nothing else has to hold
+  nb::object build = nb::none();    // of the list of results, None: the one result is all
+  nb::object effect = nb::none();   // of leaves and outputs, None: there are none
+  std::vector<uint64_t> elsewhere;  // serials of memory that arguments may not share, ascending
+
+  // The objects that it keeps; some may be null.
+  std::vector<PyObject*> references() const;
+};
+
+void bind_replay(nb::module_& m);
+
+}  // namespace weft

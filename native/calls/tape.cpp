@@ -1,0 +1,446 @@
+// tape.cpp: recording calls; the way back is walk.cpp.
+#include "calls/tape.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "program/scratch.h"
+
+namespace weft {
+
+Tracked::Tracked() noexcept = default;
+Tracked::Tracked(Tensor&& x) noexcept : tensor(std::move(x)) {}
+Tracked::Tracked(Tensor&& x, Ref<TapeNode> explains, uint32_t which) noexcept
+    : tensor(std::move(x)), node(std::move(explains)), index(which) {}
+Tracked::Tracked(const Tracked&) noexcept = default;
+Tracked::Tracked(Tracked&&) noexcept = default;
+Tracked& Tracked::operator=(Tracked other) noexcept {
+  tensor = std::move(other.tensor);
+  node = std::move(other.node);
+  index = other.index;
+  stopped = other.stopped;
+  return *this;
+}
+Tracked::~Tracked() = default;
+
+namespace {
+
+uint64_t last_number = 0;
+
+// Where memory that some node has saved was overwritten; the latest of each, a bounded number of them.
+std::unordered_map<const Chunk*, Site> overwritten_at;
+
+// y: as x, but without memory.
+void put_geometry(const Tensor& x, Tensor& y) {
+  y.size = x.size;
+  y.dtype = x.dtype;
+  y.ndim = x.ndim;
+  std::copy_n(x.shape, x.ndim, y.shape);
+  std::copy_n(x.strides, x.ndim, y.strides);
+}
+
+bool is_differentiable(const Tensor& x) noexcept { return is_differentiable(x.dtype); }
+
+// The module of a call that is being recorded. While a trace is written down, the frames of the language
+// tell.
+uint32_t noted_module() {
+  const Context& here = context();
+  return here.module || !here.scribe ? here.module : host::module_of_call();
+}
+
+// What is told of launches.
+LaunchScribe& current() noexcept { return static_cast<LaunchScribe&>(*context().scribe); }
+
+// Remembers a call. Its outputs are in `results`.
+void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+            std::span<const uint32_t> versions, std::span<Tracked> results) {
+  Bits wanted;
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (inputs[k]->node && is_differentiable(inputs[k]->tensor)) wanted.set(k);
+  const bool differentiable =
+      std::ranges::any_of(results, [](const Tracked& y) { return is_differentiable(y.tensor); });
+  if (!wanted.any() || !differentiable) return;
+  const std::vector<bool> given = usual_slopes(*plan);
+  const Ref<Plan> backward = backward_of(plan, wanted, given);
+  if (!backward) return;
+
+  auto node = TapeNode::make();
+  node->kind = TapeNode::Kind::plan;
+  node->number = ++last_number;
+  node->plan = plan;
+  node->backward = backward;
+  node->site = Site::here();
+  node->context = noted_module();
+  node->numbers.assign(numbers.begin(), numbers.end());
+  const size_t count = inputs.size() + results.size();
+  node->saved.reserve(count);
+  node->versions.reserve(count);
+  const auto& uses = backward->program->uses;
+  const auto save = [&](const Tracked& from, size_t place, uint32_t version) {
+    const Tensor& x = from.tensor;
+    if (is_stopped(from)) {
+      node->epoch = context().stop_epoch;
+      node->stopped.set(place);
+    }
+    const bool read = uses[place] >= Program::Use::shown;
+    if (read) x.chunk->saved.store(true, std::memory_order_relaxed);
+    if (read)
+      node->saved.push_back(x);
+    else
+      put_geometry(x, node->saved.emplace_back());
+    node->versions.push_back(version);
+  };
+  node->edges.resize(inputs.size());
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    save(*inputs[k], k, versions[k]);
+    node->edges[k] = {inputs[k]->node, inputs[k]->index};
+    node->runs_python |= inputs[k]->node && inputs[k]->node->runs_python;
+  }
+  for (size_t j = 0; j < results.size(); ++j) {
+    const uint32_t version = results[j].tensor.chunk->writes.load(std::memory_order_relaxed);
+    save(results[j], inputs.size() + j, version);
+  }
+  for (size_t j = 0; j < results.size(); ++j) {
+    if (!given[j] || !is_differentiable(results[j].tensor)) continue;
+    if (!backward->with_history.empty() && !backward->with_history[j]) continue;
+    results[j].node = node;
+    results[j].index = static_cast<uint32_t>(j);
+  }
+}
+
+}  // namespace
+
+std::vector<bool> usual_slopes(const Plan& plan) {
+  std::vector<bool> given(plan.program->outputs.size());
+  std::fill_n(given.begin(), std::min<size_t>(static_cast<size_t>(plan.visible), given.size()), true);
+  for (const auto& [output, input] : plan.writes) given[output] = true;
+  return given;
+}
+
+bool is_alias(const Program& program, size_t output) {
+  const auto count = static_cast<int>(program.uses.size());
+  const int value = program.outputs[output].value;
+  return value < count ||
+         program.values[static_cast<size_t>(value - count)].kind == Program::Value::Kind::view;
+}
+
+Ref<Plan> recorded_form(const Ref<Plan>& plan) {
+  if (!plan->many) return plan->recorded ? plan->recorded : plan;
+  auto [made, writes] = host::plan_recording(*plan);
+  if (made) plan->recorded = made;
+  const Ref<Plan> form = made ? made : plan;
+  form->writes = std::move(writes);
+  form->many = plan->many = false;
+  return form;
+}
+
+Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& slopes) {
+  for (const Plan::Backward& known : plan->backwards)
+    if (known.wanted == wanted && known.given == slopes) return known.plan;
+  std::vector<bool> flags(plan->program->uses.size());
+  for (size_t k = 0; k < flags.size(); ++k) flags[k] = wanted.test(k);
+  const Ref<Plan> backward = host::plan_backward(*plan, flags, slopes);
+  plan->backwards.push_back({wanted, slopes, backward});
+  return backward;
+}
+
+namespace {
+
+// Nodes whose vectors keep their room for the next ones; never destroyed, as the interpreter ends before.
+constexpr size_t kSpareNodes = 256;
+std::vector<TapeNode*>& spare_nodes() {
+  static auto* const nodes = new std::vector<TapeNode*>;
+  return *nodes;
+}
+
+}  // namespace
+
+Ref<TapeNode> TapeNode::make() {
+  std::vector<TapeNode*>& spare = spare_nodes();
+  if (spare.empty()) return make_ref<TapeNode>();
+  Ref<TapeNode> node(spare.back());
+  spare.pop_back();
+  return node;
+}
+
+int TapeNode::visit_functions(const Ref<TapeNode>& from, int (*visit)(_object* function, void* arg),
+                              void* arg) {
+  std::vector<const TapeNode*> open;
+  std::unordered_map<const TapeNode*, uint32_t> met;  // from nodes that only `from` keeps
+  const auto enter = [&](const Ref<TapeNode>& node) {
+    if (!node || !node->runs_python) return;
+    const uint32_t all = node->references();
+    if (all == 1 || ++met[node.get()] == all) open.push_back(node.get());
+  };
+  for (enter(from); !open.empty();) {
+    const TapeNode* const node = open.back();
+    open.pop_back();
+    if (node->function)
+      if (const int stop = visit(node->function, arg)) return stop;
+    for (const Edge& edge : node->edges) enter(edge.node);
+  }
+  return 0;
+}
+
+void TapeNode::clear() noexcept {
+  release_later(std::exchange(function, nullptr));
+  kind = Kind::leaf;
+  runs_python = false;
+  number = 0;
+  plan = backward = {};
+  edges.clear();
+  saved.clear();
+  versions.clear();
+  epoch = 0;
+  stopped = {};
+  numbers.clear();
+  outputs.clear();
+  devices.clear();
+  site = {};
+  context = 0;
+}
+
+void TapeNode::dispose() const noexcept {
+  // Nodes whose last reference goes while another one ends wait here, instead of on the stack.
+  static auto* const waiting = new std::vector<TapeNode*>;
+  static bool ending = false;
+  waiting->push_back(const_cast<TapeNode*>(this));
+  if (std::exchange(ending, true)) return;
+  while (!waiting->empty()) {
+    TapeNode* const node = waiting->back();
+    waiting->pop_back();
+    node->clear();
+    if (spare_nodes().size() < kSpareNodes)
+      spare_nodes().push_back(node);
+    else
+      delete node;
+  }
+  ending = false;
+}
+
+namespace {
+
+// What is written down under no_grad, or of what left the history, has none: views of it are noted as such.
+// Other results are what the program's stop-gradients say.
+void note_stopped_views(const Program& program, std::span<const Tracked* const> inputs,
+                        std::span<Tracked> results) {
+  for (size_t j = 0; j < results.size(); ++j) {
+    if (!is_alias(program, j)) continue;
+    const bool stopped = stopping() || std::ranges::any_of(inputs, [&](const Tracked* x) {
+                           return is_stopped(*x) && x->tensor.chunk.get() == results[j].tensor.chunk.get();
+                         });
+    if (stopped) results[j].stopped = context().stop_epoch;
+  }
+}
+
+void note_read(std::span<const Tracked* const> inputs) {
+  for (const Tracked* x : inputs)
+    if (x->node && x->node->number <= context().noting->back().before && is_differentiable(x->tensor))
+      context().noting->back().nodes.push_back(x->node.get());
+}
+
+void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records);
+
+}  // namespace
+
+void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+               std::span<const Tensor* const> destinations, std::span<Tracked> results) {
+  bool tracked = false;
+  for (const Tracked* x : inputs) tracked |= static_cast<bool>(x->node);
+  const bool records = tracked && recording();
+  if (context().noting && tracked && !records) note_read(inputs);
+  if (!records || (!plan->many && !plan->recorded)) {
+    run_plan(plan, inputs, numbers, destinations, results, records);
+    return;
+  }
+  const Ref<Plan> form = recorded_form(plan);
+  std::vector<Tracked> all(form->program->outputs.size());
+  run_plan(form, inputs, numbers, destinations, all, true);
+  std::move(all.begin(), all.begin() + static_cast<ptrdiff_t>(results.size()), results.begin());
+}
+
+namespace {
+
+void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records) {
+  Scratch<const Tensor*, 8> tensors(inputs.size());
+  Scratch<Tensor*, 8> outputs(results.size());
+  for (size_t k = 0; k < inputs.size(); ++k) tensors[k] = &inputs[k]->tensor;
+  for (size_t j = 0; j < results.size(); ++j) outputs[j] = &results[j].tensor;
+  // What is written in place by the call itself must be found overwritten later: versions of before.
+  Scratch<uint32_t, 8> versions(records ? inputs.size() : 0);
+  for (size_t k = 0; records && k < inputs.size(); ++k) {
+    const Chunk* chunk = inputs[k]->tensor.chunk.get();
+    versions[k] = chunk ? chunk->writes.load(std::memory_order_relaxed) : 0;
+  }
+  if (context().scribe) {
+    bool left_out = false;
+    if (context().scribe->defers()) {
+      plan->program->prepare({tensors.get(), inputs.size()}, destinations, outputs.get());
+      left_out = current().launched(*plan, inputs, numbers, results);
+    }
+    if (!left_out) {
+      const Unobserved quiet;
+      plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
+    }
+    if (!context().scribe->defers()) current().launched(*plan, inputs, numbers, results);
+    if (context().stop_epoch) note_stopped_views(*plan->program, inputs, results);
+  } else {
+    plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
+  }
+  if (records) record(plan, inputs, numbers, {versions.get(), inputs.size()}, results);
+}
+
+}  // namespace
+
+KeptCounts::KeptCounts(std::span<const Tracked* const> inputs, std::span<const Tensor* const> destinations) {
+  for (const Tracked* x : inputs) keep(x->tensor);
+  for (const Tensor* x : destinations) keep(*x);
+}
+KeptCounts::~KeptCounts() {
+  for (const auto& [chunk, count] : counts_) chunk->writes.store(count, std::memory_order_relaxed);
+}
+void KeptCounts::keep(const Tensor& x) {
+  if (x.chunk) counts_.emplace_back(x.chunk, x.chunk->writes.load(std::memory_order_relaxed));
+}
+
+void note_overwriting(const Tensor& x) {
+  if (!x.chunk->saved.load(std::memory_order_relaxed)) return;
+  if (overwritten_at.size() > 4096) overwritten_at.clear();
+  overwritten_at[x.chunk.get()] = Site::here();
+}
+
+Tensor filled(const Tensor& like, Device device, int64_t value) {
+  Tensor x = Tensor::empty(like.dims(), like.dtype, device);
+  Scalar number{Scalar::Kind::integer, {}};
+  number.integer = value;
+  push_fill(x, number);
+  return x;
+}
+
+void check_slope(const Tensor& slope, const Tensor& of, Device device, const std::string& function,
+                 const std::string& what, const std::string& where) {
+  if (std::ranges::equal(slope.dims(), of.dims()) && slope.dtype == of.dtype && slope.device() == device)
+    return;
+  const std::string names =
+      function + ": " + what + " is " + describe(of) + ", its gradient " + describe(slope) + where;
+  if (!std::ranges::equal(slope.dims(), of.dims())) throw ShapeError(names);
+  if (slope.dtype != of.dtype) throw DTypeError(names);
+  throw DeviceError(names);
+}
+
+const Site* overwriting_of(const Chunk* chunk) noexcept {
+  const auto found = overwritten_at.find(chunk);
+  return found == overwritten_at.end() ? nullptr : &found->second;
+}
+
+Ref<TapeNode> watch(Tracked& x) {
+  if (!is_differentiable(x.tensor))
+    throw DTypeError("attach: only floating-point tensors have gradients: x is " + describe(x.tensor));
+  auto node = TapeNode::make();
+  node->number = ++last_number;
+  node->edges.push_back({x.node, x.index});
+  node->runs_python = x.node && x.node->runs_python;
+  x.node = node;
+  x.index = 0;
+  return node;
+}
+
+void unwatch(Tracked& x, const TapeNode& leaf) {
+  const TapeNode::Edge before = leaf.edges[0];
+  if (x.node.get() != &leaf && before.node) return;
+  x.node = before.node;
+  x.index = before.index;
+}
+
+Ref<TapeNode> record_function(std::span<const Tracked* const> inputs, std::span<Tracked* const> outputs,
+                              _object* function) {
+  auto node = TapeNode::make();
+  node->kind = TapeNode::Kind::function;
+  node->runs_python = true;
+  node->number = ++last_number;
+  node->function = function;
+  node->site = Site::here();
+  node->context = noted_module();
+  for (const Tracked* x : inputs) {
+    node->edges.push_back({x->node, x->index});
+    put_geometry(x->tensor, node->saved.emplace_back());
+    node->devices.push_back(x->tensor.device());
+  }
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    Tracked& y = *outputs[j];
+    put_geometry(y.tensor, node->outputs.emplace_back());
+    node->devices.push_back(y.tensor.device());
+    if (!is_differentiable(y.tensor)) continue;
+    y.node = node;
+    y.index = static_cast<uint32_t>(j);
+  }
+  return node;
+}
+
+void begin_noting() {
+  static thread_local std::vector<Noted> regions;
+  context().noting = &regions;
+  regions.push_back({last_number, {}});
+}
+
+bool end_noting(std::span<const Tracked* const> given) {
+  std::vector<Noted>*& noting = context().noting;
+  if (!noting) throw std::logic_error("end_noting: no region has begun");
+  const Noted region = std::move(noting->back());
+  noting->pop_back();
+  const bool others = std::ranges::any_of(region.nodes, [&](const TapeNode* node) {
+    return std::ranges::none_of(given, [&](const Tracked* x) { return x->node.get() == node; });
+  });
+  if (noting->empty())
+    noting = nullptr;
+  else
+    for (TapeNode* node : region.nodes)
+      if (node->number <= noting->back().before) noting->back().nodes.push_back(node);
+  return others;
+}
+
+namespace {
+
+// A program for exact sizes looks at none when it runs.
+void check_planned(const Program& program, std::span<const Tracked* const> inputs) {
+  if (!program.exact) return;
+  for (size_t k = 0; k < std::min(inputs.size(), program.planned_inputs.size()); ++k) {
+    const Program::Input& planned = program.planned_inputs[k];
+    const Tensor& x = inputs[k]->tensor;
+    if (program.uses[k] == Program::Use::nothing ||
+        (x.dtype == planned.dtype && std::ranges::equal(x.dims(), planned.shape)))
+      continue;
+    std::string shape;
+    for (const int64_t size : planned.shape) {
+      if (!shape.empty()) shape += ',';
+      shape += std::to_string(size);
+    }
+    throw ShapeError("run_plan: " + program.name + ": input " + std::to_string(k) + " is planned as " +
+                     short_name(planned.dtype) + "[" + shape + "]: it is " + describe(x));
+  }
+}
+
+}  // namespace
+
+void call_checked(const Ref<Plan>& plan, std::span<const Tracked* const> inputs,
+                  std::span<const Scalar> numbers, std::span<const Tensor* const> destinations,
+                  std::span<Tracked> results, bool late) {
+  const Program& program = *plan->program;
+  const auto count = [](size_t found, const char* what, size_t wanted, const char* of) {
+    return "run_plan: " + std::to_string(found) + what + std::to_string(wanted) + of;
+  };
+  if (inputs.size() != program.uses.size())
+    throw ValueError(count(inputs.size(), " arrays given, ", program.uses.size(), " taken"));
+  if (numbers.size() < program.numbers_taken())
+    throw ValueError(count(numbers.size(), " numbers given, ", program.numbers_taken(), " taken"));
+  check_planned(program, inputs);
+  if (destinations.size() > program.outputs.size())
+    throw ValueError(count(destinations.size(), " arrays to write, ", program.outputs.size(), " outputs"));
+  std::optional<KeptCounts> counts;
+  if (late) counts.emplace(inputs, destinations);
+  call_plan(plan, inputs, numbers, destinations, results);
+}
+
+}  // namespace weft
