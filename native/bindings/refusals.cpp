@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-#include "bindings/python.h"
+#include "bindings/hooks.h"
 
 namespace weft {
 namespace {
@@ -35,8 +35,7 @@ void explain(PyObject* function, PyObject* const* arguments, size_t flags, PyObj
     const Py_ssize_t more = names ? PyTuple_Size(names) : 0;
     for (Py_ssize_t k = 0; k < more; ++k)
       named[nb::borrow(PyTuple_GetItem(names, k))] = nb::borrow(arguments[count + static_cast<size_t>(k)]);
-    static constinit Imported refusal("weft.base.arguments", "refusal");
-    nb::object error = refusal(nb::borrow(function), positional, named);
+    nb::object error = call_hook(Hook::refusal, nb::borrow(function), positional, named);
     PyErr_SetObject(PyExc_TypeError, error.ptr());
   } catch (...) {
     raise_current_exception();
