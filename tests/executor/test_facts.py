@@ -10,7 +10,7 @@ from weft.ops.kernels import View, pointwise_loop
 
 
 def make(name, infer, decompose=None, kernels=None):
-    content = {"name": name, "infer": infer, "__module__": __name__}
+    content = {"name": name, "infer": infer, "__module__": __name__, "primitive": decompose is None}
     content |= {"decompose": decompose} if decompose else {}
     content |= {"kernels": kernels} if kernels else {}
     op(type("Made", (Op,), content))
