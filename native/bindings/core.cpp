@@ -41,4 +41,5 @@ NB_MODULE(_core, m) {
         return nanobind::make_tuple(v->major, v->minor, v->patch);
       },
       nanobind::sig("def dnnl_version() -> tuple[int, int, int]"));
+  weft::bind_refusals(m);
 }

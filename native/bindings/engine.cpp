@@ -70,7 +70,7 @@ namespace {
 template <bool is_async>
 void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_vars, nb::handle mutate_vars,
           nb::handle overwrite_vars, int priority, nb::handle name, nb::handle queue, Py_ssize_t size_bytes,
-          nb::handle on_done) {
+          nb::handle on_done, bool run_on_error) {
   if (size_bytes < 0) throw nb::value_error("size_bytes must be at least 0");
   PushOptions options;
   options.device = as_device(device);
@@ -80,7 +80,7 @@ void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_var
     if (is_async)
       throw nb::type_error("push_async: the operator already says whether it is asynchronous; use push");
     if (nb::len(const_vars) || nb::len(mutate_vars) || nb::len(overwrite_vars) || nb::len(name) ||
-        !on_done.is_none())
+        !on_done.is_none() || run_on_error)
       throw nb::type_error(
           "push: an Operator has its variables and name already; give device and priority only");
     options.queue = op->op->queue;
@@ -90,7 +90,9 @@ void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_var
   }
   options.queue = as_queue(queue);
   const Variables variables(const_vars, mutate_vars, overwrite_vars);
-  self.core->submit(build_op(fn, variables, {name, on_done}, is_async).release(), options);
+  OwnedOp op = build_op(fn, variables, {name, on_done}, is_async);
+  op->run_on_error = run_on_error;
+  self.core->submit(op.release(), options);
 }
 
 int traverse_operator(PyObject* self, visitproc visit, void* arg) {
@@ -143,6 +145,8 @@ priority: higher runs first among the ready operations of a queue. name: for err
 queue: "compute", "wide" (opens a parallel region: has the device's compute work to itself), "copy", "io",
 "priority". size_bytes: memory the operation holds while it is pending, for back-pressure.
 on_done: called with None or the EngineError when this operation has finished, failed or been skipped.
+run_on_error: it also runs where a variable that it reads or changes is poisoned; run_context.error says so.
+What it changes stays poisoned where it was; what else it writes is good if it succeeds.
 
 What fn raises poisons what it would have written and is raised by the waits. On a thread of the user's, push blocks
 while more than max_pending operations or max_pending_bytes bytes are pending.
@@ -239,7 +243,8 @@ void bind_engine(nb::module_& m) {
            nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
            nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("priority") = 0,
            nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("compute"),
-           nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), kPushDoc,
+           nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), nb::arg("run_on_error") = false,
+           kPushDoc,
            nb::sig("def push(self, fn: collections.abc.Callable[[RunContext], "
                    "object] | NativeFunction | Operator, "
                    "device: weft.base.device.Device | str | None = None, "
@@ -248,12 +253,12 @@ void bind_engine(nb::module_& m) {
                    "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), priority: int = 0, "
                    "name: str = '', *, queue: str = 'compute', size_bytes: int = 0, "
                    "on_done: collections.abc.Callable[[weft.base.errors.EngineError | None], "
-                   "object] | None = None) -> None"))
+                   "object] | None = None, run_on_error: bool = False) -> None"))
       .def("push_async", push<true>, nb::arg("fn"), nb::arg("device").none() = nb::none(),
            nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
            nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("priority") = 0,
            nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("io"),
-           nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(),
+           nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), nb::arg("run_on_error") = false,
            nb::sig("def push_async(self, fn: collections.abc.Callable[[RunContext, OnComplete], object], "
                    "device: weft.base.device.Device | str | None = None, "
                    "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
@@ -261,7 +266,7 @@ void bind_engine(nb::module_& m) {
                    "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), priority: int = 0, "
                    "name: str = '', *, queue: str = 'io', size_bytes: int = 0, "
                    "on_done: collections.abc.Callable[[weft.base.errors.EngineError | None], "
-                   "object] | None = None) -> None"),
+                   "object] | None = None, run_on_error: bool = False) -> None"),
            "Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is "
            "called.\n\n"
            "on_complete may be called once, from any thread, with an exception or a str if the operation "
@@ -272,11 +277,12 @@ void bind_engine(nb::module_& m) {
       .def(
           "new_operator",
           [](PyEngine& self, nb::handle fn, nb::handle const_vars, nb::handle mutate_vars, nb::handle name,
-             bool is_async, nb::handle overwrite_vars, nb::handle queue) {
+             bool is_async, nb::handle overwrite_vars, nb::handle queue, bool run_on_error) {
             const QueueKind kind =
                 queue.is_none() ? (is_async ? QueueKind::io : QueueKind::compute) : as_queue(queue);
             const Variables variables(const_vars, mutate_vars, overwrite_vars);
             auto op = build_op(fn, variables, {name, nb::none()}, is_async);
+            op->run_on_error = run_on_error;
             PyObject* function = PyCallable_Check(fn.ptr()) ? fn.ptr() : nullptr;
             return new PyOperator{self.core, variables.kept(), self.core->new_operator(op.release(), kind),
                                   function};
@@ -284,15 +290,17 @@ void bind_engine(nb::module_& m) {
           nb::arg("fn"), nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
           nb::arg("name") = nb::str(""), nb::arg("is_async") = false, nb::kw_only(),
           nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("queue").none() = nb::none(),
+          nb::arg("run_on_error") = false,
           nb::sig("def new_operator(self, fn: collections.abc.Callable[..., object] | NativeFunction, "
                   "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
                   "mutate_vars: collections.abc.Iterable[Variable | Tensor] = (), name: str = '', "
                   "is_async: bool = False, *, "
                   "overwrite_vars: collections.abc.Iterable[Variable | Tensor] = (), "
-                  "queue: str | None = None) -> Operator"),
+                  "queue: str | None = None, run_on_error: bool = False) -> Operator"),
           "An Operator to push many times: fn, its variables and its name, taken apart only once.\n\n"
           "is_async: fn is called as by push_async. queue: as for push; None: \"io\" if asynchronous, else "
-          "\"compute\".")
+          "\"compute\".\n"
+          "run_on_error: as for push.")
       .def(
           "delete_operator", [](PyEngine&, PyOperator& op) { Engine::delete_operator(*op.op); },
           nb::arg("operator"), "No more pushes of it; it is freed when those before have finished.")
@@ -325,6 +333,15 @@ void bind_engine(nb::module_& m) {
           [](PyEngine& e, nb::handle variable) { e.core->clear_error(*as_var(variable, "clear_error")); },
           nb::arg("variable").none(), nb::sig("def clear_error(self, variable: Variable | Tensor) -> None"),
           "Forget a variable's error, after what has been pushed on it before; its value is what it is.")
+      .def(
+          "throw_if_failed",
+          [](PyEngine& e, nb::handle variable) {
+            e.core->throw_if_failed(*as_var(variable, "throw_if_failed"));
+          },
+          nb::arg("variable").none(),
+          nb::sig("def throw_if_failed(self, variable: Variable | Tensor) -> None"),
+          "Raise the EngineError that poisons a variable now; waits for nothing that is pending.\n\n"
+          "May be called inside of engine functions, too.")
       .def(
           "start", [](PyEngine& e) { e.core->start(); }, "Take operations again after stop().")
       .def(
@@ -378,6 +395,7 @@ void bind_engine(nb::module_& m) {
           "ran on the pushing thread); now: pending, running, async_outstanding (started, not completed), "
           "threads;\n"
           "stalls (pushes held back), wakes (threads woken).")
+      .def("_set_bulk_size", [](PyEngine& e, int size) { return e.core->set_bulk_size(size); })
       .def("_is_ready",
            [](PyEngine& e, nb::handle variable) { return e.core->is_ready(*as_var(variable, "is_ready")); })
       .def("_begin_bulk", [](PyEngine& e, int size) { e.core->begin_bulk(size); })

@@ -19,7 +19,7 @@ void run(void* state, RunContext& context, bool is_async) {
   auto& task = *static_cast<PyTask*>(state);
   try {
     nb::object about = nb::cast(PyRunContext{context.device, context.queue, context.worker, context.stream,
-                                             nb::borrow(name_source(task))});
+                                             nb::borrow(name_source(task)), Ref<Error>(context.error)});
     if (is_async)
       nb::handle(task.fn)(about, nb::cast(PyOnComplete{Ref<Completion>(context.completion)}));
     else
@@ -234,7 +234,8 @@ void bind_functions(nb::module_& m) {
       "What an engine function is called with: what only run time knows.\n\n"
       "device: the Device it runs on; stream: the device's for this queue, a number, None on cpu; worker: "
       "index of the thread within its\n"
-      "queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name.")
+      "queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name;\n"
+      "error: the EngineError of what it uses, if it was pushed with run_on_error; else None.")
       .def_prop_ro(
           "device", [](const PyRunContext& c) { return device_object(c.device); },
           nb::sig("def device(self) -> weft.base.device.Device"))
@@ -246,6 +247,9 @@ void bind_functions(nb::module_& m) {
       .def_prop_ro("worker", [](const PyRunContext& c) { return c.worker; })
       .def_prop_ro("queue", [](const PyRunContext& c) { return queue_name(c.queue); })
       .def_prop_ro("operation", [](const PyRunContext& c) { return function_name(c.name); })
+      .def_prop_ro(
+          "error", [](const PyRunContext& c) { return c.error ? to_engine_error({c.error}) : nb::none(); },
+          nb::sig("def error(self) -> weft.base.errors.EngineError | None"))
       .def("__repr__", [](const PyRunContext& c) {
         return "RunContext(operation='" + function_name(c.name) + "', device=" + to_string(c.device) +
                ", queue='" + queue_name(c.queue) + "', worker=" + std::to_string(c.worker) + ")";

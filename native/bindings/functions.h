@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bindings/python.h"
+#include "storage/chunk.h"
 
 namespace weft {
 
@@ -22,6 +23,15 @@ struct PyVariable {
   PyVariable(std::shared_ptr<Engine> e, Ref<Var> v) : engine(std::move(e)), var(std::move(v)) {}
   PyVariable(PyVariable&&) noexcept = default;
   ~PyVariable();
+};
+
+// Memory of a device's pool, without a shape; ``weft.storage.alloc`` makes it.
+struct PyMemory {
+  Ref<Chunk> chunk;  // null: freed
+  Device device;
+  size_t bytes = 0;
+  int exports = 0;  // buffers of Python over it; GIL
+  ~PyMemory();
 };
 
 struct PyOperator {
@@ -53,6 +63,7 @@ struct PyRunContext {
   int worker;
   void* stream;
   nb::object name;  // or the function it is to be taken from
+  Ref<Error> error = {};
 };
 
 struct PyOnComplete {

@@ -34,6 +34,7 @@ namespace weft {
   H(plan_backward, "collections.abc.Callable[[object, list[bool], list[bool]], Plan | None]")         \
   H(plan_call, "collections.abc.Callable[[object, list, dict[str, object], str, bool], Plan | None]") \
   H(plan_recording, "collections.abc.Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]")  \
+  H(refusal, "collections.abc.Callable[[object, list, dict], TypeError]")                             \
   H(shape_error, "type[Exception]")                                                                   \
   H(subscript, "collections.abc.Callable[[object, object], object]")                                  \
   H(window_of, "collections.abc.Callable[[object, list], object]")

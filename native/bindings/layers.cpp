@@ -34,6 +34,14 @@ void bind_layers(nb::module_& m) {
       },
       nb::arg("layers").none());
   // What writes down a body of control flow on this thread, or None.
+  // What the first layer makes of op(*args); only while there is one.
+  def(
+      m, "emit",
+      [](nb::handle op, nb::handle args) {
+        if (!layers_active()) throw nb::value_error("emit: this thread has no layers");
+        return emit_to_layers(op, args);
+      },
+      nb::sig("def emit(op: object, args: tuple[object, ...]) -> typing.Any"));
   def(m, "capture", [] { return nb::borrow(context().layers.capture ? context().layers.capture : Py_None); });
   def(
       m, "set_capture",

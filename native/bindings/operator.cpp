@@ -156,7 +156,8 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
     nb::object standard = attribute.attr("default");
     const bool required = standard.is(attribute.attr("REQUIRED"));
     attributes_.push_back({intern(attribute.attr("name")), required ? nullptr : standard.release().ptr(),
-                           nb::cast<bool>(attribute.attr("runtime"))});
+                           nb::cast<bool>(attribute.attr("runtime")),
+                           nb::cast<std::string>(attribute.attr("accepts"))});
   }
   for (auto [name, range] : nb::cast<nb::dict>(cls.attr("ranges"))) {
     Attribute& attribute = attributes_[static_cast<size_t>(attribute_named(name.ptr()))];
@@ -416,6 +417,13 @@ void add_sizes(std::span<const Tracked* const> tensors, uint64_t* key, size_t& l
 
 }  // namespace
 
+// The error for a Runtime attribute that is no number.
+nb::builtin_exception OperatorFunction::unfit(const Attribute& attribute, PyObject* value) const {
+  std::string text = name_ + ": " + to_utf8(attribute.name) + " must be " + attribute.accepts + ", got ";
+  text += to_utf8(nb::repr(nb::handle(value)));
+  return nb::type_error(text.c_str());
+}
+
 Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
   const size_t variant = attributes_.empty() && !variants_.empty() ? 0 : variant_of(a);
   const uint64_t began = variants_cleared_;  // the planner runs Python, and other threads
@@ -469,8 +477,17 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
     if (!attributes_[i].runtime) continue;
     PyObject* value = a.attributes[i];
     uint64_t form = 0;
-    if (value != Py_None) {
-      a.add_number(value);
+    if (value == Py_None) {
+      const Attribute& attribute = attributes_[i];
+      if (attribute.standard != Py_None && attribute.accepts.find("None") == std::string::npos)
+        throw unfit(attribute, value);
+    } else {
+      try {
+        a.add_number(value);
+      } catch (nb::python_error& thrown) {
+        if (!thrown.matches(PyExc_TypeError) || is_tensor(value)) throw;
+        throw unfit(attributes_[i], value);
+      }
       if (const Attribute& attribute = attributes_[i]; attribute.ranged) {
         const double number = as_double(a.numbers[a.number_count - 1]);
         if (!(number >= attribute.low && number <= attribute.high))

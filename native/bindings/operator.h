@@ -48,6 +48,7 @@ class OperatorFunction {
     PyObject* name;
     PyObject* standard;  // null: must be given
     bool runtime;
+    std::string accepts;  // as its annotation has it
     bool ranged = false;
     double low = 0, high = 0;
   };
@@ -57,6 +58,7 @@ class OperatorFunction {
     PyObject* made = nullptr;
   };
 
+  nb::builtin_exception unfit(const Attribute& attribute, PyObject* value) const;
   void parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count, PyObject* names) const;
   int attribute_named(PyObject* name) const;
   bool is_named(int attribute, PyObject* names) const;

@@ -7,12 +7,16 @@ namespace weft {
 
 Var* as_var(nb::handle object, const char* argument) {
   if (PyVariable* variable = as<PyVariable>(object)) return variable->var.get();
+  if (PyMemory* memory = as<PyMemory>(object)) {
+    if (!memory->chunk) throw nb::value_error("the memory has been freed");
+    return memory->chunk.get();
+  }
   if (is_tensor(object)) {
     if (context().scribe) context().scribe->awaited(self_of(object.ptr()));
     return self_of(object.ptr()).chunk.get();
   }
   throw nb::type_error((std::string(argument) +
-                        ": expected a Variable made by new_variable(), or a Tensor, got " +
+                        ": expected a Variable made by new_variable(), a Tensor or a Memory, got " +
                         to_utf8(nb::type_name(object.type())))
                            .c_str());
 }
@@ -21,7 +25,8 @@ VarList::VarList(nb::handle argument, const char* name) : name_(name) {
   if (PyTuple_Check(argument.ptr())) {
     tuple_ = nb::borrow(argument);
   } else {
-    const bool single = nb::isinstance<PyVariable>(argument) || is_tensor(argument);
+    const bool single =
+        nb::isinstance<PyVariable>(argument) || nb::isinstance<PyMemory>(argument) || is_tensor(argument);
     PyObject* tuple = single ? nullptr : PySequence_Tuple(argument.ptr());
     if (!tuple && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
     if (!tuple) {
@@ -41,7 +46,7 @@ void VarList::add_to(Op& op, Mode mode) const {
 
 bool VarList::any_tensor() const {
   for (size_t i = 0; i < size_; ++i)
-    if (is_tensor(item(i))) return true;
+    if (is_tensor(item(i)) || nb::isinstance<PyMemory>(item(i))) return true;
   return false;
 }
 

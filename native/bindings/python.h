@@ -214,5 +214,7 @@ void bind_storage(nb::module_& m);
 void bind_scribe(nb::module_& m);
 void bind_log(nb::module_& m);
 void bind_traced(nb::module_& m);
+// After all others.
+void bind_refusals(nb::module_& m);
 
 }  // namespace weft

@@ -21,6 +21,13 @@ Tensor copied(const View& x, Device device) {
   return made;
 }
 
+// An output that begins as an input: the function gets one tensor for both. always: it is given the input's
+// elements to add to; else only where the program has put the two into the same memory.
+struct Shared {
+  int input, output;
+  bool always;
+};
+
 nb::object context_object(const RunContext& context) {
   return nb::cast(PyRunContext{context.device, context.queue, context.worker, context.stream,
                                nb::str(context.op ? context.op->name().c_str() : "kernel")});
@@ -28,8 +35,12 @@ nb::object context_object(const RunContext& context) {
 
 class CallsPython final : public Kernel {
  public:
-  CallsPython(nb::object function, int inputs, int outputs, bool context)
-      : function_(function.release().ptr()), inputs_(inputs), outputs_(outputs), context_(context) {}
+  CallsPython(nb::object function, int inputs, int outputs, bool context, std::vector<Shared> shared)
+      : function_(function.release().ptr()),
+        inputs_(inputs),
+        outputs_(outputs),
+        context_(context),
+        shared_(std::move(shared)) {}
   ~CallsPython() override { release_later(function_); }
 
   bool wide() const override { return true; }  // nobody knows how long it takes
@@ -37,30 +48,49 @@ class CallsPython final : public Kernel {
   void run(const Call& call) const override {
     if (python_is_ending()) return;
     std::vector<Tensor> arrays;
-    for (int k = 0; k < inputs_; ++k) arrays.push_back(copied(call.operands[k], call.context.device));
+    std::vector<size_t> places;  // of each operand, in arrays
+    for (int k = 0; k < inputs_; ++k) {
+      places.push_back(arrays.size());
+      arrays.push_back(copied(call.operands[k], call.context.device));
+    }
     for (int k = 0; k < outputs_; ++k) {
       const View& y = call.operands[inputs_ + k];
-      arrays.push_back(Tensor::empty({y.shape, static_cast<size_t>(y.ndim)}, y.dtype, call.context.device));
+      const int input = shared_input(call, k);
+      places.push_back(input < 0 ? arrays.size() : places[static_cast<size_t>(input)]);
+      if (input < 0)
+        arrays.push_back(Tensor::empty({y.shape, static_cast<size_t>(y.ndim)}, y.dtype, call.context.device));
     }
-    apply(arrays, call.context);
+    apply(arrays, places, call.context);
     for (const Tensor& array : arrays)
       if (array.chunk->writes.load(std::memory_order_relaxed))
         throw ValueError(
             "a function inside of a program writes through numpy(): operations of weft would come later");
     for (int k = 0; k < outputs_; ++k)
-      copy(call.operands[inputs_ + k], arrays[static_cast<size_t>(inputs_ + k)].view());
+      copy(call.operands[inputs_ + k], arrays[places[static_cast<size_t>(inputs_ + k)]].view());
   }
 
  private:
-  void apply(const std::vector<Tensor>& arrays, const RunContext& context) const {
+  // The input whose tensor is output k's, too; -1: it has its own.
+  int shared_input(const Call& call, int k) const {
+    for (const Shared& each : shared_)
+      if (each.output == k &&
+          (each.always || call.operands[each.input].data == call.operands[inputs_ + k].data))
+        return each.input;
+    return -1;
+  }
+
+  void apply(const std::vector<Tensor>& arrays, const std::vector<size_t>& places,
+             const RunContext& context) const {
     const WithGil gil;
     const BelowLayers below;
     const Unobserved unobserved;
     const Lent lent(arrays);
     try {
+      std::vector<nb::object> made;
+      for (const Tensor& array : arrays) made.push_back(wrap(Tensor(array)));
       nb::list inputs, outputs;
-      for (size_t k = 0; k < arrays.size(); ++k)
-        (k < static_cast<size_t>(inputs_) ? inputs : outputs).append(wrap(Tensor(arrays[k])));
+      for (size_t k = 0; k < places.size(); ++k)
+        (k < static_cast<size_t>(inputs_) ? inputs : outputs).append(made[places[k]]);
       const nb::handle function(function_);
       if (context_)
         function(inputs, outputs, context_object(context));
@@ -74,6 +104,7 @@ class CallsPython final : public Kernel {
   PyObject* const function_;
   const int inputs_, outputs_;
   const bool context_;
+  const std::vector<Shared> shared_;
 };
 
 // Calls a Python function with the operands themselves, each as (address, dtype, shape, strides in bytes):
@@ -138,17 +169,28 @@ void bind_python_kernel(nb::module_& m) {
   });
   def(
       m, "kernel_python",
-      [](nb::object function, int inputs, int outputs, bool memory, bool context) {
+      [](nb::object function, int inputs, int outputs, bool memory, bool context, nb::handle shared) {
         if (memory && context)
           throw ValueError("kernel_python: a function of memory gets no context; give memory or context");
         if (memory)
           return PyKernel{Ref<Kernel>(new CallsPythonOnMemory(std::move(function), inputs, outputs))};
-        return PyKernel{Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs, context))};
+        std::vector<Shared> pairs;
+        for (nb::handle each : shared) {
+          const Shared pair{nb::cast<int>(each[0]), nb::cast<int>(each[1]), nb::cast<bool>(each[2])};
+          if (pair.input < 0 || pair.input >= inputs || pair.output < 0 || pair.output >= outputs)
+            throw nb::value_error("kernel_python: shared names an operand that there is not");
+          pairs.push_back(pair);
+        }
+        return PyKernel{
+            Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs, context, std::move(pairs)))};
       },
       nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("memory") = false,
-      nb::arg("context") = false,
+      nb::arg("context") = false, nb::arg("shared") = nb::make_tuple(),
       "inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of "
-      "(address, dtype, shape, strides in bytes). context: function gets the RunContext, too.");
+      "(address, dtype, shape, strides in bytes). context: function gets the RunContext, too. shared: "
+      "(input, output, always): one tensor for both, "
+      "always or "
+      "where they are the same memory.");
 }
 
 }  // namespace weft

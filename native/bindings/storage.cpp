@@ -100,10 +100,82 @@ void bind_random(nb::module_& m) {
   });
 }
 
+// `_core.Memory`: a piece of a device's memory without a shape, seen through the buffer protocol.
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  PyMemory& memory = *nb::inst_ptr<PyMemory>(self);
+  if (!memory.chunk) {
+    PyErr_SetString(PyExc_BufferError, "Memory: it has been freed");
+    view->obj = nullptr;
+    return -1;
+  }
+  static char nothing;  // a pool has no block of 0 bytes
+  char* const data = memory.bytes ? memory.chunk->data : &nothing;
+  if (PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(memory.bytes), 0, flags) < 0) return -1;
+  ++memory.exports;
+  return 0;
+}
+
+void release_buffer(PyObject* self, Py_buffer*) { --nb::inst_ptr<PyMemory>(self)->exports; }
+
+PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+                              {0, nullptr}};
+
+void bind_memory(nb::module_& m) {
+  Class<PyMemory>(
+      m, "Memory", nb::type_slots(memory_slots), nb::is_weak_referenceable(),
+      "Bytes of a device's pool: made by weft.storage.alloc(), given back by free() or with the "
+      "last reference.\n\n"
+      "size_bytes, device, address (0: freed, or of no bytes). Objects that read buffers take it: "
+      "memoryview(m), numpy.frombuffer(m).\n"
+      "The engine takes it where it takes variables; operations that use it keep the bytes until "
+      "they have finished.")
+      .def_prop_ro("size_bytes", [](const PyMemory& x) { return x.bytes; })
+      .def_prop_ro(
+          "device", [](const PyMemory& x) { return device_object(x.device); },
+          nb::sig("def device(self) -> weft.base.device.Device"))
+      .def_prop_ro("address",
+                   [](const PyMemory& x) {
+                     return x.chunk ? reinterpret_cast<uintptr_t>(x.chunk->data) : uintptr_t{0};
+                   })
+      .def_prop_ro("freed", [](const PyMemory& x) { return !x.chunk; })
+      .def(
+          "free",
+          [](PyMemory& x) {
+            if (!x.chunk) throw nb::value_error("free: the memory has been freed already");
+            if (x.exports) {
+              const std::string text = "free: " + std::to_string(x.exports) + " buffers show the memory";
+              PyErr_SetString(PyExc_BufferError, text.c_str());
+              throw nb::python_error();
+            }
+            x.chunk = {};
+          },
+          "Give the bytes back to the pool, after the operations that use them.\n\n"
+          "Raises ValueError if that has been done, BufferError while memoryviews or arrays show them.")
+      .def("__repr__", [](const PyMemory& x) {
+        return "Memory(size_bytes=" + std::to_string(x.bytes) + ", device=" + to_string(x.device) +
+               (x.chunk ? ")" : ", freed)");
+      });
+  def(
+      m, "allocate_memory",
+      [](size_t bytes, nb::handle device) {
+        const Device where = as_device(device);
+        return new PyMemory{Chunk::allocate(where, bytes), where, bytes};
+      },
+      nb::arg("bytes"), nb::arg("device").none());
+}
+
 }  // namespace
+
+PyMemory::~PyMemory() {
+  const PythonEntry entry;
+  chunk = {};
+}
 
 void bind_storage(nb::module_& m) {
   bind_random(m);
+  bind_memory(m);
   def(m, "set_array_engine", [](PyEngine& engine) {
     Runtime::get().set_engine(engine.core);
     Runtime::get().set_check(engine.core->options().check);

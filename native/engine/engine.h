@@ -166,12 +166,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The same without looking at errors: they stay for whoever asks.
   void wait_until_idle(Deadline deadline = kNever);
   void clear_error(Var& var);
+  // Raises the error that the variable has now, whatever is pending on it.
+  void throw_if_failed(Var& var);
   // Whether nothing that was pushed has still to write the variable, and it has not failed.
   bool is_ready(Var& var);
 
   // The calling thread's following pushes are collected and submitted as one operation, `size` at a time.
   void begin_bulk(int size);
   void end_bulk();
+  // The same for all threads, where no begin_bulk says otherwise; 1: none is collected. Gives what it was.
+  int set_bulk_size(int size);
 
   void start();
   void stop(Deadline deadline = kNever);
@@ -288,6 +292,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void begin_here(Op* op, Session& s);
   void end_here(Op* op, Session& s);
   void flush_bulk();
+  void settle_standing_bulk();
 
   // Exploration (explore.cpp)
   bool drive(Waiter* until);
@@ -322,6 +327,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   alignas(64) std::atomic<uint64_t> finished_seen_{0};  // pushers' old copy
   std::atomic<uint64_t> pending_bytes_{0};
   std::atomic<uint64_t> limit_{0};  // max_pending, doubled while nothing finishes
+  std::atomic<int> bulk_size_{1};   // see set_bulk_size
   std::atomic<State> state_{State::running};
   std::atomic<std::vector<std::shared_ptr<Observer>>*> observers_{nullptr};
   std::atomic<uint64_t> next_trace_id_{1};

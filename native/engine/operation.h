@@ -60,6 +60,7 @@ struct RunContext {
   void* stream;  // what the device's backend gave for this queue (device_kind.h); null on a cpu
   const Op* op;
   Completion* completion;  // of an asynchronous operation, else null
+  Error* error = nullptr;  // what an operation inherited that runs all the same (Op::run_on_error)
 };
 // Of what runs outside of any operation, on cpu:0.
 inline constexpr RunContext outside_engine{nullptr, {}, QueueKind::compute, -1, nullptr, nullptr, nullptr};
@@ -154,6 +155,7 @@ struct Op {
   bool brief = false;   // one that takes longer, and may do so while its device is idle
   bool direct = false;  // did not come through the inbox
   bool skipped = false;
+  bool run_on_error = false;        // it runs although a variable that it reads or changes is poisoned
   bool retains = false;             // holds a reference to each of its variables, see retain_variables
   bool kept = false;                // belongs to its Operator, which uses it for one run after the other
   uint8_t block_class;              // of the pool of blocks

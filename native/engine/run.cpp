@@ -55,7 +55,7 @@ bool Engine::execute(Op* op, int worker, DomainHold& hold) {
                      nullptr};
   switch (op->kind) {
     case OpKind::async:
-      if (!op->error) {
+      if (!op->error || op->run_on_error) {
         run_async(op, context, hold);
         return false;
       }
@@ -75,6 +75,8 @@ bool Engine::execute(Op* op, int worker, DomainHold& hold) {
 
 void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
   context.op = op;
+  const Ref<Error> inherited = op->run_on_error ? std::move(op->error) : Ref<Error>();
+  context.error = inherited.get();
   if (op->error) {
     op->skipped = true;
     if (op->kind == OpKind::async) {
@@ -131,6 +133,8 @@ void Engine::run_bulk(Op* op, RunContext& context, DomainHold& hold) {
 
 void Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
   op->holders.store(2, std::memory_order_relaxed);
+  const Ref<Error> inherited = std::move(op->error);
+  context.error = inherited.get();
   Ref<Completion> completion(op->completion);
   completion->release();  // the operation's own count
   {

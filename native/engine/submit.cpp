@@ -20,11 +20,14 @@ struct Rejected {
 };
 using OwnedOp = std::unique_ptr<Op, Rejected>;
 
-// Collects the calling thread's pushes.
+// Collects the calling thread's pushes. standing: because of Engine::set_bulk_size; it is the outermost one,
+// stays from push to push, and keeps its engine alive while it holds operations.
 struct Bulk {
   Bulk(Engine* of, int most, Bulk* around) : engine(of), size(most), outer(around) {}
   Engine* const engine;
   const int size;
+  bool standing = false;
+  std::shared_ptr<Engine> alive;
   Bulk* const outer;
   int count = 0;
   Op* first = nullptr;
@@ -33,6 +36,23 @@ struct Bulk {
   std::vector<Ref<Var>> vars;  // another thread may delete them before the flush; kept until the bulk has run
 };
 thread_local Bulk* bulk_here = nullptr;
+
+// Submits what a standing bulk has collected when its thread ends.
+struct EndOfThread {
+  void (*flush)(Engine&) = nullptr;
+  ~EndOfThread() {
+    Bulk* const bulk = bulk_here;
+    if (!bulk || !bulk->standing) return;
+    const std::shared_ptr<Engine> alive = bulk->alive;
+    try {
+      if (alive) flush(*alive);
+    } catch (...) {  // a stopped engine, or no memory: nothing can be told any more
+    }
+    bulk_here = nullptr;
+    delete bulk;
+  }
+};
+thread_local EndOfThread end_of_thread;
 
 }  // namespace
 
@@ -59,6 +79,8 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   op->size_bytes = options.size_bytes;
   admit(raw, options.size_bytes);
   if (announce(raw)) validate(raw);  // so may an observer
+  if (bulk_size_.load(std::memory_order_relaxed) > 1 || (bulk_here && bulk_here->standing))
+    settle_standing_bulk();
   if (Bulk* bulk = bulk_here; bulk && bulk->engine == this) {
     const bool joins =
         op->kind == OpKind::task &&
@@ -71,6 +93,7 @@ void Engine::submit(Op* raw, const PushOptions& options) {
       (bulk->last ? bulk->last->next : bulk->first) = raw;
       bulk->last = op.release();
       raw->next = nullptr;
+      if (bulk->standing && !bulk->alive) bulk->alive = weak_from_this().lock();
       if (++bulk->count == bulk->size) flush_bulk();
       return;
     }
@@ -99,7 +122,8 @@ void Engine::submit(Operator& plan, PushOptions options) {
   const bool plain = plan.plan->kind == OpKind::task && !plan.plan->cheap && !options.priority &&
                      !options.size_bytes && options.device.kind == DeviceKind::cpu &&
                      options.device.index <= Parcel::kMostDevice && options_.kind != EngineKind::naive &&
-                     !bulk_here && !observers_.load(std::memory_order_relaxed);
+                     !bulk_here && bulk_size_.load(std::memory_order_relaxed) <= 1 &&
+                     !observers_.load(std::memory_order_relaxed);
   if (!plain) {
     submit(instantiate(plan), options);
     return;
@@ -138,6 +162,7 @@ Op* Operator::copy_plan() {
   op->state = plan->state;
   op->kind = plan->kind;
   op->cheap = plan->cheap;
+  op->run_on_error = plan->run_on_error;
   op->origin = this;
   for (uint16_t i = 0; i < plan->access_count; ++i)
     op->add(plan->accesses()[i].var, plan->accesses()[i].mode);
@@ -307,8 +332,33 @@ void Engine::end_here(Op* op, Session& s) {
 
 void Engine::begin_bulk(int size) {
   if (size < 1) throw EngineMisuse("bulk: the size must be at least 1, not " + std::to_string(size));
-  if (bulk_here) bulk_here->engine->flush_bulk();  // of a block around this one, perhaps of another engine
+  // Of a block around this one, perhaps of another engine, which may have ended if nothing is collected.
+  if (bulk_here && bulk_here->first) bulk_here->engine->flush_bulk();
   bulk_here = new Bulk{this, size, bulk_here};
+}
+
+int Engine::set_bulk_size(int size) {
+  if (size < 1) throw EngineMisuse("set_bulk_size: size must be at least 1, not " + std::to_string(size));
+  flush_bulk();
+  return bulk_size_.exchange(size);
+}
+
+// The calling thread's standing bulk as set_bulk_size has it now: one of another engine, or of another size,
+// ends.
+void Engine::settle_standing_bulk() {
+  const int size = bulk_size_.load(std::memory_order_relaxed);
+  Bulk* const bulk = bulk_here;
+  if (on_engine_thread() || (bulk && !bulk->standing)) return;
+  if (bulk) {
+    if (bulk->engine == this && bulk->size == size) return;
+    if (bulk->first) bulk->engine->flush_bulk();
+    bulk_here = nullptr;
+    delete bulk;
+  }
+  if (size <= 1) return;
+  end_of_thread.flush = [](Engine& engine) { engine.flush_bulk(); };
+  bulk_here = new Bulk{this, size, nullptr};
+  bulk_here->standing = true;
 }
 
 void Engine::end_bulk() {
@@ -327,6 +377,7 @@ void Engine::flush_bulk() {
   if (!bulk || bulk->engine != this || !bulk->first) return;
   Op* first = bulk->first;
   const size_t accesses = bulk->accesses;
+  const std::shared_ptr<Engine> alive = std::move(bulk->alive);  // to the end of this function
   bulk->first = bulk->last = nullptr;
   bulk->accesses = 0;
   bulk->count = 0;

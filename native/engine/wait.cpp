@@ -201,6 +201,14 @@ void Engine::wait_for_all(Deadline deadline) {
   if (!causes.empty()) throw OperationFailed(std::move(causes));
 }
 
+void Engine::throw_if_failed(Var& var) {
+  if (var.engine != this) throw EngineMisuse("the variable belongs to another engine");
+  Session s(*this);
+  Ref<Error> error = var.error;
+  s.finish();
+  if (error) throw OperationFailed({error});
+}
+
 void Engine::clear_error(Var& var) {
   if (var.engine != this) throw EngineMisuse("the variable belongs to another engine");
   if (var.deleted.load()) throw EngineMisuse("the variable has been deleted");

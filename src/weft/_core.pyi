@@ -14,7 +14,7 @@ import weft.base.errors
 
 def end_python() -> None: ...
 
-def register(*, as_device: Callable[[], Callable[[object], object]] = ..., as_dtype: Callable[[], Callable[[object], object]] = ..., asarray: Callable[[], Callable[..., object]] = ..., assign: Callable[[], Callable[[object, object, object], object]] = ..., call_foreign: Callable[[], Callable[[object, tuple], object]] = ..., current_device: Callable[[], Callable[[], object]] = ..., device_error: Callable[[], type[Exception]] = ..., device_type: Callable[[], type] = ..., dtype_error: Callable[[], type[Exception]] = ..., dtype_type: Callable[[], type] = ..., dtypes: Callable[[], Sequence[object]] = ..., engine_error: Callable[[], type[Exception]] = ..., engine_error_group: Callable[[], type[Exception]] = ..., ever_scoped: Callable[[], list[bool]] = ..., failure_class: Callable[[], Callable[[type], type]] = ..., folder: Callable[[], str] = ..., known_number_type: Callable[[], type] = ..., module_here: Callable[[], Callable[[], int]] = ..., of_sizes: Callable[[], Callable[[object, object, object, object], object]] = ..., on_deleted: Callable[[], Callable[[object], Callable[[object], None]]] = ..., operator_function: Callable[[], Callable[[str], Callable[..., object]]] = ..., plan_backward: Callable[[], Callable[[object, list[bool], list[bool]], Plan | None]] = ..., plan_call: Callable[[], Callable[[object, list, dict[str, object], str, bool], Plan | None]] = ..., plan_recording: Callable[[], Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]] = ..., shape_error: Callable[[], type[Exception]] = ..., subscript: Callable[[], Callable[[object, object], object]] = ..., window_of: Callable[[], Callable[[object, list], object]] = ...) -> None:
+def register(*, as_device: Callable[[], Callable[[object], object]] = ..., as_dtype: Callable[[], Callable[[object], object]] = ..., asarray: Callable[[], Callable[..., object]] = ..., assign: Callable[[], Callable[[object, object, object], object]] = ..., call_foreign: Callable[[], Callable[[object, tuple], object]] = ..., current_device: Callable[[], Callable[[], object]] = ..., device_error: Callable[[], type[Exception]] = ..., device_type: Callable[[], type] = ..., dtype_error: Callable[[], type[Exception]] = ..., dtype_type: Callable[[], type] = ..., dtypes: Callable[[], Sequence[object]] = ..., engine_error: Callable[[], type[Exception]] = ..., engine_error_group: Callable[[], type[Exception]] = ..., ever_scoped: Callable[[], list[bool]] = ..., failure_class: Callable[[], Callable[[type], type]] = ..., folder: Callable[[], str] = ..., known_number_type: Callable[[], type] = ..., module_here: Callable[[], Callable[[], int]] = ..., of_sizes: Callable[[], Callable[[object, object, object, object], object]] = ..., on_deleted: Callable[[], Callable[[object], Callable[[object], None]]] = ..., operator_function: Callable[[], Callable[[str], Callable[..., object]]] = ..., plan_backward: Callable[[], Callable[[object, list[bool], list[bool]], Plan | None]] = ..., plan_call: Callable[[], Callable[[object, list, dict[str, object], str, bool], Plan | None]] = ..., plan_recording: Callable[[], Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]] = ..., refusal: Callable[[], Callable[[object, list, dict], TypeError]] = ..., shape_error: Callable[[], type[Exception]] = ..., subscript: Callable[[], Callable[[object, object], object]] = ..., window_of: Callable[[], Callable[[object, list], object]] = ...) -> None:
     """
     Give native code what it asks of weft's Python side.
 
@@ -27,7 +27,8 @@ class RunContext:
     What an engine function is called with: what only run time knows.
 
     device: the Device it runs on; stream: the device's for this queue, a number, None on cpu; worker: index of the thread within its
-    queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name.
+    queue, -1 on the pushing thread; queue: the queue's name; operation: the operation's name;
+    error: the EngineError of what it uses, if it was pushed with run_on_error; else None.
     """
 
     @property
@@ -44,6 +45,9 @@ class RunContext:
 
     @property
     def operation(self) -> str: ...
+
+    @property
+    def error(self) -> weft.base.errors.EngineError | None: ...
 
     def __repr__(self) -> str: ...
 
@@ -150,7 +154,7 @@ class Engine:
         Raises EngineError if it has been deleted already or belongs to another engine.
         """
 
-    def push(self, fn: Callable[[RunContext], object] | NativeFunction | Operator, device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
+    def push(self, fn: Callable[[RunContext], object] | NativeFunction | Operator, device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'compute', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None, run_on_error: bool = False) -> None:
         """
         Run ``fn(run_context)`` once the variables it uses are free; returns at once.
 
@@ -161,6 +165,8 @@ class Engine:
         queue: "compute", "wide" (opens a parallel region: has the device's compute work to itself), "copy", "io",
         "priority". size_bytes: memory the operation holds while it is pending, for back-pressure.
         on_done: called with None or the EngineError when this operation has finished, failed or been skipped.
+        run_on_error: it also runs where a variable that it reads or changes is poisoned; run_context.error says so.
+        What it changes stays poisoned where it was; what else it writes is good if it succeeds.
 
         What fn raises poisons what it would have written and is raised by the waits. On a thread of the user's, push blocks
         while more than max_pending operations or max_pending_bytes bytes are pending.
@@ -177,7 +183,7 @@ class Engine:
         [0, 1, 2]
         """
 
-    def push_async(self, fn: Callable[[RunContext, OnComplete], object], device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None) -> None:
+    def push_async(self, fn: Callable[[RunContext, OnComplete], object], device: weft.base.device.Device | str | None = None, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), overwrite_vars: Iterable[Variable | Tensor] = (), priority: int = 0, name: str = '', *, queue: str = 'io', size_bytes: int = 0, on_done: Callable[[weft.base.errors.EngineError | None], object] | None = None, run_on_error: bool = False) -> None:
         """
         Like push, for ``fn(run_context, on_complete)``: the operation lasts until ``on_complete()`` is called.
 
@@ -186,11 +192,12 @@ class Engine:
         likewise if on_complete is dropped without having been called.
         """
 
-    def new_operator(self, fn: Callable[..., object] | NativeFunction, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), name: str = '', is_async: bool = False, *, overwrite_vars: Iterable[Variable | Tensor] = (), queue: str | None = None) -> Operator:
+    def new_operator(self, fn: Callable[..., object] | NativeFunction, const_vars: Iterable[Variable | Tensor] = (), mutate_vars: Iterable[Variable | Tensor] = (), name: str = '', is_async: bool = False, *, overwrite_vars: Iterable[Variable | Tensor] = (), queue: str | None = None, run_on_error: bool = False) -> Operator:
         """
         An Operator to push many times: fn, its variables and its name, taken apart only once.
 
         is_async: fn is called as by push_async. queue: as for push; None: "io" if asynchronous, else "compute".
+        run_on_error: as for push.
         """
 
     def delete_operator(self, operator: Operator) -> None:
@@ -216,6 +223,13 @@ class Engine:
     def clear_error(self, variable: Variable | Tensor) -> None:
         """
         Forget a variable's error, after what has been pushed on it before; its value is what it is.
+        """
+
+    def throw_if_failed(self, variable: Variable | Tensor) -> None:
+        """
+        Raise the EngineError that poisons a variable now; waits for nothing that is pending.
+
+        May be called inside of engine functions, too.
         """
 
     def start(self) -> None:
@@ -290,6 +304,37 @@ def random_normal(mean: float, std: float, shape: object, dtype: object, device:
 def random_integers(low: int, high: int, shape: object, dtype: object, device: object | None) -> object: ...
 
 def random_permutation(arg: object, /) -> object: ...
+
+class Memory:
+    """
+    Bytes of a device's pool: made by weft.storage.alloc(), given back by free() or with the last reference.
+
+    size_bytes, device, address (0: freed, or of no bytes). Objects that read buffers take it: memoryview(m), numpy.frombuffer(m).
+    The engine takes it where it takes variables; operations that use it keep the bytes until they have finished.
+    """
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def device(self) -> weft.base.device.Device: ...
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def freed(self) -> bool: ...
+
+    def free(self) -> None:
+        """
+        Give the bytes back to the pool, after the operations that use them.
+
+        Raises ValueError if that has been done, BufferError while memoryviews or arrays show them.
+        """
+
+    def __repr__(self) -> str: ...
+
+def allocate_memory(bytes: int, device: object | None) -> Memory: ...
 
 def set_array_engine(arg: Engine, /) -> None: ...
 
@@ -504,6 +549,8 @@ def plan_count(arg: object, /) -> int: ...
 def layers() -> object: ...
 
 def set_layers(layers: object | None) -> None: ...
+
+def emit(op: object, args: tuple[object, ...]) -> Any: ...
 
 def capture() -> object: ...
 
@@ -962,9 +1009,9 @@ def kernel_unique() -> Kernel:
 
 def on_abandoned(arg: object, /) -> None: ...
 
-def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False, context: bool = False) -> Kernel:
+def kernel_python(function: object, inputs: int, outputs: int, memory: bool = False, context: bool = False, shared: object = ()) -> Kernel:
     """
-    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes). context: function gets the RunContext, too.
+    inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of (address, dtype, shape, strides in bytes). context: function gets the RunContext, too. shared: (input, output, always): one tensor for both, always or where they are the same memory.
     """
 
 class RecordFile:

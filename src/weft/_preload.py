@@ -100,5 +100,12 @@ def register_base() -> None:
         ever_scoped=lambda: device._ever_scoped,
         failure_class=lambda: errors.failure_class,
         folder=lambda: os.path.join(os.path.dirname(__file__), ""),  # of weft's own code, in messages
+        refusal=_refusal,
         shape_error=lambda: errors.ShapeError,
     )
+
+
+def _refusal() -> object:
+    from weft.base.arguments import refusal  # not before an argument does not fit
+
+    return refusal

@@ -16,8 +16,10 @@ What such an operator is in calls, graphs and gradients: weft.imperative.python_
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -95,15 +97,21 @@ class OperatorProperty:
         return self.num_outputs()
 
     def get_params(self) -> dict[str, Any]:
-        """The parameters by name."""
+        """The parameters by name. Calls take them as they are, or their str()."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def infer_shape(self, in_shapes: list[Any]) -> Inferred:
-        """Shapes of inputs, outputs and auxiliary states from the inputs' as far as known; None: not known."""
+        """Shapes of inputs, outputs and auxiliary states from the inputs' as far as known; None: not known.
+
+        Calls whose shapes differ raise ShapeError; in symbols, variables get what is said of them here.
+        """
         return in_shapes, [in_shapes[0]] * self.num_outputs(), []
 
     def infer_type(self, in_types: list[Any]) -> Inferred:
-        """Element types, as infer_shape; by default all are the first known one."""
+        """Element types, as infer_shape; by default inputs have theirs, and all else is of the first known one.
+
+        Calls whose types differ raise DTypeError; None, of an input or auxiliary state: any.
+        """
         known = next((t for t in in_types if t is not None), None)
         others = [known] * self.num_outputs(), [known] * len(self.list_auxiliary_states())
         return [t or known for t in in_types], *others
@@ -123,14 +131,43 @@ class OperatorProperty:
         return [*out_grad, *in_data, *out_data]
 
     def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        """(input, output) pairs that may be the same memory; a hint."""
+        """(input, output) pairs, of the numbers given, that may be the same memory: a hint for graphs.
+
+        Where an input is not needed afterwards, forward then gets one tensor in both places, and req "inplace".
+        """
         return []
 
     def backward_inplace_option(
         self, out_grad: list[int], in_data: list[int], out_data: list[int], in_grad: list[int]
     ) -> list[tuple[int, int]]:
-        """(read, written) pairs that may be the same memory; a hint."""
+        """(read, written) pairs, of the numbers given, that may be the same memory: a hint for graphs.
+
+        in_grad are the numbers behind all others. What is read must be declared in declare_backward_dependency.
+        """
         return []
+
+    def gradient(self, out_grad: list[Any], in_data: list[Any], out_data: list[Any]) -> Any:
+        """The gradients of the inputs, computed by weft's functions, in the place of Operator.backward.
+
+        Such a gradient is part of a graph like any other: it is fused, runs without Python, and has gradients itself.
+        What declare_backward_dependency leaves out is None. None among the results: zero. NotImplemented, the
+        default: the gradient is Operator.backward.
+
+        >>> import weft as wf
+        >>> class Cube(wf.operator.Operator):
+        ...     def forward(self, ctx, in_data, req, out_data, aux):
+        ...         self.assign(out_data[0], req[0], in_data[0].numpy() ** 3)
+        >>> @wf.operator.register("cube_by_hand")
+        ... class CubeProperty(wf.operator.OperatorProperty):
+        ...     def gradient(self, out_grad, in_data, out_data):
+        ...         return [3 * in_data[0] ** 2 * out_grad[0]]
+        ...     def create_operator(self, device):
+        ...         return Cube()
+        >>> cube = wf.operator.cube_by_hand
+        >>> wf.grad(wf.grad(lambda x: cube(x)))(wf.tensor(2.0)).item()
+        12.0
+        """
+        return NotImplemented
 
     def create_operator(self, device: Device) -> Operator:
         """The kernels, for one call."""
@@ -150,8 +187,13 @@ class PropertyOp(PythonOp):
 
     @classmethod
     def attributes_of(cls, keywords: dict[str, Any]) -> dict[str, Any]:
-        own = {"name", "attr"} - set(inspect.signature(cls.make_property).parameters)
-        params = tuple((key, value) for key, value in keywords.items() if key not in own)
+        declared = inspect.signature(cls.make_property).parameters
+        own = {"name", "attr"} - set(declared)
+        params = tuple(
+            (key, _parameter(cls.name, declared.get(key), value))
+            for key, value in keywords.items()
+            if key not in own
+        )
         return {"params": params, **{key: keywords[key] for key in own if key in keywords}}
 
     def form(self) -> Form:
@@ -162,8 +204,12 @@ class PropertyOp(PythonOp):
         inputs, outputs, states = self.prop.infer_shape(list(known))
         return [*inputs, *states], outputs
 
-    def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
-        return self.prop.infer_type(list(known))[1]
+    def dtypes(self, known: Sequence[DType | None]) -> tuple[Sequence[Any], Sequence[Any]]:
+        inputs, outputs, states = self.prop.infer_type(list(known))
+        return [*inputs, *states], outputs
+
+    def output_names(self) -> Sequence[str]:
+        return self.prop.list_outputs()
 
     def resources(self, shapes: Sequence[Any], backward: bool) -> Sequence[str]:
         return (self.prop.backward_resource if backward else self.prop.forward_resource)(list(shapes))
@@ -172,8 +218,60 @@ class PropertyOp(PythonOp):
         each, count = list(numbers), self.prop.num_outputs()
         return self.prop.declare_backward_dependency(each[:count], each[count:-count], each[-count:])
 
+    def in_place(self, backward: bool) -> Sequence[tuple[int, int]]:
+        inputs, outputs = len(self.prop.list_arguments()), self.prop.num_outputs()
+        if not backward:
+            numbers = list(range(inputs)), [inputs + k for k in range(outputs)]
+            return [(a, b - inputs) for a, b in self.prop.forward_inplace_option(*numbers)]
+        each = list(range(2 * outputs + 2 * inputs))
+        reads, first = 2 * outputs + inputs, 2 * outputs + inputs
+        found = self.prop.backward_inplace_option(
+            each[:outputs], each[outputs : outputs + inputs], each[outputs + inputs : reads], each[first:]
+        )
+        return [(a, b - first) for a, b in found]
+
+    def slopes(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
+        return self.prop.gradient(list(dy), list(x), list(y))
+
+    @property
+    def has_own_slopes(self) -> bool:  # type: ignore[override]
+        return type(self.prop).gradient is not OperatorProperty.gradient
+
     def make_worker(self, device: Device) -> Operator:
         return self.prop.create_operator(device)
+
+
+def _parameter(operation: str, declared: inspect.Parameter | None, value: Any) -> Any:
+    """A property's parameter, converted from text where __init__ says, or its default shows, that it is none."""
+    if declared is None or not isinstance(value, str):
+        return value
+    annotation = declared.annotation
+    written = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    kinds = set(re.findall(r"\w+", written)) if annotation is not declared.empty else set()
+    if not kinds and declared.default is not declared.empty and declared.default is not None:
+        kinds = {type(declared.default).__name__}
+    if not kinds & {"int", "float", "bool", "tuple", "list"} or "str" in kinds:
+        return value
+    try:
+        found = {"true": True, "false": False}.get(value.lower(), _NOTHING)
+        found = ast.literal_eval(value) if found is _NOTHING else found
+    except (ValueError, SyntaxError):
+        found = _NOTHING
+    if isinstance(found, list):
+        found = tuple(found)
+    if isinstance(found, bool | int) and kinds == {"bool"}:
+        return bool(found)
+    if isinstance(found, int) and not isinstance(found, bool) and "float" in kinds and "int" not in kinds:
+        return float(found)
+    fits = kinds | ({"tuple"} if "list" in kinds else set())
+    if found is _NOTHING or not (type(found).__name__ in fits or (found is None and "None" in kinds)):
+        raise TypeError(
+            f"{operation}: {declared.name} must be {written or kinds.pop()}, got the text {value!r}"
+        )
+    return found
+
+
+_NOTHING = object()
 
 
 def register(name: str) -> Callable[[P], P]:

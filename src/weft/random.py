@@ -27,6 +27,7 @@ from weft.base.errors import DeviceError, DTypeError, names_keywords
 from weft.imperative.creation import arange
 from weft.imperative.dependence import happens_once
 from weft.imperative.tensor import Tensor
+from weft.ops import registry
 from weft.ops.node import Value, apply
 from weft.ops.random import RandomIntegers, RandomNormal, RandomPermutation, RandomUniform
 
@@ -198,6 +199,8 @@ def _check_numbers(function: str, **given: Any) -> None:
 
 def _permuted(x: Any) -> Any:
     """By the operator where a graph is being written down."""
+    if _core.layers() is not None:
+        return registry.function(RandomPermutation.name)(x)
     in_graph = isinstance(x, Value) or _core.capture() is not None
     return apply(RandomPermutation, (x,), {}) if in_graph else _core.random_permutation(x)
 
@@ -212,11 +215,15 @@ def _filled(
     device: Device | str | None,
 ) -> Any:
     """function's numbers between or around a and b; op, which is the same in graphs, inside of control flow."""
-    if _core.capture() is None:
+    if _core.capture() is None and _core.layers() is None:
         return function(a, b, shape, dtype, device)
     sizes = shape if isinstance(shape, Sequence) else (shape,)
     limits = dict(zip((x.name for x in op.attributes if x.runtime), (a, b), strict=True))
-    return apply(op, (), {"shape": tuple(sizes), "dtype": dtype, **limits})
+    attributes = {"shape": tuple(sizes), "dtype": dtype, **limits}
+    if _core.layers() is not None:  # which see the operator
+        where = {} if device is None else {"device": as_device(device)}
+        return registry.function(op.name)(**attributes, **where)
+    return apply(op, (), attributes)
 
 
 def _float(function: str, dtype: DType | str | Any) -> DType:

@@ -179,3 +179,79 @@ def test_transformations_see_what_callbacks_do():
     with Names(), gm:
         gm.backward((w * 2).sum())
     assert "sin" in names
+
+
+@pytest.mark.parametrize("mode", ["eager", "traced", "lazy"])
+def test_what_callbacks_compute_runs_while_backward_goes_on(mode):
+    """Events: of each layer's backward, and of what the callback makes of a gradient."""
+    log = []
+
+    class Noted(wf.operator.Operator):
+        def __init__(self, tag):
+            self.tag = tag
+
+        def forward(self, ctx, in_data, req, out_data, aux):
+            log.append(f"forward {self.tag}")
+            self.assign(out_data[0], req[0], in_data[0].numpy())
+
+        def backward(self, ctx, out_grad, in_data, out_data, req, in_grad, aux):
+            log.append(f"backward {self.tag}")
+            self.assign(in_grad[0], req[0], out_grad[0].numpy())
+
+    @wf.operator.register("noted_gradient_of_tests")
+    class NotedProperty(wf.operator.OperatorProperty):
+        def __init__(self, tag):
+            self.tag = tag
+
+        def create_operator(self, device):
+            return Noted(self.tag)
+
+    noted = wf.operator.noted_gradient_of_tests
+    ws = [wf.full((2, 2), float(k + 1)) for k in range(3)]
+    gm = wf.GradManager()
+    for k, w in enumerate(ws):
+        gm.attach([w], callbacks=lambda x, dx, k=k: noted(dx * 2, tag=f"callback {k}"))
+
+    def step(x):
+        for w in ws:
+            w.grad = None
+        with gm:
+            h = x
+            for k, w in enumerate(ws):
+                h = noted(h @ w, tag=f"layer {k}")
+            gm.backward(h.sum())
+        return h
+
+    name = "noted_gradient_of_tests"
+    if mode == "eager":  # what has been pushed runs as soon as it can, so the order is that of pushes
+
+        class Pushes:
+            def on_push(self, record):
+                if record.operation.startswith(name):
+                    log.append(record.operation)
+
+        observer, engine = Pushes(), wf.engine.default_engine()
+        wf.waitall()
+        engine.add_observer(observer)
+        for _ in range(2):
+            del log[:]
+            step(wf.ones((1, 2)))
+            pushed = [each for each in log if each.startswith(name)]
+            assert pushed == [name] * 3 + [f"{name} gradient", name] * 3
+        engine.remove_observer(observer)
+    else:  # one program, whose Python runs in order
+        run = wf.trace(step, lazy=mode == "lazy", strict=True)
+        for _ in range(
+            3
+        ):  # before gradients are there it is another program; what is written down runs as it comes
+            run(wf.ones((1, 2)))
+        expected = [f"forward layer {k}" for k in range(3)]
+        for k in (2, 1, 0):
+            expected += [f"backward layer {k}", f"forward callback {k}"]
+        for _ in range(2):
+            wf.waitall()
+            del log[:]
+            run(wf.ones((1, 2)))
+            wf.waitall()
+            assert log == expected
+    assert ws[2].grad.numpy().tolist() == [[16.0, 16.0], [16.0, 16.0]]

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import textwrap
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
+import weft as wf
 from weft import _core
 from weft.base.device import cpu
 from weft.base.errors import DTypeError, EngineError
@@ -273,10 +275,11 @@ def test_the_order_of_tensors_is_that_of_safetensors(path, tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ([1, 2], "takes a mapping from names to tensors, not list"),
+        (7, "takes tensors in a mapping, a list or a tuple, not int"),
+        ([1, 2], r"tensors\['0'\] is of type int, not a tensor"),
         ({1: None}, "names are text, not 1"),
-        ({"layer": {"w": None}}, r"tensors\['layer'\] is a dictionary; .* such as 'layer.weight'"),
-        ({"x": [1.0]}, r"tensors\['x'\] is of type list, not a tensor"),
+        ({"layer": {"w": None}}, r"tensors\['layer.w'\] is of type NoneType, not a tensor"),
+        ({"x": [1.0]}, r"tensors\['x.0'\] is of type float, not a tensor"),
         ({"x": None}, "NoneType"),
     ],
 )
@@ -609,3 +612,95 @@ def test_of_concurrent_savers_one_wins_whole_and_readers_see_only_whole_files(pa
         path,
     )
     assert int(out) > 1
+
+
+# Lists and dictionaries in each other.
+
+
+def same(a, b):
+    if isinstance(a, wf.Tensor):
+        return isinstance(b, wf.Tensor) and a.dtype is b.dtype and (a.numpy() == b.numpy()).all()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+
+
+NESTED = {
+    "list": [wf.ones(2), wf.zeros((), dtype="int8")],
+    "tuple": (wf.ones(2), wf.tensor([True])),
+    "nested": {"b": [{"w": wf.ones(3)}, (wf.zeros(1), [wf.tensor(5)])], "a": wf.ones(1), "none": {}, "": []},
+    "empty list": [],
+    "list of lists": [[], [wf.ones(1)], ()],
+    "dots": {"a.b": wf.ones(1), "c": {"d.e": wf.zeros(2)}},
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("mmap", [True, False])
+def test_nested_ones_come_back_as_they_were(path, name, mmap):
+    wf.save(path, NESTED[name], metadata={"step": "7"})
+    assert same(NESTED[name], wf.load(path, mmap=mmap))
+    assert wf.load_metadata(path) == {"step": "7"}
+
+
+def test_other_readers_see_flat_names(path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    wf.save(path, {"layers": [{"w": wf.ones(3)}, {"w": wf.zeros(2)}]})
+    found = safetensors.load_file(path)
+    assert {name: x.shape for name, x in found.items()} == {"layers.0.w": (3,), "layers.1.w": (2,)}
+
+
+def test_flat_files_have_no_structure(path):
+    wf.save(path, {"a": wf.ones(1), "b.c": wf.ones(1)})
+    assert b"weft.structure" not in Path(path).read_bytes()
+    wf.save(path, [wf.ones(1)])
+    assert b"weft.structure" in Path(path).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "error", "message"),
+    [
+        ({"a.b": wf.ones(1), "a": {"b": wf.ones(1)}}, ValueError, "two tensors would be called 'a.b'"),
+        ({"a": {1: wf.ones(1)}}, TypeError, "names are text, not 1"),
+        ({"a": [{"b": {1, 2}}]}, TypeError, r"tensors\['a.0.b'\] is of type set, not a tensor"),
+        ({"__metadata__": wf.ones(1)}, ValueError, "keeps the name '__metadata__' for itself"),
+    ],
+)
+def test_nested_ones_that_are_refused(path, tensors, error, message):
+    with pytest.raises(error, match=message):
+        wf.save(path, tensors)
+    assert not Path(path).exists()
+
+
+def test_containers_in_themselves_and_keys_of_saves_own(path):
+    around = []
+    around.append(around)
+    with pytest.raises(ValueError, match="in more than 32 containers, or in itself"):
+        wf.save(path, around)
+    with pytest.raises(ValueError, match=r"the metadata 'weft\.structure' is save's own"):
+        wf.save(path, {"a": wf.ones(1)}, metadata={"weft.structure": "{}"})
+
+
+@pytest.mark.parametrize(
+    ("structure", "message"),
+    [
+        ("{", "is no JSON"),
+        ("[" * 100000, "is no JSON"),
+        ('"0"', "leaves out '1'"),
+        ('{"l": ["0", "0"]}', "names '0', of which there is none, or twice"),
+        ('{"l": ["0", "1", "2"]}', "names '2'"),
+        ('{"x": ["0", "1"]}', "no list, tuple or dictionary of tensors"),
+        ('{"l": {"a": "0"}}', "no list, tuple or dictionary"),
+        ('{"l": ["0"], "t": ["1"]}', "no list, tuple or dictionary"),
+        ('{"l": ["0", 1]}', "no list, tuple or dictionary"),
+        ('{"l": ["0", null]}', "no list, tuple or dictionary"),
+        ('{"l": ["0", ' + '{"l": [' * 40 + '"1"' + "]}" * 40 + "]}", "no list, tuple or dictionary"),
+        ("7", "no list, tuple or dictionary"),
+    ],
+)
+def test_hostile_structures(path, structure, message):
+    wf.save(path, {"0": wf.ones(1), "1": wf.ones(1)}, metadata={"weft-structure": structure})
+    content = Path(path).read_bytes().replace(b"weft-structure", b"weft.structure")
+    Path(path).write_bytes(content)
+    with pytest.raises(wf.FileFormatError, match=message):
+        wf.load(path)

@@ -274,7 +274,7 @@ def test_the_declared_order():
     text = " ".join(DESIGN.read_text().split())
     stack = "user's transformations (innermost `with` first) - automatic mixed precision - gradient (the native tape)"
     assert f"{stack} - trace or lazy - interpreter" in text
-    with pytest.raises(TypeError, match="kind must be one of 'user', 'amp', got 'trace'"):
+    with pytest.raises(TypeError, match="kind must be one of 'user', 'amp', 'gradient', got 'trace'"):
         type("Wrong", (Transformation,), {"kind": "trace"})
 
 

@@ -239,6 +239,7 @@ def objects():
         _core.Log(object()),
         _core.SampleRandom(1, 2, 3, 4),
         _core.RecordFile(str(RECORDS)),
+        wf.storage.alloc(64),
     ]
 
 
@@ -330,7 +331,7 @@ def draw(rng, kind, values):
     if kind == "attribute":
         return rng.choice([*values["int"], *values["Sequence"], *values["object"]])
     if re.search(
-        r"Plan|Kernel|Leaf|Engine|Variable|Replays|Find|ReplaySpec|ProgramBuilder|Log|Layout|Stream|Operator",
+        r"Plan|Kernel|Leaf|Engine|Variable|Replays|Find|ReplaySpec|ProgramBuilder|Log|Layout|Stream|Operator|Memory",
         kind,
     ):
         return rng.choice(values["native"])
@@ -347,6 +348,13 @@ def restore():
     for _ in range(5):
         if not _core.is_recording():
             _core.set_recording(True)
+
+
+def has_signatures(error):
+    """Whether an error is nanobind's own, which lists C++ signatures."""
+    with contextlib.suppress(BaseException):
+        return "incompatible function arguments" in str(error)
+    return False
 
 
 class Late(BaseException):
@@ -394,8 +402,11 @@ def main(calls, names):
                     lates += 1
                     if lates == 3:
                         break
-                except BaseException:
-                    pass
+                except BaseException as error:
+                    if has_signatures(error):
+                        log.write(f"{name}: nanobind's signatures in {error}\n")
+                        log.flush()
+                        os._exit(3)
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
                     restore()

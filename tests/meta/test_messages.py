@@ -729,16 +729,16 @@ CASES = [
     Case(
         "wrong_infer",
         define(infer=lambda self, x: x.like(), decompose=lambda self, x: F.sum(x, axis=0)),
-        wf.GraphError,
+        wf.ShapeError,
         "message_op",
-        r"infer states f32\[2,3\].*decompose computes f32\[3\]",
+        r"infer says f32\[2,3\].*decompose computes f32\[3\]",
     ),
     Case(
         "wrong_dtype",
         define(infer=lambda self, x: x.like(), decompose=lambda self, x: F.argsort(x)),
-        wf.GraphError,
+        wf.DTypeError,
         "message_op",
-        r"infer states f32.*decompose computes i64",
+        r"infer says f32.*decompose computes i64",
     ),
     Case(
         "numpy_in_decompose",

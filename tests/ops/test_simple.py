@@ -291,7 +291,7 @@ def named(function, name="wrong_of_tests"):
         (lambda *x: x, r"\*x: the number of inputs must be known"),
         (lambda: 1, "takes no elements"),
         (lambda x, *, name="a": x, "an attribute cannot be called name"),
-        (lambda x, *, sizes=(1,): x, "sizes must be a number, a bool or a str"),
+        (lambda x, *, sizes=[1]: x, "sizes must be a number, a bool, a str or a tuple of numbers"),
     ],
 )
 def test_errors(function, words):
@@ -304,8 +304,16 @@ def test_errors_of_names_and_options():
         wf.simple_op(named(lambda x: x, "relu"))
     with pytest.raises(TypeError, match="expected a function with a name"):
         wf.simple_op(lambda x: x)
-    with pytest.raises(ValueError, match="no resource 'random'"):
+    with pytest.raises(ValueError, match=r"no resource 'randoms'.*there are: temp_space, random"):
+        wf.simple_op(resources=["randoms"])(named(lambda x: x))
+    with pytest.raises(TypeError, match=r"the last input is the random number, as in f\(x, u\)"):
         wf.simple_op(resources=["random"])(named(lambda x: x))
+    with pytest.raises(ValueError, match="shape must be a function or 'equal', got 'same'"):
+        wf.simple_op(shape="same")(named(lambda x: x))
+    with pytest.raises(ValueError, match="reduce must be one of sum, mean, prod, max, min, got 'std'"):
+        wf.simple_op(reduce="std")(named(lambda x: x))
+    with pytest.raises(ValueError, match="axis and keepdims go with reduce"):
+        wf.simple_op(axis=0)(named(lambda x: x))
     with pytest.raises(ValueError, match=r"inplace has \(input, 0\) pairs"):
         wf.simple_op(inplace=[(1, 0)])(named(lambda x: x))
 

@@ -147,6 +147,13 @@ FLAGS: dict[str, Flag] = {
             "folder for compiled kernels (unset: the user's folder for caches)",
         ),
         Flag(
+            "WEFT_AUTOTUNE",
+            bool,
+            False,
+            "where an operator offers several kernels for exact sizes, time each once and take the quickest, which is "
+            "remembered in the folder for compiled kernels",
+        ),
+        Flag(
             "WEFT_DEBUG",
             int,
             0,

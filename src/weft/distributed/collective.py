@@ -340,8 +340,8 @@ class ExchangeStart(_Step):
     def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         return [*known, ()], [(1,), *self.sizes]
 
-    def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
-        return ["int64", *self.types]
+    def dtypes(self, known: Sequence[DType | None]) -> tuple[Sequence[Any], Sequence[Any]]:
+        return super().dtypes(known)[0], ["int64", *self.types]
 
     def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         what, text, where, priority = _specs[self.spec]
@@ -372,8 +372,8 @@ class ExchangeEnd(_Step):
     def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         return [(1,), *self.sizes, *known[1 + len(self.sizes) :]], self.sizes
 
-    def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
-        return self.types
+    def dtypes(self, known: Sequence[DType | None]) -> tuple[Sequence[Any], Sequence[Any]]:
+        return super().dtypes(known)[0], self.types
 
     def places(self) -> tuple[tuple[int, int], ...]:
         return tuple((1 + k, k) for k in range(len(self.sizes)))

@@ -136,13 +136,35 @@ class Engine(_core.Engine):  # type: ignore[misc]
         ...     log == list(range(100)), engine.stats()["pushed"]
         (True, 7)
         """
-        if not isinstance(size, int) or size < 1:
+        if not isinstance(size, int) or not 1 <= size < 1 << 31:
             raise ValueError(f"bulk: size must be an int of at least 1, not {size!r}")
         self._begin_bulk(size)
         try:
             yield
         finally:
             self._end_bulk()
+
+    def set_bulk_size(self, size: int) -> int:
+        """Let every thread push as inside of bulk(size), from now on and wherever no block says otherwise.
+
+        1: every function is an operation, as at the beginning. Gives the size that it was. What a thread has
+        collected is submitted as bulk() says, when another size comes, and when the thread ends: a thread that pushes
+        and then does something else for long should wait first, or push inside of ``with engine.bulk(1)``. Raises
+        ValueError if size is less than 1.
+
+        >>> with Engine() as engine:
+        ...     before = engine.set_bulk_size(16)
+        ...     v = engine.new_variable()
+        ...     for i in range(32):
+        ...         engine.push(lambda run_context: None, mutate_vars=[v])
+        ...     engine.wait_for_var(v)
+        ...     before, v.version, engine.stats()["pushed"]
+        (1, 32, 2)
+        """
+        if not isinstance(size, int) or not 1 <= size < 1 << 31:
+            raise ValueError(f"set_bulk_size: size must be an int of at least 1, not {size!r}")
+        before: int = self._set_bulk_size(size)
+        return before
 
     def __enter__(self) -> Engine:
         return self

@@ -7,12 +7,11 @@ gets its geometry here, and no memory yet.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, uint8
-from weft.base.errors import GraphError
 from weft.base.typing import Any
 from weft.executor.buffers import (
     Buffer,
@@ -31,6 +30,7 @@ from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph, reads_of
 from weft.kernels import choices
+from weft.ops import registry
 from weft.ops.kernels import ANY, CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
@@ -45,33 +45,6 @@ def device_of(graph: Graph) -> Device:
     found = (node.device for node in graph.nodes if node.op is not None and node.device is not None)
     given = (v.type.device for v in (*graph.outputs, *graph.inputs) if v is not None and not v.type.weak)
     return next(itertools.chain(found, given), cpu(0))
-
-
-def check_decomposition(op: Any, outputs: Sequence[Value], results: Sequence[Value]) -> None:
-    """Raise GraphError unless a decomposition computes the types that infer has stated.
-
-    Symbolic sizes need not be known to be equal in weft's own operators; tests compare those. For an operator of the
-    user's they must be: else NeedsSizes, and the plan is made, and checked, for exact sizes.
-    """
-    if len(results) != len(outputs):
-        raise GraphError(
-            f"{op.name}: infer states {len(outputs)} outputs, decompose returns {len(results)}: {op!r}"
-        )
-    for output, result in zip(outputs, results, strict=True):
-        if not isinstance(result, Value):
-            raise TypeError(
-                f"{op.name}: decompose must return what weft's functions compute, got {type(result).__name__}"
-            )
-        differ = len(output.shape) != len(result.shape) or any(
-            isinstance(n, int) and isinstance(m, int) and n != m
-            for n, m in zip(output.shape, result.shape, strict=True)
-        )
-        if differ or not (result.type.weak or output.dtype is result.dtype):
-            raise GraphError(
-                f"{op.name}: infer states {output.type}, decompose computes {result.type}: {op!r}"
-            )
-        if not same_shape(output.shape, result.shape) and not type(op).__module__.startswith("weft."):
-            raise NeedsSizes(f"{op.name}: the sizes that infer states")
 
 
 def copying(dtype: DType) -> Loop:
@@ -94,6 +67,9 @@ class Lowering:
     ) -> None:
         self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
         self.owned_outputs, self.fixed_layout = owned_outputs, fixed_layout
+        self.prefer: Callable[[Node, list[Any]], int] | None = (
+            None  # of a node and its inputs' strides, see tuning
+        )
         self.commits: Collection[int] = ()  # see make_plan
         self.arrays: list[Value] = []  # the graph's inputs that are not numbers
         self.steps: list[Step] = []
@@ -131,7 +107,7 @@ class Lowering:
         for node in self.graph.nodes:
             if node.op is not None:
                 self.origin = Origin(node.op.name, node.where, node)
-                self.lower(node, self.first_choice)
+                self.lower(node, self.first_choice or self.preferred(node))
         self.origin = Origin(self.name)
         return self.leave()
 
@@ -179,6 +155,13 @@ class Lowering:
                 return
         self.decompose(node, op)
 
+    def preferred(self, node: Node) -> int:
+        """The choice to begin with: the first one, unless kernels are measured."""
+        if self.prefer is None:
+            return 0
+        known = (None if v is None else self.places.get(id(v)) for v in node.inputs)
+        return self.prefer(node, [None if place is None else place.strides for place in known])
+
     def take(self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Any) -> bool:
         """Whether a choice could be had."""
         match choice:
@@ -186,7 +169,7 @@ class Lowering:
                 self.take_loop(op, inputs, outputs, choice)
                 return True
             case View():
-                self.take_view(inputs, outputs[0], choice)
+                self.take_view(op, inputs, outputs[0], choice)
                 return True
             case Native():
                 return self.take_native(op, inputs, outputs, choice)
@@ -215,7 +198,10 @@ class Lowering:
         if made is NotImplemented:
             raise NotImplementedError(f"{op.name}: no kernel for these operands, and no decomposition")
         listed = made if isinstance(made, tuple | list) else (made,)
-        check_decomposition(op, node.outputs, listed)
+        if not registry.is_builtin(op.name):
+            from weft.executor import facts  # here and below: not before the first operator of a user's
+
+            facts.decomposed(op, listed, node.outputs)
         new = [n for n in Graph([], listed).nodes if n.op is not None and id(n) not in self.seen]
         self.seen.update(map(id, new))
         self.kept.extend(v for part in new for v in part.outputs)
@@ -249,6 +235,10 @@ class Lowering:
     def take_loop(
         self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop
     ) -> None:
+        if not registry.is_builtin(op.name):
+            from weft.executor import facts
+
+            facts.stored(op, loop, outputs)
         places = [self.output(v, like=self.first_like(inputs, v)) for v in outputs]
         self.loop(inputs, places, loop, repr(op))
 
@@ -260,7 +250,7 @@ class Lowering:
                 return place
         return None
 
-    def take_view(self, inputs: Sequence[Value | None], value: Value, choice: View) -> None:
+    def take_view(self, op: Any, inputs: Sequence[Value | None], value: Value, choice: View) -> None:
         source = inputs[0]
         assert source is not None
         base = self.ensure(source)
@@ -270,6 +260,10 @@ class Lowering:
             seen = choice.see(source.shape, base.strides)
             assert seen is not None
         shape, strides, offset = seen
+        if not registry.is_builtin(op.name):
+            from weft.executor import facts
+
+            facts.shown(op, shape, source.dtype, value)
         self.kept.append(value)
         self.places[id(value)] = base.seen(shape, strides, offset)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from weft.base import events
+from weft.base import events, flags
 from weft.base.typing import Any
 from weft.executor.assembly import Fused, alone
 from weft.executor.buffers import Buffer, is_dense, row_major
@@ -36,6 +36,8 @@ from weft.graph.graph import Graph
 from weft.graph.placement import partition, spans_devices
 from weft.ops.node import Value
 from weft.ops.sizes import NeedsSizes
+
+TUNING = "autotune"  # the name of plans that are measured
 
 __all__ = ["PlanInfo", "copies_of", "is_dense", "loops_of", "make_plan", "row_major"]
 
@@ -71,6 +73,10 @@ def make_plan(
         return plan_parts(graph, name, strides, visible, gradients, as_tuple)
     lowering = Lowering(graph, name, strides, exact, first_choice, owned_outputs, fixed_layout)
     lowering.commits = committed(graph) if commits is None else commits
+    if exact and not first_choice and name != TUNING and flags.get("WEFT_AUTOTUNE"):
+        from weft.executor.tuning import preferred
+
+        lowering.prefer = lambda node, lying: preferred(node, lying, _candidate)
     outputs = lowering.run()
     leaving = [place.buffer for place in outputs]
     once: list[Step] = []
@@ -113,6 +119,11 @@ def make_plan(
         gradients=list(gradients),
         strides=recipe.strides if exact else (),
     )
+
+
+def _candidate(graph: Graph, strides: Sequence[Any], choice: int) -> Any:
+    """The plan of an operator alone, by one of its choices."""
+    return make_plan(graph, TUNING, strides, exact=True, first_choice=choice)
 
 
 def work_of(step: Fused | NativeStep) -> Work:

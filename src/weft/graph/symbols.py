@@ -118,6 +118,8 @@ class SymbolNode(Node):
         """The names of the outputs: a variable's own, ``fc1_output``, or one for each of several."""
         if self.op is None:
             return [self.name]
+        if own := self.resolved(True).output_names():
+            return [f"{self.name}_{each}" for each in own[: len(self.outputs)]]
         if len(self.outputs) == 1:
             return [f"{self.name}_output"]
         names = self.resolved(True).outputs
@@ -220,8 +222,9 @@ def check_written(node: SymbolNode) -> None:
         if is_partial(operand) and not is_variable(operand):
             assert node.op is not None
             assert operand is not None
+            names = node.op.made_inputs() or [spec.name for spec in node.op.inputs]
             raise GraphError(
-                f"{node.op.name}: writes {node.op.inputs[index].name}, which must be a variable, not {operand.node!r}"
+                f"{node.op.name}: writes {names[index]}, which must be a variable, not {operand.node!r}"
             )
 
 

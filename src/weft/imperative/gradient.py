@@ -339,6 +339,18 @@ def _backward(
     return found
 
 
+def recorded_backward(
+    ys: Sequence[Tensor], dys: Sequence[Tensor | None], leaves: Sequence[Any]
+) -> list[Tensor | None]:
+    """The gradients of recorded results with respect to what _core.watch gave, None where they are zero everywhere."""
+    return _backward(
+        [y for y in ys if _core.is_tracked(y)],
+        [dy for y, dy in zip(ys, dys, strict=True) if _core.is_tracked(y)],
+        leaves,
+        create_graph=False,
+    )
+
+
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:

@@ -9,14 +9,15 @@ has each node of a graph, for all its runs: `place` tells them apart, so no two 
     worker.forward(context, x, req, y, states)             writes y, and states
     worker.backward(context, dy, x, y, req, dx, states)    writes dx; None stands for what is not wanted or not read
 
-All but the Context are lists, of tensors, whose memory numpy() shows without waiting, or of what is wanted: "write" or
-"null".
+All but the Context are lists, of tensors, whose memory numpy() shows without waiting, or of what is wanted: "write",
+"null", in graphs also "inplace" (a result is the same tensor as an operand) and "add" (to what the result holds).
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from weakref import WeakValueDictionary
 from weft import _core
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, as_dtype
-from weft.base.errors import ShapeError
+from weft.base.errors import DTypeError, ShapeError
 from weft.engine import default_engine
 from weft.imperative.bodies import in_graph, take_words
 from weft.imperative.creation import empty, zeros
@@ -39,6 +40,7 @@ from weft.ops.op import Op, attribute_type, op
 from weft.ops.shapes import Partial
 from weft.ops.sizes import NeedsSizes
 from weft.ops.types import TensorType
+from weft.storage import alloc
 
 __all__ = ["Context", "Form", "PythonGradient", "PythonOp"]
 
@@ -53,8 +55,8 @@ class Context(NamedTuple):
 
     is_train: a gradient may be asked for. run_context: the engine's; in graphs its name and device are all that it
     tells. requested: the resources, in the order of their request: for "temp_space" a function (shape, dtype="float32")
-    that makes a NumPy array to work with; for "random" a numpy.random.Generator, decided by the device's seed and the
-    order of calls.
+    that makes a NumPy array of undefined content, whose memory comes from the device's pool and goes back to it with
+    the array; for "random" a numpy.random.Generator, decided by the device's seed and the order of calls.
     """
 
     is_train: bool
@@ -93,9 +95,13 @@ class PythonOp(Op):
         """Shapes of arguments and states, and of outputs, from what is known of arguments; None: not known."""
         raise NotImplementedError
 
-    def dtypes(self, known: Sequence[DType]) -> Sequence[Any]:
-        """Element types of the outputs from those of arguments."""
-        return [known[0]] * self.form().outputs
+    def dtypes(self, known: Sequence[DType | None]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Element types of arguments and states, and of outputs, from those of arguments.
+
+        None: not known; of arguments and states: any.
+        """
+        form = self.form()
+        return [None] * (len(form.arguments) + len(form.states)), [known[0]] * form.outputs
 
     def resources(self, shapes: Sequence[Any], backward: bool) -> Sequence[str]:
         """The resources that forward or backward gets, from the arguments' shapes, None where they are not known."""
@@ -104,6 +110,21 @@ class PythonOp(Op):
     def reads(self, numbers: range) -> Collection[int]:
         """What backward reads of outputs' gradients, arguments and outputs, which have these numbers in this order."""
         return numbers
+
+    def in_place(self, backward: bool) -> Sequence[tuple[int, int]]:
+        """(operand, result) pairs that may be the same memory in graphs.
+
+        forward: arguments, outputs; backward: operands by their numbers in `reads`, results by their argument's.
+        """
+        return ()
+
+    def slopes(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
+        """The gradients of arguments, made of weft's functions, in the place of a worker's backward; else
+        NotImplemented. What `reads` leaves out is None.
+        """
+        return NotImplemented
+
+    has_own_slopes: ClassVar[bool] = False  # whether `slopes` may give something
 
     def make_worker(self, device: Device) -> Any:
         """A new worker."""
@@ -124,12 +145,11 @@ class PythonOp(Op):
             attributes = cls.attributes_of(kwargs) | {"place": next(_places)}
             node = {key: attributes.pop(key) for key in ("name", "attr") if key in attributes}
             op = cls(**attributes)
-            wanted = [*op.form().arguments, *op.form().states][len(args) :]
-            if sorted(wanted) != sorted(named) or not all(map(_is_array, args)):
-                missing = ", ".join(wanted) or "nothing more"
-                raise TypeError(f"{cls.name}: {missing} must be given as arrays, got {sorted(named)}")
-            arrays = [*args, *(named[each] for each in wanted)]
+            arrays = op.arranged(args, named)
             symbol = next((x for x in arrays if hasattr(x, "__weft_control__")), None)
+            missing = [n for n, x in zip(op.argument_names(), arrays, strict=True) if x is None]
+            if missing and symbol is None:  # symbols make variables of them
+                raise TypeError(f"{cls.name}: {', '.join(missing)} must be given as arrays")
             arrays += op.words(arrays, symbol)
             if symbol is None:
                 tracked = (isinstance(x, Tensor) and _core.is_tracked(x) for x in arrays)
@@ -143,9 +163,31 @@ class PythonOp(Op):
         return call
 
     def __call__(self, *inputs: Any) -> Any:
+        if _core.layers() is not None and all(isinstance(x, Tensor) for x in inputs):
+            made = _core.emit(self, inputs)
+            return made if isinstance(made, tuple) else (made,)
         if all(isinstance(x, Tensor) for x in inputs) and not in_graph(inputs):
             return _Call(self)(*inputs)
         return _node(type(self))(list(inputs), **self.values())
+
+    def argument_names(self) -> Sequence[str]:
+        """Of arguments and states."""
+        return [*self.form().arguments, *self.form().states]
+
+    def arranged(self, args: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+        """Arguments and states in their order, None for one that is missing. Raises TypeError."""
+        names = self.argument_names()
+        if len(args) > len(names):
+            raise TypeError(f"{self.name}: takes {', '.join(names)}, got {len(args)} positional arguments")
+        if wrong := [x for x in args if not _is_array(x)]:
+            listed = ", ".join(names)
+            raise TypeError(f"{self.name}: {listed} must be given as arrays, got {type(wrong[0]).__name__}")
+        for key in named:
+            if key not in names:
+                raise TypeError(f"{self.name}: no argument {key}; there are: {', '.join(names)}")
+            if key in names[: len(args)]:
+                raise TypeError(f"{self.name}: {key} is given twice")
+        return [*args, *(named.get(name) for name in names[len(args) :])]
 
     def words(self, arrays: Sequence[Any], symbol: Any = None) -> list[Any]:
         """The inputs behind arguments and states. Raises ValueError for a resource that there is not."""
@@ -170,12 +212,12 @@ class PythonOp(Op):
         """Let a worker do it."""
         x, states, words = self.split(inputs)
         kinds = self.resources([each.shape for each in x], False)
-        context = Context(self.training, run_context, _requested(kinds, words))
-        self.work(held.worker, context, x, outputs[: self.form().outputs], states)
+        context = Context(self.training, run_context, _requested(kinds, words, run_context.device))
+        self.work(held.worker, context, x, outputs[: self.form().outputs], states, inputs)
 
-    def work(self, worker: Any, context: Context, x: Any, y: Any, states: Any) -> None:
-        """What it does: a worker's forward."""
-        worker.forward(context, x, ["write"] * len(y), y, states)
+    def work(self, worker: Any, context: Context, x: Any, y: Any, states: Any, inputs: Sequence[Any]) -> None:
+        """What it does: a worker's forward. inputs: all of them."""
+        worker.forward(context, x, [_request(each, inputs) for each in y], y, states)
 
     @property
     def label(self) -> str:
@@ -207,16 +249,56 @@ class PythonOp(Op):
         for name, wanted, t in zip(names, inputs, (*given, *states), strict=True):
             if wanted is None or tuple(wanted) != t.shape:
                 raise ShapeError(f"{self.name}: {name} must have shape {wanted}, got {t.shape}")
+        _, dtypes = self._checked_dtypes([t.dtype for t in given], [t.dtype for t in (*given, *states)])
+        if unknown := [k for k, dtype in enumerate(dtypes) if dtype is None]:
+            raise DTypeError(f"{self.name}: the element type of output {unknown[0]} is None")
         if len(outputs) != self.form().outputs or None in outputs:
             raise ShapeError(f"{self.name}: {self.form().outputs} outputs have the shapes {list(outputs)}")
         device = x[0].device if x else cpu(0)
-        dtypes = map(as_dtype, self.dtypes([t.dtype for t in given]))
-        types = [TensorType(shape, dtype, device) for shape, dtype in zip(outputs, dtypes, strict=True)]
+        types = [
+            TensorType(shape, as_dtype(dtype), device) for shape, dtype in zip(outputs, dtypes, strict=True)
+        ]
         return *types, *(t.like() for t in states)
 
-    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...]:
-        given = self.split(inputs)[0]
-        return tuple(map(as_dtype, self.dtypes([t.dtype for t in given])))
+    def _checked_dtypes(
+        self, known: Sequence[DType | None], all_known: Sequence[DType | None]
+    ) -> tuple[list[Any], list[Any]]:
+        """Element types of arguments and states, and of outputs. Raises DTypeError for others than are known."""
+        inputs, outputs = self.dtypes(known)
+        names, count = self.argument_names(), self.form().outputs
+        if len(inputs) != len(names) or len(outputs) != count:
+            raise DTypeError(
+                f"{self.name}: its rule gave {len(inputs)} and {len(outputs)} element types, for "
+                f"{', '.join(names)} and {count} outputs"
+            )
+        wanted = [None if dtype is None else as_dtype(dtype) for dtype in inputs]
+        for name, want, dtype in zip(names, wanted, all_known, strict=True):
+            if want is not None and dtype is not None and dtype is not want:
+                raise DTypeError(f"{self.name}: {name} must be {want}, got {dtype}")
+        return wanted, [None if dtype is None else as_dtype(dtype) for dtype in outputs]
+
+    def made_inputs(self) -> Sequence[str]:
+        return self.argument_names()
+
+    def solve_dtypes(
+        self, inputs: Sequence[DType | None], outputs: Sequence[DType | None]
+    ) -> tuple[list[DType | None], list[DType | None]]:
+        given, states, words = self.split(inputs)
+        try:
+            known, found = self._checked_dtypes(list(given), [*given, *states])
+        except (IndexError, AttributeError):  # it needs to know more
+            return list(inputs), list(outputs)
+        except TypeError as error:  # DTypeError is one
+            if isinstance(error, DTypeError):
+                raise
+            return list(inputs), list(outputs)
+        return [*known, *words], found[: self.form().visible]
+
+    def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
+        known = [None if t is None else t.dtype for t in inputs]
+        given, states, _ = self.split(known)
+        _, outputs = self._checked_dtypes(given, [*given, *states])
+        return None if None in outputs else tuple(outputs)
 
     def solve_shapes(
         self, inputs: Sequence[Partial], outputs: Sequence[Partial]
@@ -238,9 +320,25 @@ class PythonOp(Op):
             for state, new in zip(self.split(inputs)[1], outputs[self.form().outputs :], strict=False):
                 new.numpy()[...] = state.numpy()
 
+        pairs, added = tuple(self.shared()), self.added_inputs(len(x))
+        shared = [*((i, j, True) for i, j in added), *((i, j, False) for i, j in pairs)]
         yield Native(
-            lambda inputs, outputs: _core.kernel_python(function, len(inputs), len(outputs)), ordered=True
+            lambda inputs, outputs: _core.kernel_python(function, len(inputs), len(outputs), shared=shared),
+            in_place=(*added, *pairs),
+            ordered=True,
         )
+
+    def shared(self) -> Sequence[tuple[int, int]]:
+        """The pairs of `in_place`, as (input, output) of its node. Raises ValueError for what is not there."""
+        form = self.form()
+        for i, j in (found := self.in_place(False)):
+            if not (0 <= i < len(form.arguments) and 0 <= j < form.outputs):
+                raise ValueError(f"{self.name}: no (input, output) pair {(i, j)} for {form}")
+        return found
+
+    def added_inputs(self, count: int) -> tuple[tuple[int, int], ...]:
+        """(input, output): outputs that add to an input; count: of inputs."""
+        return ()
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         given, states, words = self.split(x)
@@ -248,11 +346,30 @@ class PythonOp(Op):
         slopes = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)][:count]
         wanted = [v.dtype.is_differentiable for v in given]
         known = [*slopes, *given, *y[:count]]
+        found = self.own_slopes(known)
+        if found is not NotImplemented:
+            return ([*found, *[None] * (len(states) + len(words))],)
         # Backward may need nothing of forward but what that left in the worker: it reads an output, to follow it.
         reads_forward = bool(y[count:]) or any(v is not None for v in self.kept(known)[-count:])
         after = [] if reads_forward else [y[0]]
         found = self.gradient(known, y[count:], given, wanted, after)
         return ([*found, *[None] * (len(states) + len(words))],)
+
+    def own_slopes(self, known: Sequence[Any]) -> Any:
+        """What `slopes` gives, checked. known: as kept's."""
+        seen, count = self.kept(known), self.form().outputs
+        found = self.slopes(seen[:count], seen[count:-count], seen[-count:])
+        if found is NotImplemented:
+            return found
+        listed = list(found) if isinstance(found, list | tuple) else [found]
+        names = self.form().arguments
+        if len(listed) != len(names):
+            raise TypeError(f"{self.name}: its gradient gave {len(listed)} results for {', '.join(names)}")
+        for name, x, dx in zip(names, known[count:-count], listed, strict=True):
+            if dx is not None and (not hasattr(dx, "shape") or tuple(dx.shape) != tuple(x.shape)):
+                shape = getattr(dx, "shape", type(dx).__name__)
+                raise ShapeError(f"{self.name}: the gradient of {name} has shape {shape}, not {x.shape}")
+        return listed
 
     def kept(self, known: Sequence[Any]) -> list[Any]:
         """Of outputs' gradients, arguments and outputs those that backward reads, None in the place of others."""
@@ -288,7 +405,8 @@ class PythonGradient(PythonOp):
     """Backward of a PythonOp, the one in `of`: the gradients of its arguments that are wanted.
 
     Inputs: of outputs' gradients, arguments and outputs those that are given; arrays, `after` of them, that it does not
-    read but has to wait for; states, as forward left them. sizes, types: the arguments'.
+    read but has to wait for; states, as forward left them; words; the arrays that results are added to. sizes, types:
+    the arguments'. added: of the results that are wanted, those that are added to what is there.
     """
 
     public: ClassVar[bool] = False
@@ -298,6 +416,7 @@ class PythonGradient(PythonOp):
     sizes: tuple[tuple[int, ...], ...]
     types: tuple[DType, ...]
     after: int = 0
+    added: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -314,6 +433,31 @@ class PythonGradient(PythonOp):
     def written(self, count: int) -> dict[int, int]:
         return {}  # in graphs; on arrays it may write states, as forward does
 
+    def split(self, inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
+        given, states, words = super().split(inputs)
+        return given, states, words[: len(words) - len(self.added)]
+
+    def added_inputs(self, count: int) -> tuple[tuple[int, int], ...]:
+        return tuple((count - len(self.added) + k, j) for k, j in enumerate(self.added))
+
+    def shared(self) -> Sequence[tuple[int, int]]:
+        inputs, results = _numbers(self.given), _numbers(self.wanted)
+        found = [(inputs.get(i), results.get(j)) for i, j in self.of.in_place(True)]
+        return [(i, j) for i, j in found if i is not None and j is not None and j not in self.added]
+
+    def without(self, unread: Sequence[int]) -> PythonGradient | None:
+        """Raises nothing: what nothing reads is not asked for ("null")."""
+        if self.added:
+            return None
+        results = _numbers(self.wanted)
+        wanted = tuple(want and results[k] not in unread for k, want in enumerate(self.wanted))
+        return type(self)(**self.values() | {"wanted": wanted})
+
+    def adding(self, output: int) -> PythonGradient | None:
+        if output in self.added:
+            return None
+        return type(self)(**self.values() | {"added": (*self.added, output)})
+
     def infer(self, *x: TensorType) -> tuple[TensorType, ...]:
         if len(x) < sum(self.given) + self.after + len(self.of.form().states):
             raise TypeError(f"{self.name}: {len(x)} inputs do not fit {self.of!r}")
@@ -327,11 +471,12 @@ class PythonGradient(PythonOp):
     def worker(self, device: Device) -> _Held:
         return self.of.worker(device)
 
-    def work(self, worker: Any, context: Context, x: Any, y: Any, states: Any) -> None:
+    def work(self, worker: Any, context: Context, x: Any, y: Any, states: Any, inputs: Sequence[Any]) -> None:
         values, results = iter(x), iter(y)
         known = [next(values) if is_given else None for is_given in self.given]
         dx = [next(results) if want else None for want in self.wanted]
-        req = ["write" if want else "null" for want in self.wanted]
+        requests = iter(["add" if k in self.added else _request(each, x) for k, each in enumerate(y)])
+        req = [next(requests) if want else "null" for want in self.wanted]
         count = self.of.form().outputs
         worker.backward(context, known[:count], known[count:-count], known[-count:], req, dx, states)
 
@@ -369,6 +514,7 @@ class _Call(Function):
         default_engine().push(run, device, [*given, *words], [*states, held.turn], outputs, name=op.label)
         if op.training:
             past = [_core.alias(each, keep_past=True) for each in op.split(x)[0]]  # it is no constant
+            self.again = [*past, *words] if op.has_own_slopes else []
             self.known = op.kept([*[None] * form.outputs, *past, *outputs])
             self.like = [value.type for value in op.split(operands)[0]]
             self.wanted = [_core.is_tracked(each) for each in past]
@@ -379,7 +525,24 @@ class _Call(Function):
     def backward(self, *dy: Any) -> Any:
         slopes = [*dy, *(zeros(t.shape, t.dtype, t.device) for t in self.hidden)]
         known = [*slopes, *self.known[len(slopes) :]]
+        if (found := self.op.own_slopes(self.with_history(known))) is not NotImplemented:
+            return *found, *[None] * self.others
         return *self.op.gradient(known, self.states, self.like, self.wanted), *[None] * self.others
+
+    def with_history(self, known: list[Any]) -> list[Any]:
+        """The same; outputs that a gradient reads which is recorded in turn know what they were computed from."""
+        count = self.op.form().outputs
+        reads = [k for k, y in enumerate(known[-count:]) if y is not None]
+        if not reads or not _core.is_recording() or not self.op.has_own_slopes:
+            return known
+        if self.states or max(reads) >= self.op.form().visible:
+            raise NotImplementedError(
+                f"{self.op.name}: a gradient of its gradient would run it again, and it has auxiliary states or reads "
+                "a hidden output"
+            )
+        made = self.op(*self.again)
+        listed = [made] if isinstance(made, Tensor) else list(made)
+        return [*known[:-count], *(listed[k] if k in reads else None for k in range(count))]
 
 
 def _is_array(x: Any) -> bool:
@@ -387,13 +550,29 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, Tensor) or hasattr(x, "__weft_apply__")
 
 
-def _requested(kinds: Sequence[str], words: Sequence[Tensor]) -> tuple[Any, ...]:
+def _numbers(flags: Sequence[bool]) -> dict[int, int]:
+    """Of those that are set, their number among these."""
+    return {k: n for n, k in enumerate(k for k, flag in enumerate(flags) if flag)}
+
+
+def _request(y: Any, inputs: Sequence[Any]) -> str:
+    """What is wanted of a result: in graphs it may be one of the operands."""
+    return "inplace" if any(y is x for x in inputs) else "write"
+
+
+def _requested(kinds: Sequence[str], words: Sequence[Tensor], device: Device) -> tuple[Any, ...]:
     """The resources, of two random words for each that is random."""
     import numpy as np
 
+    def space(shape: Any, dtype: Any = "float32") -> Any:
+        kind = np.dtype(as_dtype(dtype).numpy)
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        memory: Any = alloc(math.prod(sizes) * kind.itemsize, device)
+        return np.ndarray(sizes, kind, buffer=memory)
+
     keys = iter(words)
     return tuple(
-        (lambda shape, dtype="float32": np.empty(shape, as_dtype(dtype).numpy))
+        space
         if kind == "temp_space"
         else np.random.Generator(np.random.Philox(key=next(keys).numpy().tolist()))
         for kind in kinds

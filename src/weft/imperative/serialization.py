@@ -30,6 +30,9 @@ MAX_HEADER_BYTES = 100_000_000  # what other readers of the format accept
 DATA_ALIGNMENT_BYTES = 64  # of the first tensor in the file, and so in a mapping of it
 MAX_TENSOR_BYTES = 2**63 - 1  # strides are int64
 METADATA = "__metadata__"
+STRUCTURE = "weft.structure"  # the key of the metadata that says how lists and dictionaries held the tensors
+MAX_DEPTH = 32
+MAX_STRUCTURE_BYTES = 50_000_000
 
 _CODE_AND_BYTES = {
     "bool": ("BOOL", 1),
@@ -430,21 +433,26 @@ def _sync_folder(folder: int) -> None:
 
 
 def save(
-    path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Any] | Sequence[Any],
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write tensors, by name, into one safetensors file, which replaces what was at path in one step.
 
     tensors: name -> Tensor of any shape, also empty or 0-d; an empty mapping is fine. Waits for pending writes to them.
-    Views and tensors that share memory are written as separate dense ones. In the file, wide element types come first,
-    then names in order. metadata: text -> text, see load_metadata.
-    Whatever goes wrong, a full disk or the end of the process included, path holds either its whole old content or its
-    whole new one, and when save returns the new one is on disk. The old file's permissions stay; symbolic links are
-    followed. Several processes may save to one path: the last wins. A file that is mapped by load can be replaced.
-    Raises TypeError for anything but a flat mapping from text to tensors (nested dictionaries are not flattened), or
-    metadata other than text; DTypeError for a dtype the format lacks; ValueError for the name "__metadata__" or for
-    more than 100 MB of names; OSError if path is a folder, a device or write-protected, or the disk is full; and the
-    error of the operation that should have computed a tensor.
-    Source: the safetensors format, https://github.com/huggingface/safetensors.
+    Or a list or tuple of tensors; or lists, tuples and dictionaries of these in each other, which load gives back as
+    they were. In the file their tensors are named by the way to them, such as "layers.0.weight", and the metadata has
+    one key more, "weft.structure"; other readers see a flat file. Views and tensors that share memory are written as
+    separate dense ones. In the file, wide element types come first, then names in order. metadata: text -> text, see
+    load_metadata. Whatever goes wrong, a full disk or the end of the process included, path holds either its whole
+    old content or its whole new one, and when save returns the new one is on disk. The old file's permissions stay;
+    symbolic links are followed. Several processes may save to one path: the last wins. A file that is mapped by load
+    can be replaced. Raises TypeError for anything but tensors in lists, tuples and dictionaries with text for keys,
+    or metadata other than text; DTypeError for a dtype the format lacks; ValueError for the name "__metadata__", for
+    two ways of one name, for containers in each other more than 32 deep (or in themselves), or for more than 100 MB
+    of names; OSError if path is a folder, a device or write-protected, or the disk is full; and the error of the
+    operation that should have computed a tensor. Source: the safetensors format,
+    https://github.com/huggingface/safetensors.
 
     >>> import tempfile, weft as wf
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -452,17 +460,21 @@ def save(
     ...     {name: tensor.shape for name, tensor in wf.load(f"{folder}/model.safetensors").items()}
     {'b': (1,), 'w': (1, 2)}
     """
-    chosen = _checked_tensors(tensors)
+    chosen, structure = _flattened(tensors)
+    texts = dict(_checked_metadata(metadata))
+    if STRUCTURE in texts:
+        raise ValueError(f"save: the metadata {STRUCTURE!r} is save's own")
+    if structure is not None:
+        texts[STRUCTURE] = structure
     entries = lay_out((name, tensor.dtype.name, tensor.shape) for name, tensor in chosen.items())
-    header = build_header(entries, _checked_metadata(metadata))
+    header = build_header(entries, texts)
     replace_file(path, _chunks(header, entries, chosen))
 
 
-def load(
-    path: str | os.PathLike[str], device: Device | str | None = None, mmap: bool = True
-) -> dict[str, Any]:
+def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap: bool = True) -> Any:
     """The tensors of a safetensors file by name, in the order of their data, on a device (None: the current one).
 
+    Of a file that save made of lists or nested dictionaries: these, as they were.
     With mmap the file is mapped copy-on-write: memory is read when it is first used (only bools at once, to check
     them), and writing to a tensor changes this process's pages, never the file. save may replace the file meanwhile; a
     program that overwrites or truncates it in place changes or breaks (SIGBUS) the tensors. The mapping and one file
@@ -483,11 +495,14 @@ def load(
     where = f"load: {os.fsdecode(path)!r}"
     with opened(path, where) as fd:
         text, data_begin, data_bytes = read_header(fd, where)
-        entries = parse_entries(parse_header(text, where)[0], data_bytes, where)
+        header, texts = parse_header(text, where)
+        entries = parse_entries(header, data_bytes, where)
+        structure = parse_structure(texts.get(STRUCTURE), {entry.name for entry in entries}, where)
         mapped = None
         if mmap and data_bytes:
             mapped = map_privately(fd, data_begin + data_bytes)
-        return {entry.name: _tensor(entry, fd, mapped, data_begin, chosen, where) for entry in entries}
+        found = {entry.name: _tensor(entry, fd, mapped, data_begin, chosen, where) for entry in entries}
+        return found if structure is None else _rebuilt(structure, found)
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -504,25 +519,98 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     where = f"load_metadata: {os.fsdecode(path)!r}"
     with opened(path, where) as fd:
-        return parse_header(read_header(fd, where)[0], where)[1]
+        texts = parse_header(read_header(fd, where)[0], where)[1]
+        texts.pop(STRUCTURE, None)
+        return texts
 
 
-def _checked_tensors(tensors: Any) -> dict[str, Any]:
-    if not isinstance(tensors, Mapping):
-        raise TypeError(f"save: takes a mapping from names to tensors, not {type(tensors).__name__}")
-    for name, value in tensors.items():
-        if not isinstance(name, str):
-            raise TypeError(f"save: names are text, not {_short(name)}")
-        if name == METADATA:
+# How tensors were held, as JSON: a text is the name of a tensor, {"d": {key: ...}} a dictionary, {"l": [...]} a list,
+# {"t": [...]} a tuple.
+
+
+def _flattened(tensors: Any) -> tuple[dict[str, Any], str | None]:
+    """The tensors by name, and the text of how they were held; None for a flat mapping."""
+    if not isinstance(tensors, Mapping | list | tuple):
+        raise TypeError(f"save: takes tensors in a mapping, a list or a tuple, not {type(tensors).__name__}")
+    found: dict[str, Any] = {}
+    structure = _structure_of(tensors, "", found, 0)
+    is_flat = isinstance(tensors, Mapping) and all(isinstance(x, Tensor) for x in tensors.values())
+    if is_flat:
+        return found, None
+    text = json.dumps(structure, ensure_ascii=False, separators=(",", ":"))
+    if len(text) > MAX_STRUCTURE_BYTES:
+        raise ValueError(f"save: the structure takes {len(text)} characters, more than {MAX_STRUCTURE_BYTES}")
+    return found, text
+
+
+def _structure_of(value: Any, way: str, found: dict[str, Any], depth: int) -> Any:
+    if isinstance(value, Tensor):
+        if way == METADATA:
             raise ValueError(f"save: the format keeps the name {METADATA!r} for itself")
-        if isinstance(value, Mapping):
-            raise TypeError(
-                f"save: tensors[{name!r}] is a dictionary; nested ones are not flattened: "
-                f"name each tensor, such as {f'{name}.weight'!r}"
-            )
-        if not isinstance(value, Tensor):
-            raise TypeError(f"save: tensors[{name!r}] is of type {type(value).__name__}, not a tensor")
-    return dict(tensors)
+        if way in found:
+            raise ValueError(f"save: two tensors would be called {way!r}: a key has a dot in it")
+        found[way] = value
+        return way
+    if depth > MAX_DEPTH:
+        raise ValueError(f"save: tensors{_short(way)} is in more than {MAX_DEPTH} containers, or in itself")
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"save: names are text, not {_short(key)}")
+        return {"d": {k: _structure_of(x, _way(way, k, depth), found, depth + 1) for k, x in value.items()}}
+    if type(value) in (list, tuple):
+        made = [_structure_of(x, _way(way, str(k), depth), found, depth + 1) for k, x in enumerate(value)]
+        return {"l" if isinstance(value, list) else "t": made}
+    raise TypeError(f"save: tensors[{way!r}] is of type {type(value).__name__}, not a tensor")
+
+
+def _way(way: str, key: str, depth: int) -> str:
+    return f"{way}.{key}" if depth else key
+
+
+def parse_structure(text: str | None, names: set[str], where: str) -> Any:
+    """The structure of a file, which names each of its tensors once; None if it has none.
+
+    Raises FileFormatError, beginning with where, for anything else.
+    """
+    if text is None:
+        return None
+    fault = f"{where}: the metadata {STRUCTURE!r}"
+    try:
+        structure = json.loads(text)
+    except (ValueError, RecursionError):
+        raise FileFormatError(f"{fault} is no JSON") from None
+    left = set(names)
+    waiting = [(structure, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if isinstance(part, str):
+            if part not in left:
+                raise FileFormatError(f"{fault} names {_short(part)}, of which there is none, or twice")
+            left.discard(part)
+            continue
+        kind = next(iter(part)) if isinstance(part, dict) and len(part) == 1 else None
+        content = None if kind is None else part[kind]
+        fits = (kind == "d" and isinstance(content, dict)) or (
+            kind in ("l", "t") and isinstance(content, list)
+        )
+        if not fits or depth > MAX_DEPTH:
+            raise FileFormatError(f"{fault} has {_short(part)}, no list, tuple or dictionary of tensors")
+        items = content.values() if isinstance(content, dict) else content or ()
+        waiting.extend((item, depth + 1) for item in items)
+    if left:
+        raise FileFormatError(f"{fault} leaves out {_short(min(left))}")
+    return structure
+
+
+def _rebuilt(structure: Any, tensors: Mapping[str, Any]) -> Any:
+    if isinstance(structure, str):
+        return tensors[structure]
+    ((kind, content),) = structure.items()
+    if kind == "d":
+        return {key: _rebuilt(part, tensors) for key, part in content.items()}
+    made = [_rebuilt(part, tensors) for part in content]
+    return made if kind == "l" else tuple(made)
 
 
 def _checked_metadata(metadata: Any) -> Mapping[str, str]:

@@ -13,7 +13,8 @@ Add()
 Softmax(axis=0)
 
 `ORDER` is the stack that a call goes down. The first kinds see operators and are Transformations; those below see
-plans, and are native: the tape (native/bindings/tape.cpp), the recording of launches, and the launch itself.
+plans, and are native: the tape (native/bindings/tape.cpp), the recording of launches, and the launch itself. A layer of
+kind "gradient" takes the tape's place for the calls that it sees (weft.imperative.below_gradient).
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ ORDER: dict[str, str] = {
     "trace": "records launches of plans: forward, backward and update of a training step alike",
     "interpreter": "runs plans",
 }
-SEE_OPERATORS = ("user", "amp")
+SEE_OPERATORS = ("user", "amp", "gradient")
 
 
 class Transformation(contextlib.ContextDecorator):
     """Sees the calls of operators inside ``with``, on the thread that entered it: override emit. Also a decorator.
 
-    kind: "user" or "amp", its place in ORDER; among users' the innermost ``with`` comes first. only_one: the innermost
-    of its kind is the only one that counts.
+    kind: its place in ORDER; among layers of one kind the innermost ``with`` comes first. "user"; "amp"; "gradient":
+    just below the recording of gradients, so that it sees the operators that are computed, of backward, too, and what
+    it makes of a call has the gradient of the call. only_one: the innermost of its kind is the only one that counts.
 
     >>> import weft as wf
     >>> class Doubled(wf.Transformation):
@@ -80,6 +82,12 @@ class Transformation(contextlib.ContextDecorator):
         """What a program that was recorded under this depends on: itself; override where others mean the same."""
         return self
 
+    def _emit_below(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """emit, of a layer below the gradient: what the call is recorded as is the operator itself."""
+        from weft.imperative.below_gradient import emit_below
+
+        return emit_below(self.emit, (self._emit_below, _core.layers()), op, args)
+
     def __enter__(self) -> Transformation:
         before = _core.layers()
         _entered.stack.append((self, before))
@@ -115,11 +123,12 @@ def trace_keys() -> tuple[Any, ...]:
 
 def _with(layer: Transformation, layers: Any) -> Any:
     """The layers with one more at its place; each is (emit, those below)."""
+    emit = layer._emit_below if layer.kind == "gradient" else layer.emit
     if layers is None:
-        return (layer.emit, None)
+        return (emit, None)
     first = layers[0].__self__
     if SEE_OPERATORS.index(layer.kind) > SEE_OPERATORS.index(first.kind):
         return (layers[0], _with(layer, layers[1]))
     if layer.only_one and first.kind == layer.kind:
         return _with(layer, layers[1])
-    return (layer.emit, layers)
+    return (emit, layers)

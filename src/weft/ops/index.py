@@ -234,6 +234,7 @@ MODULE_OF: dict[str, str] = {
     "tril": "weft.ops.grid",
     "triu": "weft.ops.grid",
     "trunc": "weft.ops.elementary",
+    "uniform_like": "weft.ops.simple",
     "unstack": "weft.ops.joining",
     "var": "weft.ops.reduction",
     "vecdot": "weft.ops.matrix",
@@ -313,6 +314,7 @@ INTERNAL: frozenset[str] = frozenset(
         "spread",
         "stepped",
         "sum_of_products",
+        "uniform_like",
         "view_gradient",
     }
 )

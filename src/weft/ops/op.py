@@ -568,6 +568,31 @@ class Op:
             found.get(name, known) for name, known in zip(self.outputs, outputs, strict=False)
         ]
 
+    def solve_dtypes(
+        self, inputs: Sequence[DType | None], outputs: Sequence[DType | None]
+    ) -> tuple[list[DType | None], list[DType | None]]:
+        """What is known of all element types, from what is known of each: for operators that demand some.
+
+        Raises DTypeError for a contradiction.
+        """
+        return list(inputs), list(outputs)
+
+    def output_names(self) -> Sequence[str]:
+        """What symbols call the outputs, behind the node's name; none: as `outputs` has them."""
+        return ()
+
+    def made_inputs(self) -> Sequence[str]:
+        """Of an operator of any number of inputs: their names, where a symbol makes variables of those left out."""
+        return ()
+
+    def without(self, unread: Sequence[int]) -> Op | None:
+        """On the same inputs, the operator that gives the other outputs only; None: there is none."""
+        return None
+
+    def adding(self, output: int) -> Op | None:
+        """The operator that adds this output to one more input, its last one; None: there is none."""
+        return None
+
     def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
         """Inputs' shapes that are likely where nothing says them; for symbols, which ask last."""
         return list(inputs)

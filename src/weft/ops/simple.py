@@ -23,16 +23,21 @@ from weft.base.errors import ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops import registry
-from weft.ops.node import Value, constant
-from weft.ops.op import Input, op
+from weft.ops.node import Value, constant, input_value
+from weft.ops.op import Input, Op, op
 from weft.ops.pointwise import Pointwise, pointwise_gradients, unbroadcast
 from weft.ops.samples import Sample, arrays
+from weft.ops.shapes import Contradiction, Partial, merge
 from weft.ops.types import TensorType, broadcast_shapes, promote
 
 __all__ = ["SimpleFunction", "SimpleOp", "simple_op"]
 
 Scalar = e.Scalar
-RESOURCES = ("temp_space",)
+RESOURCES = ("temp_space", "random")
+EQUAL = "equal"
+# What a whole array is made one number of, by the names of `reduce`.
+REDUCTIONS = ("sum", "mean", "prod", "max", "min")
+TUPLES = ("tuple[int, ...]", "tuple[float, ...]")
 HINT = (
     "an element has no value before the kernel runs: use wf.where for if, wf.minimum and wf.maximum for min and max, "
     "& | ~ for and, or, not, and wf.exp, wf.tanh, ... for functions of the module math"
@@ -43,7 +48,7 @@ class SimpleOp(Pointwise):
     """Base of the classes that simple_op makes.
 
     function: the function of elements. rule: that of its gradient, or None. shape_rule: the shape that the operands are
-    repeated to, from theirs. resources, in_place: as they were declared.
+    repeated to, from theirs. equal: they must have one shape. resources, in_place: as they were declared.
     """
 
     family: ClassVar[str] = "simple"
@@ -51,8 +56,36 @@ class SimpleOp(Pointwise):
     rule: ClassVar[Callable[..., Any] | None] = None
     shape_rule: ClassVar[Callable[..., Sequence[int]] | None] = None
     shape_attributes: ClassVar[tuple[str, ...]] = ()
+    equal: ClassVar[bool] = False
     resources: ClassVar[tuple[str, ...]] = ()
     in_place: ClassVar[tuple[tuple[int, int], ...]] = ()
+
+    @classmethod
+    def make_function(cls) -> Any:
+        plain = super().make_function()
+        if "random" not in cls.resources:
+            return plain
+        given = cls.inputs[:-1]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            """A call that gives the random numbers, too, is the operator itself: that of a Transformation."""
+            arrays = [x for x in args if not isinstance(x, bool | int | float | str | tuple | None)]
+            if cls.inputs[-1].name in kwargs or len(arrays) > len(given):
+                return plain(*args, **kwargs)
+            operands = [
+                x for x in (*args[: len(given)], *(kwargs.get(i.name) for i in given)) if x is not None
+            ]
+            if not operands:
+                return plain(*args, **kwargs)  # which says what is missing
+            drawn = F.uniform_like(operands)
+            # The random numbers are behind the other inputs, and attributes by position behind them.
+            first = list(args[: len(given)])
+            named = {cls.inputs[-1].name: drawn} if len(first) < len(given) else {}
+            return plain(*first, *([] if named else [drawn]), *args[len(given) :], **kwargs, **named)
+
+        call.__name__ = call.__qualname__ = cls.name
+        call.__doc__ = cls.__doc__
+        return call
 
     def scalar(self, *x: Scalar | None) -> Scalar:
         """One element: the function, called with elements and attributes."""
@@ -90,6 +123,8 @@ class SimpleOp(Pointwise):
     def infer(self, *inputs: TensorType | None) -> TensorType:
         found = super().infer(*inputs)
         made = self.trial(found.dtype.name, [t is None for t in inputs])
+        if self.equal:
+            self._check_equal(inputs)
         if self.shape_rule is None:
             return found.like(dtype=bool_) if made.dtype == "bool" else found
         named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None}
@@ -100,13 +135,38 @@ class SimpleOp(Pointwise):
             raise self.fail(ShapeError, f"operands do not fit into the shape {shape}", **named)
         return whole
 
+    def _check_equal(self, inputs: Sequence[TensorType | None]) -> None:
+        named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None and not t.weak}
+        for name, t in named.items():
+            first, like = next(iter(named.items()))
+            if t.shape != like.shape:
+                raise self.fail(ShapeError, f"{first} and {name} must have one shape", **named)
+
+    def solve_shapes(
+        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
+    ) -> tuple[list[Partial], list[Partial]]:
+        if not self.equal or self.shape_rule is not None:
+            return super().solve_shapes(inputs, outputs)
+        common: Partial = None
+        try:
+            for shape in (*inputs, *outputs):
+                common = merge(common, None if shape == () else shape)
+        except Contradiction as wrong:
+            raise ShapeError(f"{self.name}: operands must have one shape: {wrong}") from None
+        return [
+            common if shape is None else merge(shape, None if shape == () else common) for shape in inputs
+        ], [common if outputs[0] is None else merge(outputs[0], common)]
+
     def vjp(self, *values: Any) -> tuple[Any, ...]:
         """By the rule that was given, else by symbolic differentiation."""
         *inputs, y, dy = values
         if not y.dtype.is_differentiable:
             return (None,) * len(inputs)
         if self.rule is None:
-            return pointwise_gradients(self, inputs, y, dy)
+            found = pointwise_gradients(self, inputs, y, dy)
+            return tuple(
+                None if i.name in self.fixed else dx for i, dx in zip(self.inputs, found, strict=True)
+            )
         types = [None if x is None else x.type for x in inputs]
         common = self.compute_dtype(*types)
         given = {
@@ -119,7 +179,8 @@ class SimpleOp(Pointwise):
         reads = tuple(name for name in inspect.signature(self.rule).parameters if name in known)
         gradients: list[Any] = []
         for k, x in enumerate(inputs):
-            if x is None or not x.dtype.is_differentiable or x.type.weak:
+            is_fixed = self.inputs[k].name in self.fixed
+            if x is None or is_fixed or not x.dtype.is_differentiable or x.type.weak:
                 gradients.append(None)
                 continue
             dtypes = (*(common for _ in reads), x.dtype)
@@ -185,22 +246,101 @@ class SimpleGradient(Pointwise):
         return self.dtypes[:-1]
 
 
-class SimpleFunction:
-    """What simple_op makes: call it as any function of operators. operator: the class behind it."""
+@op
+class UniformLike(Op):
+    """Numbers spread evenly over [0, 1), one for each element that the operands are repeated to."""
 
-    def __new__(cls, operator: type[SimpleOp]) -> SimpleFunction:
+    family: ClassVar[str] = "random"
+    public: ClassVar[bool] = False
+    method: ClassVar[bool] = False
+    primitive: ClassVar[bool] = True
+    random: ClassVar[bool] = True
+    stops_gradient: ClassVar[bool] = True
+
+    def infer(self, *x: TensorType) -> TensorType:
+        common = promote(*x)
+        shape = broadcast_shapes(self.name, {f"x{k}": t for k, t in enumerate(x)})
+        device = next((t.device for t in x if not t.weak), x[0].device)
+        return TensorType(shape, common if common.is_floating else float32, device)
+
+    def draws(self, *x: TensorType | None) -> tuple[str, DType, Any]:
+        made = self.infer(*(t for t in x if t is not None))
+        return "uniform", made.dtype, made.size
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        return ([None] * len(x),)
+
+
+class SimpleReduction(Op):
+    """Base of the classes that simple_op makes with `reduce`: what a SimpleOp gives, made one number along some axes.
+
+    elements: that operator. reduce: the function. axis, keepdims: as that function has them, unless shape_rule says the
+    result's shape: then axes are those where it has 1, or nothing, and the elements have more.
+    """
+
+    family: ClassVar[str] = "simple"
+    elements: ClassVar[type[SimpleOp]]
+    reduce: ClassVar[str]
+    axis: ClassVar[Any] = None
+    keepdims: ClassVar[bool] = False
+    shape_rule: ClassVar[Callable[..., Sequence[int]] | None] = None
+    shape_attributes: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def make_function(cls) -> Any:
+        plain = super().make_function()
+        if "random" not in cls.elements.resources:
+            return plain
+        raise TypeError(
+            f"{cls.name}: random numbers and reduce do not go together: reduce what the function gives"
+        )
+
+    def infer(self, *inputs: TensorType | None) -> TensorType:
+        made: TensorType = self.decompose(*(None if t is None else input_value(t) for t in inputs)).type
+        return made
+
+    def decompose(self, *inputs: Any) -> Any:
+        y = registry.function(self.elements.name)(*inputs, **self.values())
+        function = registry.function(self.reduce)
+        if self.shape_rule is None:
+            return function(y, axis=self.axis, keepdims=self.keepdims)
+        attributes = {name: getattr(self, name) for name in self.shape_attributes}
+        shape = tuple(self.shape_rule(*(None if x is None else x.shape for x in inputs), **attributes))
+        ahead = y.ndim - len(shape)
+        if ahead < 0 or any(n not in (1, m) for n, m in zip(shape, y.shape[ahead:], strict=True)):
+            raise ShapeError(f"{self.name}: elements of shape {y.shape} do not reduce to the shape {shape}")
+        axes = [
+            *range(ahead),
+            *(ahead + d for d, n in enumerate(shape) if n == 1 and y.shape[ahead + d] != 1),
+        ]
+        return function(y, axis=tuple(axes)).reshape(shape) if axes else y.reshape(shape)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        return cls.elements.samples() if cls.shape_rule is None and cls.axis is None else iter(())
+
+
+class SimpleFunction:
+    """What simple_op makes: call it as any function of operators. operator: the class behind it.
+
+    elements: the class of its function of elements, another one where results are reduced.
+    """
+
+    def __new__(cls, operator: type[Op], elements: type[SimpleOp]) -> SimpleFunction:
         # A class for each, whose __call__ is the native function: no frame of ours hides the user's line from errors.
         return object.__new__(type("SimpleFunction", (cls,), {"__module__": __name__}))
 
-    def __init__(self, operator: type[SimpleOp]) -> None:
-        self.operator = operator
+    def __init__(self, operator: type[Op], elements: type[SimpleOp]) -> None:
+        self.operator, self.elements = operator, elements
         self.__name__, self.__doc__, self.__module__ = operator.name, operator.__doc__, operator.__module__
-        self.__signature__ = inspect.signature(operator.function)
-        self.__wrapped__ = operator.function
+        self.__signature__ = inspect.signature(elements.function)
+        self.__wrapped__ = elements.function
         self._publish()
 
     def _publish(self) -> None:
-        op(self.operator)
+        op(self.elements)
+        if self.operator is not self.elements:
+            op(self.operator)
         type(self).__call__ = staticmethod(registry.function(self.operator.name))  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -209,12 +349,26 @@ class SimpleFunction:
     def __repr__(self) -> str:
         return f"<simple_op {self.__name__}{self.__signature__}>"
 
-    def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    @overload
+    def gradient(
+        self, rule: Callable[..., Any], /, *, inplace: Sequence[tuple[str, str]] = ()
+    ) -> Callable[..., Any]: ...
+
+    @overload
+    def gradient(
+        self, rule: None = None, /, *, inplace: Sequence[tuple[str, str]] = ()
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+
+    def gradient(
+        self, rule: Callable[..., Any] | None = None, /, *, inplace: Sequence[tuple[str, str]] = ()
+    ) -> Any:
         """Decorator: the gradient of each input's element (one, or a tuple), instead of the derived one.
 
         The names of its parameters say what it reads, and so what is kept for it: dy, the gradient of the result;
         y, the result, unless an input is called that; inputs; attributes. What it does not name is not kept.
-        Raises TypeError for any other name, and if it does not return expressions.
+        inplace: (what it reads, input) pairs: the input's gradient may be in the memory of what is read. As for the
+        operator itself, the planner finds those, and the pairs are only checked.
+        Raises TypeError for any other name, and if it does not return expressions, ValueError for other pairs.
 
         >>> import weft as wf
         >>> @wf.simple_op
@@ -226,8 +380,20 @@ class SimpleFunction:
         >>> wf.grad(lambda x: clipped(x).sum())(wf.tensor([0., 9.]))
         tensor([1., 1.], dtype=float32, device=cpu:0)
         """
-        cls = self.operator
+        if rule is None:
+            return lambda given: self._give(given, inplace)
+        return self._give(rule, inplace)
+
+    def _give(self, rule: Callable[..., Any], inplace: Sequence[tuple[str, str]]) -> Callable[..., Any]:
+        cls = self.elements
         known = ["dy", "y", *(i.name for i in cls.inputs), *(a.name for a in cls.attributes)]
+        reads = [*inspect.signature(rule).parameters]
+        for pair in inplace:
+            if pair[0] not in reads or pair[0] not in known or pair[1] not in [i.name for i in cls.inputs]:
+                raise ValueError(
+                    f"{cls.name}: inplace has (what the gradient reads, input) pairs, of {', '.join(reads)} and "
+                    f"{', '.join(i.name for i in cls.inputs)}; got {pair}"
+                )
         for name, p in inspect.signature(rule).parameters.items():
             if name not in known or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 raise TypeError(
@@ -254,9 +420,12 @@ def simple_op(function: Callable[..., Any], /) -> SimpleFunction: ...
 @overload
 def simple_op(
     *,
-    shape: Callable[..., Sequence[int]] | None = None,
+    shape: Callable[..., Sequence[int]] | str | None = None,
     resources: Sequence[str] = (),
     inplace: Sequence[tuple[int, int]] = (),
+    reduce: str | None = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
 ) -> Callable[[Callable[..., Any]], SimpleFunction]: ...
 
 
@@ -264,24 +433,32 @@ def simple_op(
     function: Callable[..., Any] | None = None,
     /,
     *,
-    shape: Callable[..., Sequence[int]] | None = None,
+    shape: Callable[..., Sequence[int]] | str | None = None,
     resources: Sequence[str] = (),
     inplace: Sequence[tuple[int, int]] = (),
+    reduce: str | None = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
 ) -> Any:
     """Decorator: makes an operator of a function of elements; with arguments or without.
 
     The function's positional parameters are the inputs, one with the default None may be missing; keyword-only ones are
-    attributes. It is written with arithmetic, comparisons, & | ~, abs and any pointwise function of weft (wf.exp,
-    wf.where, F.gelu, other simple operators). Inputs are repeated to one shape and converted to one type; integers that
-    the function is not defined on become float32. An attribute that is a number is given to the compiled kernel at each
-    call, so that a new value costs nothing; bools, strings, and attributes annotated ``int`` are part of the kernel.
+    attributes, which calls may also give by position, behind the inputs. It is written with arithmetic, comparisons,
+    & | ~, abs and any pointwise function of weft (wf.exp, wf.where, F.gelu, other simple operators). Inputs are
+    repeated to one shape and converted to one type; integers that the function is not defined on become float32. An
+    attribute that is a number is given to the compiled kernel at each call, so that a new value costs nothing; bools,
+    strings, tuples of numbers, and attributes annotated ``int`` are part of the kernel.
 
     shape: from the inputs' shapes the one that they are repeated to, where it is not the usual one; attributes that are
-    annotated int, bool or str are given to it by name, where it has parameters of these names. resources:
-    "temp_space" is accepted, and never needed. inplace: (input, output) pairs that may share memory; the planner finds
-    those by itself, so this is only checked. The gradient is derived, or given: see SimpleFunction.gradient.
-    Made again in the same module (a cell of a notebook that runs again), it takes the earlier one's place.
-    Raises TypeError if the function cannot be one of elements, or another module has an operator of its name.
+    part of the kernel are given to it by name, where it has parameters of these names. "equal": the inputs must have
+    one shape. reduce: "sum", "mean", "prod", "max" or "min" of the elements, along axis (None: all) and with keepdims
+    as those functions have them; or with a shape function to the shape that it gives, along the axes where that has
+    size 1 or lacks a dimension. resources: with "random" the last input is not given by callers, but is a random
+    number, spread evenly over [0, 1), of the device's stream, for each element; "temp_space" is accepted, and never
+    needed. inplace: (input, output) pairs that may share memory; the planner finds those by itself, so this is only
+    checked. The gradient is derived, or given: see SimpleFunction.gradient. Made again in the same module (a cell of
+    a notebook that runs again), it takes the earlier one's place. Raises TypeError if the function cannot be one of
+    elements, or another module has an operator of its name.
 
     >>> import weft as wf
     >>> @wf.simple_op
@@ -289,21 +466,36 @@ def simple_op(
     ...     return wf.sqrt(a * a + b * b)
     >>> hypotenuse(wf.tensor([3., 5.]), 12.)
     tensor([12.369317, 13.      ], dtype=float32, device=cpu:0)
+    >>> @wf.simple_op(reduce="mean", shape="equal")
+    ... def mean_distance(a, b):
+    ...     return abs(a - b)
+    >>> mean_distance(wf.tensor([3., 5.]), wf.tensor([4., 8.])).item()
+    2.0
     """
+    result = (reduce, axis if axis is None or isinstance(axis, int) else tuple(axis), keepdims)
     if function is None:
-        return lambda given: _make(given, shape, resources, inplace)
-    return _make(function, shape, resources, inplace)
+        return lambda given: _make(given, shape, resources, inplace, *result)
+    return _make(function, shape, resources, inplace, *result)
 
 
 def _make(
     function: Callable[..., Any],
-    shape: Callable[..., Sequence[int]] | None,
+    shape: Callable[..., Sequence[int]] | str | None,
     resources: Sequence[str],
     inplace: Sequence[tuple[int, int]],
+    reduce: str | None,
+    axis: int | tuple[int, ...] | None,
+    keepdims: bool,
 ) -> SimpleFunction:
     name = getattr(function, "__name__", "")
     if not name.isidentifier():
         raise TypeError(f"simple_op: expected a function with a name, got {function!r}")
+    if isinstance(shape, str) and shape != EQUAL:
+        raise ValueError(f"{name}: shape must be a function or {EQUAL!r}, got {shape!r}")
+    if reduce is not None and reduce not in REDUCTIONS:
+        raise ValueError(f"{name}: reduce must be one of {', '.join(REDUCTIONS)}, got {reduce!r}")
+    if (axis is not None or keepdims) and (reduce is None or callable(shape)):
+        raise ValueError(f"{name}: axis and keepdims go with reduce, where no function says the shape")
     inputs, annotations, defaults = _parameters(name, function)
     pairs = tuple((int(a), int(b)) for a, b in inplace)
     if any(not 0 <= a < len(inputs) or b != 0 for a, b in pairs):
@@ -312,8 +504,16 @@ def _make(
         )
     if unknown := [each for each in resources if each not in RESOURCES]:
         raise ValueError(
-            f"{name}: no resource {unknown[0]!r} for functions of elements; there are: {RESOURCES[0]}"
+            f"{name}: no resource {unknown[0]!r} for functions of elements; there are: {', '.join(RESOURCES)}"
         )
+    is_random = "random" in resources
+    if is_random and (len(inputs) < 2 or inputs[-1].optional):
+        raise TypeError(
+            f"{name}: with resources=['random'] the last input is the random number, as in f(x, u): there are only "
+            f"{', '.join(map(repr, inputs))}"
+        )
+    rule = shape if callable(shape) else None
+    rule_attributes = () if rule is None else _attributes_of_shape(name, rule, inputs, annotations)
 
     def scalar(self: SimpleOp, *x: Scalar | None) -> Scalar:
         return SimpleOp.scalar(self, *x)
@@ -326,20 +526,35 @@ def _make(
         "inputs": tuple(inputs),
         "function": staticmethod(function),
         "scalar": scalar,
-        "shape_rule": None if shape is None else staticmethod(shape),
-        "shape_attributes": () if shape is None else _attributes_of_shape(name, shape, inputs, annotations),
+        "positional": tuple(annotations),
+        "fixed": (inputs[-1].name,) if is_random else (),
+        "equal": shape == EQUAL,
         "resources": tuple(resources),
         "in_place": pairs,
     }
-    cls: Any = type(
-        "".join(word.capitalize() for word in name.split("_")), (SimpleOp,), {**content, **defaults}
-    )
+    shape_rule = {"shape_rule": rule and staticmethod(rule), "shape_attributes": rule_attributes}
+    title = "".join(word.capitalize() for word in name.split("_"))
+    if reduce is None:
+        content |= shape_rule
+    else:
+        content |= {"name": f"{name}_elements", "public": False, "method": False}
+    cls: Any = type(title if reduce is None else f"{title}Elements", (SimpleOp,), {**content, **defaults})
     if (made := _example(cls)) is not None:
         missing = [i.optional for i in cls.inputs]
         if all(missing):
             missing[0] = False
         _first_defined(cls, lambda dtype: made.trial(dtype, missing))
-    return SimpleFunction(cls)
+    if reduce is None:
+        return SimpleFunction(cls, cls)
+    if is_random:
+        raise ValueError(
+            f"{name}: random numbers and reduce do not go together; reduce what the operator gives"
+        )
+    shared = {
+        key: content[key] for key in ("__module__", "__doc__", "__annotations__", "inputs", "positional")
+    }
+    own = {"name": name, "elements": cls, "reduce": reduce, "axis": axis, "keepdims": keepdims}
+    return SimpleFunction(type(title, (SimpleReduction,), {**shared, **own, **shape_rule, **defaults}), cls)
 
 
 def _parameters(
@@ -363,9 +578,11 @@ def _parameters(
             raise TypeError(
                 f"{name}: an attribute cannot be called {p.name}; operators have that name already"
             )
-        written = p.annotation if isinstance(p.annotation, str) else getattr(p.annotation, "__name__", "")
-        if written in ("int", "bool", "str"):
+        written = p.annotation if isinstance(p.annotation, str) else _annotation(p.annotation)
+        if written in ("int", "bool", "str", *TUPLES):
             annotations[p.name] = written
+        elif isinstance(p.default, tuple) and all(isinstance(n, int | float) for n in p.default):
+            annotations[p.name] = TUPLES[any(isinstance(n, float) for n in p.default)]
         elif isinstance(p.default, bool | str):
             annotations[p.name] = type(p.default).__name__
         elif p.default is None:
@@ -373,12 +590,19 @@ def _parameters(
         elif p.default is p.empty or isinstance(p.default, int | float):
             annotations[p.name] = "Runtime[float]"
         else:
-            raise TypeError(f"{name}: {p.name} must be a number, a bool or a str, got {p.default!r}")
+            raise TypeError(
+                f"{name}: {p.name} must be a number, a bool, a str or a tuple of numbers, got {p.default!r}"
+            )
         if p.default is not p.empty:
             defaults[p.name] = p.default
     if not inputs:
         raise TypeError(f"{name}: takes no elements; inputs come before *, as in f(x, *, scale=1.0)")
     return inputs, annotations, defaults
+
+
+def _annotation(given: Any) -> str:
+    """An annotation that was evaluated, as it is written."""
+    return inspect.formatannotation(given) if hasattr(given, "__args__") else getattr(given, "__name__", "")
 
 
 def _attributes_of_shape(

@@ -13,14 +13,90 @@ import atexit
 import operator
 
 from weft import _core
+from weft._core import Memory
 from weft.base import flags
 from weft.base.device import Device
 from weft.base.errors import EngineError
 from weft.engine import default_engine
 
-__all__ = ["check", "reset_peaks", "set_limit", "stats", "trim"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from weft.base.typing import Any
+    from weft.storage.shared import SharedMemory, alloc_shared, attach_shared
+
+__all__ = [
+    "Memory",
+    "SharedMemory",
+    "alloc",
+    "alloc_shared",
+    "attach_shared",
+    "check",
+    "direct_free",
+    "free",
+    "reset_peaks",
+    "set_limit",
+    "stats",
+    "trim",
+]
 
 _core.set_array_engine(default_engine())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("SharedMemory", "alloc_shared", "attach_shared"):
+        raise AttributeError(f"module 'weft.storage' has no attribute {name!r}")
+    from weft.storage import shared  # not before it is needed
+
+    return getattr(shared, name)
+
+
+def alloc(size_bytes: int, device: Device | str | None = None) -> Memory:
+    """Memory of a device's pool, with undefined content, aligned to 64 bytes; device None is cpu:0.
+
+    It counts in stats, and obeys set_limit. The engine takes it where it takes variables, which orders its users.
+    Raises ValueError for a negative size, MemoryError as arrays do.
+
+    >>> import numpy as np
+    >>> memory = alloc(12)
+    >>> memory
+    Memory(size_bytes=12, device=cpu:0)
+    >>> np.frombuffer(memory, "int32")[:] = 7
+    >>> bytes(memory)[:4]
+    b'\x07\x00\x00\x00'
+    >>> free(memory)
+    >>> memory.freed
+    True
+    """
+    size_bytes = operator.index(size_bytes)
+    if size_bytes < 0:
+        raise ValueError(f"alloc: size_bytes must be at least 0, got {size_bytes}")
+    found: Memory = _core.allocate_memory(size_bytes, device)
+    return found
+
+
+def free(memory: Memory) -> None:
+    """Give memory back to its pool, for the next that needs some, after the operations that use it.
+
+    Raises ValueError if it has been freed, BufferError while memoryviews or NumPy arrays show it, TypeError for
+    anything but a Memory.
+    """
+    _freed("free", memory)
+
+
+def direct_free(memory: Memory) -> None:
+    """As free, and give what no array uses, this with it, back to the system.
+
+    >>> memory = alloc(1 << 20)
+    >>> direct_free(memory)
+    """
+    _freed("direct_free", memory)
+    trim(memory.device)
+
+
+def _freed(operation: str, memory: Memory) -> None:
+    if not isinstance(memory, Memory):
+        raise TypeError(f"{operation}: expected a Memory made by alloc(), got {type(memory).__name__}")
+    memory.free()
 
 
 def stats(device: Device | str | None = None) -> dict[str, int]:

@@ -18,12 +18,14 @@ from weft import imperative as _imperative  # noqa: F401 - so that functions can
 from weft.imperative.control import cond, foreach, while_loop
 from weft.ops import registry as _registry
 from weft.symbol.compose import compose as _compose
+from weft.symbol.custom import Custom
 from weft.symbol.executor import Executor
 from weft.symbol.names import AttrScope, NameScope
 from weft.symbol.symbol import Symbol, from_json, full, group, load, ones, var, zeros
 
 __all__ = [
     "AttrScope",
+    "Custom",
     "Executor",
     "NameScope",
     "Symbol",
@@ -45,7 +47,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'weft.symbol' has no attribute {name!r}")
 
     def function(*args: Any, **kwargs: Any) -> Symbol:
-        return Symbol(_compose(_registry.get(name), args, kwargs))
+        cls = _registry.get(name)
+        if any(isinstance(x, Symbol) for x in (*args, *kwargs.values())):
+            made: Symbol = _registry.function(name)(*args, **kwargs)
+            return made
+        return Symbol(_compose(cls, args, kwargs))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"The symbol of weft.functional.{name}; name= and attr= are its own."

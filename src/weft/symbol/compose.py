@@ -39,8 +39,9 @@ _ABSENT = _Absent()
 def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Value, ...]:
     """The outputs of a new node: cls applied to symbols, numbers and None.
 
-    name and attr among the keywords are the node's. Learnable inputs that are missing, and those that the operator
-    writes, become variables. Raises TypeError for arguments that do not fit, GraphError for what graphs cannot hold.
+    name and attr among the keywords are the node's. Learnable inputs that are missing, those that the operator
+    writes, and all that it names by made_inputs, become variables. Raises TypeError for arguments that do not fit,
+    GraphError for what graphs cannot hold.
     """
     given = dict(kwargs)
     attrs = attributes(given.pop("attr", None))
@@ -75,7 +76,11 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
         else:
             raise TypeError(f"{cls.name}: {spec.name} must be given")
     rest = inputs[len(fixed) :]
+    parts = op.made_inputs()
     for value in rest:
+        if value is None and len(operands) < len(parts):
+            operands.append(made(parts[len(operands)]))
+            continue
         operands.extend(value.values if isinstance(value, Outputs) else (_operand(cls, value),))
     if not rest and cls.inputs and cls.inputs[-1].variadic and cls.inputs[-1].name in made_here:
         operands.extend(made(part) for part in op.learnable_parts())

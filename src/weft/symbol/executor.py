@@ -29,6 +29,7 @@ from weft.symbol.defaults import infer_with_defaults, variable_types
 from weft.symbol.inference import Inference
 from weft.symbol.placement import Placement
 from weft.symbol.plans import Forward, Plans, Signature
+from weft.symbol.seen import SeenRun
 
 __all__ = ["Executor", "refuse_recorded"]
 
@@ -43,6 +44,15 @@ def refuse_recorded(operation: str, arrays: Mapping[str, Any]) -> None:
                 f"{operation}: {name} is being recorded, and gradients do not go through executors: "
                 f"use backward() of the executor, or give {name}.detach()"
             )
+
+
+def _keep(gradient: Tensor, dx: Tensor | None, request: str) -> None:
+    """Write dx, or add it, to the array that holds a gradient; None is zero."""
+    if request == "add":
+        if dx is not None:
+            gradient[...] = gradient + dx
+    else:
+        gradient[...] = 0 if dx is None else dx
 
 
 class Executor:
@@ -80,6 +90,7 @@ class Executor:
             memory_budget,
         )
         self._kept: list[Tensor] | None = None
+        self._seen: SeenRun | None = None  # the last forward, if transformations saw it
         self._kept_monitored = False
         self._callback: Callback | None = None
         self._monitor_all = False
@@ -96,13 +107,24 @@ class Executor:
 
         is_train: for operators that were not told whether they are training; auxiliary states are updated, and backward
         may follow. Raises GraphError for names that are not there, ShapeError for other shapes.
+        Under transformations, operators run one by one, as if they were called, so that each is seen.
         """
         refuse_recorded("forward", {**self.arg_dict, **arrays})
+        with self._lock:
+            with no_grad():
+                for name, value in arrays.items():
+                    _put(
+                        "forward",
+                        "argument",
+                        self.arg_dict,
+                        name,
+                        value,
+                        "; reshape() makes another executor",
+                    )
+            self._kept = self._seen = None  # their memory may serve the next run
+            if _core.layers() is not None:
+                return self._forward_seen(is_train)
         with self._lock, no_grad():
-            for name, value in arrays.items():
-                _put("forward", "argument", self.arg_dict, name, value, "; reshape() makes another executor")
-            if self._kept is not None:
-                self._kept = None  # its memory may serve the next run
             monitored = self._callback is not None
             made = self._plans.forward(self._signature, is_train, monitored)
             results = _core.run_plan(made.plan, [*self.arg_arrays, *self.aux_arrays])
@@ -121,6 +143,9 @@ class Executor:
         Raises RuntimeError unless forward(is_train=True) came before, GraphError if bind was called without
         args_grad, ShapeError for other shapes.
         """
+        with self._lock:
+            if self._seen is not None:
+                return self._backward_seen(self._seen, out_grads)
         with self._lock, no_grad():
             if self.lacks_args_grad:
                 raise GraphError(
@@ -138,6 +163,23 @@ class Executor:
                 plan,
                 [*self.arg_arrays, *self.aux_arrays, *self._kept, *self._slopes(out_grads), *gradients],
             )
+
+    def _forward_seen(self, is_train: bool) -> list[Tensor]:
+        if self._callback is not None:
+            raise GraphError("forward: a monitor and transformations see the same: use one of them")
+        wanted = [g is not None for g in self.grad_arrays]
+        with contextlib.nullcontext() if is_train else no_grad():
+            seen = SeenRun(self._plans, self._placement, self.arg_arrays, self.aux_arrays, wanted, is_train)
+        self._seen = seen if is_train else None
+        self.outputs = seen.outputs
+        return self.outputs
+
+    def _backward_seen(self, seen: SeenRun, out_grads: Tensor | Sequence[Tensor | None] | None) -> None:
+        found = seen.gradients(_core.below_layers(self._slopes, out_grads))
+        with no_grad():
+            for (name, g), dx in zip(self.grad_dict.items(), found, strict=True):
+                if g is not None:
+                    _core.below_layers(_keep, g, dx, self.grad_req[name])
 
     def _slopes(self, given: Tensor | Sequence[Tensor | None] | None) -> list[Tensor]:
         listed = [given] if isinstance(given, Tensor) else list(given or [None] * len(self.outputs))

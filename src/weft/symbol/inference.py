@@ -155,7 +155,19 @@ class Inference:
                 raise Contradiction(f"{value!r} is a number, not {shown(shape)}")
         for value, shape in zip(node.outputs, outputs, strict=False):
             self.merge_shape(value, shape)
+        if type(op).solve_dtypes is not Op.solve_dtypes:
+            self.solve_dtypes(node, op)
         self.infer_forward(node, op)
+
+    def solve_dtypes(self, node: SymbolNode, op: Op) -> None:
+        """The dtypes that the operator demands."""
+        outputs = [self.dtypes.get(id(v)) for v in node.outputs]
+        inputs, outputs = op.solve_dtypes([self.dtype_of(v) for v in node.inputs], outputs)
+        for value, dtype in zip(node.inputs, inputs, strict=True):
+            if value is not None and is_partial(value):
+                self.set_dtype(value, dtype)
+        for value, dtype in zip(node.outputs, outputs, strict=False):
+            self.set_dtype(value, dtype)
 
     def infer_forward(self, node: SymbolNode, op: Op) -> None:
         """The outputs by the operator's infer where the inputs' ranks and dtypes are known, else their dtypes."""

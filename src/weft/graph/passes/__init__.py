@@ -2,7 +2,7 @@
 
 >>> [each.name for each in PASSES]  # doctest: +NORMALIZE_WHITESPACE
 ['marks', 'batch_norm', 'decompose', 'updates', 'constant_folding', 'algebraic_simplify', 'views',
- 'common_subexpressions', 'regions', 'assembled', 'contracted', 'epilogues', 'recompute']
+ 'common_subexpressions', 'regions', 'assembled', 'contracted', 'requests', 'epilogues', 'recompute']
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from weft.graph.passes.epilogues import epilogues
 from weft.graph.passes.marks import marks
 from weft.graph.passes.recompute import recompute
 from weft.graph.passes.regions import regions
+from weft.graph.passes.requests import requests
 from weft.graph.passes.updates import updates
 from weft.graph.passes.views import views
 from weft.graph.rewrite import Rule, rewrite
@@ -102,6 +103,11 @@ PASSES: tuple[Pass, ...] = (
         "means of gradients of single examples are products, not sums of products",
         after=("views", "common_subexpressions"),
         exact=False,
+    ),
+    Pass(
+        requests,
+        "kernels of users' compute every gradient of theirs, and write it where it is only added to another",
+        after=("common_subexpressions",),  # which may leave one reader where there were two
     ),
     Pass(
         epilogues,

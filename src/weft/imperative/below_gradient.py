@@ -1,0 +1,105 @@
+"""Layers of users' below the gradient: they see each operator as it is computed, of forward and backward alike.
+
+A call that is recorded becomes a Function: forward is what the layer makes of the call, and backward runs the
+operator's gradient, operator by operator, through the same layers. What the layer puts in the place of a call so has
+the gradient of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft import _core
+from weft.graph.gradient import backward_graph
+from weft.graph.graph import Graph
+from weft.imperative.gradient import Function
+from weft.imperative.tensor import Tensor
+from weft.ops.node import Value, constant, input_value, make_node
+from weft.ops.op import Op
+from weft.ops.types import TensorType
+
+__all__ = ["emit_below"]
+
+
+def emit_below(emit: Callable[[Op, tuple[Any, ...]], Any], entry: Any, op: Op, args: tuple[Any, ...]) -> Any:
+    """What a layer gives for a call; entry: the thread's layers from this one on, as _core.set_layers takes them."""
+    is_recorded = _core.is_recording() and any(isinstance(x, Tensor) and _core.is_tracked(x) for x in args)
+    if not is_recorded or not _is_split(op, args):
+        return emit(op, args)
+    return _Split(emit, entry, op)(*args)
+
+
+def _is_split(op: Op, args: Sequence[Any]) -> bool:
+    """Whether its gradient can be computed from operands and results, by calls of operators.
+
+    Else it is recorded as it always is: what draws numbers, writes what it is given, has hidden results or a gradient
+    in Python.
+    """
+    is_python = hasattr(op, "make_worker")
+    return not (is_python or op.random or op.hidden or op.stops_gradient or op.written(len(args)))
+
+
+class _Split(Function):
+    """One recorded call of an operator."""
+
+    def __init__(self, emit: Callable[[Op, tuple[Any, ...]], Any], entry: Any, op: Op) -> None:
+        self.emit, self.entry, self.op = emit, entry, op
+
+    def forward(self, *args: Any) -> Any:
+        self.args = [_core.alias(x, keep_past=True) if isinstance(x, Tensor) else x for x in args]
+        made = self.emit(self.op, args)
+        self.made = [made] if isinstance(made, Tensor) else list(made)
+        self.writes = [_core.state_of(x)[1] for x in self._saved()]
+        return made
+
+    def _saved(self) -> list[Tensor]:
+        return [*(x for x in self.args if isinstance(x, Tensor)), *self.made]
+
+    def backward(self, *dy: Any) -> Any:
+        if [_core.state_of(x)[1] for x in self._saved()] != self.writes:
+            raise ValueError(
+                f"backward: {self.op.name}: an operand or the result was overwritten after the call, and its gradient "
+                "may need it"
+            )
+        before = _core.set_layers(self.entry)
+        try:
+            made = self.made
+            if _core.is_recording():  # what is recorded in turn has to know what results were computed from
+                again = self.op(*self.args)
+                made = [again] if isinstance(again, Tensor) else list(again)
+            return self._gradients(made, dy)
+        finally:
+            _core.set_layers(before)
+
+    def _gradients(self, made: Sequence[Tensor], dy: Sequence[Any]) -> list[Any]:
+        operands: list[Value | None] = [
+            input_value(TensorType(x.shape, x.dtype, x.device)) if isinstance(x, Tensor) else _number(x)
+            for x in self.args
+        ]
+        outputs = make_node(self.op, operands).outputs[: len(made)]
+        arrays = [x for x in self.args if isinstance(x, Tensor)]
+        inputs = [
+            v for v, x in zip(operands, self.args, strict=True) if v is not None and isinstance(x, Tensor)
+        ]
+        wanted = [bool(_core.is_tracked(x)) for x in arrays]
+        given = [slope is not None for slope in dy]
+        graph = backward_graph(Graph(inputs, outputs), wanted, given)
+        values = [*arrays, *made, *(slope for slope in dy if slope is not None)]
+        known = {id(v): x for v, x in zip(graph.inputs, values, strict=True)}
+        for node in graph.nodes:
+            if node.op is None:
+                if node.value is not None:
+                    known[id(node.outputs[0])] = node.value
+                continue
+            op = node.op.with_runtime({name: known[id(v)] for name, v in node.runtime.items()})
+            results = op(*(None if v is None else known[id(v)] for v in node.inputs))
+            listed = results if isinstance(results, tuple | list) else (results,)
+            known.update((id(v), x) for v, x in zip(node.outputs, listed, strict=False))
+        found = iter(graph.outputs)
+        slopes = [next(found) if want else None for want in wanted]
+        return [None if v is None else known[id(v)] for v in slopes]
+
+
+def _number(x: Any) -> Value | None:
+    return None if x is None else constant(x)

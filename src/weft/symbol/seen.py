@@ -1,0 +1,74 @@
+"""Executors under transformations: operators run one by one, as calls on arrays, so that layers see each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft import _core
+from weft.base.errors import GraphError
+from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
+from weft.imperative.gradient import recorded_backward
+from weft.imperative.tensor import Tensor
+from weft.ops.node import Value
+from weft.symbol.control import LOWERED
+from weft.symbol.placement import Placement
+from weft.symbol.plans import Plans
+
+__all__ = ["SeenRun"]
+
+
+class SeenRun:
+    """One forward of an executor, and what its backward needs.
+
+    arrays: of arguments; wanted: for each whether it has a gradient; training: for operators that were not told, and
+    whether backward may follow. Auxiliary states are written.
+    Raises GraphError for loops, branches and gradients inside of the symbol: those are programs, not calls.
+    """
+
+    def __init__(
+        self,
+        plans: Plans,
+        placement: Placement,
+        arrays: Sequence[Tensor],
+        states: Sequence[Tensor],
+        wanted: Sequence[bool],
+        training: bool,
+    ) -> None:
+        given = dict(zip(plans.arguments, (_core.alias(x, keep_past=False) for x in arrays), strict=True))
+        self._leaves: list[Any] = [
+            _core.watch(given[name]) if training and want else None
+            for name, want in zip(plans.arguments, wanted, strict=True)
+        ]
+        given |= dict(zip(plans.states, states, strict=True))
+        made: dict[int, Any] = {}
+        for node in nodes_of(plans.values):
+            results = [given[node.name]] if node.op is None else _run(node, made, training, placement)
+            made.update((id(v), x) for v, x in zip(node.outputs, results, strict=False))
+        self._ys: list[Tensor] = [made[id(v)] for v in plans.values]
+        self.outputs = [_core.alias(y, keep_past=False) for y in self._ys]
+
+    def gradients(self, slopes: Sequence[Tensor]) -> list[Tensor | None]:
+        """Of the arguments, None where none is wanted or it is zero; slopes: of the outputs that are floats."""
+        ys = [y for y in self._ys if y.dtype.is_differentiable]
+        leaves = [leaf for leaf in self._leaves if leaf is not None]
+        found = iter(recorded_backward(ys, slopes, leaves))
+        return [None if leaf is None else next(found) for leaf in self._leaves]
+
+
+def _run(node: SymbolNode, made: dict[int, Any], training: bool, placement: Placement) -> list[Any]:
+    if isinstance(node.op, SymbolGradient) or type(node.op) in LOWERED:
+        raise GraphError(
+            f"{node.name}: loops, branches and gradients inside of a symbol are one program, which transformations do "
+            "not see: run the executor outside of them"
+        )
+    op, device = node.resolved(training), placement[node]
+
+    def operand(value: Value | None) -> Any:
+        if value is None or not is_partial(value):
+            return None if value is None else value.node.value
+        found = made[id(value)]
+        return found if found.device is device else found.to_device(device)
+
+    results = op(*map(operand, node.inputs))
+    return list(results) if isinstance(results, tuple | list) else [results]
