@@ -193,11 +193,19 @@ def show(report: Report) -> None:
 
 # -- the page --------------------------------------------------------------------------------------------------
 
-BEGIN, END = "<!-- measured{}: ./dev bench writes what follows -->", "<!-- end of what was measured{} -->"
+
+def marks(level: str) -> tuple[str, str]:
+    """The lines of the page between which stands what was measured at an instruction set level."""
+    where = "" if level == NATIVE else f" at {level}"
+    return (
+        f"<!-- measured{where}: ./dev bench writes what follows -->",
+        f"<!-- end of what was measured{where} -->",
+    )
 
 
-def section(report: Report, picture: str, begin: str, end: str) -> str:
+def section(report: Report, picture: str) -> str:
     """The part of docs/benchmarks.md that a run replaces."""
+    begin, end = marks(report.level)
     facts = [f"- {name}: {value}" for name, value in report.facts.items()]
     facts += [f"- did not run: {peer}: {reason}" for peer, reason in report.missing.items()]
     parts = [begin, "\n".join(facts), f"![weft beside the best peer]({picture})"]
@@ -224,4 +232,4 @@ def write_page(page: Path, report: Report, picture: str) -> None:
     if begin not in text or end not in text:
         raise ValueError(f"{page.name} has no lines {begin!r} and {end!r} to write between")
     before, after = text.split(begin, 1)[0], text.split(end, 1)[1]
-    page.write_text(before + section(report, picture, begin, end) + after)
+    page.write_text(before + section(report, picture) + after)

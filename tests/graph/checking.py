@@ -10,6 +10,7 @@ from weft.executor.planner import make_plan
 from weft.graph.graph import Graph, graph_of, reference_of
 from weft.graph.passes import PASSES, optimize
 from weft.graph.rewrite import first_choice
+from weft.graph.subgraph import Subgraph
 from weft.graph.verify import same_interface, verify
 from weft.ops.epilogue import Epilogue
 from weft.ops.evaluate import evaluate_loop
@@ -108,8 +109,13 @@ def evaluated_node(node, arrays):
             [a for a in arrays if a is not None],
         )
     arrays = [None if a is None else np.asarray(a) for a in arrays]
+    typed = any(
+        isinstance(value, Subgraph) for value in node.op.values().values()
+    )  # a loop of arrays as they are
     wide = [
-        a.astype("float64") if isinstance(a, np.ndarray) and as_dtype(a.dtype).kind == "float" else a
+        a.astype("float64")
+        if isinstance(a, np.ndarray) and as_dtype(a.dtype).kind == "float" and not typed
+        else a
         for a in arrays
     ]
     values = [

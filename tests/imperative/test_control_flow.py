@@ -916,3 +916,14 @@ def test_gradients_of_weights_in_loops(name, n):
         (value, slopes), (want_value, want) = traced(x, h, w, b), every[1](x, h, w, b)
         compare([value, *slopes], [want_value, *want])
     compare([wf.trace(second(loop))(w)], [second(by_hand)(w)])
+
+
+def test_arrays_of_one_element_with_other_strides():
+    @wf.trace
+    def powers(x, start):
+        return wf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, h * x), wf.zeros(()), start)[1]
+
+    column = wf.tensor([[2.0, 5.0], [3.0, 5.0]])[:, :1]
+    start = wf.tensor([4.0])
+    for x in (column[0], column[1], wf.tensor([2.0])):
+        assert powers(x, start).item() == 4 * x.item() ** 3

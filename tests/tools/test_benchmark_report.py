@@ -184,17 +184,19 @@ def test_a_machine_that_was_not_quiet_and_a_peer_that_was_not_there_are_said():
 
 def test_the_page_is_written_between_its_marks(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{_show.BEGIN}\nstale\n{_show.END}\nafter\n")
+    begin, end = _show.marks("avx512")
+    page.write_text(f"before\n{begin}\nstale\n{end}\nafter\n")
     _show.write_page(page, made(0.1, 0.2), "page.svg")
     text = page.read_text()
     assert text.startswith("before\n")
-    assert text.endswith(f"{_show.END}\nafter\n")
+    assert text.endswith(f"{end}\nafter\n")
     assert "stale" not in text
     assert "(fake, way / other)" in text
     page.write_text("nothing")
     with pytest.raises(ValueError, match=r"page\.md has no lines"):
         _show.write_page(page, made(0.1, 0.2), "page.svg")
-    assert _show.BEGIN in workloads.PAGE.read_text()
+    for level in ("avx512", "avx2"):
+        assert all(mark in workloads.PAGE.read_text() for mark in _show.marks(level))
 
 
 def test_the_plot_is_a_picture():

@@ -91,8 +91,8 @@ def program(name: str, subgraph: Subgraph, strides: Sequence[Any]) -> Any:
         raise NotImplementedError(
             f"{name}: a graph inside another one runs on one device so far, this one on {listed}"
         )
-    for value in subgraph.graph.inputs:
-        if any(isinstance(n, Size) for n in value.shape):
+    for value, steps in zip(subgraph.graph.inputs, strides, strict=True):
+        if any(isinstance(n, Size) for n in (*value.shape, *(steps or ()))):  # a size of 1 has any stride
             raise NeedsSizes(f"{name}: a graph inside another one is planned for exact sizes")
     lines = tuple(node.where for node in subgraph.graph.nodes)
     return planned(subgraph, name, tuple(map(tuple, strides)), lines, _core.isa(), tuple(sorted(skipped())))
