@@ -226,9 +226,7 @@ def section(report: Report, picture: str) -> str:
 def write_page(page: Path, report: Report, picture: str) -> None:
     """Replace what was measured at the report's level in the page."""
     text = page.read_text()
-    begin, end = (
-        line.format("" if report.level == NATIVE else f" at {report.level}") for line in (BEGIN, END)
-    )
+    begin, end = marks(report.level)
     if begin not in text or end not in text:
         raise ValueError(f"{page.name} has no lines {begin!r} and {end!r} to write between")
     before, after = text.split(begin, 1)[0], text.split(end, 1)[1]
