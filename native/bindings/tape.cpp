@@ -98,6 +98,8 @@ struct NotRecording {
 void bind_tape(nb::module_& m) {
   Class<PyLeaf>(m, "Leaf", "A tensor that gradients are wanted of, from watch() on.");
   def(m, "set_recording", [](bool on) { context().recording_off += on ? -1 : 1; });
+  // How many have stopped the recording, none or so many from now on; gives how many had before.
+  def(m, "swap_recording_off", [](int off) { return std::exchange(context().recording_off, off); });
   // A user's no_grad begins, or ends.
   def(m, "set_no_grad", [](bool begins) {
     context().recording_off += begins ? 1 : -1;

@@ -548,7 +548,14 @@ void bind_traced(nb::module_& m) {
   Class<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.",
                  nb::type_slots(replays_slots))
       .def(nb::init<>())
-      .def_rw("closed", &Replays::closed)
+      .def_prop_rw(
+          "closed", [](const Replays& replays) { return replays.closed; },
+          [](Replays& replays, nb::handle value) {
+            const int is_true = PyObject_IsTrue(value.ptr());
+            if (is_true < 0) throw nb::python_error();
+            replays.closed = is_true;
+          },
+          nb::for_setter(nb::sig("def closed(self, value: bool, /) -> None")))
       .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function").none() = nb::none())
       .def("call_directly", &Replays::call_directly, nb::arg("args"), nb::arg("kwargs"))
       .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(),

@@ -646,3 +646,11 @@ def test_recomputed_normalizations_have_the_same_bits(dtype):
     made = _core.run_plan(plan, arrays)
     for first, second in zip(made[:4], made[4:], strict=True):
         assert first.astype("float64").numpy().tolist() == second.astype("float64").numpy().tolist()
+
+
+def test_a_loss_of_one_number_keeps_its_shape():
+    graph = graph_of(
+        lambda x: F.mse_loss(F.full(shape=(2, 3), value=1.5, dtype=as_dtype("float32")), x, reduction="none"),
+        [TensorType((2, 3), as_dtype("float64"))],
+    )
+    assert optimize(graph).outputs[0].shape == (2, 3)

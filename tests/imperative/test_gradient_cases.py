@@ -203,3 +203,22 @@ def test_third_order_through_windows_that_overlap(pool):
     want = (second(wf.tensor(x + h * step)).item() - second(wf.tensor(x - h * step)).item()) / (2 * h)
     got = (wf.grad(second)(wf.tensor(x)).numpy() * step).sum()
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_an_inner_gradient_where_nothing_is_recorded():
+    def square(t):
+        return (t * t).sum()
+
+    x = wf.tensor([1.0, 2.0])
+    with wf.no_grad():
+        inner, twice = wf.grad(square)(x), wf.grad(lambda t: wf.grad(square)(t).sum())(x)
+        value, _ = wf.value_and_grad(square)(x)
+    assert (inner.tolist(), twice.tolist(), value.item()) == ([2, 4], [2, 2], 5)
+    assert not inner.requires_grad
+    assert not value.requires_grad
+    gm = wf.GradManager().attach([x])
+    with gm:
+        y = wf.recompute(lambda t: wf.grad(square)(t) * t, x)
+        gm.backward(y.sum())
+    assert y.tolist() == [2, 8]
+    assert x.grad.tolist() == [4, 8]

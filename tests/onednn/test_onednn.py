@@ -971,7 +971,7 @@ def test_kernels_made_on_several_threads(rng, limit, in_threads):
 
 def test_with_one_thread():
     code = (
-        "from weft import _core; f = ('float32', (64, 64), None); import weft as wf\n"
+        "from weft import _core; f = ('float32', (64, 64), None); import weft as wf, weft.ops\n"
         "k = _core.onednn_matmul(f, f, f); x = wf.ones((64, 64)); y = wf.zeros((64, 64))\n"
         "_core.run_kernel(k, [x, x, y]); print(y.numpy().sum())\n"
     )
@@ -988,7 +988,7 @@ def test_with_one_thread():
 def test_a_forked_child_computes():
     """On the thread that has computed before the fork, too, and with a kernel made before."""
     code = """
-import os, sys, numpy as np, weft as wf
+import os, sys, numpy as np, weft as wf, weft.ops
 from weft import _core
 f = ("float32", (512, 512), None)
 kernel = _core.onednn_matmul(f, f, f)

@@ -44,7 +44,7 @@ PRIMITIVES = {
     "Batched",
     "ToDevice",
     "PythonOp",
-    "SymbolGradient",
+    "UniformLike",
 }
 
 

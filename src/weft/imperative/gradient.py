@@ -358,7 +358,8 @@ def value_and_grad(
 
     has_aux: f gives (value, anything); so does the result, as ((value, anything), gradient).
     Raises ShapeError if the value is not one element, TypeError or ValueError for argnums that name no positional
-    argument, no tensor, or one twice. Nests to any order.
+    argument, no tensor, or one twice. Nests to any order. Inside of no_grad, and of what recompute runs first, the
+    gradient is the same; the results have no history there.
 
     >>> import weft as wf
     >>> value, slope = value_and_grad(lambda x: x * x)(wf.tensor(3.))
@@ -378,24 +379,29 @@ def value_and_grad(
             raise TypeError(f"grad: argnums {argnums} of {len(args)} positional arguments")
         if len({k % len(args) for k in numbers}) < len(numbers):
             raise ValueError(f"grad: argnums {argnums} names an argument twice")
+        is_outside = _core.is_recording()
         leaves = []
         for k in numbers:
             x = inner[k]
             if not isinstance(x, Tensor) and not (isinstance(x, Value) and _core.capture() is not None):
                 raise TypeError(f"grad: argument {k} must be a Tensor, got {type(x).__name__}")
-            inner[k], leaf = _another(x)
+            inner[k], leaf = _another(x, keep_past=is_outside)
             leaves.append(leaf)
         recordings = _recordings()
         recordings.active += 1
+        before = _core.swap_recording_off(0)
         try:
             result = f(*inner, **kwargs)
             y = result[0] if has_aux else result
             is_array = isinstance(y, Tensor | Value)
             if not is_array or any(n != 1 for n in y.shape):
                 raise ShapeError(f"grad: the function must give one number, got {y.shape if is_array else y}")
-            found = _backward([y], [None], leaves, create_graph=recordings.active > 1)
+            found = _backward([y], [None], leaves, create_graph=is_outside and recordings.active > 1)
         finally:
+            _core.swap_recording_off(before)
             recordings.active -= 1
+        if not is_outside:
+            result = _without_history(result)
         slopes = [
             _filled_like(args[k], 0.0) if dx is None else dx for k, dx in zip(numbers, found, strict=True)
         ]
@@ -404,12 +410,25 @@ def value_and_grad(
     return compute
 
 
-def _another(x: Any) -> tuple[Any, Any]:
+def _without_history(result: Any) -> Any:
+    """The same results, of which the recording around them does not know how they were computed."""
+    from weft.base.structure import flatten
+
+    leaves, structure = flatten(result)
+    return structure.build(
+        [
+            _core.alias(x, keep_past=False) if isinstance(x, Tensor) and _core.is_tracked(x) else x
+            for x in leaves
+        ]
+    )
+
+
+def _another(x: Any, keep_past: bool = True) -> tuple[Any, Any]:
     """The same array as one of its own, and what gradients with respect to it are found by."""
     if (capture := _core.capture()) is not None:
         watched = capture.another(x)
         return watched, watched
-    other = _core.alias(x, keep_past=True)
+    other = _core.alias(x, keep_past=keep_past)
     return other, _core.watch(other)
 
 

@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Any:
 
 
 def alloc(size_bytes: int, device: Device | str | None = None) -> Memory:
-    """Memory of a device's pool, with undefined content, aligned to 64 bytes; device None is cpu:0.
+    r"""Memory of a device's pool, with undefined content, aligned to 64 bytes; device None is cpu:0.
 
     It counts in stats, and obeys set_limit. The engine takes it where it takes variables, which orders its users.
     Raises ValueError for a negative size, MemoryError as arrays do.

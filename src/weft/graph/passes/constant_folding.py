@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.dtype import DType
+from weft.base.errors import ShapeError
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.creation import Full
 from weft.ops.elementary import FilledLike
@@ -137,4 +138,7 @@ def _with_numbers(node: Node, graph: Rewriting) -> Value | None:
     ]
     runtime = {name: graph.new(v) for name, v in node.runtime.items()}
     assert node.op is not None
-    return make_node(node.op, inputs, runtime, like=node).outputs[0]
+    try:
+        return make_node(node.op, inputs, runtime, like=node).outputs[0]
+    except ShapeError:  # its operands have to have one shape, as those of losses
+        return None
