@@ -15,7 +15,7 @@ from pathlib import Path
 from _table import Row, introduce, show, write
 
 import weft as wf
-import weft.ops  # noqa: F401  (names of dtypes, which the native core asks for)
+import weft.ops
 from weft import _core
 
 SIZES = itertools.count(65)
