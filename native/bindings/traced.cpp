@@ -254,8 +254,9 @@ struct Contents {
 
 // One program of a traced function.
 struct Replay : ReplaySpec {
-  nb::object owner;     // weft.imperative.traced.Traced; null: calls of this kind run as Python
-  bool direct = false;  // and that nothing is to be made of
+  nb::object owner;          // weft.imperative.traced.Traced; null: calls of this kind run as Python
+  bool direct = false;       // and that nothing is to be made of
+  bool has_windows = false;  // among its arrays
   int64_t runs = 0;
   uint64_t seen_changes = 0;           // what `changes` was when `watched` was asked last,
   bool unchanged = true;               // and what came of that
@@ -279,6 +280,21 @@ struct Replay : ReplaySpec {
       if ((gradient_of(x) != nullptr) != had) return false;
     }
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
+  }
+
+  // Whether an array that it reads by a window, which has no history, has one that the results would have to
+  // follow. Of what it writes rewrite_histories knows.
+  bool loses_history(const Arguments& a) const {
+    if (!has_windows || !recording()) return false;
+    for (size_t k = 0; k < arrays.size(); ++k) {
+      const Find& find = arrays[k];
+      if (!find.window || find.kind == Find::Kind::python) continue;
+      PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
+      const auto is_k = [&](const auto& write) { return static_cast<size_t>(write.second) == k; };
+      const Plan& form = plan->recorded ? *plan->recorded : *plan;
+      if (tracked_of(x).node && std::ranges::none_of(form.writes, is_k)) return true;
+    }
+    return false;
   }
 
   // The objects that it keeps; some may be null.
@@ -422,7 +438,8 @@ class Replays {
 
   // (True, result) of the program for these arguments, or of the function itself where calls of this kind are
   // direct; (False, None) if there is none, (False, True) if such calls run as Python, (False, ...) if some
-  // arguments are other libraries' and have to be converted first.
+  // arguments are other libraries' and have to be converted first, (False, NotImplemented) if the program
+  // would lose the history of an array with gaps between its elements.
   nb::object run(nb::handle args, nb::handle kwargs, nb::handle function) {
     nb::object made = replay(args, kwargs);
     if (made.is_valid()) return made;
@@ -448,6 +465,8 @@ class Replays {
       static_cast<ReplaySpec&>(*replay) = nb::cast<const ReplaySpec&>(spec);
       if (!replay->plan) throw ValueError("Replays.add: the spec has been cleared");
       replay->seen_changes = changes;
+      replay->has_windows =
+          std::ranges::any_of(replay->arrays, [](const Find& find) { return find.window.has_value(); });
       for (const nb::object& container : replay->containers) replay->contents.emplace_back(container);
       replay->owner = std::move(owner);
       replay->check(a);
@@ -516,6 +535,7 @@ class Replays {
     for (const std::shared_ptr<Replay>& replay : found->second) {
       if (!replay->owner.is_valid()) return replay->direct ? nb::object() : miss(true);
       if (!replay->fits(a, leaves)) continue;
+      if (replay->loses_history(a)) return nb::make_tuple(false, nb::borrow(Py_NotImplemented));
       const std::shared_ptr<Replay> kept = replay;  // the table may change while it runs
       ++kept->runs;
       return nb::make_tuple(true, kept->run(a, leaves));

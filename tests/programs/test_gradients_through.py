@@ -545,3 +545,43 @@ def test_gradients_of_gradients_multiply_by_no_zeros():
     step(wf.ones((4, 3)))
     made = [node.op for node in step.programs[0].graph.nodes if node.op is not None]
     assert not [op for op in made if op.name in ("full", "filled_like") and not op.value], made
+
+
+PARTS = {
+    "slice": lambda x: x[:, 1:],
+    "reversed": lambda x: x[::-1],
+    "repeated": lambda x: F.broadcast_to(x[0], (3, 4)),
+    "attached": None,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("dynamic", [None, {"x": 0}])
+def test_arguments_with_gaps_keep_their_history(part, dynamic):
+    def square(x):
+        return x * x
+
+    traced = wf.trace(square, dynamic=dynamic)
+    whole = wf.tensor(np.arange(12.0, dtype="float32").reshape(3, 4))
+    leaf = whole[:, 1:] if part == "attached" else whole
+    gm = wf.GradManager().attach([leaf])
+    found = []
+    for f in (square, traced, traced, traced):
+        leaf.grad = None
+        with gm:
+            x = leaf if part == "attached" else PARTS[part](leaf * 0.5)
+            y = f(x)
+            gm.backward(y.sum())
+        found.append((y.tolist(), leaf.grad.tolist()))
+    assert found[1:] == found[:1] * 3
+
+
+def test_a_found_array_with_gaps_keeps_its_history():
+    weight = wf.tensor(np.arange(12.0, dtype="float32").reshape(3, 4))[:, 1:]
+    traced = wf.trace(lambda x: x * weight)
+    gm = wf.GradManager().attach([weight])
+    for _ in range(3):
+        weight.grad = None
+        with gm:
+            gm.backward(traced(wf.ones((3, 3))).sum())
+        assert weight.grad.tolist() == [[1.0] * 3] * 3

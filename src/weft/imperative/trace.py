@@ -46,6 +46,7 @@ from weft.imperative.surroundings import Surroundings, surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, write_up
 from weft.imperative.transformation import trace_keys
+from weft.ops import shapes
 
 __all__ = ["Trace", "TraceWarning", "trace"]
 
@@ -53,6 +54,11 @@ __all__ = ["Trace", "TraceWarning", "trace"]
 ATTEMPTS = 3  # to write down a function that leaves arrays behind
 UNSTEADY = 16  # calls in a row that do something new between their breaks
 WATCHED = 3  # calls whose breaks are remembered
+
+
+def is_dense(x: Tensor) -> bool:
+    """Whether an array fills its memory without gaps, in whatever order of its dimensions."""
+    return shapes.is_dense(x.shape, [step // x.itemsize for step in x.strides])
 
 
 class TraceWarning(UserWarning):
@@ -130,6 +136,8 @@ class Trace:
             return result
         if result is ...:
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
+        if result is NotImplemented:
+            return self._with_history(args, kwargs)
         if _core.get_scribe() is not None or _core.capture() is not None:  # part of something greater
             return self.function(*args, **kwargs)
         if result:
@@ -155,6 +163,19 @@ class Trace:
                     if self._attempts == ATTEMPTS:
                         self._keep(args, kwargs, None)
         return result if done else self._in_segments(args, kwargs)
+
+    def _with_history(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call with recorded arrays that have gaps or repeated elements, such as slices.
+
+        A program reads those as a window of their memory, which has no history: so it gets dense copies, which have
+        one. Where the function finds such an array by itself, it runs operation by operation.
+        """
+        leaves, structure = flatten((args, kwargs))
+        dense = [x.copy() if isinstance(x, Tensor) and not is_dense(x) else x for x in leaves]
+        if all(x is y for x, y in zip(leaves, dense, strict=True)):
+            return self.function(*args, **kwargs)
+        args, kwargs = structure.build(dense)
+        return self(*args, **kwargs)
 
     def _in_segments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function's Python; what lies between the places that cannot be written down is programs.
