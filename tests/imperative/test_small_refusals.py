@@ -94,3 +94,10 @@ def test_shapes_of_simple_operators_know_attributes():
         @wf.simple_op(shape=lambda x, k: (k, *x))
         def unknown(x, *, n: int = 2):
             return x * 1
+
+
+def test_a_number_among_flattened_arrays_takes_their_type():
+    x = wf.tensor([-2, -1], dtype="int32")
+    for f in (lambda x: F.concat([1, x], axis=None), wf.trace(lambda x: F.concat([1, x], axis=None))):
+        for _ in range(2):
+            assert (f(x).tolist(), f(x).dtype) == ([1, -2, -1], wf.int32)

@@ -79,7 +79,8 @@ class Concat(Op):
     def decompose(self, *x: Any) -> Any:
         if self.axis is not None:
             return NotImplemented
-        return F.concat([F.flatten(v) for v in x], axis=0)
+        dtype = promote(*(v.type for v in x))  # which numbers take, that are of no type
+        return F.concat([F.flatten(F.cast(v, dtype=dtype) if v.type.weak else v) for v in x], axis=0)
 
     def vjp(self, x: Any, dy: Any) -> Any:
         if self.axis is None:
