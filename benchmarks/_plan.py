@@ -36,9 +36,20 @@ class Contest:
 
 
 def contests(
-    hellos: Mapping[str, Mapping[str, Any]], workloads: Iterable[Workload], only: str = "", bars: bool = False
+    hellos: Mapping[str, Mapping[str, Any]],
+    workloads: Iterable[Workload],
+    only: str = "",
+    bars: bool = False,
+    absent: Mapping[str, str] | None = None,
 ) -> list[Contest]:
-    """Of all ways that have `only` in "side variant"; with `bars` of those precisions alone that have one."""
+    """Of all ways that have `only` in "side variant"; with `bars` of those precisions alone that have one.
+
+    absent: sides, and how the names of the workloads begin that they take no part in.
+    """
+
+    def takes_part(side: str, name: str) -> bool:
+        return absent is None or side not in absent or not name.startswith(absent[side])
+
     found: list[Contest] = []
     for workload in (*workloads, *PEAKS):
         name = workload.memory_of or workload.name
@@ -47,7 +58,9 @@ def contests(
                 (side, case[1], hello["version"])
                 for side, hello in hellos.items()
                 for case in hello["cases"]
-                if (case[0], case[2]) == (name, precision) and only in f"{side} {case[1]}"
+                if (case[0], case[2]) == (name, precision)
+                and only in f"{side} {case[1]}"
+                and takes_part(side, name)
             )
             if workload in PEAKS:
                 wanted = precision in {each.precision for each in found}
