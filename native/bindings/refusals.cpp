@@ -88,6 +88,10 @@ bool is_bound(nb::handle object) {
 void bind_refusals(nb::module_& m) {
   for (auto [name, object] : nb::cast<nb::dict>(m.attr("__dict__"))) {
     if (is_bound(object)) replace_in(object);
+    if (PyModule_Check(object.ptr())) {
+      nb::module_ inner = nb::borrow<nb::module_>(object);
+      bind_refusals(inner);
+    }
     if (!PyType_Check(object.ptr())) continue;
     for (nb::handle member : nb::steal<nb::list>(PyMapping_Values(object.attr("__dict__").ptr())))
       if (is_bound(member)) replace_in(member);

@@ -132,14 +132,15 @@ void bind_spec(nb::module_& m) {
       "containers:\nthings whose states matter; gradients: whether tensors had one; guard: what else has "
       "to hold of the leaves.\n"
       "build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that "
-      "arguments\nmay not share, by serial.",
+      "arguments\nmay not share, by serial; shared: tensors found outside of them that lie in one memory with others.",
       nb::type_slots(Collected<ReplaySpec>::slots))
       .def(
           "__init__",
           [](ReplaySpec* self, const PyPlan& plan, Finds arrays, Finds numbers, Finds results,
              const std::vector<size_t>& stopped, Places surroundings, nb::object watched,
              std::vector<nb::object> containers, std::vector<std::pair<Find, bool>> gradients,
-             nb::object guard, nb::object build, nb::object effect, std::vector<uint64_t> elsewhere) {
+             nb::object guard, nb::object build, nb::object effect, std::vector<uint64_t> elsewhere,
+             std::vector<nb::object> shared) {
             ReplaySpec spec;
             spec.plan = plan.plan;
             spec.arrays = std::move(arrays);
@@ -165,6 +166,8 @@ void bind_spec(nb::module_& m) {
             spec.effect = std::move(effect);
             std::ranges::sort(elsewhere);
             spec.elsewhere = std::move(elsewhere);
+            for (const nb::object& x : shared) tensor_of(x, "shared");
+            spec.shared = std::move(shared);
             new (self) ReplaySpec(std::move(spec));
           },
           nb::arg("plan"), nb::kw_only(), nb::arg("arrays"), nb::arg("numbers"), nb::arg("results"),
@@ -172,7 +175,7 @@ void bind_spec(nb::module_& m) {
           nb::arg("watched").none() = nb::none(), nb::arg("containers") = std::vector<nb::object>(),
           nb::arg("gradients") = std::vector<std::pair<Find, bool>>(), nb::arg("guard").none() = nb::none(),
           nb::arg("build").none() = nb::none(), nb::arg("effect").none() = nb::none(),
-          nb::arg("elsewhere") = std::vector<uint64_t>(),
+          nb::arg("elsewhere") = std::vector<uint64_t>(), nb::arg("shared") = std::vector<nb::object>(),
           nb::sig("def __init__(self, plan: Plan, *, arrays: collections.abc.Sequence[Find], numbers: "
                   "collections.abc.Sequence[Find], results: collections.abc.Sequence[Find], stopped: "
                   "collections.abc.Sequence[int] = (), surroundings: collections.abc.Sequence[tuple[object, "
@@ -183,7 +186,7 @@ void bind_spec(nb::module_& m) {
                   "= (), guard: collections.abc.Callable[[list], bool] | None = None, build: "
                   "collections.abc.Callable[[list], object] | None = None, effect: "
                   "collections.abc.Callable[[list, list], None] | None = None, elsewhere: "
-                  "collections.abc.Sequence[int] = ()) -> None"))
+                  "collections.abc.Sequence[int] = (), shared: collections.abc.Sequence[Tensor] = ()) -> None"))
       .def_prop_ro("arrays", [](const ReplaySpec& spec) { return spec.arrays; })
       .def_prop_ro("numbers", [](const ReplaySpec& spec) { return spec.numbers; })
       .def_prop_ro("results", [](const ReplaySpec& spec) { return spec.results; })
@@ -243,6 +246,7 @@ std::vector<PyObject*> ReplaySpec::references() const {
   for (const Outside& outside : surroundings)
     all.insert(all.end(), {outside.place.ptr(), outside.name.ptr(), outside.value.ptr()});
   for (const nb::object& container : containers) all.push_back(container.ptr());
+  for (const nb::object& x : shared) all.push_back(x.ptr());
   return all;
 }
 

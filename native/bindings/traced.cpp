@@ -252,11 +252,19 @@ struct Contents {
   }
 };
 
+// Whether some of the bytes from one array's first element to its last are also between those of the other.
+bool lie_together(const Tensor& x, const Tensor& y) {
+  const auto [x_first, x_end] = addresses_of(x.view());
+  const auto [y_first, y_end] = addresses_of(y.view());
+  return x_first < y_end && y_first < x_end;
+}
+
 // One program of a traced function.
 struct Replay : ReplaySpec {
   nb::object owner;          // weft.imperative.traced.Traced; null: calls of this kind run as Python
   bool direct = false;       // and that nothing is to be made of
   bool has_windows = false;  // among its arrays
+  std::vector<std::pair<size_t, size_t>> overlapping;  // arguments that lie in one memory, of Arguments::tensors
   int64_t runs = 0;
   uint64_t seen_changes = 0;           // what `changes` was when `watched` was asked last,
   bool unchanged = true;               // and what came of that
@@ -282,19 +290,37 @@ struct Replay : ReplaySpec {
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
   }
 
-  // Whether an array that it reads by a window, which has no history, has one that the results would have to
-  // follow. Of what it writes rewrite_histories knows.
-  bool loses_history(const Arguments& a) const {
-    if (!has_windows || !recording()) return false;
+  enum class History : uint8_t { kept, lost, lost_with_writes };
+
+  // Whether the results would have the history that operations one by one give them. A window of an array has
+  // none, and memory that several arrays share has only that of one of them.
+  History history(const Arguments& a) const {
+    if ((!has_windows && overlapping.empty() && shared.empty()) || !recording()) return History::kept;
+    const Plan& form = plan->recorded ? *plan->recorded : *plan;
+    if (!loses_windows(a, form) && !loses_shared(a)) return History::kept;
+    return form.writes.empty() ? History::lost : History::lost_with_writes;
+  }
+
+  // Of what it writes rewrite_histories knows.
+  bool loses_windows(const Arguments& a, const Plan& form) const {
+    if (!has_windows) return false;
     for (size_t k = 0; k < arrays.size(); ++k) {
       const Find& find = arrays[k];
       if (!find.window || find.kind == Find::Kind::python) continue;
       PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
       const auto is_k = [&](const auto& write) { return static_cast<size_t>(write.second) == k; };
-      const Plan& form = plan->recorded ? *plan->recorded : *plan;
       if (tracked_of(x).node && std::ranges::none_of(form.writes, is_k)) return true;
     }
     return false;
+  }
+  bool loses_shared(const Arguments& a) const {
+    const auto has_node = [](PyObject* x) { return static_cast<bool>(tracked_of(x).node); };
+    const auto loses = [&](const auto& pair) {
+      PyObject *const x = a.tensors[pair.first], *const y = a.tensors[pair.second];
+      return x != y && (has_node(x) || has_node(y));
+    };
+    return std::ranges::any_of(overlapping, loses) ||
+           std::ranges::any_of(shared, [&](const nb::object& x) { return has_node(x.ptr()); });
   }
 
   // The objects that it keeps; some may be null.
@@ -437,9 +463,9 @@ class Replays {
   bool closed = false;  // finds nothing for a while
 
   // (True, result) of the program for these arguments, or of the function itself where calls of this kind are
-  // direct; (False, None) if there is none, (False, True) if such calls run as Python, (False, ...) if some
-  // arguments are other libraries' and have to be converted first, (False, NotImplemented) if the program
-  // would lose the history of an array with gaps between its elements.
+  // direct, or the program writes and would lose histories; (False, None) if there is none, (False, True) if such
+  // calls run as Python, (False, ...) if some arguments are other libraries' and have to be converted first,
+  // (False, NotImplemented) if the program would lose histories: it needs dense arguments that share no memory.
   nb::object run(nb::handle args, nb::handle kwargs, nb::handle function) {
     nb::object made = replay(args, kwargs);
     if (made.is_valid()) return made;
@@ -468,6 +494,10 @@ class Replays {
       replay->has_windows =
           std::ranges::any_of(replay->arrays, [](const Find& find) { return find.window.has_value(); });
       for (const nb::object& container : replay->containers) replay->contents.emplace_back(container);
+      for (size_t j = 0; j < a.tensors.size(); ++j)
+        for (size_t i = 0; i < j; ++i)
+          if (lie_together(self_of(a.tensors[i]), self_of(a.tensors[j])))
+            replay->overlapping.emplace_back(i, j);
       replay->owner = std::move(owner);
       replay->check(a);
     } else if (++without_program_ >
@@ -535,7 +565,9 @@ class Replays {
     for (const std::shared_ptr<Replay>& replay : found->second) {
       if (!replay->owner.is_valid()) return replay->direct ? nb::object() : miss(true);
       if (!replay->fits(a, leaves)) continue;
-      if (replay->loses_history(a)) return nb::make_tuple(false, nb::borrow(Py_NotImplemented));
+      const Replay::History history = replay->history(a);
+      if (history == Replay::History::lost_with_writes) return nb::object();
+      if (history == Replay::History::lost) return nb::make_tuple(false, nb::borrow(Py_NotImplemented));
       const std::shared_ptr<Replay> kept = replay;  // the table may change while it runs
       ++kept->runs;
       return nb::make_tuple(true, kept->run(a, leaves));

@@ -720,10 +720,10 @@ class ReplaySpec:
     history. surroundings: (place, name, value) of what was found outside of the arguments; watched, containers:
     things whose states matter; gradients: whether tensors had one; guard: what else has to hold of the leaves.
     build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that arguments
-    may not share, by serial.
+    may not share, by serial; shared: tensors found outside of them that lie in one memory with others.
     """
 
-    def __init__(self, plan: Plan, *, arrays: Sequence[Find], numbers: Sequence[Find], results: Sequence[Find], stopped: Sequence[int] = (), surroundings: Sequence[tuple[object, object, object]] = (), watched: Callable[[], bool] | None = None, containers: Sequence[list | dict] = (), gradients: Sequence[tuple[Find, bool]] = (), guard: Callable[[list], bool] | None = None, build: Callable[[list], object] | None = None, effect: Callable[[list, list], None] | None = None, elsewhere: Sequence[int] = ()) -> None: ...
+    def __init__(self, plan: Plan, *, arrays: Sequence[Find], numbers: Sequence[Find], results: Sequence[Find], stopped: Sequence[int] = (), surroundings: Sequence[tuple[object, object, object]] = (), watched: Callable[[], bool] | None = None, containers: Sequence[list | dict] = (), gradients: Sequence[tuple[Find, bool]] = (), guard: Callable[[list], bool] | None = None, build: Callable[[list], object] | None = None, effect: Callable[[list, list], None] | None = None, elsewhere: Sequence[int] = (), shared: Sequence[Tensor] = ()) -> None: ...
 
     @property
     def arrays(self) -> list[Find]: ...

@@ -6,6 +6,7 @@ for ever; what is not made for several threads hangs here, or finds a module tha
 
 import doctest
 import importlib
+import json
 import pickle
 import pkgutil
 import re
@@ -99,6 +100,21 @@ HANDWRITTEN = {
 def test_first_uses_of_native_code(name, tmp_path):
     steps = [("import weft; x = weft.ones(4)", False), (HANDWRITTEN[name], False)]
     assert first_calls([(name, "builtins", steps)], tmp_path) == ""
+
+
+def test_arrays_and_values_have_all_their_attributes_from_the_start():
+    """Whatever modules are imported later."""
+    program = (
+        "import json, weft\n"
+        "weft.symbol.var('x')\n"
+        "from weft.ops.node import Value\n"
+        "print(json.dumps([dir(weft.Tensor), dir(Value)]))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    for name in MODULES:
+        importlib.import_module(name)
+    for kind, first in zip((weft.Tensor, weft.ops.node.Value), json.loads(run.stdout), strict=True):
+        assert {name for name in dir(kind) if not name.startswith("__")} <= set(first), kind
 
 
 def test_some_examples(tmp_path):

@@ -585,3 +585,75 @@ def test_a_found_array_with_gaps_keeps_its_history():
         with gm:
             gm.backward(traced(wf.ones((3, 3))).sum())
         assert weight.grad.tolist() == [[1.0] * 3] * 3
+
+
+SHARED = {
+    "itself": lambda w: (w, w),
+    "detached": lambda w: (w, w.detach()),
+    "detached first": lambda w: (w.detach(), w),
+    "a view": lambda w: (w, w[:]),
+    "backwards": lambda w: (w[::-1], w),
+    "a part": lambda w: (w[:1], w.detach()),
+    "another one": lambda w: (w, wf.tensor([5.0, 6.0, 7.0])),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, {"a": 0, "b": 0}])
+def test_arguments_that_share_memory_have_their_own_histories(dynamic):
+    def product(a, b):
+        return (a * b * b).sum()
+
+    w = wf.tensor([1.0, 2.0, 3.0])
+    gm = wf.GradManager().attach([w])
+
+    def gradient(f, given):
+        w.grad = None
+        with gm:
+            y = f(*given(w))
+            gm.backward(y)
+        return y.item(), w.grad.tolist()
+
+    traced = wf.trace(product, dynamic=dynamic)
+    for _ in range(3):
+        for name, given in SHARED.items():
+            assert gradient(traced, given) == gradient(product, given), name
+
+
+@pytest.mark.parametrize("dynamic", [None, {0: 0}])
+@pytest.mark.parametrize("in_module", [False, True])
+def test_found_arrays_that_share_memory_have_their_own_histories(dynamic, in_module):
+    class Net(wf.module.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = wf.module.Parameter(wf.tensor([1.0, 2.0]))
+            self.fixed = self.w.detach()
+
+        def forward(self, x):
+            return (x.sum() * (self.w * 3 + self.fixed * 2)).sum()
+
+    net = Net()
+    w, fixed = net.w, net.fixed
+    gm = wf.GradManager().attach([w])
+    function = net if in_module else (lambda x: (x.sum() * (fixed * 2 + w * 3)).sum())
+    traced = wf.trace(function, dynamic=dynamic)
+    for _ in range(3):
+        w.grad = None
+        with gm:
+            gm.backward(traced(wf.tensor([5.0, 6.0])))
+        assert w.grad.tolist() == [33.0, 33.0]
+
+
+def test_arguments_that_share_memory_and_are_written():
+    """They are written as operations one by one write them, or refused as those are."""
+
+    def add(a, b):
+        b += 1
+        return (a * 2).sum()
+
+    traced = wf.trace(add)
+    for recorded in (False, True, True):
+        w, other = wf.tensor([1.0, 2.0]), wf.tensor([1.0, 1.0])
+        gm = wf.GradManager().attach([other])
+        with gm if recorded else wf.no_grad():
+            y = traced(w, w) + other.sum()
+        assert (w.tolist(), y.item()) == ([2.0, 3.0], 12.0)

@@ -1,5 +1,7 @@
 """Lazy evaluation takes no more memory than its operations would, one by one: peaks of the pool's statistics."""
 
+import gc
+
 import pytest
 
 import weft as wf
@@ -44,6 +46,7 @@ def peak(function, x):
     """Bytes that a call takes at once, over what is there before it; and its result."""
     made = function(x).item()  # programs are made
     wf.waitall()
+    gc.collect()  # garbage of other tests would go meanwhile
     storage.reset_peaks()
     before = storage.stats()["in_use_bytes"]
     again = function(x).item()
@@ -68,6 +71,19 @@ def test_a_lazy_segment_takes_the_memory_of_its_operations(function):
     assert made == pytest.approx(wanted, rel=1e-4)
     # What a segment reads stays until it runs: one array that was computed before the read.
     assert lazy <= eager + MB + (X_BYTES if function is read_between else 0)
+
+
+def test_a_segment_keeps_nothing_until_garbage_is_collected():
+    gc.collect()
+    wf.waitall()
+    before = storage.stats()["in_use_bytes"]
+    gc.disable()
+    try:
+        lazily(read_between)(wf.ones(X_BYTES // 4)).item()
+        wf.waitall()
+        assert storage.stats()["in_use_bytes"] - before < MB
+    finally:
+        gc.enable()
 
 
 @pytest.mark.filterwarnings("ignore::weft.TraceWarning")

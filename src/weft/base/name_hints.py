@@ -58,6 +58,7 @@ FUNCTIONS = {
     "vstack": "use weft.concat(arrays, axis=0)",
 }
 NAMESPACE = {
+    "Parameter": "use weft.module.Parameter",
     "Variable": "use weft.tensor; " + _RECORD,
     "array": "use weft.tensor, which copies, or weft.asarray, which shares memory where it can",
     "as_tensor": "use weft.asarray",

@@ -26,6 +26,7 @@ from weft import _core
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError
+from weft.base.users_line import users_line
 from weft.distributed.errors import DistributedError
 from weft.distributed.queue import Job
 from weft.distributed.world import world
@@ -33,7 +34,6 @@ from weft.engine import default_engine
 from weft.imperative.bodies import in_graph
 from weft.imperative.creation import empty
 from weft.imperative.python_op import Form, PythonOp
-from weft.imperative.scribe import users_line
 from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.kernels import Native

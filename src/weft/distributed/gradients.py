@@ -22,8 +22,8 @@ from weft.distributed.compression import Cast, Codec, make_codec
 from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, wide
 from weft.distributed.world import world
 from weft.imperative.creation import zeros
-from weft.imperative.gradient import gradients_of, keep_gradient, no_grad
-from weft.imperative.tensor import Tensor
+from weft.imperative.gradient import gradients_of, no_grad
+from weft.imperative.tensor import Tensor, keep_gradient
 
 __all__ = ["GradientExchange", "all_reduce_callback", "compressed_sum", "reduce_together"]
 

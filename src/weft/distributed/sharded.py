@@ -22,8 +22,8 @@ from weft.distributed.gradients import BUCKET_BYTES
 from weft.distributed.transport import AllGather, wide
 from weft.distributed.world import world
 from weft.imperative.creation import zeros, zeros_like
-from weft.imperative.gradient import gradients_of, keep_gradient, no_grad, set_hook
-from weft.imperative.tensor import Tensor
+from weft.imperative.gradient import gradients_of, no_grad, set_hook
+from weft.imperative.tensor import Tensor, keep_gradient
 from weft.optimizer.optimizer import Optimizer
 from weft.optimizer.state import INITIAL_LR, PARAMETERS
 

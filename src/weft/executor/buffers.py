@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.base.typing import Any
-from weft.ops.shapes import is_dense
 from weft.ops.types import TensorType
 
 __all__ = [
     "Buffer",
     "BufferView",
     "channels_last",
-    "is_dense",
     "is_one",
     "is_row_major",
     "like_strides",

@@ -17,7 +17,6 @@ from weft.executor.buffers import (
     Buffer,
     BufferView,
     channels_last,
-    is_dense,
     is_row_major,
     like_strides,
     row_major,
@@ -34,6 +33,7 @@ from weft.ops import registry
 from weft.ops.kernels import ANY, CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
+from weft.ops.shapes import is_dense
 from weft.ops.sizes import NeedsSizes, Size, input_stride
 from weft.ops.types import TensorType
 

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterable, Sequence
 from weft.base import events, flags
 from weft.base.typing import Any
 from weft.executor.assembly import Fused, alone
-from weft.executor.buffers import Buffer, is_dense, row_major
+from weft.executor.buffers import Buffer, row_major
 from weft.executor.describe import describe
 from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
@@ -39,7 +39,7 @@ from weft.ops.sizes import NeedsSizes
 
 TUNING = "autotune"  # the name of plans that are measured
 
-__all__ = ["PlanInfo", "copies_of", "is_dense", "loops_of", "make_plan", "row_major"]
+__all__ = ["PlanInfo", "copies_of", "loops_of", "make_plan", "row_major"]
 
 
 @events.noted("plan", lambda graph, name, *_, **__: name)

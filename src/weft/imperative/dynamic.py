@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from weft import _core
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
+from weft.base.users_line import is_users
 from weft.executor.compile import compile_graph
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
@@ -30,10 +31,10 @@ from weft.graph.subgraph import Capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
 from weft.imperative.dependence import all_within, objects_in
 from weft.imperative.known_number import KnownNumber, KnownNumbers
-from weft.imperative.scribe import Scribe, is_users
+from weft.imperative.scribe import Scribe
 from weft.imperative.surroundings import surroundings
 from weft.imperative.tensor import Tensor
-from weft.imperative.traced import NumberSources, Traced, replay_spec, strides_of, watched_by
+from weft.imperative.traced import NumberSources, Traced, replay_spec, strides_of, tensors_around, watched_by
 from weft.ops import functions as F
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.sizes import NeedsSizes, Size, axis_size
@@ -376,6 +377,7 @@ class DynamicTraced:
             guard=self._guard,
             effects=self._effects,
             elsewhere=elsewhere if written else (),
+            found=tensors_around(self.surroundings, self._states),
         )
         made = Traced(graph, plan, spec, self._kept)
         self.plans.append(made)

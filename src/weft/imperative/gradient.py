@@ -25,8 +25,7 @@ from weakref import ref
 
 from weft import _core
 from weft.base.errors import DTypeError, GraphError, ShapeError
-from weft.graph.inner import stopped
-from weft.imperative.tensor import Tensor
+from weft.imperative.tensor import Tensor, keep_gradient
 from weft.ops import registry
 from weft.ops.node import Value
 
@@ -62,7 +61,7 @@ def _recordings() -> _Recordings:
 def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
     """The grad of each."""
     if _core.capture() is not None:
-        return [_get_grad(x) for x in tensors]
+        return [x.grad for x in tensors]
     listed = list(tensors)
     if (scribe := _core.get_scribe()) is not None:
         for x in listed:
@@ -82,16 +81,6 @@ def forget_gradients(tensors: Iterable[Tensor]) -> None:
         for x in listed:
             scribe.gradient_set(x)
     _core.forget_gradients(listed)
-
-
-def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
-    """Make dx the grad of x; None: it has none."""
-    if (capture := _core.capture()) is not None:
-        capture.set_gradient(x, dx)
-        return
-    if (scribe := _core.get_scribe()) is not None:
-        scribe.gradient_set(x)
-    _core.set_gradient(x, dx)
 
 
 def set_hook(x: Tensor, hook: Hook | None) -> None:
@@ -683,53 +672,3 @@ def _writer() -> Any:
     """Who writes down a program that may be differentiated on this thread, or None."""
     scribe = _core.get_scribe()
     return scribe if scribe is not None and scribe.differentiable and not scribe.over else None
-
-
-def _get_grad(self: Tensor) -> Tensor | None:
-    """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
-    found: Tensor | None = _core.gradient(self)
-    if (capture := _core.capture()) is not None:
-        of_graph: Tensor | None = capture.gradient_of(self, found)
-        return of_graph
-    if (scribe := _core.get_scribe()) is not None:
-        scribe.gradient_read(self)
-    return found
-
-
-def _set_grad(self: Tensor, value: Tensor | None) -> None:
-    if value is not None and (not isinstance(value, Tensor | Value) or value.shape != self.shape):
-        raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
-    keep_gradient(self, value)
-
-
-def _requires_grad(self: Tensor) -> bool:
-    """Whether calls with this tensor are being recorded."""
-    tracked = bool(_core.is_tracked(self))
-    if (scribe := _core.get_scribe()) is not None:
-        scribe.recorded_read(self, tracked)
-    return tracked
-
-
-def _detach(self: Tensor) -> Tensor:
-    """The same memory without its history."""
-    if (capture := _core.capture()) is not None:
-        return capture.alias(self, stopped(capture.lift(self)))
-    return _core.alias(self, keep_past=False)
-
-
-def _detach_value(self: Value) -> Value:
-    """The same, of a value of a graph; that of a graph outside is found, as by every operator."""
-    capture = _core.capture()
-    if capture is None:
-        return stopped(self)
-    detached: Value = capture.alias(self, stopped(capture.lift(self)))
-    return detached
-
-
-for _name, _value in {
-    "grad": property(_get_grad, _set_grad, doc=_get_grad.__doc__),
-    "requires_grad": property(_requires_grad),
-    "detach": _detach,
-}.items():
-    setattr(Tensor, _name, _value)
-setattr(Value, "detach", _detach_value)  # noqa: B010 - declared there it would import upwards

@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft import _core
+from weft.base.users_line import users_line
 from weft.executor.compile import compile_graph
 from weft.graph.functionalization import Geometry, Storage, Storages
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
-from weft.imperative.scribe import Scribe, Source, is_constant, looked_at, users_line
+from weft.imperative.scribe import Scribe, Source, is_constant, looked_at
 from weft.ops.node import Value, input_value
 
 __all__ = ["Lazily", "LazyScribe", "LazyTrace", "lazy"]
@@ -46,7 +47,7 @@ class LazyScribe(Scribe):
     _plans: dict[str, Any] = {}  # noqa: RUF012 - by the text of their graphs; shared, under the GIL
 
     def __init__(self) -> None:
-        super().__init__(self._stop_short)
+        super().__init__()
         self._launches = 0
         self._values: dict[int, Any] = {}  # of numbers that are inputs, by origin
 
@@ -56,7 +57,7 @@ class LazyScribe(Scribe):
         finally:
             super().__exit__()
 
-    def _stop_short(self, problem: CannotRecord) -> None:
+    def _give_up(self, problem: CannotRecord) -> None:
         """What cannot be written down is done at once, after all that is."""
         self.over = False
         raise problem
@@ -180,7 +181,7 @@ class Lazily(Scribe):
     differentiable = False  # launches are recorded before they are put off
 
     def __init__(self, watched: bool = False) -> None:
-        super().__init__(_never)
+        super().__init__()
         self.log = _core.Log(self, watched)
         self.made = 0
         self.breaks: list[str] = []
@@ -243,10 +244,6 @@ class _Segment(LazyScribe):
         return storage.base.serial in self._kept
 
 
-def _never(problem: CannotRecord) -> None:
-    raise AssertionError(f"the log holds what cannot be written down: {problem}")
-
-
 class _Seen:
     """Memory of a tensor that Python keeps, in the place of a `_core.Held`."""
 
@@ -269,7 +266,7 @@ class LazyTrace(LazyScribe):
 
     def __init__(self, failed: Callable[[CannotRecord], None], is_recorded: bool = False) -> None:
         super().__init__()
-        self._given_up = failed
+        self._failed = failed
         self._whole = True  # nothing was done or forgotten so far
         self._is_recorded = is_recorded  # a recording that began outside wants gradients of what is inside
         self._positions: list[list[Any]] = []  # of each region, those of what it drew
@@ -362,16 +359,16 @@ class LazyTrace(LazyScribe):
     def happens_once(self, fact: str) -> None:
         self._end(fact)
 
-    def _stop_short(self, problem: CannotRecord) -> None:
+    def _give_up(self, problem: CannotRecord) -> None:
         self._end(problem.fact)
-        super()._stop_short(problem)
+        super()._give_up(problem)
 
     def _end(self, fact: str) -> None:
         if self.whole:
             for positions in self._positions:
                 positions[:] = [[self._array_of(v) for v in each] for each in positions]
             self._whole = False
-            self._given_up(CannotRecord("program", fact))
+            Scribe._give_up(self, CannotRecord("program", fact))
 
 
 def _memory_of(storage: Storage) -> Source:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from weft import _core
 from weft.base.typing import Any
-from weft.executor.planner import PlanInfo, is_dense, make_plan, row_major
+from weft.executor.planner import PlanInfo, make_plan, row_major
 from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.op import Op
+from weft.ops.shapes import is_dense
 from weft.ops.sizes import NeedsSizes, extent, input_size
 from weft.ops.types import TensorType
 

@@ -12,19 +12,20 @@ from typing import Any
 from weakref import ref
 
 from weft import _core
-from weft.executor.planner import is_dense
+from weft.base.users_line import users_line
 from weft.graph.functionalization import Geometry, Overlap, Storage, Storages
 from weft.graph.graph import Graph, reads_of
 from weft.graph.inner import Again, Rewritten, as_drawn, stopped
 from weft.graph.instantiate import instantiate
-from weft.graph.recording import CannotRecord, is_users, users_line
+from weft.graph.recording import CannotRecord
 from weft.imperative.paths import located
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
 from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
+from weft.ops.shapes import is_dense
 
-__all__ = ["Scribe", "Source", "is_constant", "is_users", "looked_at", "users_line"]
+__all__ = ["Scribe", "Source", "is_constant", "looked_at"]
 
 
 def looked_at(x: Geometry) -> str:
@@ -61,7 +62,7 @@ class Scribe:
         True  # its programs may be: what no_grad and detach keep out of their gradients is marked
     )
 
-    def __init__(self, failed: Callable[[CannotRecord], None]) -> None:
+    def __init__(self, failed: Callable[[CannotRecord], None] | None = None) -> None:
         self.storages = Storages()
         self.sources: list[Source] = []
         self.numbers: dict[int, Value] = {}  # by origin
@@ -156,7 +157,12 @@ class Scribe:
     def fail(self, fact: str) -> None:
         """Give up."""
         self.over = True
-        self._failed(CannotRecord("program", fact))
+        self._give_up(CannotRecord("program", fact))
+
+    def _give_up(self, problem: CannotRecord) -> None:
+        """Tell whoever wants to know; kinds of scribes that go on without this override it."""
+        assert self._failed is not None, problem
+        self._failed(problem)
 
     # What the native core reports.
 

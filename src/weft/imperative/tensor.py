@@ -16,11 +16,12 @@ from weft import _core
 from weft import storage as storage  # sets up the memory that tensors lie in
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
+from weft.base.errors import ShapeError
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.typing import Any
 from weft.engine import default_engine
 
-__all__ = ["Tensor", "shares_memory", "waitall"]
+__all__ = ["Tensor", "keep_gradient", "shares_memory", "waitall"]
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 
@@ -320,6 +321,57 @@ def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
     return sys.modules["weft"]
 
 
+def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
+    """Make dx the grad of x; None: it has none."""
+    if (capture := _core.capture()) is not None:
+        capture.set_gradient(x, dx)
+        return
+    if (scribe := _core.get_scribe()) is not None:
+        scribe.gradient_set(x)
+    _core.set_gradient(x, dx)
+
+
+def _get_grad(self: Tensor) -> Tensor | None:
+    """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
+    found: Tensor | None = _core.gradient(self)
+    if (capture := _core.capture()) is not None:
+        of_graph: Tensor | None = capture.gradient_of(self, found)
+        return of_graph
+    if (scribe := _core.get_scribe()) is not None:
+        scribe.gradient_read(self)
+    return found
+
+
+def _set_grad(self: Tensor, value: Tensor | None) -> None:
+    if value is not None and not _fits(value, self):
+        raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
+    keep_gradient(self, value)
+
+
+def _fits(value: Any, x: Tensor) -> bool:
+    from weft.ops.node import Value
+
+    return isinstance(value, Tensor | Value) and value.shape == x.shape
+
+
+def _requires_grad(self: Tensor) -> bool:
+    """Whether calls with this tensor are being recorded."""
+    tracked = bool(_core.is_tracked(self))
+    if (scribe := _core.get_scribe()) is not None:
+        scribe.recorded_read(self, tracked)
+    return tracked
+
+
+def _detach(self: Tensor) -> Tensor:
+    """The same memory without its history."""
+    if (capture := _core.capture()) is not None:
+        from weft.graph.inner import stopped
+
+        alias: Tensor = capture.alias(self, stopped(capture.lift(self)))
+        return alias
+    return _core.alias(self, keep_past=False)
+
+
 _METHODS = {
     "__array_namespace__": _array_namespace,
     "copy": _copy,
@@ -328,6 +380,9 @@ _METHODS = {
     "to_device": _to_device,
     "memory": _memory,
     "tolist": _tolist,
+    "detach": _detach,
+    "grad": property(_get_grad, _set_grad, doc=_get_grad.__doc__),
+    "requires_grad": property(_requires_grad, doc=_requires_grad.__doc__),
     "__dir__": visible_names,
     "__repr__": _repr,
     "__format__": _format,

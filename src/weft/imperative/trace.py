@@ -30,6 +30,7 @@ from weft.base import events
 from weft.base.device import scoped_device
 from weft.base.errors import DTypeError, GraphError
 from weft.base.structure import Structure, flatten
+from weft.base.users_line import users_line
 from weft.executor.budget import checked_budget
 from weft.graph.recording import CannotRecord
 from weft.imperative.creation import asarray
@@ -41,12 +42,12 @@ from weft.imperative.gradient import is_recorded
 from weft.imperative.known_number import KnownNumber, KnownNumbers
 from weft.imperative.lazy import Lazily, LazyTrace
 from weft.imperative.retracing import ENOUGH, Retracing
-from weft.imperative.scribe import Scribe, users_line
+from weft.imperative.scribe import Scribe
 from weft.imperative.surroundings import Surroundings, surroundings
 from weft.imperative.tensor import Tensor
-from weft.imperative.traced import Traced, write_up
+from weft.imperative.traced import Traced, overlapping, write_up
 from weft.imperative.transformation import trace_keys
-from weft.ops import shapes
+from weft.ops.shapes import is_dense
 
 __all__ = ["Trace", "TraceWarning", "trace"]
 
@@ -54,11 +55,6 @@ __all__ = ["Trace", "TraceWarning", "trace"]
 ATTEMPTS = 3  # to write down a function that leaves arrays behind
 UNSTEADY = 16  # calls in a row that do something new between their breaks
 WATCHED = 3  # calls whose breaks are remembered
-
-
-def is_dense(x: Tensor) -> bool:
-    """Whether an array fills its memory without gaps, in whatever order of its dimensions."""
-    return shapes.is_dense(x.shape, [step // x.itemsize for step in x.strides])
 
 
 class TraceWarning(UserWarning):
@@ -165,15 +161,23 @@ class Trace:
         return result if done else self._in_segments(args, kwargs)
 
     def _with_history(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call with recorded arrays that have gaps or repeated elements, such as slices.
+        """A call with recorded arrays that have gaps or repeated elements, such as slices, or share memory.
 
-        A program reads those as a window of their memory, which has no history: so it gets dense copies, which have
-        one. Where the function finds such an array by itself, it runs operation by operation.
+        A program reads gaps as a window of memory, which has no history, and memory that arrays share once, with the
+        history of one of them: so it gets dense copies, which have their own. Where the function finds such arrays by
+        itself, it runs operation by operation.
         """
         leaves, structure = flatten((args, kwargs))
-        dense = [x.copy() if isinstance(x, Tensor) and not is_dense(x) else x for x in leaves]
-        if all(x is y for x, y in zip(leaves, dense, strict=True)):
+        tensors = {id(x): x for x in leaves if isinstance(x, Tensor)}
+        shared = {id(x) for x in overlapping(tensors.values())}
+        copies = {
+            key: x.copy()
+            for key, x in tensors.items()
+            if key in shared or not is_dense(x.shape, [step // x.itemsize for step in x.strides])
+        }
+        if not copies:
             return self.function(*args, **kwargs)
+        dense = [copies.get(id(x), x) for x in leaves]
         args, kwargs = structure.build(dense)
         return self(*args, **kwargs)
 
@@ -392,7 +396,7 @@ class Trace:
         named = CannotRecord(self.name, problem.fact, problem.where)
         advice = "use where, cond or while_loop, or return the array"
         if self.strict:
-            raise CannotRecord(self.name, problem.fact, f"{problem.where}\n  hint: {advice}")
+            raise CannotRecord(self.name, problem.fact, problem.where, advice)
         self._breaks[problem.where] = None
         hint = (
             "its Python keeps running at each call, and the operations between such places run as programs; "

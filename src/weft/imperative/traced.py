@@ -12,27 +12,37 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft import _core
 from weft.base.structure import Structure, flatten
+from weft.base.users_line import users_line
 from weft.executor.background import make_ahead
 from weft.executor.compile import compile_graph
-from weft.executor.planner import is_dense
 from weft.graph.functionalization import Geometry, Overlap, Storage, in_memory_order
 from weft.graph.graph import Graph
 from weft.graph.inner import stopped
 from weft.graph.recording import CannotRecord
 from weft.imperative.dependence import objects_in
-from weft.imperative.gradient import keep_gradient
 from weft.imperative.known_number import KnownNumber, KnownNumbers, compute_of, is_same_number
-from weft.imperative.scribe import Scribe, Source, users_line
+from weft.imperative.scribe import Scribe, Source
 from weft.imperative.surroundings import Surroundings
-from weft.imperative.tensor import Tensor
+from weft.imperative.tensor import Tensor, keep_gradient
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Value
+from weft.ops.shapes import is_dense
 
 if TYPE_CHECKING:
     from weft._core import Find, ReplaySpec
 
-__all__ = ["NumberSources", "Traced", "replay_spec", "seen", "strides_of", "watched_by", "write_up"]
+__all__ = [
+    "NumberSources",
+    "Traced",
+    "overlapping",
+    "replay_spec",
+    "seen",
+    "strides_of",
+    "tensors_around",
+    "watched_by",
+    "write_up",
+]
 
 Guard = Callable[[list[Any]], bool]
 
@@ -69,8 +79,7 @@ def write_up(
 ) -> Traced:
     """The program of what a scribe saw. Raises CannotRecord."""
     states = [(thing, thing.__weft_state__()) for thing, _ in scribe.dependences.values()]
-    around = [*surroundings.values, *objects_in(tuple(state for _, state in states))]
-    inputs = _Inputs(scribe, leaves, floats, [x for x in around if isinstance(x, Tensor)])
+    inputs = _Inputs(scribe, leaves, floats, tensors_around(surroundings, states))
     outputs = _Outputs(scribe, inputs)
     found, structure = flatten(result)
     changed: list[tuple[Any, Any]] = []  # tensors, and what their grad became
@@ -104,6 +113,7 @@ def write_up(
         guard=inputs.guard(),
         effects=effects,
         elsewhere=inputs.elsewhere(sources) if written else (),
+        found=inputs.around,
     )
     made = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
     made.shown = outputs.shown
@@ -128,13 +138,14 @@ def replay_spec(
     guard: Guard | None = None,
     effects: Sequence[tuple[Find, Find]] = (),
     elsewhere: Iterable[int] = (),
+    found: Iterable[Tensor] = (),
 ) -> ReplaySpec:
     """What the native core has to know of a program.
 
     arrays, numbers: where what the plan takes is found; results: the leaves of the result, of this structure; stopped:
     those of them that have no history. The rest has to hold: surroundings and things are in these states, tensors have
     gradients or none, guard of the leaves. effects: tensors, and what becomes their grad. elsewhere: memory that
-    arguments may not share, by serial.
+    arguments may not share, by serial. found: tensors that are no arguments.
     """
     made: ReplaySpec = _core.ReplaySpec(
         plan,
@@ -150,8 +161,35 @@ def replay_spec(
         build=None if structure.kind is None else structure.builder,
         effect=effect_of(effects) if effects else None,
         elsewhere=sorted(elsewhere),
+        shared=overlapping(found),
     )
     return made
+
+
+def tensors_around(surroundings: Surroundings, states: Sequence[tuple[Any, Any]]) -> list[Tensor]:
+    """Those that a function can find by itself; states: of the things that it uses."""
+    around = (*surroundings.values, *objects_in(tuple(state for _, state in states)))
+    return [x for x in around if isinstance(x, Tensor)]
+
+
+def overlapping(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Those that lie in part between the first and the last element of another one.
+
+    >>> import weft as wf
+    >>> x, y = wf.ones(3), wf.ones(3)
+    >>> [z is x for z in overlapping([x, y, x[1:], x])]
+    [True, False]
+    """
+    places: dict[int | None, dict[int, tuple[Tensor, int, int]]] = {}
+    for x in tensors:
+        geometry = Geometry(*_core.geometry(x))
+        places.setdefault(geometry.serial, {})[id(x)] = (x, *geometry.extent())
+    return [
+        x
+        for several in places.values()
+        for x, first, end in several.values()
+        if any(x is not y and first < y_end and y_first < end for y, y_first, y_end in several.values())
+    ]
 
 
 def watched_by(states: Sequence[tuple[Any, Any]]) -> Callable[[], bool] | None:
@@ -240,7 +278,7 @@ class _Inputs:
         floats: KnownNumbers,
         around: Sequence[Tensor],
     ) -> None:
-        self.scribe, self.leaves = scribe, leaves
+        self.scribe, self.leaves, self.around = scribe, leaves, around
         self.numbers = NumberSources(floats, leaves)
         self.arguments = {id(leaf): k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
         # Tensors that were there before the call, so that as results they are themselves.

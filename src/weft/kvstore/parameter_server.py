@@ -25,12 +25,12 @@ import numpy as np
 from weft import _core
 from weft.base import events, flags
 from weft.base.errors import DTypeError
+from weft.base.users_line import users_line
 from weft.distributed.compression import Codec, make_codec
 from weft.distributed.world import world
 from weft.engine import default_engine
 from weft.imperative.creation import empty
 from weft.imperative.gradient import no_grad
-from weft.imperative.scribe import users_line
 from weft.imperative.tensor import Tensor
 from weft.kvstore.base import Key, KVStore, check_like, listed, register, same_types, unknown
 from weft.kvstore.local import check_optimizer, unique_rows

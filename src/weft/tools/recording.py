@@ -32,11 +32,11 @@ import numpy as np
 
 from weft import _core
 from weft.base import events
+from weft.base.users_line import users_line
 from weft.data.loader import DataLoader
 from weft.engine import Engine, default_engine
 from weft.executor import plan_info
 from weft.imperative.paths import known_paths, number_of, path_of, path_with
-from weft.imperative.scribe import users_line
 from weft.module.module import Module
 from weft.ops.epilogue import Epilogue
 from weft.tools import flops
@@ -582,7 +582,7 @@ class _Span:
 
 def _line_of(trace: Any) -> str:
     """The innermost line of the user's that a traceback goes through."""
-    from weft.imperative.scribe import is_users
+    from weft.base.users_line import is_users
 
     frames = [f for f in traceback.extract_tb(trace) if is_users(f.filename)] if trace else []
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
