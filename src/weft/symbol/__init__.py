@@ -44,7 +44,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_") or name not in _registry.public_names():
-        raise AttributeError(f"module 'weft.symbol' has no attribute {name!r}")
+        from weft.base.name_hints import missing
+
+        raise missing(__name__, name, __dir__)
 
     def function(*args: Any, **kwargs: Any) -> Symbol:
         cls = _registry.get(name)
