@@ -35,6 +35,7 @@ FIRST_LINES = [
     "wf.vmap(lambda x: x.sum())(wf.ones((1, 2))).tolist() == [2.0]",
     "wf.trace(lambda x: x * 2)(wf.ones(1)).tolist() == [2.0]",
     "wf.random.normal(shape=2).shape == (2,)",
+    "wf.lazy().__enter__() is None",
     "wf.GradManager().attach(wf.ones(1)).backward is not None",
     "wf.module.Linear(2, 1)([1.0, 2.0]).shape == (1,)",
     "next(iter(wf.data.DataLoader([1, 2], batch_size=2))).tolist() == [1, 2]",
@@ -69,6 +70,16 @@ def test_first_lines():
         [sys.executable, "-c", COLD], input="\n".join(FIRST_LINES), capture_output=True, text=True
     )
     assert (run.stdout, run.returncode) == ("", 0), run.stderr
+
+
+COMMANDS = ["weft.info", "weft.info --env", "weft.tools", "weft.launch --help", "weft.tools.profiler --help"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_pages(command):
+    run = subprocess.run([sys.executable, "-m", *command.split()], capture_output=True, text=True)
+    assert (run.stderr, run.returncode) == ("", 0)
+    assert len(run.stdout.splitlines()) > 5
 
 
 @pytest.mark.parametrize("name", ["weft", *(f"weft.{each}" for each in wf._SUBPACKAGES)])

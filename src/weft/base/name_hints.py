@@ -167,6 +167,7 @@ SYMBOLS = {
     "Variable": "use var(name)",
     "fromjson": "use from_json(text)",
     "load_json": "use from_json(text)",
+    "random": "use uniform(low, high, shape), normal(mean, std, shape) or randint(low, high, shape)",
 }
 SYMBOL = {
     "backward": "executors have it: y.simple_bind(x=shape).backward()",

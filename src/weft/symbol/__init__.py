@@ -18,6 +18,7 @@ from weft import imperative as _imperative  # noqa: F401 - so that functions can
 from weft.imperative.control import cond, foreach, while_loop
 from weft.ops import registry as _registry
 from weft.symbol.compose import compose as _compose
+from weft.symbol.creation import arange, eye, linspace, normal, randint, uniform
 from weft.symbol.custom import Custom
 from weft.symbol.executor import Executor
 from weft.symbol.names import AttrScope, NameScope
@@ -29,13 +30,19 @@ __all__ = [
     "Executor",
     "NameScope",
     "Symbol",
+    "arange",
     "cond",
+    "eye",
     "foreach",
     "from_json",
     "full",
     "group",
+    "linspace",
     "load",
+    "normal",
     "ones",
+    "randint",
+    "uniform",
     "var",
     "while_loop",
     "zeros",
