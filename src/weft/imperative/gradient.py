@@ -433,6 +433,9 @@ def grad(
 ) -> Callable[..., Any]:
     """A function that gives the gradient of f, whose value is one number, with respect to the arguments argnums.
 
+    The gradient has the shape and dtype of the argument; for several argnums it is a tuple. has_aux: f returns (value,
+    aux), and the function (gradient, aux). Raises as value_and_grad does.
+
     >>> import weft as wf
     >>> cube = lambda x: x * x * x
     >>> grad(cube)(wf.tensor(2.)).item(), grad(grad(cube))(wf.tensor(2.)).item()
