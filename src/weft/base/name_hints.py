@@ -148,7 +148,7 @@ ENGINE = dict.fromkeys(
     "it is a method of engines: of weft.engine.default_engine() or an Engine of your own",
 ) | {"wait_for_all": "use weft.waitall", "waitall": "use weft.waitall"}
 AMP = {"init": "use autocast as a with block", "scale_loss": "use GradScaler"}
-TOOLS = {"module_stats": "use summary(net, x)", "profiler": "use profile", "timeline": "use profile"}
+TOOLS = {"module_stats": "use summary(net, x)"}
 SYMBOLS = {
     "Activation": "use relu, sigmoid, tanh, softplus or softsign",
     "BatchNorm": "use batch_norm(x)",

@@ -174,7 +174,8 @@ class CSVDataset(ArrayDataset):
     """The rows of a CSV file of numbers.
 
     Samples are f32[columns]; or, with labels, the index of a column or several, (f32[other columns], label of
-    label_dtype). skip_rows: the number of lines with titles. Raises ValueError for text that is no number, with its line.
+    label_dtype). skip_rows: the number of lines with titles. Raises ValueError for text that is not a number, with its
+    line.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.csv"

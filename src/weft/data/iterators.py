@@ -243,9 +243,9 @@ class NDArrayIter(DataIter):
 class CSVIter(NDArrayIter):
     """Batches of the rows of a CSV file of numbers.
 
-    data_shape: the shape that each row gets. label_csv: another file with the labels, one in each row; without it labels
-    are 0. label_shape: the shape of a label. round_batch: whether the last batch is filled up with the first samples;
-    otherwise it is left out. Raises ValueError for text that is no number, with its line.
+    data_shape: the shape that each row gets. label_csv: another file with the labels, one in each row; without it the
+    labels are 0. label_shape: the shape of a label. round_batch: whether the last batch is filled up with the first
+    samples; otherwise it is left out. Raises ValueError for text that is not a number, with its line.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.csv"

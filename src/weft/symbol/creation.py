@@ -140,4 +140,4 @@ def _random(
     device: Device | str | None,
     **numbers: float,
 ) -> Symbol:
-    return _of(operator, shape=_shape(shape), dtype=as_dtype(dtype), device=as_device(device), **numbers)
+    return _of(operator, (), shape=_shape(shape), dtype=as_dtype(dtype), device=as_device(device), **numbers)

@@ -21,8 +21,8 @@ Stream = Any  # _core.SampleRandom
 class Item:
     """A picture and what moves with it: the methods change all of them, so that transforms need not.
 
-    image: u8[h, w, c]. boxes: [n, 4 or more], corners x0, y0, x1, y1 in pixels first. mask: [h, w, ...]. labels: [n], of
-    the boxes; those of boxes that leave the picture are removed. Raises ValueError for other shapes.
+    image: u8[h, w, c]. boxes: [n, 4 or more], corners x0, y0, x1, y1 in pixels first. mask: [h, w, ...]. labels: [n],
+    of the boxes; those of boxes that leave the picture are removed. Raises ValueError for other shapes.
 
     >>> item = Item(np.zeros((4, 6, 3), np.uint8), boxes=[[1, 1, 3, 2]])
     >>> item.flip(1)

@@ -1,4 +1,7 @@
-"""Transforms that change colours of pictures u8[h, w, c], red first. Linear ones of a pixel are one matrix [3, 4], however many there are."""
+"""Transforms that change colours of pictures u8[h, w, c], red first.
+
+Linear changes of a pixel are one matrix [3, 4], however many there are.
+"""
 
 from __future__ import annotations
 

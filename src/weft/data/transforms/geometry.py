@@ -117,8 +117,8 @@ class RandomResizedCrop(Transform):
     """A random part of a picture, resized to one size: Inception's crop.
 
     size: (h, w) of the result, or a number for a square. scale: limits of the part's share of the area; ratio: limits
-    of width / height, drawn evenly on a logarithmic scale. After 10 parts that do not fit, the largest one in the middle
-    is taken whose ratio is within the limits. filter: see weft.data.images.resize.
+    of width / height, drawn evenly on a logarithmic scale. After 10 parts that do not fit, the largest one in the
+    middle is taken whose ratio is within the limits. filter: see weft.data.images.resize.
     Source: Szegedy et al. 2015, Going Deeper with Convolutions.
 
     >>> RandomResizedCrop(8)(np.zeros((20, 30, 3), np.uint8)).shape

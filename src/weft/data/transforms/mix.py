@@ -54,7 +54,7 @@ class Mixup:
 
 
 class CutMix(Mixup):
-    """A collator as Mixup, for pictures float[c, h, w]: a rectangle of each picture comes from another one of the batch.
+    """A collator as Mixup, for pictures float[c, h, w]: a rectangle of each one comes from another of the batch.
 
     The labels are mixed by the rectangle's share of the area.
     Source: Yun et al. 2019, CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features.
