@@ -61,6 +61,13 @@ def test_gradients_pass_random_factors():
         (lambda: sym.linspace(0, 1, -1), ValueError, "linspace: num must be at least 0, got -1"),
         (lambda: sym.normal(0, -1), ValueError, "normal: std must be at least 0, got -1"),
         (lambda: sym.randint(3, 3), ValueError, "randint: low must be less than high, got 3 and 3"),
+        (lambda: sym.arange("a"), TypeError, "arange: stop must be a number, got 'a'"),
+        (lambda: sym.arange(float("inf")), ValueError, "arange: stop must be finite, got inf"),
+        (lambda: sym.linspace(0, 1, 2.5), TypeError, "linspace: num must be an int, got 2.5"),
+        (lambda: sym.eye("a"), TypeError, "eye: n_rows must be an int, got 'a'"),
+        (lambda: sym.uniform("a"), TypeError, "uniform: low must be a number, got 'a'"),
+        (lambda: sym.normal(std=None), TypeError, "normal: std must be a number, got None"),
+        (lambda: sym.randint(2.5), TypeError, "randint: high must be an int, got 2.5"),
         (lambda: sym.uniform(dtype="int8"), wf.DTypeError, "dtype must be a float, got int8"),
     ],
 )

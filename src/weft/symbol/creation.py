@@ -21,6 +21,16 @@ def _of(operator: str, arrays: Sequence[Any] = (), **attributes: Any) -> Symbol:
     return Symbol(compose(registry.get(operator), tuple(arrays), attributes))
 
 
+def _check(function: str, kinds: Any = (int, float), **values: Any) -> None:
+    """Raises TypeError unless all values are of these kinds, ValueError unless they are finite."""
+    for name, value in values.items():
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            wanted = "an int" if kinds is int else "a number"
+            raise TypeError(f"{function}: {name} must be {wanted}, got {value!r}")
+        if not math.isfinite(value):
+            raise ValueError(f"{function}: {name} must be finite, got {value}")
+
+
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
@@ -37,6 +47,7 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    _check("arange", start=start, stop=stop, step=step)
     if step == 0:
         raise ValueError("arange: step must not be 0")
     kind = as_dtype(dtype or (int if all(isinstance(n, int) for n in (start, stop, step)) else float))
@@ -52,6 +63,8 @@ def linspace(start: float, stop: float, num: int, dtype: DTypeLike = "float32") 
     >>> linspace(0, 1, 5).eval()
     [tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32, device=cpu:0)]
     """
+    _check("linspace", start=start, stop=stop)
+    _check("linspace", int, num=num)
     if num < 0:
         raise ValueError(f"linspace: num must be at least 0, got {num}")
     kind = as_dtype(dtype)
@@ -68,8 +81,10 @@ def eye(n_rows: int, n_cols: int | None = None, *, k: int = 0, dtype: DTypeLike 
     [tensor([[0, 1, 0],
             [0, 0, 1]], dtype=int8, device=cpu:0)]
     """
+    n_cols = n_rows if n_cols is None else n_cols
+    _check("eye", int, n_rows=n_rows, n_cols=n_cols, k=k)
     rows = _of("reshape", (_of("stepped", shape=(n_rows,), start=k),), shape=(n_rows, 1))
-    columns = _of("stepped", shape=(n_rows if n_cols is None else n_cols,))
+    columns = _of("stepped", shape=(n_cols,))
     return _of("cast", (_of("equal", (rows, columns)),), dtype=as_dtype(dtype))
 
 
@@ -90,6 +105,7 @@ def uniform(
     >>> bool((first != second).all())
     True
     """
+    _check("uniform", low=low, high=high)
     return _random("random_uniform", shape, dtype, device, low=float(low), high=float(high))
 
 
@@ -107,6 +123,7 @@ def normal(
     >>> normal(shape=(2, 3)).infer_shape()
     ([], [(2, 3)], [])
     """
+    _check("normal", mean=mean, std=std)
     if std < 0:
         raise ValueError(f"normal: std must be at least 0, got {std}")
     return _random("random_normal", shape, dtype, device, mean=float(mean), std=float(std))
@@ -128,6 +145,7 @@ def randint(
     """
     if high is None:
         low, high = 0, low
+    _check("randint", int, low=low, high=high)
     if low >= high:
         raise ValueError(f"randint: low must be less than high, got {low} and {high}")
     return _random("random_integers", shape, dtype, device, low=low, high=high)
