@@ -19,7 +19,7 @@ from weft.imperative.bodies import in_graph
 from weft.imperative.creation import tensor
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, KVStore, check_like, listed, register, same_types, unknown
+from weft.kvstore.base import Key, KVStore, check_like, listed, new_keys, register, unknown
 from weft.kvstore.rows import RowSparse, lazy_update
 from weft.optimizer.optimizer import Optimizer
 
@@ -42,22 +42,12 @@ class LocalStore(KVStore):
         self._residuals: dict[tuple[Key, int], Tensor | None] = {}
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
-        pairs = self._new("init", key, value)
+        pairs = new_keys("init", list(self._stored), key, value)
         with no_grad():
             for k, (first, *_) in pairs:
                 self._stored[k] = first.copy()
                 self._first[k] = ref(first)
         self._make_states()
-
-    def _new(self, name: str, key: Any, value: Any) -> list[tuple[Key, list[Tensor]]]:
-        pairs = listed(name, key, value)
-        same_types(name, list(self._stored), [k for k, _ in pairs])
-        for k, values in pairs:
-            if k in self._stored:
-                raise ValueError(f"{name}: the key {k!r} is initialised already")
-            if not values or any(not isinstance(v, Tensor) for v in values):
-                raise TypeError(f"{name}: the key {k!r} begins with a Tensor")
-        return pairs
 
     def _checked(self, name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
         pairs = listed(name, key, value)
