@@ -53,6 +53,8 @@ class Job:
             stdout=self.output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # Where the tests run in the background, an interrupt is ignored, which processes inherit.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             env=os.environ
             | {"WEFT_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
             | env,

@@ -88,6 +88,11 @@ class LocalStore(KVStore):
         if x.dtype.name != "float32":
             raise DTypeError(f"push: only float32 values are compressed, the key {key!r} has type {x.dtype}")
         if (key, number) not in self._residuals:
+            if in_graph([x]):
+                raise RuntimeError(
+                    f"push: the key {key!r} gets {number + 1} values for the first time in a traced function, which "
+                    "cannot make what compression keeps of them: push as many once before"
+                )
             self._residuals[key, number] = self._codec.new_residual(x)
         return self._residuals[key, number]
 
@@ -160,6 +165,9 @@ class LocalStore(KVStore):
 
     def _make_states(self) -> None:
         """Now, not at the first push: a trace of that would take them for its own."""
+        for k, stored in self._stored.items() if self._codec is not None else ():
+            if (k, 0) not in self._residuals and stored.dtype.name == "float32":
+                self._residuals[k, 0] = self._codec.new_residual(stored)
         if self._optimizer is not None:
             for k, stored in self._stored.items():
                 self._optimizer.of(k, stored)
@@ -171,6 +179,7 @@ class LocalStore(KVStore):
 
     def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
         self._codec, self._residuals = make_codec(parameters), {}
+        self._make_states()
 
     def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
         checkpoint.save(path, optimizer=self._need_optimizer("save_optimizer_states"))

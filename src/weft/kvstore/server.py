@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import itertools
 import os
 import sys
 import time
@@ -216,8 +217,10 @@ class Server:
         value. Raises ValueError if the key is there and is not like that.
         """
         if value is None:
-            first = lambda: rank == min(self._expected(), default=rank)  # noqa: E731
-            await self._wait(lambda: key in self.versions or first(), lambda: (f"init of {key!r}", {0}))
+            await self._wait(
+                lambda: key in self.versions or rank == min(self._expected(), default=rank),
+                lambda: (f"init of {key!r}", {min(self._expected())}),
+            )
             if key not in self.versions:
                 return False
         elif key not in self.versions:
@@ -580,12 +583,14 @@ class _State:
 
 def _disagreement(said: Mapping[int, str]) -> str:
     """The text of an error: of what ranks have called, the first part that differs."""
-    parts = {rank: text.split("; ") for rank, text in sorted(said.items())}
-    most = max(map(len, parts.values()))
-    at = lambda rank, k: parts[rank][k] if k < len(parts[rank]) else "nothing more"  # noqa: E731
-    first = next(k for k in range(most) if len({at(rank, k) for rank in parts}) > 1)
-    lines = "".join(f"\n  rank {rank}: {at(rank, first)}" for rank in parts)
-    return f"{parts[min(parts)][0].partition(' ')[0]}: ranks disagree:{lines}"
+    called = {rank: text.split("; ") for rank, text in sorted(said.items())}
+    parts = next(
+        parts
+        for parts in itertools.zip_longest(*called.values(), fillvalue="nothing more")
+        if len(set(parts)) > 1
+    )
+    lines = "".join(f"\n  rank {rank}: {part}" for rank, part in zip(called, parts, strict=True))
+    return f"{said[min(said)].partition(' ')[0]}: ranks disagree:{lines}"
 
 
 def _refusals(key: Key, values: Mapping[int, Any]) -> str:
