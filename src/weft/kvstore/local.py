@@ -165,9 +165,10 @@ class LocalStore(KVStore):
 
     def _make_states(self) -> None:
         """Now, not at the first push: a trace of that would take them for its own."""
-        for k, stored in self._stored.items() if self._codec is not None else ():
-            if (k, 0) not in self._residuals and stored.dtype.name == "float32":
-                self._residuals[k, 0] = self._codec.new_residual(stored)
+        if (codec := self._codec) is not None:
+            for k, stored in self._stored.items():
+                if (k, 0) not in self._residuals and stored.dtype.name == "float32":
+                    self._residuals[k, 0] = codec.new_residual(stored)
         if self._optimizer is not None:
             for k, stored in self._stored.items():
                 self._optimizer.of(k, stored)
