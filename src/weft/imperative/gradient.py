@@ -134,7 +134,7 @@ class GradManager:
         They are called as soon as a gradient is final, while others are still computed. A callback with a method
         finish() may put its work off: finish is called once after all gradients of a backward, also of one that
         raises, and returns pairs (tensor, gradient), whose gradients take the places of what the callback was given;
-        None: the tensor gets none. Such callbacks come after the others.
+        None: the tensor gets none. Such callbacks come after the others. A method attached(tensor) is called here.
 
         Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
         """
@@ -153,6 +153,9 @@ class GradManager:
             of_x = self._callbacks[id(x)]
             # What exchanges gradients comes last, whichever was known first.
             of_x[:] = sorted([*of_x, *hooks], key=lambda hook: hasattr(hook, "finish"))
+            for hook in of_x:
+                if (attached := getattr(hook, "attached", None)) is not None:
+                    attached(x)
         return self
 
     def attached_tensors(self) -> list[Tensor]:

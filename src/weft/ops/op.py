@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from types import GenericAlias
 
 from weft import _core
@@ -420,6 +421,7 @@ class Op:
         """
         return {a.name: getattr(self, a.name) for a in self.attributes}
 
+    @cached_property
     def _key(self) -> tuple[Any, ...]:
         # The type counts: 1, 1.0 and True are different attributes, and so are 0.0 and -0.0.
         return tuple(
@@ -429,10 +431,10 @@ class Op:
         )
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()
+        return self is other or (type(self) is type(other) and self._key == other._key)
 
     def __hash__(self) -> int:
-        return hash((type(self).name, self._key()))
+        return hash((type(self).name, self._key))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.values().items())})"
