@@ -251,3 +251,11 @@ def test_products_with_one_array_part_ways():
     dy, x, y = given(300, 400), given(300, 400), given(300, 400)
     a, b = dy * x, dy * y
     assert loops_and_arena([dy, x, y], [F.sum(a, axis=0), F.sum(b, axis=1)]) == (2, 0)
+
+
+@pytest.mark.parametrize(("rows", "most"), [(64, 1), (8, 4)])
+def test_long_rows_are_one_loop_where_there_are_many(rows, most):
+    """As much goes through memory in one loop as in four; with few rows, threads would share eight pieces."""
+    x = given(rows, 20000)
+    powers = F.exp(x - F.max(x, axis=1, keepdims=True))
+    assert kernels([x], [powers / F.sum(powers, axis=1, keepdims=True)]) == most

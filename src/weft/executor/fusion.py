@@ -7,6 +7,7 @@ one that reads what it reads. When another step reads a group's results, it is c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from weft.base.typing import Any
@@ -22,6 +23,7 @@ __all__ = ["fuse"]
 OPERANDS = 16  # of a loop of several steps; the native core takes 22
 WEIGHT = 150  # of all expressions of a loop, in basic operations: longer ones are not quicker, and take long to compile
 WINDOW = 12  # steps of the program that a group with results in memory waits for another loop
+ROWS = 64  # for threads to share, so that a loop of long rows is as good as several loops of pieces
 RECOMPUTED = 1 << 14  # operations that may be done again to save a kernel
 
 
@@ -383,7 +385,8 @@ class _Fusion:
             return False
         own = Space(step.shape, step.loop.axes)
         apart = self.traffic(group.space, group.members) + self.traffic(own, [(step, WHOLE)])
-        return self.traffic(space, [*seen, (step, view)]) < apart
+        together = self.traffic(space, [*seen, (step, view)])
+        return together < apart or (together == apart and is_shared(space))
 
     def traffic(self, space: Space, members: Sequence[tuple[LoopStep, View]]) -> int:
         """Bytes that the loop of these steps reads and writes in all of its passes."""
@@ -428,6 +431,13 @@ class _Fusion:
         return not any(
             view == WHOLE and self.is_needed(place.buffer, members) for place, view in group.made.values()
         )
+
+
+def is_shared(space: Space) -> bool:
+    """Whether there are rows enough for threads, each of which is one piece of memory that is cached in part."""
+    rank, count = len(space.shape), len(space.axes)
+    rows = math.prod(space.shape[: rank - count])
+    return count > 0 and space.axes == tuple(range(rank - count, rank)) and rows >= ROWS
 
 
 def operands_of(group: Group) -> list[BufferView]:
