@@ -132,7 +132,8 @@ void bind_spec(nb::module_& m) {
       "containers:\nthings whose states matter; gradients: whether tensors had one; guard: what else has "
       "to hold of the leaves.\n"
       "build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that "
-      "arguments\nmay not share, by serial; shared: tensors found outside of them that lie in one memory with others.",
+      "arguments\nmay not share, by serial; shared: tensors found outside of them that lie in one memory "
+      "with others.",
       nb::type_slots(Collected<ReplaySpec>::slots))
       .def(
           "__init__",
@@ -176,17 +177,18 @@ void bind_spec(nb::module_& m) {
           nb::arg("gradients") = std::vector<std::pair<Find, bool>>(), nb::arg("guard").none() = nb::none(),
           nb::arg("build").none() = nb::none(), nb::arg("effect").none() = nb::none(),
           nb::arg("elsewhere") = std::vector<uint64_t>(), nb::arg("shared") = std::vector<nb::object>(),
-          nb::sig("def __init__(self, plan: Plan, *, arrays: collections.abc.Sequence[Find], numbers: "
-                  "collections.abc.Sequence[Find], results: collections.abc.Sequence[Find], stopped: "
-                  "collections.abc.Sequence[int] = (), surroundings: collections.abc.Sequence[tuple[object, "
-                  "object, "
-                  "object]] = (), watched: collections.abc.Callable[[], bool] | None = None, containers: "
-                  "collections.abc.Sequence[list | dict] = (), gradients: "
-                  "collections.abc.Sequence[tuple[Find, bool]] "
-                  "= (), guard: collections.abc.Callable[[list], bool] | None = None, build: "
-                  "collections.abc.Callable[[list], object] | None = None, effect: "
-                  "collections.abc.Callable[[list, list], None] | None = None, elsewhere: "
-                  "collections.abc.Sequence[int] = (), shared: collections.abc.Sequence[Tensor] = ()) -> None"))
+          nb::sig(
+              "def __init__(self, plan: Plan, *, arrays: collections.abc.Sequence[Find], numbers: "
+              "collections.abc.Sequence[Find], results: collections.abc.Sequence[Find], stopped: "
+              "collections.abc.Sequence[int] = (), surroundings: collections.abc.Sequence[tuple[object, "
+              "object, "
+              "object]] = (), watched: collections.abc.Callable[[], bool] | None = None, containers: "
+              "collections.abc.Sequence[list | dict] = (), gradients: "
+              "collections.abc.Sequence[tuple[Find, bool]] "
+              "= (), guard: collections.abc.Callable[[list], bool] | None = None, build: "
+              "collections.abc.Callable[[list], object] | None = None, effect: "
+              "collections.abc.Callable[[list, list], None] | None = None, elsewhere: "
+              "collections.abc.Sequence[int] = (), shared: collections.abc.Sequence[Tensor] = ()) -> None"))
       .def_prop_ro("arrays", [](const ReplaySpec& spec) { return spec.arrays; })
       .def_prop_ro("numbers", [](const ReplaySpec& spec) { return spec.numbers; })
       .def_prop_ro("results", [](const ReplaySpec& spec) { return spec.results; })
@@ -207,10 +209,7 @@ void bind_spec(nb::module_& m) {
 }  // namespace
 
 nb::tuple to_tuple(const Window& window) {
-  nb::list shape, strides;
-  for (int d = 0; d < window.shape.ndim; ++d) shape.append(window.shape.sizes[d]);
-  for (int d = 0; d < window.strides.ndim; ++d) strides.append(window.strides.sizes[d]);
-  return nb::make_tuple(window.offset, nb::tuple(shape), nb::tuple(strides));
+  return nb::make_tuple(window.offset, to_tuple(Dims(window.shape)), to_tuple(Dims(window.strides)));
 }
 
 bool is_as_it_was(const Outside& outside) {

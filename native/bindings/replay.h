@@ -51,7 +51,8 @@ struct ReplaySpec {
   nb::object build = nb::none();    // of the list of results, None: the one result is all
   nb::object effect = nb::none();   // of leaves and outputs, None: there are none
   std::vector<uint64_t> elsewhere;  // serials of memory that arguments may not share, ascending
-  std::vector<nb::object> shared;   // tensors found outside of the arguments that lie in one memory with others
+  std::vector<nb::object>
+      shared;  // tensors found outside of the arguments that lie in one memory with others
 
   // The objects that it keeps; some may be null.
   std::vector<PyObject*> references() const;

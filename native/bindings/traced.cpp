@@ -264,7 +264,8 @@ struct Replay : ReplaySpec {
   nb::object owner;          // weft.imperative.traced.Traced; null: calls of this kind run as Python
   bool direct = false;       // and that nothing is to be made of
   bool has_windows = false;  // among its arrays
-  std::vector<std::pair<size_t, size_t>> overlapping;  // arguments that lie in one memory, of Arguments::tensors
+  std::vector<std::pair<size_t, size_t>>
+      overlapping;  // arguments that lie in one memory, of Arguments::tensors
   int64_t runs = 0;
   uint64_t seen_changes = 0;           // what `changes` was when `watched` was asked last,
   bool unchanged = true;               // and what came of that
@@ -463,9 +464,10 @@ class Replays {
   bool closed = false;  // finds nothing for a while
 
   // (True, result) of the program for these arguments, or of the function itself where calls of this kind are
-  // direct, or the program writes and would lose histories; (False, None) if there is none, (False, True) if such
-  // calls run as Python, (False, ...) if some arguments are other libraries' and have to be converted first,
-  // (False, NotImplemented) if the program would lose histories: it needs dense arguments that share no memory.
+  // direct, or the program writes and would lose histories; (False, None) if there is none, (False, True) if
+  // such calls run as Python, (False, ...) if some arguments are other libraries' and have to be converted
+  // first, (False, NotImplemented) if the program would lose histories: it needs dense arguments that share
+  // no memory.
   nb::object run(nb::handle args, nb::handle kwargs, nb::handle function) {
     nb::object made = replay(args, kwargs);
     if (made.is_valid()) return made;

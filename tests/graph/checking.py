@@ -16,6 +16,7 @@ from weft.ops.epilogue import Epilogue
 from weft.ops.evaluate import evaluate_loop
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, input_value, make_node
+from weft.ops.pooling import MaxPooling
 from weft.ops.types import TensorType
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 3e-2, "bfloat16": 2e-1}
@@ -47,6 +48,8 @@ def serial(graph, arrays):
     wf.random.seed(1)
     for node in graph.nodes:
         if node.op is not None:
+            if isinstance(node.op, MaxPooling) and np.isnan(known[id(node.inputs[0])]).any():
+                raise UndecidedError(repr(node.op))
             known.update(zip(map(id, node.outputs), alone(node, known), strict=True))
     made = [v.node.value if v.is_constant else known[id(v)] for v in graph.outputs]
     after = list(arrays)
@@ -70,7 +73,7 @@ def alone(node, known):
 
 
 class UndecidedError(Exception):
-    """NaN in a convolution: whether it reaches what only padding connects it with depends on the code."""
+    """NaN in a convolution or a maximum over windows: how far it reaches depends on the code (tests/known_gaps.txt)."""
 
 
 def evaluated(graph, arrays, decided=False):
@@ -186,7 +189,10 @@ def check_meaning(graph, arrays):
 
 def check_plans(graph, arrays):
     """One plan of the whole graph, as it is and after the passes, gives what a plan for each node does."""
-    want, (of_outputs, of_inputs) = serial(graph, arrays), bounds(graph)
+    try:
+        want, (of_outputs, of_inputs) = serial(graph, arrays), bounds(graph)
+    except UndecidedError:
+        return
     for what, one in (("as it is", graph), ("optimized", optimize(graph))):
         got = planned(one, arrays)
         assert_agree(got[0], want[0], f"outputs, {what}", of_outputs)

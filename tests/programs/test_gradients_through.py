@@ -657,3 +657,24 @@ def test_arguments_that_share_memory_and_are_written():
         with gm if recorded else wf.no_grad():
             y = traced(w, w) + other.sum()
         assert (w.tolist(), y.item()) == ([2.0, 3.0], 12.0)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_control_flow_without_gradients_has_none_where_it_gives_its_operands(traced):
+    """A loop that does not run, and a branch that gives its operand, inside of no_grad()."""
+
+    def constants(x, s):
+        with wf.no_grad():
+            a = wf.while_loop(lambda i, h: i < s, lambda i, h: (i + 1, h * 2), wf.zeros(()), x)[1]
+            b = wf.cond(x.sum() > s, lambda x: x, lambda x: -x, x)
+            _, c = wf.foreach(lambda row, h: (row, h), x, x)
+        return (a + b + c + x).sum()
+
+    x = wf.tensor([1.0, 2.0])
+    f = wf.trace(constants) if traced else constants
+    for s in (-1.0, 1.0, -1.0):
+        gm = wf.GradManager().attach([x])
+        x.grad = None
+        with gm:
+            gm.backward(f(x, s))
+        assert x.grad.tolist() == [1.0, 1.0]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from weft import _core
 from weft.base.dtype import bool_
@@ -34,6 +34,7 @@ from weft.imperative.bodies import (
     write_back,
 )
 from weft.imperative.creation import asarray, empty
+from weft.imperative.gradient import is_recorded
 from weft.ops import functions as F
 from weft.ops.node import Value
 
@@ -65,7 +66,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
     _check_predicate("cond", pred)
     if not in_graph([pred, *leaves]):
         with own_stream([pred, *leaves]):
-            return (then if pred else otherwise)(*operands)
+            return _as_recorded((then if pred else otherwise)(*operands))
     return _cond_in_graph(pred, leaves, structure, (then, otherwise))
 
 
@@ -104,7 +105,7 @@ def while_loop(
         leaves = _while_in_graph(condition, step, leaves, structure, max_iterations)
     else:
         with own_stream(leaves):
-            leaves = _while_on_arrays(condition, step, leaves, structure, max_iterations)
+            leaves = _as_recorded(_while_on_arrays(condition, step, leaves, structure, max_iterations))
     found = structure.build(leaves)
     return found[0] if len(state) == 1 else found
 
@@ -141,7 +142,15 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
     if in_graph([*sequences, *states]):
         return _foreach_in_graph(step, sequences, states, structure)
     with own_stream([*sequences, *states]):
-        return _foreach_on_arrays(step, sequences, states, structure)
+        return cast(tuple[Any, Any], _as_recorded(_foreach_on_arrays(step, sequences, states, structure)))
+
+
+def _as_recorded(made: Any) -> Any:
+    """Results inside of no_grad() have no history, also where they are operands: as of any operator, and in graphs."""
+    if _core.is_recording() or not is_recorded():
+        return made
+    leaves, structure = flatten(made)
+    return structure.build([_core.alias(x, keep_past=False) if _core.is_tracked(x) else x for x in leaves])
 
 
 def _while_on_arrays(
