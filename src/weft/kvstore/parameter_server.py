@@ -33,6 +33,7 @@ from weft.distributed.errors import DistributedError
 from weft.distributed.world import world
 from weft.engine import default_engine
 from weft.imperative.creation import empty
+from weft.imperative.dependence import happens_once
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
 from weft.kvstore.base import Key, KVStore, check_like, listed, new_keys, register, unknown
@@ -273,6 +274,7 @@ class ParameterServerStore(KVStore):
                 self._answer(server.init.remote(*arguments, part, self.rank))
 
     def _known(self, name: str, key: Any, value: Any) -> list[tuple[Key, _Known, list[Any]]]:
+        happens_once(f"{name} talks to parameter servers")
         found = []
         for k, values in listed(name, key, value):
             if k not in self._keys:
@@ -451,6 +453,7 @@ class ParameterServerStore(KVStore):
         return found if several else found[0]
 
     def _pull_rows(self, key: Key, out: Tensor | None, row_ids: Any, priority: int) -> Any:
+        happens_once("row_sparse_pull talks to parameter servers")
         if key not in self._keys:
             raise unknown("row_sparse_pull", key, self._keys)
         known = self._keys[key]
