@@ -36,7 +36,7 @@ from weft.imperative.creation import empty
 from weft.imperative.dependence import happens_once
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, KVStore, check_like, listed, new_keys, register, unknown
+from weft.kvstore.base import Key, KVStore, check_like, listed, listed_rows, new_keys, register, unknown
 from weft.kvstore.local import check_optimizer, unique_rows
 from weft.kvstore.ray_cluster import connect, job_name, server_actors
 from weft.kvstore.rows import RowSparse
@@ -444,13 +444,8 @@ class ParameterServerStore(KVStore):
     def row_sparse_pull(
         self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, row_ids: Any = None
     ) -> Any:
-        several = isinstance(key, list | tuple)
-        keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
-        outs, ids = (out or [None] * len(keys), row_ids) if several else ([out], [row_ids])
-        if ids is None or len(ids) != len(keys) or any(each is None for each in ids):
-            raise ValueError("row_sparse_pull: each key needs its row_ids")
-        found = [self._pull_rows(k, y, each, priority) for k, y, each in zip(keys, outs, ids, strict=True)]
-        return found if several else found[0]
+        found = [self._pull_rows(*each, priority) for each in listed_rows(key, out, row_ids)]
+        return found if isinstance(key, list | tuple) else found[0]
 
     def _pull_rows(self, key: Key, out: Tensor | None, row_ids: Any, priority: int) -> Any:
         happens_once("row_sparse_pull talks to parameter servers")
