@@ -374,6 +374,15 @@ Site Site::here() {
   return {code, instruction};
 }
 
+Site Site::here_if_locked() noexcept {
+  if (!holds_gil || python_is_ending()) return {};
+  try {
+    return here();
+  } catch (...) {
+    return {};
+  }
+}
+
 std::string Site::text() const noexcept { return text_of_site(code_, instruction_); }
 
 std::string text_of_site(PyObject* code, int instruction) noexcept {

@@ -126,14 +126,11 @@ class CallsPythonOnMemory final : public Kernel {
       nb::list inputs, outputs;
       for (int k = 0; k < inputs_ + outputs_; ++k) {
         const View& x = call.operands[k];
-        nb::list shape, strides;
-        for (int d = 0; d < x.ndim; ++d) {
-          shape.append(x.shape[d]);
-          strides.append(x.strides[d] * static_cast<int64_t>(size_of(x.dtype)));
-        }
+        const auto ndim = static_cast<size_t>(x.ndim);
         (k < inputs_ ? inputs : outputs)
-            .append(nb::make_tuple(reinterpret_cast<uintptr_t>(x.data), name_of(x.dtype), nb::tuple(shape),
-                                   nb::tuple(strides)));
+            .append(nb::make_tuple(reinterpret_cast<uintptr_t>(x.data), name_of(x.dtype),
+                                   to_tuple({x.shape, ndim}),
+                                   to_tuple({x.strides, ndim}, static_cast<int64_t>(size_of(x.dtype)))));
       }
       const nb::handle function(function_);
       function(inputs, outputs);

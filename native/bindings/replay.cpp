@@ -209,10 +209,7 @@ void bind_spec(nb::module_& m) {
 }  // namespace
 
 nb::tuple to_tuple(const Window& window) {
-  nb::list shape, strides;
-  for (int d = 0; d < window.shape.ndim; ++d) shape.append(window.shape.sizes[d]);
-  for (int d = 0; d < window.strides.ndim; ++d) strides.append(window.strides.sizes[d]);
-  return nb::make_tuple(window.offset, nb::tuple(shape), nb::tuple(strides));
+  return nb::make_tuple(window.offset, to_tuple(Dims(window.shape)), to_tuple(Dims(window.strides)));
 }
 
 bool is_as_it_was(const Outside& outside) {

@@ -1,6 +1,7 @@
 #include "bindings/scribe.h"
 
-#include "bindings/log.h"
+#include "calls/log.h"
+#include "program/builder.h"
 
 namespace weft {
 
@@ -8,13 +9,6 @@ PyTypeObject* known_number_type = nullptr;
 uint64_t changes = 0;
 
 namespace {
-
-nb::object to_tuple(Dims dims) {
-  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(dims.size())));
-  for (size_t d = 0; d < dims.size(); ++d)
-    PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(d), PyLong_FromLongLong(dims[d]));
-  return tuple;
-}
 
 // Memory that a lazy program met, without being a tensor of Python's that shows it. Once let go it is kept
 // only as long as somebody else does.
@@ -64,11 +58,11 @@ nb::object hold(const Tensor& x) { return nb::cast(Held{x}); }
 namespace {
 
 // Tells the object at once.
-class PyScribe final : public Reporter {
+class PyScribe final : public LaunchScribe {
  public:
   PyScribe(nb::object target, bool defers) : target_(target.release().ptr()), defers_(defers) {}
   ~PyScribe() override { release_later(target_); }
-  nb::object target() const override { return nb::borrow(target_); }
+  PyObject* target() const noexcept override { return target_; }
   void leave() override { delete this; }
 
   template <class... Args>
@@ -93,9 +87,7 @@ class PyScribe final : public Reporter {
     return left_out(to, tell("counted", geometry(to), number_of(start), number_of(step)));
   }
   bool drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) override {
-    static constexpr const char* names[] = {"uniform", "normal", "integers", "bits"};
-    return left_out(to,
-                    tell("drawn", geometry(to), names[static_cast<int>(kind)], number_of(a), number_of(b)));
+    return left_out(to, tell("drawn", geometry(to), word_of(kind), number_of(a), number_of(b)));
   }
   bool permuted(const Tensor& to, const Tensor& from) override {
     return left_out(to, tell("permuted", geometry(to), geometry(from)));
@@ -131,6 +123,9 @@ class PyScribe final : public Reporter {
   const uint64_t mark_ = Chunk::last_serial();
 };
 
+// What this thread's scribe writes for, or None.
+nb::object scribes_target() { return context().scribe ? nb::borrow(current().target()) : nb::none(); }
+
 // `_core.Context`: of the thread that asks it.
 struct PyContext {};
 
@@ -142,8 +137,7 @@ void bind_context(nb::module_& m) {
       "scribe: what writes down what it does; layers, capture: what sees its calls before they are planned;\n"
       "random_stream: what it draws from; is_recording: not inside no_grad; is_stopping: what is written\n"
       "down has no gradient; module: as weft.imperative.paths numbers them.")
-      .def_prop_ro("scribe",
-                   [](const PyContext&) { return context().scribe ? current().target() : nb::none(); })
+      .def_prop_ro("scribe", [](const PyContext&) { return scribes_target(); })
       .def_prop_ro("layers", [or_none](const PyContext&) { return or_none(context().layers.first); })
       .def_prop_ro("capture", [or_none](const PyContext&) { return or_none(context().layers.capture); })
       .def_prop_ro("random_stream", [or_none](const PyContext&) { return or_none(context().stream_object); })
@@ -162,13 +156,12 @@ void bind_scribe(nb::module_& m) {
   def(
       m, "set_scribe",
       [](nb::object target) {
-        nb::object before = nb::none();
-        if (context().scribe) before = current().target();
+        const nb::object before = scribes_target();
         if (context().scribe) current().leave();
         context().scribe = nullptr;
         if (target.is_none()) return before;
         if (nb::object log = nb::getattr(target, "log", nb::none()); !log.is_none())
-          context().scribe = &scribe_of(log);
+          context().scribe = &nb::cast<Log&>(log);
         else
           context().scribe = new PyScribe(target, nb::cast<bool>(target.attr("defers")));
         return before;
@@ -176,9 +169,9 @@ void bind_scribe(nb::module_& m) {
       nb::arg("target").none());
   // Whoever writes down what this thread does is told that it used an object with __weft_state__.
   def(m, "depends_on", [](nb::handle thing) {
-    if (context().scribe) current().target().attr("depends_on")(thing);
+    if (context().scribe) scribes_target().attr("depends_on")(thing);
   });
-  def(m, "get_scribe", [] { return context().scribe ? current().target() : nb::none(); });
+  def(m, "get_scribe", &scribes_target);
   Class<Held>(m, "Held", "Memory of an array that lazy evaluation keeps.")
       .def_prop_ro("alone", &Held::alone)
       .def("tensor", [](const Held& held) { return wrap(held.tensor()); })

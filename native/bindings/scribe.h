@@ -9,17 +9,7 @@
 
 namespace weft {
 
-// What all scribes of the bindings are: of an object of Python's.
-class Reporter : public LaunchScribe {
- public:
-  virtual nb::object target() const = 0;
-  // A tensor of Python is about to be used by this thread: whoever writes down may need the object.
-  virtual void met(PyObject* tensor) = 0;
-  // Nothing more is reported to it, for now or for ever.
-  virtual void leave() {}
-};
-
-inline Reporter& current() noexcept { return static_cast<Reporter&>(*context().scribe); }
+inline LaunchScribe& current() noexcept { return static_cast<LaunchScribe&>(*context().scribe); }
 inline void met(PyObject* tensor) {
   if (context().scribe) current().met(tensor);
 }

@@ -210,14 +210,14 @@ nb::object to_number(Scalar value) {
   return nb::steal(PyFloat_FromDouble(value.real));
 }
 
-namespace {
-
-nb::object to_tuple(Dims dims, int64_t factor = 1) {
+nb::object to_tuple(Dims dims, int64_t factor) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(dims.size())));
   for (size_t i = 0; i < dims.size(); ++i)
     PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(dims[i] * factor));
   return tuple;
 }
+
+namespace {
 
 // Life.
 

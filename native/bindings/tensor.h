@@ -58,13 +58,9 @@ bool is_number(nb::handle object) noexcept;
 Scalar as_scalar(nb::handle number);
 Scalar as_scalar_for(nb::handle number, DType dtype);
 nb::object to_number(Scalar value);
+nb::object to_tuple(Dims dims, int64_t factor = 1);
 
 // A shape given as an int or a sequence of ints.
-struct Shape {
-  int64_t sizes[kMaxDims];
-  int ndim = 0;
-  operator Dims() const noexcept { return {sizes, static_cast<size_t>(ndim)}; }
-};
 Shape as_shape(nb::handle object, const char* function);
 
 // tensor_index.cpp

@@ -17,6 +17,8 @@ struct _object;  // of the language; whole only there
 namespace weft {
 
 class TapeNode;
+struct LoggedProgram;
+struct LoggedSegment;
 struct Plan;
 struct Tracked;
 
@@ -43,6 +45,7 @@ class Site {
   ~Site() { release_later(code_); }
 
   static Site here();                               // of the innermost frame of user code
+  static Site here_if_locked() noexcept;            // none where this thread does not hold the lock
   std::string text() const noexcept;                // "file.py:41"
   _object* code() const noexcept { return code_; }  // borrowed; null: no frame
   int instruction() const noexcept { return instruction_; }
@@ -68,6 +71,11 @@ Tracked sum(Tracked&& a, Tracked&& b);
 std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& slopes);
 // The module of a call that is made, as Context::module; for calls that are written down.
 uint32_t module_of_call();
+
+// The program of a segment that is met first (log.h), and that its target's segment ends because somebody
+// looks at an array.
+LoggedProgram program_of(const LoggedSegment& segment);
+void note_break(_object* target);
 
 }  // namespace host
 

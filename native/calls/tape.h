@@ -70,10 +70,15 @@ inline bool is_stopped(const Tracked& x) noexcept {
   return epoch && x.stopped == epoch;
 }
 
-// What writes down what a thread does (tensor/scribe.h), and is told of launches. All scribes of the bindings
-// are.
+// What writes down what a thread does (tensor/scribe.h), and is told of launches: for an object of the
+// language. All scribes of calls are.
 class LaunchScribe : public Scribe {
  public:
+  virtual _object* target() const noexcept = 0;  // borrowed
+  // A tensor of the language is about to be used by this thread: what writes down may need the object.
+  virtual void met(_object*) {}
+  // Nothing more is reported to it, for now or for ever.
+  virtual void leave() {}
   // A launch, with its results: after it, or, where launches are deferred, in its place; then whether it is
   // to be left out.
   virtual bool launched(const Plan& plan, std::span<const Tracked* const> inputs,

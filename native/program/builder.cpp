@@ -36,6 +36,9 @@ constexpr Word<Draw> kDraws[] = {
 }  // namespace
 
 Draw draw_of(std::string_view word) { return meaning_of(word, "a draw", kDraws); }
+const char* word_of(Draw kind) noexcept {
+  return std::ranges::find(kDraws, kind, &Word<Draw>::meaning)->word.data();
+}
 
 ProgramBuilder::ProgramBuilder(std::string name, Device device, int inputs, Options options)
     : program_(make_ref<Program>()) {

@@ -14,6 +14,7 @@ namespace weft {
 
 // What a random operator draws, by its word: uniform, normal, integers, bits.
 Draw draw_of(std::string_view word);
+const char* word_of(Draw kind) noexcept;
 
 class ProgramBuilder {
  public:

@@ -131,6 +131,22 @@ bool Tensor::contiguous() const noexcept {
   return true;
 }
 
+bool Tensor::dense() const noexcept {
+  if (contiguous()) return true;
+  int order[kMaxDims];
+  int count = 0;
+  for (int d = 0; d < ndim; ++d)
+    if (shape[d] != 1) order[count++] = d;
+  std::sort(order, order + count,
+            [&](int a, int b) { return std::pair(strides[a], shape[a]) < std::pair(strides[b], shape[b]); });
+  int64_t step = 1;
+  for (int i = 0; i < count; ++i) {
+    if (strides[order[i]] != step) return false;
+    step *= shape[order[i]];
+  }
+  return true;
+}
+
 bool Tensor::covers_chunk() const noexcept {
   return static_cast<size_t>(size) * itemsize() == chunk->bytes && !may_overlap_itself(view());
 }

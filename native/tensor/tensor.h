@@ -13,6 +13,17 @@ namespace weft {
 
 using Dims = std::span<const int64_t>;
 
+// Sizes or strides that are kept.
+struct Shape {
+  int64_t sizes[kMaxDims];
+  int ndim = 0;
+  Shape() = default;
+  explicit Shape(Dims dims) noexcept : ndim(static_cast<int>(dims.size())) {
+    std::copy_n(dims.data(), dims.size(), sizes);
+  }
+  operator Dims() const noexcept { return {sizes, static_cast<size_t>(ndim)}; }
+};
+
 struct Tensor {
   Ref<Chunk> chunk;
   char* data = nullptr;  // of the element with index 0 in every dimension
@@ -56,6 +67,8 @@ struct Tensor {
   Device device() const noexcept { return chunk->device; }
   size_t itemsize() const noexcept { return size_of(dtype); }
   bool contiguous() const noexcept;
+  // Its elements lie side by side, each once, in whatever order of the dimensions.
+  bool dense() const noexcept;
   // Its elements are all of the chunk's memory, each once: writing it needs nothing of what was there.
   bool covers_chunk() const noexcept;
 

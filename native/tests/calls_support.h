@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "calls/log.h"
 #include "calls/tape.h"
 #include "program/builder.h"
 #include "tests/program_support.h"
@@ -25,13 +26,18 @@ struct Language {
   static inline int objects = 0;
   static inline std::vector<std::string> planned;
   static inline std::string line = "line 1";
+  // Whether this thread has the language's lock; what lazy evaluation asks, and how often it was told of
+  // breaks.
+  static inline thread_local bool is_locked = true;
+  static inline std::function<LoggedProgram(const LoggedSegment&)> program_of;
+  static inline int breaks = 0;
   static _object* make() {
     ++objects;
     return new _object;
   }
 };
 
-// sum: a + b; product: a * b; mean of two: as a sum that the planner has no gradient for.
+// sum: a + b; product: a * b; sum into: a + b, written to a third array.
 Ref<Plan> plan_of(const std::string& name);
 
 inline Tracked numbers(const Sizes& shape, double value) {

@@ -14,6 +14,7 @@ from weft.executor.assembly import WHOLE, Fused, Space, View, agrees, assemble, 
 from weft.executor.buffers import Buffer, BufferView, is_one, same, same_shape
 from weft.executor.loop_stages import OPERANDS as IN_PIECES
 from weft.executor.steps import LoopStep, NativeStep, Step, written_by
+from weft.executor.stored_once import ROW_BYTES
 from weft.expr.kernel import Fold
 
 __all__ = ["fuse"]
@@ -21,7 +22,6 @@ __all__ = ["fuse"]
 OPERANDS = 16  # of a loop of several steps; the native core takes 22
 WEIGHT = 150  # of all expressions of a loop, in basic operations: longer ones are not quicker, and take long to compile
 WINDOW = 12  # steps of the program that a group with results in memory waits for another loop
-ROW_BYTES = 128 << 10  # of what is stored and reduced again, so that it is still in the cache
 RECOMPUTED = 1 << 14  # operations that may be done again to save a kernel
 
 

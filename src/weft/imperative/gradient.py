@@ -25,6 +25,7 @@ from weakref import ref
 
 from weft import _core
 from weft.base.errors import DTypeError, GraphError, ShapeError
+from weft.base.name_hints import add_name_hints, visible_names
 from weft.imperative.tensor import Tensor, keep_gradient
 from weft.ops import registry
 from weft.ops.node import Value
@@ -358,6 +359,10 @@ def value_and_grad(
     >>> value.item(), slope.item()
     (9.0, 6.0)
     """
+    if not callable(f):
+        raise TypeError(
+            f"grad: takes a function, got {type(f).__name__}; backward of a result is GradManager's"
+        )
 
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if len(set(numbers)) != len(numbers):
@@ -376,7 +381,9 @@ def value_and_grad(
         for k in numbers:
             x = inner[k]
             if not isinstance(x, Tensor) and not (isinstance(x, Value) and _core.capture() is not None):
-                raise TypeError(f"grad: argument {k} must be a Tensor, got {type(x).__name__}")
+                raise TypeError(
+                    f"grad: argument {k} must be a Tensor, got {type(x).__name__}; weft.tensor(x) makes one of numbers"
+                )
             inner[k], leaf = _another(x, keep_past=is_outside)
             leaves.append(leaf)
         recordings = _recordings()
@@ -428,6 +435,9 @@ def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that gives the gradient of f, whose value is one number, with respect to the arguments argnums.
+
+    The gradient has the shape and dtype of the argument; for several argnums it is a tuple. has_aux: f returns (value,
+    aux), and the function (gradient, aux). Raises as value_and_grad does.
 
     >>> import weft as wf
     >>> cube = lambda x: x * x * x
@@ -526,6 +536,10 @@ class Function:
         ys = [here.lift(y) for y in (result if isinstance(result, tuple | list) else (result,))]
         made = with_gradient(type(self).__name__, ys, xs, self.backward)
         return tuple(made) if isinstance(result, tuple | list) else made[0]
+
+
+setattr(Function, "__dir__", visible_names)  # noqa: B010 - of the class and its subclasses
+add_name_hints(Function, "Function")
 
 
 def _restore(states: dict[str, Any]) -> None:

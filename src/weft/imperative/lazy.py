@@ -171,7 +171,7 @@ class LazyScribe(Scribe):
 
 
 class Lazily(Scribe):
-    """Puts off all that happens in a ``with`` of it, without Python: see native/bindings/log.cpp.
+    """Puts off all that happens in a ``with`` of it, without Python: see native/calls/log.h.
 
     Segments end where somebody looks; those of the same operations are one program, made when it is met first.
     made: how many were made meanwhile. breaks: if watched, the user's lines where somebody looked.

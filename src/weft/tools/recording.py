@@ -9,7 +9,7 @@
 >>> [recorder.recording.names[k] for k in recorder.recording.operations["name"]]
 ['matmul']
 
-The native core notes operations of engines, steps of programs, memory and waits (native/bindings/recorder.cpp); here
+The native core notes operations of engines, steps of programs, memory and waits (native/calls/recording.h); here
 are added what Python does (weft.base.events), exchanges, calls of modules, and batches that the program waits for.
 Times are seconds since the recording began; a Recording is plain arrays and lists, and knows nothing of the running
 process any more.
@@ -53,7 +53,7 @@ __all__ = [
     "write_recording",
 ]
 
-# As native/bindings/recorder.cpp has them.
+# As native/calls/recording.h has them.
 OPERATION = np.dtype(
     [
         ("id", "u8"),

@@ -1,0 +1,150 @@
+// log.h: lazy evaluation without the language: what is put off becomes words, and the words find its program.
+//
+// A Log belongs to a thread's lazy evaluation. Each operation is written as words: its plan; for each array
+// which piece of memory it lies in, in the order in which pieces were met, and where; numbers, unless they
+// are inputs. Two segments of the same words are the same program, whatever the memory and the inputs are. A
+// segment ends when somebody looks; its program is found by its words, and by which results somebody still
+// holds. Only for words that are new is the language asked (host::program_of), which gets the operations as a
+// scribe would. All of it is guarded by the lock of the language.
+//
+// Nothing that the language cannot write down may get in: `place` refuses what
+// weft/graph/functionalization.py would refuse, and what was put off is then done first.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "calls/plan_table.h"
+#include "calls/tape.h"
+
+namespace weft {
+
+// An array of an operation that was put off.
+struct LoggedArray {
+  Tensor x;             // without its memory where that belongs to its arrays alone
+  uint64_t serial = 0;  // of its memory; 0: only its sizes matter
+  Device device;
+};
+
+// An operation as a segment's program needs it: what a method of Scribe was given.
+struct LoggedOperation {
+  enum class Kind : uint8_t { launch, fill, copy, range, draw, permute } kind;
+  Draw draw{};                                      // Kind::draw
+  const Plan* plan{};                               // Kind::launch
+  const Site* site{};                               // where it was asked for, if the segment is new
+  std::vector<LoggedArray> arrays;                  // that are read
+  std::vector<std::optional<LoggedArray>> results;  // that are written; of a launch none for views
+  // Those that are inputs have their number in the segment, from 1, as their origin.
+  std::vector<Scalar> numbers;
+};
+
+// What host::program_of is asked for. kept: serials of memory made meanwhile that somebody still holds.
+struct LoggedSegment {
+  _object* target;
+  std::vector<LoggedOperation> operations;
+  std::vector<uint64_t> kept;
+  uint64_t mark;  // the latest serial before it began
+};
+
+// plan null: nothing is left to be done. inputs lie in memory of the segment; numbers: origins.
+struct LoggedProgram {
+  Ref<Plan> plan;
+  std::vector<Tensor> inputs;
+  std::vector<size_t> numbers;
+};
+
+class Log final : public LaunchScribe {
+ public:
+  // For an object that makes programs of it, and outlives it. watched: it is told where somebody looks.
+  Log(_object* target, bool watched) noexcept : target_(target), watched_(watched) {}
+  Log(Log&&) = default;
+  Log& operator=(Log&&) = default;
+
+  _object* target() const noexcept override { return target_; }
+  bool defers() const noexcept override { return true; }
+  bool launched(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+                std::span<const Tracked> results) override;
+  bool filled(const Tensor& to, Scalar value) override;
+  bool copied(const Tensor& to, const Tensor& from) override;
+  bool counted(const Tensor& to, Scalar start, Scalar step) override;
+  bool drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) override;
+  bool permuted(const Tensor& to, const Tensor& from) override;
+  void read(const Tensor& x) override;
+  void awaited(const Tensor& x) override { read(x); }
+  void random_state() override { flush(); }
+
+  // Does what was put off, and forgets it.
+  void flush();
+
+  uint64_t segments() const noexcept { return segments_; }
+  // Of results that nothing could see any more when their segments ended.
+  uint64_t unseen_bytes() const noexcept { return unseen_bytes_; }
+
+  // Of all logs: operations put off, segments run, and those of them that had no program yet.
+  static inline uint64_t put_off = 0, segments_run = 0, segment_misses = 0;
+
+ private:
+  using Kind = LoggedOperation::Kind;
+
+  // One operation: where its words are, and what they cannot hold.
+  struct Operation {
+    Kind kind;
+    size_t at;          // its first word
+    size_t numbers;     // inputs before it
+    uint64_t hash = 0;  // of all words up to its last one
+    Site site{};
+    Ref<Plan> plan{};                    // Kind::launch
+    size_t arrays = 0, all_numbers = 0;  // that the plan was given
+  };
+
+  // A piece of memory. That of a large result belongs to its arrays alone: when the last of them goes, it
+  // returns to the pool, and later results of the same segment may get it. The program needs none of it: what
+  // is not wanted at the end is no output. So a segment takes the memory that its operations would, one by
+  // one.
+  struct Piece {
+    Ref<Chunk> chunk;  // null: released to its arrays, found again when the segment ends
+    uint64_t serial;
+    char* data;
+    size_t bytes;
+    Device device;
+    bool born;  // since the log began
+    struct Window {
+      uintptr_t first, end;
+      DType dtype;
+    };
+    std::vector<Window> windows;  // that do not overlap: what the rest lies in
+  };
+
+  struct Segment;
+  class Segments;
+  struct Reader;
+  static Segments& all_segments();
+
+  template <class F>
+  bool try_to_add(Kind kind, F&& write);
+  bool add(const Tensor& x, bool is_written);
+  void add(const Scalar& value, bool is_input);
+  size_t place(const Tensor& x, bool is_written);
+  size_t piece_of(const Tensor& x, bool is_written);
+  size_t number_of_piece(const Chunk& chunk) const;
+  size_t bytes_alive();
+  void forget_pieces_from(size_t count);
+  void clear();
+  void run();
+  Segment ask() const;
+
+  _object* target_;
+  bool watched_;
+  uint64_t mark_ = Chunk::last_serial();
+  PlanKey key_;
+  std::vector<Operation> operations_;
+  std::vector<Scalar> numbers_;  // inputs
+  std::vector<Piece> pieces_;
+  std::unordered_map<uint64_t, size_t> numbers_of_;  // by serial
+  uint64_t segments_ = 0, unseen_bytes_ = 0;
+  size_t bytes_ = 0;     // of pieces that were born
+  bool shared_ = false;  // the operation at hand uses memory of others
+};
+
+}  // namespace weft

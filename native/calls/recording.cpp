@@ -1,0 +1,245 @@
+#include "calls/recording.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "storage/context.h"
+#include "storage/runtime.h"
+#include "tensor/dtype.h"
+
+namespace weft {
+namespace {
+
+int64_t now() noexcept {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+uint32_t this_thread() noexcept {
+  thread_local const auto thread = static_cast<uint32_t>(syscall(SYS_gettid));
+  return thread;
+}
+
+uint64_t key_of(const Observer::Event& e, uint32_t engine) noexcept {
+  return uint64_t{engine} << 48 | e.op->trace_id;
+}
+
+void add_steps(const StepLog::Closed& steps, Recording& to) {
+  std::unordered_map<const Program*, uint32_t> numbers;
+  to.steps.reserve(steps.spans.size());
+  for (const StepLog::Span& span : steps.spans) {
+    const Program::Step& step = span.program->steps[span.step];
+    const auto [found, is_new] =
+        numbers.try_emplace(span.program.get(), static_cast<uint32_t>(numbers.size()));
+    if (is_new) to.programs.push_back(span.program->name);
+    to.steps.push_back({span.start_ns, span.end_ns, span.bytes, span.operation, span.program->serial,
+                        static_cast<uint32_t>(span.step), to.step_names.number(step.name),
+                        step.where.empty() ? 0 : to.step_names.number(step.where),
+                        static_cast<uint32_t>(span.thread), span.shapes, found->second});
+  }
+  to.step_shapes = steps.shapes;
+  to.dropped += steps.dropped;
+}
+
+}  // namespace
+
+class Recorder::Watcher final : public Observer {
+ public:
+  Watcher(Recorder& recorder, uint32_t engine) : recorder_(recorder), engine_(engine) {}
+  void on_push(const Event& e) override { recorder_.pushed(e, engine_); }
+  void on_start(const Event& e) override { recorder_.started(e, engine_); }
+  void on_end(const Event& e) override { recorder_.ended(e, engine_); }
+  void on_wait(std::chrono::steady_clock::time_point start) override { recorder_.waited(start); }
+
+ private:
+  Recorder& recorder_;
+  const uint32_t engine_;
+};
+
+Recorder::Recorder() {
+  pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
+                 [] {  // the child's work is not written down
+                   Pool::watch.store(nullptr, std::memory_order_release);
+                   get().is_open_ = false;
+                   get().mutex_.unlock();
+                 });
+}
+
+Recorder& Recorder::get() {
+  static auto* const made = new Recorder;  // for the whole process
+  return *made;
+}
+
+bool Recorder::open(const std::vector<std::shared_ptr<Engine>>& engines, bool memory, size_t limit) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_open_ || !StepLog::open()) return false;
+    is_open_ = true;
+    limit_ = limit;
+    data_ = {};
+    pending_.clear();
+    places_.clear();
+    for (size_t k = 0; k < engines.size(); ++k)
+      watchers_.push_back({engines[k], std::make_shared<Watcher>(*this, static_cast<uint32_t>(k))});
+  }
+  for (const auto& [engine, watcher] : watchers_) engine->add_observer(watcher);
+  if (!memory) return true;
+  // Watched first: what is allocated in between is told twice, and known by its address and time.
+  Pool::watch.store(this, std::memory_order_release);
+  std::vector<MemoryEvent> held;
+  for (int k = 0; k < Runtime::get().used_devices(); ++k) {
+    for (const auto& [memory_held, bytes] : Runtime::get().pool({DeviceKind::cpu, k}).live_blocks()) {
+      MemoryEvent event{};
+      event.address = reinterpret_cast<uint64_t>(memory_held);
+      event.bytes = bytes;
+      event.device = static_cast<int16_t>(k);
+      held.push_back(event);
+    }
+    const int64_t time = now();
+    for (MemoryEvent& event : held)
+      if (!event.time) event.time = time;
+  }
+  const std::lock_guard lock(mutex_);
+  data_.held = std::move(held);
+  return true;
+}
+
+std::optional<Recording> Recorder::close() {
+  std::vector<Watched> watchers;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_open_) return std::nullopt;
+    watchers.swap(watchers_);
+  }
+  Pool::watch.store(nullptr, std::memory_order_release);
+  for (const auto& [engine, watcher] : watchers) engine->remove_observer(watcher.get());
+  const StepLog::Closed steps = StepLog::close();
+  Recording data;
+  {
+    const std::lock_guard lock(mutex_);
+    is_open_ = false;
+    data = std::exchange(data_, {});
+  }
+  add_steps(steps, data);
+  return data;
+}
+
+std::optional<Recording> Recorder::peek() {
+  const std::lock_guard lock(mutex_);
+  return is_open_ ? std::optional(data_) : std::nullopt;
+}
+
+void Recorder::allocated(const Pool& pool, const void* memory, size_t bytes) noexcept {
+  MemoryEvent event{};
+  event.bytes = bytes;
+  add(event, pool, memory);
+}
+void Recorder::released(const Pool& pool, const void* memory) noexcept {
+  MemoryEvent event{};
+  event.is_release = 1;
+  add(event, pool, memory);
+}
+
+// Under mutex_. A site that is met first is kept, and so its place is not another's later.
+uint32_t Recorder::number_of(Site&& site) {
+  if (!site.code()) return 0;
+  const auto [found, is_new] =
+      places_.try_emplace({site.code(), site.instruction()}, static_cast<uint32_t>(data_.sites.size() + 1));
+  if (is_new) data_.sites.push_back(std::make_shared<const Site>(std::move(site)));
+  return found->second;
+}
+
+bool Recorder::has_room() {
+  if (data_.events() < limit_) return true;
+  ++data_.dropped;
+  return false;
+}
+
+void Recorder::pushed(const Observer::Event& e, uint32_t engine) {
+  const int64_t time = now();
+  const std::string name = e.op->name();
+  Site site = Site::here_if_locked();
+  const std::lock_guard lock(mutex_);
+  if (!is_open_ || !has_room()) return;
+  OperationEvent event{};
+  event.id = e.op->trace_id;
+  event.pushed = time;
+  event.name = data_.names.number(name);
+  event.site = number_of(std::move(site));
+  event.context = context().module;
+  event.push_thread = this_thread();
+  event.queue = static_cast<uint8_t>(e.queue);
+  event.device = static_cast<int16_t>(e.device.index);
+  event.engine = engine;
+  pending_[key_of(e, engine)] = data_.operations.size();
+  data_.operations.push_back(event);
+}
+
+void Recorder::started(const Observer::Event& e, uint32_t engine) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(key_of(e, engine));
+  if (!is_open_ || found == pending_.end()) return;
+  OperationEvent& event = data_.operations[found->second];
+  event.run_thread = this_thread();
+  event.queue = static_cast<uint8_t>(e.queue);
+  event.worker = static_cast<int8_t>(e.worker);
+  event.device = static_cast<int16_t>(e.device.index);
+  event.started = now();
+}
+
+void Recorder::ended(const Observer::Event& e, uint32_t engine) {
+  const int64_t time = now();
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(key_of(e, engine));
+  if (!is_open_ || found == pending_.end()) return;
+  OperationEvent& event = data_.operations[found->second];
+  event.ended = time;
+  event.failed = e.error != nullptr;
+  pending_.erase(found);
+}
+
+void Recorder::waited(std::chrono::steady_clock::time_point start) {
+  WaitEvent event{};
+  event.end = now();
+  event.start = start.time_since_epoch() / std::chrono::nanoseconds(1);
+  Site site = Site::here_if_locked();
+  const std::lock_guard lock(mutex_);
+  if (!is_open_ || !has_room()) return;
+  event.site = number_of(std::move(site));
+  event.context = context().module;
+  event.thread = this_thread();
+  data_.waits.push_back(event);
+}
+
+void Recorder::add(MemoryEvent event, const Pool& pool, const void* memory) noexcept {
+  try {
+    event.time = now();
+    event.address = reinterpret_cast<uint64_t>(memory);
+    if (running_here && running_here->op) event.operation = running_here->op->trace_id;
+    Site site = event.is_release ? Site{} : Site::here_if_locked();
+    std::string shape;
+    if (!event.is_release && purpose.shape) {
+      shape = short_name(static_cast<DType>(purpose.dtype));
+      shape += '[';
+      for (int d = 0; d < purpose.ndim; ++d) {
+        if (d) shape += ',';
+        shape += std::to_string(purpose.shape[d]);
+      }
+      shape += ']';
+    }
+    const size_t colon = pool.name().find(':');
+    event.device = static_cast<int16_t>(std::stoi(pool.name().substr(colon + 1)));
+    const std::lock_guard lock(mutex_);
+    if (!is_open_ || !has_room()) return;
+    event.site = number_of(std::move(site));
+    event.context = context().module;
+    event.thread = this_thread();
+    event.shape = shape.empty() ? 0 : data_.shapes.number(shape);
+    data_.memory.push_back(event);
+  } catch (...) {  // no memory for the record: it has a gap
+    const std::lock_guard lock(mutex_);
+    ++data_.dropped;
+  }
+}
+
+}  // namespace weft
