@@ -94,6 +94,11 @@ def test_a_pull_with_a_priority_is_an_operation_that_has_it():
         (lambda kv: kv.set_gradient_compression({"type": "2bit", "threshold": 0}), ValueError, "positive"),
         (lambda kv: kv.set_gradient_compression({"type": "2bit", "x": 0}), ValueError, "no parameter x"),
         (lambda kv: kv.row_sparse_pull("a"), ValueError, "needs its row_ids"),
+        (
+            lambda kv: kv.row_sparse_pull(["a"], [], row_ids=[[1]]),
+            ValueError,
+            "1 keys need a list of as many arrays",
+        ),
         (lambda kv: kv.row_sparse_pull("a", row_ids=[3]), IndexError, "no row 3 of 3"),
         (lambda kv: create("global"), ValueError, "kind must be one of 'device'"),
     ],

@@ -233,6 +233,26 @@ def test_a_push_that_one_rank_cannot_make_is_an_error_on_every_rank(cluster, val
     assert each(stores, again) == [[-2] * 3] * 2
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_traced_step_talks_to_the_servers_at_each_call(cluster, lazy):
+    (kv,) = started(cluster, "dist_async", 1)
+    out = wf.zeros(3)
+
+    def step(x):
+        kv.push("w", x * 2)
+        kv.pull("w", out)
+        return x + 1
+
+    traced = wf.trace(step, lazy=lazy)
+    with pytest.warns(wf.TraceWarning, match="push talks to parameter servers"):
+        traced(wf.ones(3))
+    for k in range(1, 4):
+        assert out.numpy().tolist() == [-2 * k] * 3
+        traced(wf.ones(3))
+    with pytest.raises(wf.GraphError, match="push talks to parameter servers"):
+        wf.trace(step, strict=True, lazy=lazy)(wf.ones(3))
+
+
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_pull_behind_a_push_that_failed_has_failed(cluster, behind):
     """behind: the push has failed before the pull is asked for."""

@@ -181,6 +181,19 @@ def listed(name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
     return [(check_key(name, key), [] if value is None else several(name, value))]
 
 
+def listed_rows(key: Any, out: Any, row_ids: Any) -> list[tuple[Key, Any, Any]]:
+    """Keys with the array that takes the rows, or None, and the rows of each. Raises ValueError for unequal lists."""
+    many = isinstance(key, list | tuple)
+    keys = list(key) if many else [key]
+    outs, rows = (out, row_ids) if many else ([out], [row_ids])
+    outs = [None] * len(keys) if outs is None else outs
+    if rows is None or len(rows) != len(keys) or any(r is None for r in rows):
+        raise ValueError("row_sparse_pull: each key needs its row_ids")
+    if len(outs) != len(keys):
+        raise ValueError(f"row_sparse_pull: {len(keys)} keys need a list of as many arrays, got {len(outs)}")
+    return [(check_key("row_sparse_pull", k), y, r) for k, y, r in zip(keys, outs, rows, strict=True)]
+
+
 def check_key(name: str, key: Any) -> Key:
     """The key. Raises TypeError if it is none."""
     if isinstance(key, bool) or not isinstance(key, int | str):

@@ -19,7 +19,7 @@ from weft.imperative.bodies import in_graph
 from weft.imperative.creation import tensor
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, KVStore, check_like, listed, new_keys, register, unknown
+from weft.kvstore.base import Key, KVStore, check_like, listed, listed_rows, new_keys, register, unknown
 from weft.kvstore.rows import RowSparse, lazy_update
 from weft.optimizer.optimizer import Optimizer
 
@@ -130,14 +130,8 @@ class LocalStore(KVStore):
     def row_sparse_pull(
         self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, row_ids: Any = None
     ) -> Any:
-        several = isinstance(key, list | tuple)
-        keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
-        outs, rows = (out, row_ids) if several else ([out], [row_ids])
-        outs = [None] * len(keys) if outs is None else outs
-        if rows is None or len(rows) != len(keys) or len(outs) != len(keys) or any(r is None for r in rows):
-            raise ValueError("row_sparse_pull: each key needs its row_ids")
-        found = [self._rows(k, y, r) for k, y, r in zip(keys, outs, rows, strict=True)]
-        return found if several else found[0]
+        found = [self._rows(*each) for each in listed_rows(key, out, row_ids)]
+        return found if isinstance(key, list | tuple) else found[0]
 
     def _rows(self, key: Key, out: Tensor | None, row_ids: Any) -> Any:
         if key not in self._stored:

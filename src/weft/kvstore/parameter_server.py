@@ -33,9 +33,10 @@ from weft.distributed.errors import DistributedError
 from weft.distributed.world import world
 from weft.engine import default_engine
 from weft.imperative.creation import empty
+from weft.imperative.dependence import happens_once
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, KVStore, check_like, listed, new_keys, register, unknown
+from weft.kvstore.base import Key, KVStore, check_like, listed, listed_rows, new_keys, register, unknown
 from weft.kvstore.local import check_optimizer, unique_rows
 from weft.kvstore.ray_cluster import connect, job_name, server_actors
 from weft.kvstore.rows import RowSparse
@@ -273,6 +274,7 @@ class ParameterServerStore(KVStore):
                 self._answer(server.init.remote(*arguments, part, self.rank))
 
     def _known(self, name: str, key: Any, value: Any) -> list[tuple[Key, _Known, list[Any]]]:
+        happens_once(f"{name} talks to parameter servers")
         found = []
         for k, values in listed(name, key, value):
             if k not in self._keys:
@@ -442,15 +444,11 @@ class ParameterServerStore(KVStore):
     def row_sparse_pull(
         self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, row_ids: Any = None
     ) -> Any:
-        several = isinstance(key, list | tuple)
-        keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
-        outs, ids = (out or [None] * len(keys), row_ids) if several else ([out], [row_ids])
-        if ids is None or len(ids) != len(keys) or any(each is None for each in ids):
-            raise ValueError("row_sparse_pull: each key needs its row_ids")
-        found = [self._pull_rows(k, y, each, priority) for k, y, each in zip(keys, outs, ids, strict=True)]
-        return found if several else found[0]
+        found = [self._pull_rows(*each, priority) for each in listed_rows(key, out, row_ids)]
+        return found if isinstance(key, list | tuple) else found[0]
 
     def _pull_rows(self, key: Key, out: Tensor | None, row_ids: Any, priority: int) -> Any:
+        happens_once("row_sparse_pull talks to parameter servers")
         if key not in self._keys:
             raise unknown("row_sparse_pull", key, self._keys)
         known = self._keys[key]
