@@ -206,6 +206,18 @@ def same_types(name: str, old: Iterator[Key] | Sequence[Key], new: Sequence[Key]
         raise TypeError(f"{name}: the keys of a store are all int or all str, got both")
 
 
+def new_keys(name: str, old: Sequence[Key], key: Any, value: Any) -> list[tuple[Key, list[Tensor]]]:
+    """Keys with their first values. Raises ValueError for a key that is there, TypeError for what is no Tensor."""
+    pairs = listed(name, key, value)
+    same_types(name, old, [k for k, _ in pairs])
+    for k, values in pairs:
+        if k in old:
+            raise ValueError(f"{name}: the key {k!r} is initialised already")
+        if not values or any(not isinstance(v, Tensor) for v in values):
+            raise TypeError(f"{name}: the key {k!r} begins with a Tensor")
+    return pairs
+
+
 def check_like(name: str, key: Key, value: Any, stored: Any) -> None:
     """Raises ShapeError or DTypeError for a value that is not like what is stored."""
     if tuple(value.shape) != tuple(stored.shape):

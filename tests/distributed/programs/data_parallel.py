@@ -216,6 +216,18 @@ for parameters, compress in COMPRESSIONS:
                 p.numpy(), a, rtol=2e-4, atol=2e-6, err_msg=f"{parameters} traced {traced}"
             )
 
+# The same of exchanges with compression: what they keep of each gradient outlives the call that a trace records.
+for parameters in ({"type": "2bit", "threshold": 0.05}, {"type": "topk", "ratio": 0.1}):
+    found = []
+    for traced, by_callback in ((False, False), (True, False), (True, True)):
+        net = network("float32")
+        exchange = wf.kvstore.all_reduce(compression=parameters, bucket_bytes=300) if by_callback else None
+        parallel = net if by_callback else D.DataParallel(net, compression=parameters, bucket_bytes=300)
+        data = (X[part].astype("float32"), Y[part].astype("float32"))
+        found.append(train(parallel, *data, traced, callbacks=exchange))
+    for each in found[1:]:
+        check(each, found[0], 1e-5)
+
 # rows
 kv = wf.kvstore.create("dist_sync")
 kv.init("e", wf.ones((10, 2)))
