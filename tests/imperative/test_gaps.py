@@ -76,23 +76,3 @@ def test_vmap_of_an_operator_that_calls_python():
     double = wf.operator.test_gaps_doubling
     assert double(wf.ones(2)).numpy().tolist() == [2, 2]
     assert wf.vmap(double)(wf.ones((3, 2))).shape == (3, 2)
-
-
-def test_a_state_that_the_first_call_of_a_training_step_makes_is_found_by_later_calls():
-    """As it is where the step does not return the loss, whose history may keep arrays as well."""
-    w, states = wf.ones(2), {}
-    gm = wf.GradManager().attach([w])
-
-    @wf.trace
-    def step(x):
-        with gm:
-            loss = (w * x).sum()
-            gm.backward(loss)
-        total = states.setdefault("total", wf.zeros(2))
-        total += w.grad
-        w.grad = None
-        return loss
-
-    for _ in range(4):
-        step(wf.ones(2))
-    assert states["total"].numpy().tolist() == [4.0, 4.0]

@@ -149,10 +149,14 @@ class Scribe:
         if not self._born(Geometry(*_core.geometry(x))):
             self.read_recorded.setdefault(id(x), (x, flag))
 
-    def kept(self, shown: set[int]) -> bool:
-        """True if an array made during the recording is still referenced; shown: serials that do not count."""
+    def kept(self, shown: set[int], by_tensors: bool = False) -> bool:
+        """True if an array made during the recording is still referenced; shown: serials that do not count.
+
+        by_tensors: by a Tensor of Python, not by the history of another array.
+        """
         made = {s.base.serial for s in self.storages if self.made_here(s)} - shown
-        return any(serial is not None and _core.is_alive(serial) for serial in made)
+        is_kept = _core.has_faces if by_tensors else _core.is_alive
+        return any(serial is not None and is_kept(serial) for serial in made)
 
     def fail(self, fact: str) -> None:
         """Give up."""

@@ -82,6 +82,7 @@ class Trace:
         self._under: dict[Any, Any] = {(): self._plain}  # Replays by what calls are inside of
         self._programs: list[Any] = []  # Traced, or DynamicTraced
         self._made = self._attempts = 0
+        self._is_in_doubt = False  # whether the last call has made arrays that later ones may find
         self._breaks: dict[str, None] = {}
         self._unsteady = 0  # calls in a row that made programs of segments
         self._watched = WATCHED
@@ -274,7 +275,9 @@ class Trace:
                         structure,
                     )
                 again = False
-                if program is not None and (left := self._left(scribe, outside, program, result)):
+                if program is not None and self._may_find_more(scribe, program, result):
+                    program, again = None, True
+                elif program is not None and (left := self._left(scribe, outside, program, result)):
                     self._attempts += 1
                     program, again = None, self._attempts < ATTEMPTS
                     if not again:
@@ -348,15 +351,30 @@ class Trace:
         made = "each call makes arrays that are kept elsewhere"
         return made if self._keeps_arrays(scribe, program, result) else ""
 
+    def _may_find_more(self, scribe: Scribe, program: Traced, result: Any) -> bool:
+        """Whether tensors are left behind that later calls may find, or that contexts of custom gradients keep.
+
+        Which of both cannot be told where the result has a history. So the function is written down once more: what its
+        second call makes, too, is not found by later ones.
+        """
+        has_history = any(x.requires_grad for x in _tensors_in(result))
+        self._is_in_doubt = (
+            has_history and not self._is_in_doubt and self._are_kept(scribe, program, result, by_tensors=True)
+        )
+        return self._is_in_doubt
+
     def _keeps_arrays(self, scribe: Scribe, program: Traced, result: Any) -> bool:
-        tensors = [x for x in flatten(result)[0] if isinstance(x, Tensor)]
-        if any(x.requires_grad for x in tensors):  # what their history keeps alive cannot be told from that
+        if any(x.requires_grad for x in _tensors_in(result)):  # their history keeps arrays, see _may_find_more
             return False
-        if not scribe.kept(program.shown):
+        return self._are_kept(scribe, program, result)
+
+    @staticmethod
+    def _are_kept(scribe: Scribe, program: Traced, result: Any, by_tensors: bool = False) -> bool:
+        if not scribe.kept(program.shown, by_tensors):
             return False
         with scribe.unobserved():
-            settle([*tensors, *(source.tensor for source, _ in scribe.written_sources())])
-        return scribe.kept(program.shown)
+            settle([*_tensors_in(result), *(source.tensor for source, _ in scribe.written_sources())])
+        return scribe.kept(program.shown, by_tensors)
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays().add(args, kwargs, program, program.spec if program else None)
@@ -469,6 +487,10 @@ def _warn(text: str, where: str) -> None:
     events.note("warning", text, where)
     file, _, line = where.rpartition(":")
     warnings.warn_explicit(text, TraceWarning, file, int(line))
+
+
+def _tensors_in(result: Any) -> list[Tensor]:
+    return [x for x in flatten(result)[0] if isinstance(x, Tensor)]
 
 
 def settle(tensors: Sequence[Tensor]) -> None:
