@@ -364,7 +364,9 @@ class Trace:
         return self._is_in_doubt
 
     def _keeps_arrays(self, scribe: Scribe, program: Traced, result: Any) -> bool:
-        if any(x.requires_grad for x in _tensors_in(result)):  # their history keeps arrays, see _may_find_more
+        if any(
+            x.requires_grad for x in _tensors_in(result)
+        ):  # their history keeps arrays, see _may_find_more
             return False
         return self._are_kept(scribe, program, result)
 
