@@ -22,7 +22,7 @@ from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
 from weft.ops.types import TensorType
 
-__all__ = ["Graph", "graph_of", "interpret", "ordered", "reads_of"]
+__all__ = ["Graph", "graph_of", "interpret", "ordered"]
 
 
 class Graph:
@@ -76,11 +76,6 @@ class Graph:
         return "\n".join([*lines, f"  return {', '.join(map(name, given))}"])
 
 
-def reads_of(node: Node) -> Sequence[Value]:
-    """The values that a node reads, once for each time."""
-    return node.reads
-
-
 def ordered(outputs: Iterable[Value | None]) -> list[Node]:
     """The nodes that outputs need, each after those it reads, otherwise in the order in which they are needed."""
     done: dict[int, Node] = {}
@@ -92,7 +87,7 @@ def ordered(outputs: Iterable[Value | None]) -> list[Node]:
             done.setdefault(id(node), stack.pop())
         else:
             begun.add(id(node))
-            stack.extend(v.node for v in reversed(reads_of(node)) if id(v.node) not in begun)
+            stack.extend(v.node for v in reversed(node.reads) if id(v.node) not in begun)
     return list(done.values())
 
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.kernels import choices
 from weft.ops.kernels import Loop, Native, Parts, Several
 from weft.ops.node import Node, Value
@@ -126,7 +126,7 @@ class Rewriting:
     def _readers(self) -> dict[int, list[Node]]:
         found: dict[int, list[Node]] = {}
         for node in self.graph.nodes:
-            for value in reads_of(node):
+            for value in node.reads:
                 found.setdefault(id(value), []).append(node)
         return found
 
@@ -135,7 +135,7 @@ class Rewriting:
         found = {id(self.graph.inputs[k].node) for k in self.graph.lasting}
         for node in self.graph.nodes:
             known = node.op is not None and not node.op.random
-            if known and all(v.is_constant or id(v.node) in found for v in reads_of(node)):
+            if known and all(v.is_constant or id(v.node) in found for v in node.reads):
                 found.add(id(node))
         return found
 
@@ -198,7 +198,7 @@ class Rewriting:
     def _rebuilt(self, node: Node) -> Node:
         """The node on new values; itself if they are the old ones."""
         known = self._new
-        if not known or not any(id(v) in known for v in reads_of(node)):
+        if not known or not any(id(v) in known for v in node.reads):
             return node
         inputs = [None if v is None else self.new(v) for v in node.inputs]
         runtime = {name: self.new(v) for name, v in node.runtime.items()}
@@ -240,7 +240,7 @@ class Rewriting:
             self._kept.append(made)
             # The line of the one that it replaces, unless a rule has named one of what it merges.
             made.place, made.where = node.place, made.where or node.where
-            stack.extend(v.node for v in reads_of(made))
+            stack.extend(v.node for v in made.reads)
 
     def _draws(self, node: Node) -> frozenset[int]:
         """The places of the random operators that a node's outputs come from."""
@@ -250,14 +250,14 @@ class Rewriting:
             if id(top) in self._drawn:
                 stack.pop()
                 continue
-            waiting = [v.node for v in reads_of(top) if id(v.node) not in self._drawn]
+            waiting = [v.node for v in top.reads if id(v.node) not in self._drawn]
             if waiting:
                 stack.extend(waiting)
                 continue
             stack.pop()
             self._kept.append(top)
             own = {top.place} if top.op is not None and top.op.random else frozenset[int]()
-            self._drawn[id(top)] = frozenset(own).union(*(self._drawn[id(v.node)] for v in reads_of(top)))
+            self._drawn[id(top)] = frozenset(own).union(*(self._drawn[id(v.node)] for v in top.reads))
         return self._drawn[id(node)]
 
     def _may_leave(self, old: Value, new: Value) -> bool:
@@ -295,5 +295,5 @@ def _escaping(graph: Graph) -> set[int]:
     found = {id(v) for v in graph.outputs if v is not None}
     for node in reversed(graph.nodes):
         if node.op is not None and any(id(v) in found for v in node.outputs) and not _makes_memory(node):
-            found.update(id(v) for v in reads_of(node))
+            found.update(id(v) for v in node.reads)
     return found

@@ -349,6 +349,8 @@ class Trace:
         if outside.changed():
             return "each call changes variables or attributes, on which it depends"
         made = "each call makes arrays that are kept elsewhere"
+        if _has_history(result):  # which keeps arrays as well: see _may_find_more
+            return ""
         return made if self._keeps_arrays(scribe, program, result) else ""
 
     def _may_find_more(self, scribe: Scribe, program: Traced, result: Any) -> bool:
@@ -357,21 +359,15 @@ class Trace:
         Which of both cannot be told where the result has a history. So the function is written down once more: what its
         second call makes, too, is not found by later ones.
         """
-        has_history = any(x.requires_grad for x in _tensors_in(result))
         self._is_in_doubt = (
-            has_history and not self._is_in_doubt and self._are_kept(scribe, program, result, by_tensors=True)
+            not self._is_in_doubt
+            and _has_history(result)
+            and self._keeps_arrays(scribe, program, result, by_tensors=True)
         )
         return self._is_in_doubt
 
-    def _keeps_arrays(self, scribe: Scribe, program: Traced, result: Any) -> bool:
-        if any(
-            x.requires_grad for x in _tensors_in(result)
-        ):  # their history keeps arrays, see _may_find_more
-            return False
-        return self._are_kept(scribe, program, result)
-
     @staticmethod
-    def _are_kept(scribe: Scribe, program: Traced, result: Any, by_tensors: bool = False) -> bool:
+    def _keeps_arrays(scribe: Scribe, program: Traced, result: Any, by_tensors: bool = False) -> bool:
         if not scribe.kept(program.shown, by_tensors):
             return False
         with scribe.unobserved():
@@ -493,6 +489,11 @@ def _warn(text: str, where: str) -> None:
 
 def _tensors_in(result: Any) -> list[Tensor]:
     return [x for x in flatten(result)[0] if isinstance(x, Tensor)]
+
+
+def _has_history(result: Any) -> bool:
+    """Whether a result is recorded, so that it keeps arrays that it was computed from."""
+    return any(x.requires_grad for x in _tensors_in(result))
 
 
 def settle(tensors: Sequence[Tensor]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from weft.expr import scalar as e
 from weft.expr.kernel import parts
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.graph.inner import as_drawn
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.kernels import Loop, View
@@ -202,7 +202,7 @@ class _Again:
     def missing(self, value: Value) -> list[Value]:
         """Of what a value is computed from, what has to be computed again before it."""
         candidate = self.chosen.get(id(value))
-        sources = reads_of(value.node) if candidate is None else candidate.sources
+        sources = value.node.reads if candidate is None else candidate.sources
         return [v for v in sources if id(v) in self.is_again and id(v) not in self.shared]
 
     def read(self, value: Value) -> Value:
@@ -234,7 +234,7 @@ class Lives:
         self.views = {id(node) for node in graph.nodes if is_view(node)}
         self.readers: dict[int, list[Node]] = {}
         for node in graph.nodes:
-            for v in dict.fromkeys(reads_of(node)):
+            for v in dict.fromkeys(node.reads):
                 self.readers.setdefault(id(v), []).append(node)
         lasting = {id(graph.inputs[k].node) for k in graph.lasting}  # and what follows from them, done once
         for node in graph.nodes:
@@ -318,7 +318,7 @@ class Lives:
             sources = [v for v in dict.fromkeys(_leaves(made, node)) if id(v) not in own]
             return Candidate(value, list(dict.fromkeys(late)), views[1:], sources, size, *nothing)
         return Candidate(
-            value, list(dict.fromkeys(late)), views[1:], reads_of(node), size, *nothing, runs_again=True
+            value, list(dict.fromkeys(late)), views[1:], node.reads, size, *nothing, runs_again=True
         )
 
     def _early_views(self, value: Value) -> list[Value]:
@@ -345,7 +345,7 @@ class Lives:
         passes, nodes = 1, [reader]
         for _ in range(NEAR):
             for node in nodes:
-                found |= wanted & {id(v) for v in reads_of(node)}
+                found |= wanted & {id(v) for v in node.reads}
                 choice = first_choice(node)
                 if isinstance(choice, Loop) and choice.axes:
                     passes = max(passes, len(choice.stages))
@@ -372,13 +372,13 @@ def _again(value: Value, read: Callable[[Value], Value]) -> Value | None:
 
 def _leaves(made: Value, node: Node) -> list[Value]:
     """What a computation reads of what there was before: the inputs of the node, and its other outputs."""
-    known = {*map(id, reads_of(node)), *map(id, node.outputs)}
+    known = {*map(id, node.reads), *map(id, node.outputs)}
     return [v for v in _within(made, known) if id(v) in known]
 
 
 def _operations(made: Value, node: Node) -> int:
     """How many operations a computation does on an element; a function is many."""
-    known = {*map(id, reads_of(node)), *map(id, node.outputs)}
+    known = {*map(id, node.reads), *map(id, node.outputs)}
     loops = [first_choice(v.node) for v in _within(made, known) if id(v) not in known]
     roots = [
         s.value for loop in loops if isinstance(loop, Loop) for stage in loop.stages for s in parts(stage)
@@ -399,7 +399,7 @@ def _within(made: Value, known: Collection[int]) -> list[Value]:
             seen.add(id(v))
             found.append(v)
             if id(v) not in known:
-                stack.extend(reads_of(v.node))
+                stack.extend(v.node.reads)
     return found
 
 
