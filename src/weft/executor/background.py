@@ -22,7 +22,7 @@ __all__ = ["make_ahead", "wait"]
 
 MOST_THREADS = 4
 
-_lock = process.guard(threading.Lock())
+_lock = process.guard(threading.RLock())  # a finalizer may come back here, from a collection inside
 _waiting: collections.deque[Any] = collections.deque()  # of [plan, the step that is next]
 _threads: set[threading.Thread] = set()
 _is_over = False
