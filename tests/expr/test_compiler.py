@@ -265,7 +265,7 @@ def test_code_is_freed_with_its_owner(folder):
 
 
 def test_dropping_code_does_not_enter_llvm(folder):
-    """Ctrl-C inside of llvmlite's lock, which is Python, would leave it held: what is dropped goes with the next code."""
+    """Ctrl-C inside of its lock, which is Python, would leave that held: code is unloaded when more is linked."""
     tools = _toolchain()
     unused = tools.link(tools.compile(print_kernel(plus(0.75))), "plus")[1]
     gone = weakref.ref(unused._library)
