@@ -97,8 +97,8 @@ Tracked sum(Tracked&& a, Tracked&& b) {
   return testing::call(plan, a, b);
 }
 
-std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& slopes) {
-  return node.function->function(std::move(slopes));
+std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& cotangents) {
+  return node.function->function(std::move(cotangents));
 }
 
 uint32_t module_of_call() { return 7; }
