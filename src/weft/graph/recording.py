@@ -16,7 +16,7 @@ from weft.base.users_line import users_line
 from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, constant, input_value
 
-__all__ = ["CannotRecord", "Recorder"]
+__all__ = ["CannotRecord", "Recorder", "is_newer", "memory_mark"]
 
 
 class CannotRecord(GraphError, NotImplementedError):
@@ -40,6 +40,17 @@ class CannotRecord(GraphError, NotImplementedError):
         return CannotRecord, (self.name, self.fact, self.where, self.hint)
 
 
+def memory_mark() -> int:
+    """For is_newer: the serial of the memory that this thread has allocated last."""
+    _core.empty(0)  # so that this thread has serials of its own
+    return _core.last_serial()
+
+
+def is_newer(serial: int, mark: int) -> bool:
+    """Whether memory was allocated after memory_mark() gave the mark, by the same thread."""
+    return serial > mark and serial >> 40 == mark >> 40
+
+
 class Recorder:
     """A graph that is being recorded: the floats that it takes, the random numbers it draws, how it refuses.
 
@@ -51,16 +62,11 @@ class Recorder:
         self.name = name
         self.numbers: dict[int, Value] = {}
         self.random: list[Value] = []
-        self.begin()
-
-    def begin(self) -> None:
-        """Memory that this thread allocates from now on was made during the recording."""
-        _core.empty(0)  # so that this thread has serials of its own
-        self._mark = _core.last_serial()
+        self._mark = memory_mark()
 
     def is_made_here(self, serial: int) -> bool:
         """Whether memory was allocated during the recording, by this thread."""
-        return serial > self._mark and serial >> 40 == self._mark >> 40
+        return is_newer(serial, self._mark)
 
     def refuse(self, fact: str) -> NoReturn:
         """Raise CannotRecord: the function does what a graph cannot contain."""
