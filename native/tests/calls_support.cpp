@@ -50,7 +50,7 @@ Ref<Plan> plan_with(const std::string& name, int inputs, const std::vector<Part>
   auto plan = make_ref<Plan>();
   plan->program = b.finish(0);
   plan->visible = static_cast<int>(parts.size());
-  plan->recipe = Language::make();
+  plan->info = Language::make();
   return plan;
 }
 
