@@ -24,7 +24,8 @@ __all__ = ["make_ahead", "wait"]
 MOST_THREADS = 4
 
 _lock = process.guard(threading.Lock())
-_waiting: collections.deque[tuple[Any, Iterator[int]]] = collections.deque()  # plans, and their steps to be made
+# Plans, and the indices of their steps that no thread has been given yet.
+_waiting: collections.deque[tuple[Any, Iterator[int]]] = collections.deque()
 _threads: set[threading.Thread] = set()
 _is_over = False
 
