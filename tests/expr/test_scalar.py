@@ -360,3 +360,15 @@ def test_substitute(x):
     assert seen == ["load", "constant", "add", "mul"]
     # What is put in is not looked at again.
     assert substitute(x, lambda part: x + 1 if part is x else part) is x + 1
+
+
+def test_walk_leaves_out_what_is_known():
+    x, y = load(0, "float32"), load(1, "float32")
+    inner = x * y
+    root = inner + y * 2.0
+    names = [part.op for part in walk(root)]
+    assert names == ["load", "load", "mul", "constant", "mul", "add"]
+    rest = list(walk(root, known={id(inner)}))
+    assert [part.op for part in rest] == ["load", "constant", "mul", "add"]
+    assert rest[0] is y
+    assert list(walk(root, known={id(root)})) == []
