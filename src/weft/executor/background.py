@@ -23,7 +23,7 @@ __all__ = ["make_ahead", "wait"]
 
 MOST_THREADS = 4
 
-_lock = process.guard(threading.Lock())
+_lock = process.guard(threading.RLock())  # a finalizer may come back here, from a collection inside
 # Plans, and the indices of their steps that no thread has been given yet.
 _waiting: collections.deque[tuple[Any, Iterator[int]]] = collections.deque()
 _threads: set[threading.Thread] = set()
