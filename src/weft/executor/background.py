@@ -34,7 +34,7 @@ def make_ahead(plan: Any) -> None:
     """Let threads make the code of all steps of a plan of exact sizes."""
     if _is_over or flags.get("WEFT_ENGINE") == "naive":
         return
-    steps = reversed(range(len(plan.recipe.work)))
+    steps = reversed(range(len(plan.info.work)))
     with _lock:
         _waiting.append((plan, steps))
         missing = _thread_count() - len(_threads)

@@ -324,7 +324,7 @@ _RENAMED = {
     "symbol_foreach": ("foreach_loop", "sequences"),
     "symbol_while": ("while_loop", ""),
     "symbol_cond": ("cond_branch", ""),
-    "symbol_function": ("own_gradient", ""),
+    "symbol_function": ("custom_vjp", ""),
 }
 
 

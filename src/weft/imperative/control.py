@@ -23,15 +23,15 @@ from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
 from weft.graph.subgraph import Capture, type_of
 from weft.imperative import indexing as indexing  # so that Values can be indexed
-from weft.imperative.bodies import (
+from weft.imperative.control_flow_effects import (
     applied,
-    deliver,
     in_graph,
-    own_stream,
     positions,
-    take_words,
-    unused_words,
+    separate_stream,
+    take_stream_words,
+    unused_stream_words,
     write_back,
+    write_back_found,
 )
 from weft.imperative.creation import asarray, empty
 from weft.imperative.gradient import is_recorded
@@ -65,7 +65,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
         return (then if pred else otherwise)(*operands)
     _check_predicate("cond", pred)
     if not in_graph([pred, *leaves]):
-        with own_stream([pred, *leaves]):
+        with separate_stream([pred, *leaves]):
             return _as_recorded((then if pred else otherwise)(*operands))
     return _cond_in_graph(pred, leaves, structure, (then, otherwise))
 
@@ -104,7 +104,7 @@ def while_loop(
     if in_graph(leaves):
         leaves = _while_in_graph(condition, step, leaves, structure, max_iterations)
     else:
-        with own_stream(leaves):
+        with separate_stream(leaves):
             leaves = _as_recorded(_while_on_arrays(condition, step, leaves, structure, max_iterations))
     found = structure.build(leaves)
     return found[0] if len(state) == 1 else found
@@ -141,7 +141,7 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
 
     if in_graph([*sequences, *states]):
         return _foreach_in_graph(step, sequences, states, structure)
-    with own_stream([*sequences, *states]):
+    with separate_stream([*sequences, *states]):
         return cast(tuple[Any, Any], _as_recorded(_foreach_on_arrays(step, sequences, states, structure)))
 
 
@@ -171,7 +171,7 @@ def _foreach_on_arrays(
     step: Callable[..., Any], sequences: list[Any], states: list[Any], structure: Structure
 ) -> tuple[Any, Any]:
     if not _length(sequences):
-        capture = Capture("foreach", unused_words())
+        capture = Capture("foreach", unused_stream_words())
         outputs, output_structure, *_ = _write_step(capture, step, sequences, states, structure)
         made = [empty((0, *v.shape), v.dtype, v.type.device) for v in outputs]
         return output_structure.build(made), structure.build(states)
@@ -201,7 +201,7 @@ def _foreach_in_graph(
     step: Callable[..., Any], sequences: list[Any], states: list[Any], structure: Structure
 ) -> tuple[Any, Any]:
     leaves = [*sequences, *states]
-    capture = Capture("foreach", take_words(leaves))
+    capture = Capture("foreach", take_stream_words(leaves))
     data = list(sequences)
     outputs, output_structure, inputs, new, changed = _write_step(capture, step, sequences, states, structure)
     written_slices = [k for k, x in enumerate(inputs[: len(data)]) if capture.content(x) is not None]
@@ -222,7 +222,7 @@ def _foreach_in_graph(
     )
     kept = [capture.found[k] for k in written]
     made = applied(op, [*sequences, *states, *kept, *capture.others(written)])
-    deliver(capture, written, made[len(states) : count])
+    write_back_found(capture, written, made[len(states) : count])
     items = made[count : count + len(outputs)]
     for k, end in zip(written_slices, made[count + len(outputs) :], strict=True):
         write_back(capture, data[k], end)
@@ -311,7 +311,7 @@ def _while_in_graph(
     structure: Structure,
     limit: int | None,
 ) -> list[Any]:
-    capture = Capture("while_loop", take_words(leaves))
+    capture = Capture("while_loop", take_stream_words(leaves))
     values = [capture.input(type_of(x)) for x in leaves]
     (holds, *_), _, _ = _written(capture, lambda: condition(*structure.build(values)))
     _check_predicate("while_loop", holds)
@@ -335,14 +335,14 @@ def _while_in_graph(
         limit=limit,
     )
     found = applied(op, [*states, *capture.others(written)])
-    deliver(capture, written, found[len(leaves) : len(leaves) + len(written)])
+    write_back_found(capture, written, found[len(leaves) : len(leaves) + len(written)])
     return _write_states(capture, changed, leaves, found)
 
 
 def _cond_in_graph(
     pred: Any, leaves: list[Any], structure: Structure, branches: Sequence[Callable[..., Any]]
 ) -> Any:
-    capture = Capture("cond", take_words([pred, *leaves]))
+    capture = Capture("cond", take_stream_words([pred, *leaves]))
     values = [capture.handle(x) for x in leaves]
     results, written, assigned = [], [], set()
     for branch in branches:
@@ -362,7 +362,7 @@ def _cond_in_graph(
         otherwise=capture.subgraph(given, [*others, *ends[1]]),
     )
     made = applied(op, [pred, *operands, *capture.found])
-    deliver(capture, numbers, made[len(outputs) :])
+    write_back_found(capture, numbers, made[len(outputs) :])
     return shape.build(made[: len(outputs)])
 
 

@@ -18,7 +18,7 @@ from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
 from weft.graph.subgraph import Capture, no_capture, type_of
 from weft.imperative import indexing as indexing  # so that Values can be indexed
-from weft.imperative.bodies import deliver, write_back
+from weft.imperative.control_flow_effects import write_back, write_back_found
 from weft.imperative.dynamic import SharedMemory
 from weft.imperative.trace import Trace
 from weft.ops import functions as F
@@ -133,7 +133,7 @@ class CapturedFunction:
     def finish(self, besides: Sequence[Any]) -> Any:
         """Write to the arrays that it found; the second result."""
         count, end = len(self.aux), len(self.aux) + len(self.written)
-        deliver(self._capture, self.written, besides[count:end])
+        write_back_found(self._capture, self.written, besides[count:end])
         for k, content in zip(self.written_inputs, besides[end:], strict=True):
             write_back(self._capture, self._arguments[k], content)
         given = iter(besides[:count])

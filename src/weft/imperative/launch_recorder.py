@@ -1,6 +1,6 @@
 """Writing a program down while it runs: what a trace and lazy evaluation are made of.
 
-The native core reports every launch of a plan and every copy and fill (native/tensor/scribe.h); a Scribe turns them
+The native core reports every launch of a plan and every copy and fill (native/tensor/array_recorder.h); a LaunchRecorder turns them
 into nodes on Values. What it met that was there before is an input, by where it came from: its Source.
 """
 
@@ -25,7 +25,7 @@ from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
 from weft.ops.shapes import is_dense
 
-__all__ = ["Scribe", "Source", "is_constant", "looked_at"]
+__all__ = ["LaunchRecorder", "Source", "is_constant", "looked_at"]
 
 
 def looked_at(x: Geometry) -> str:
@@ -49,7 +49,7 @@ class Source:
         return self.tensor if self.window is None else _core.window(self.tensor, *self.window)
 
 
-class Scribe:
+class LaunchRecorder:
     """Writes down what happens in a ``with`` of it on this thread.
 
     defers: what is written down is not done: whoever writes will do it. sources: the arrays that the program reads or
@@ -89,8 +89,8 @@ class Scribe:
         """Whether what is computed again for gradients is written down as such."""
         return not self.defers
 
-    def __enter__(self) -> Scribe:
-        self._before = _core.set_scribe(self)
+    def __enter__(self) -> LaunchRecorder:
+        self._before = _core.set_recorder(self)
         if self.differentiable:
             self._epoch = _core.begin_epoch()
         return self
@@ -98,16 +98,16 @@ class Scribe:
     def __exit__(self, *_: object) -> None:
         if self.differentiable:
             _core.end_epoch(self._epoch)
-        _core.set_scribe(self._before)
+        _core.set_recorder(self._before)
 
     @contextlib.contextmanager
     def unobserved(self) -> Iterator[None]:
         """Nothing is written down inside."""
-        _core.set_scribe(None)
+        _core.set_recorder(None)
         try:
             yield
         finally:
-            _core.set_scribe(self)
+            _core.set_recorder(self)
 
     def depends_on(self, thing: Any) -> None:
         """An object with ``__weft_state__`` was used."""
@@ -164,7 +164,7 @@ class Scribe:
         self._give_up(CannotRecord("program", fact))
 
     def _give_up(self, problem: CannotRecord) -> None:
-        """Tell whoever wants to know; kinds of scribes that go on without this override it."""
+        """Tell whoever wants to know; kinds of recorders that go on without this override it."""
         assert self._failed is not None, problem
         self._failed(problem)
 
@@ -197,11 +197,11 @@ class Scribe:
     # Each of these says whether what was reported is to be left out, because it will be done later.
 
     def launched(
-        self, recipe: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
+        self, info: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
     ) -> bool:
         """A plan was launched."""
         if not self.over:
-            self._insert(recipe.graph, arrays, numbers, results, where)
+            self._insert(info.graph, arrays, numbers, results, where)
         return self.defers
 
     def copied(self, to: Any, source: Any) -> bool:
