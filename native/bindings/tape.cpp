@@ -113,6 +113,8 @@ void bind_tape(nb::module_& m) {
     context().no_grads_before = context().no_grads;
     return before;
   });
+  // What is being written down now, 0: nothing.
+  def(m, "epoch", [] { return context().stop_epoch; });
   def(m, "end_epoch", [](nb::tuple before) {
     context().stop_epoch = nb::cast<uint32_t>(before[0]);
     context().no_grads_before = nb::cast<int>(before[1]);
@@ -172,10 +174,15 @@ void bind_tape(nb::module_& m) {
     return nb::make_tuple(node && recording() ? node->number : 0,
                           tensor.chunk->writes.load(std::memory_order_relaxed));
   });
-  def(m, "is_stopped", [](nb::handle x) {
-    tensor_of(x, "is_stopped");
-    return is_stopped(tracked_of(x.ptr()));
-  });
+  // Whether it has left the history of what is written down; or was, in an epoch around this one.
+  def(
+      m, "is_stopped",
+      [](nb::handle x, uint32_t epoch) {
+        tensor_of(x, "is_stopped");
+        const Tracked& tracked = tracked_of(x.ptr());
+        return is_stopped(tracked) || (epoch && tracked.stopped == epoch);
+      },
+      nb::arg("x"), nb::arg("epoch") = 0);
   def(m, "is_tracked", [](nb::handle x) {
     tensor_of(x, "is_tracked");
     return static_cast<bool>(tracked_of(x.ptr()).node);

@@ -10,6 +10,8 @@ from weft.executor.compile import compile_graph
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import optimize
+from weft.graph.passes.epilogues import epilogues
+from weft.graph.rewrite import Rewriting, rewrite
 from weft.kernels.cpu.epilogue import POST_OPS
 from weft.ops import functions as F
 from weft.ops.epilogue import Epilogue
@@ -161,3 +163,24 @@ def test_the_decomposition():
     assert [n.op.name for n in graph.nodes if n.op] == ["matmul", "relu", "subtract"]
     assert isinstance(graph, Graph)
     assert op.infer(x, TensorType((3, 2), x.dtype), TensorType((2,), x.dtype)).shape == (2, 2)
+
+
+def test_a_chain_of_steps_is_found_in_one_round():
+    shapes = [(7, 20), (30, 20), (30,)]
+    types = [TensorType(shape, as_dtype("float32")) for shape in shapes]
+    graph = graph_of(lambda x, w, b: F.tanh(F.relu(F.linear(x, w) + b)), types)
+    made = Rewriting(graph).run(epilogues, None)
+    (op,) = [node.op for node in made.nodes if node.op is not None]
+    assert isinstance(op, Epilogue)
+    assert [step.name for step, _, _ in op.steps] == ["add", "relu", "tanh"]
+    assert Rewriting(made).run(epilogues, None) is made
+
+
+def test_the_plainest_node_does_a_step():
+    """Of a product with a step of its own and one without, the latter takes the sum of both."""
+    shapes = [(7, 20), (30, 20), (7, 20), (30, 20)]
+    types = [TensorType(shape, as_dtype("float32")) for shape in shapes]
+    graph = graph_of(lambda x, w, y, v: F.relu(F.linear(x, w)) + F.linear(y, v), types)
+    made = rewrite(graph, epilogues)
+    steps = [[step.name for step, _, _ in n.op.steps] for n in made.nodes if isinstance(n.op, Epilogue)]
+    assert steps == [["relu"], ["add"]]

@@ -126,10 +126,11 @@ class Capture(Recorder):
         self._windows: dict[int, Window] = {}  # by id of what the function holds, which they keep
         self._storages: list[ValueStorage] = []  # of what was found, as in found
         self._in_memory: dict[int, list[tuple[Geometry, ValueStorage]]] = {}  # of arrays outside, by serial
+        self._stopped_finds: set[int] = set()  # indices of those of found that have no gradient
         self._of_outer: dict[int, Window] = {}  # all of a storage of the capture around this one, by its id
         self._outer_memory: dict[int, int] = {}  # the ids of such storages, by number of found
         self._is_moving = False  # contents go from and to storages
-        self._outer = _core.capture()
+        self._outer, self._outer_epoch = _core.capture(), _core.epoch()
         self._local: set[int] = set()  # arrays that a function made: nobody else sees them
         self._start = self.input(TensorType((), bool_)).node.place
         self._before_watch: dict[int, Value | None] = {}  # by id of what is watched
@@ -322,13 +323,20 @@ class Capture(Recorder):
     def _find_array(self, x: Any) -> Window:
         """An array outside of all graphs, in whose memory others may be."""
         geometry = Geometry(*_core.geometry(x))
+        is_stopped = bool(_core.is_stopped(x, self._outer_epoch))
         known = self._in_memory.setdefault(geometry.serial or 0, [])
         for whole, storage in known:
             (first, end), (low, high) = geometry.extent(), whole.extent()
             if storage.is_row_major and whole.dtype is geometry.dtype and low <= first and end <= high:
-                part = geometry._replace(address=geometry.address - whole.address)
-                return self._add(x, Window(x, storage, storage.base if geometry.same_window(whole) else part))
-        window = self._find(x, type_of(x), _is_row_major(geometry))
+                is_whole = geometry.same_window(whole)
+                if is_whole and not is_stopped:
+                    self._take_gradient(storage, x)
+                if is_stopped or (not self._is_stopped(storage) and _have_same_past(x, storage.handle)):
+                    part = geometry._replace(address=geometry.address - whole.address)
+                    return self._add(
+                        x, Window(x, storage, storage.base if is_whole else part, None, is_stopped)
+                    )
+        window = self._find(x, type_of(x), _is_row_major(geometry), is_stopped)
         known.append((geometry, window.storage))
         if self._is_new(x):
             self._local.add(len(self.found) - 1)
@@ -340,8 +348,12 @@ class Capture(Recorder):
         storage = there.storage
         if there.is_whole and (not storage.is_watched or outer._read(there) is storage.value):
             if id(storage) in self._of_outer:
-                return self._add(x, self._of_outer[id(storage)])
-            window = self._of_outer[id(storage)] = self._find(x, type_of(x), storage.is_row_major)
+                mine = self._of_outer[id(storage)].storage
+                if not there.is_stopped:
+                    self._take_gradient(mine, x)
+                return self._add(x, Window(x, mine, mine.base, None, there.is_stopped))
+            window = self._find(x, type_of(x), storage.is_row_major, there.is_stopped)
+            self._of_outer[id(storage)] = window
         elif not there.is_whole and not storage.is_watched:
             whole = self._window(storage.handle)
             return self._add(x, Window(x, whole.storage, there.geometry, None, there.is_stopped))
@@ -350,15 +362,30 @@ class Capture(Recorder):
         self._outer_memory[len(self.found) - 1] = id(storage)
         return window
 
-    def _find(self, x: Any, type: TensorType, is_row_major: bool) -> Window:
+    def _find(self, x: Any, type: TensorType, is_row_major: bool, is_stopped: bool = False) -> Window:
         stand_in = self.input(type)
         self.found.append(x)
         self.extra.append(stand_in)
         storage = ValueStorage(x, stand_in, is_row_major)
         self._storages.append(storage)
-        window = self._windows[id(x)] = Window(x, storage, storage.base, stand_in)
+        if is_stopped:
+            self._stopped_finds.add(len(self._storages) - 1)
+        content = None if is_stopped else stand_in
+        window = self._windows[id(x)] = Window(x, storage, storage.base, content, is_stopped)
         self._windows[id(stand_in)] = Window(stand_in, storage, storage.base, stand_in)
         return window
+
+    def _is_stopped(self, storage: ValueStorage) -> bool:
+        """Whether the array that is its content at the beginning has no gradient, as x.detach()."""
+        return any(self._storages[k] is storage for k in self._stopped_finds)
+
+    def _take_gradient(self, storage: ValueStorage, x: Any) -> None:
+        """x, which is all of the storage, becomes what was found of it, if that has no gradient."""
+        for k in self._stopped_finds:
+            if self._storages[k] is storage:
+                self.found[k] = storage.handle = x
+                self._stopped_finds.remove(k)
+                return
 
     def _add(self, x: Any, like: Window) -> Window:
         """x is in the memory of another window."""
@@ -503,6 +530,11 @@ class Capture(Recorder):
 def type_of(x: Any) -> TensorType:
     """The type of an array or of a Value."""
     return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
+
+
+def _have_same_past(x: Any, y: Any) -> bool:
+    """Whether both arrays have a history, or none; of an array that was detached before, the other may have one."""
+    return bool(_core.is_tracked(x)) == bool(_core.is_tracked(y))
 
 
 def _is_row_major(x: Geometry) -> bool:
