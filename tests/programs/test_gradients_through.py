@@ -747,31 +747,31 @@ def gradients_of(f, w, v):
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("times", [0, 2])
 @pytest.mark.parametrize("loss", [through_cond, through_foreach])
+@pytest.mark.parametrize("chosen", [0.0, 1.0])
 @pytest.mark.parametrize("form", ["trace", "dynamic axes", "vjp", "step"])
-def test_control_flow_that_finds_an_array_and_the_same_detached(form, loss, times, first):
+def test_control_flow_that_finds_an_array_and_the_same_detached(form, chosen, loss, times, first):
     """They are one memory, and have their own gradients."""
-    for chosen in (0.0, 1.0):
-        w, v = wf.tensor([1.0, 2.0]), wf.tensor([chosen, 3.0])
-        outside = w.detach()
+    w, v = wf.tensor([1.0, 2.0]), wf.tensor([chosen, 3.0])
+    outside = w.detach()
 
-        def f(w, v):
-            return loss(w, v, w.detach(), times, first)
+    def f(w, v):
+        return loss(w, v, w.detach(), times, first)
 
-        def step(w, v, outside=outside):
-            gm = wf.GradManager().attach([w, v])
-            w.grad = v.grad = None
-            with gm:
-                gm.backward(loss(w, v, outside, times, first))
+    def step():
+        gm = wf.GradManager().attach([w, v])
+        w.grad = v.grad = None
+        with gm:
+            gm.backward(loss(w, v, outside, times, first))
 
-        wanted = gradients_of(f, w, v)
-        if form == "vjp":
-            found = wf.vjp(f, w, v)[1](wf.tensor(1.0))
-        elif form == "step":
-            traced = wf.trace(lambda: step(w, v))
-            traced()
-            traced()
-            found = [wf.zeros_like(x) if x.grad is None else x.grad for x in (w, v)]
-        else:
-            found = gradients_of(wf.trace(f, dynamic={"v": 0} if form == "dynamic axes" else None), w, v)
-        for a, b in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(a.numpy(), b.numpy())
+    wanted = gradients_of(f, w, v)
+    if form == "vjp":
+        found = wf.vjp(f, w, v)[1](wf.tensor(1.0))
+    elif form == "step":
+        traced = wf.trace(step)
+        traced()
+        traced()
+        found = [wf.zeros_like(x) if x.grad is None else x.grad for x in (w, v)]
+    else:
+        found = gradients_of(wf.trace(f, dynamic={"v": 0} if form == "dynamic axes" else None), w, v)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy())
