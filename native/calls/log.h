@@ -100,7 +100,7 @@ class Log final : public LaunchScribe {
 
   // A piece of memory. That of a large result belongs to its arrays alone: when the last of them goes, it
   // returns to the pool, and later results of the same segment may get it. The program needs none of it: what
-  // is not wanted at the end is no output. So a segment takes the memory that its operations would, one by
+  // is not wanted at the end is not an output. So a segment takes the memory that its operations would, one by
   // one.
   struct Piece {
     Ref<Chunk> chunk;  // null: released to its arrays, found again when the segment ends

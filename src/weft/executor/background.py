@@ -1,7 +1,7 @@
-"""Code of programs made before they run, beside what the caller does meanwhile.
+"""Compiles the code of programs in background threads before they run.
 
 A traced call records, and gives results of its own; the code of the program is first needed by the next call. Threads
-make it step by step, in the order of the program. Who runs the program meanwhile makes the code of the step it has come
+make it step by step, in the order of the program. A thread that runs the program makes the code of the step it has come
 to, so all of them work on different steps; for code that one of them is making, the others wait (weft.expr.compiler).
 
 Threads end when there is nothing left to do: a process that has made its code has none of them. At the end of the
@@ -46,7 +46,7 @@ def make_ahead(plan: Any) -> None:
 
 
 def wait() -> None:
-    """Wait until all code that was asked for is made; for measurements."""
+    """Wait until all requested code is made; for measurements."""
     while True:
         with _lock:
             thread = next(iter(_threads), None)
@@ -56,7 +56,7 @@ def wait() -> None:
 
 
 def _thread_count() -> int:
-    """All cores but that of the caller, who goes on."""
+    """All cores but that of the caller, which goes on."""
     cores = flags.get("WEFT_NUM_THREADS") or len(os.sched_getaffinity(0))
     return max(1, min(cores - 1, MOST_THREADS))
 

@@ -28,9 +28,9 @@ __all__ = ["Graph", "graph_of", "interpret", "ordered"]
 class Graph:
     """A functional program.
 
-    inputs: Values from outside; outputs: Values wanted, None where there is none to give. writes: number of an output
-    -> number of the input that it becomes the new content of; nothing else is ever written, so a graph has no other
-    side effect than these, at its end. lasting: numbers of inputs whose content seldom changes from run to run, such as
+    inputs: Values from outside; outputs: the results, None where there is none to give. writes: index of an output
+    -> index of the input whose new content it becomes; nothing else is ever written, so a graph has no other side
+    effect than these, at its end. lasting: indices of inputs whose content seldom changes from run to run, such as
     parameters that are only read. nodes: those that the outputs need, each after what it reads, else in the order
     of their places.
     """

@@ -1,4 +1,4 @@
-"""New tensors, from Python's and other libraries' data, and regular ones.
+"""Functions that create tensors: from data of Python and other libraries, and filled or regular ones.
 
 >>> import weft as wf
 >>> wf.tensor([[1., 2.]])
@@ -178,7 +178,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     """A Tensor over the memory of an object with ``__dlpack__``; copy: as in asarray.
 
     While the other library's array lives, operations on this memory finish before the call that pushes them returns.
-    Raises DeviceError if it does not lie on a cpu, DTypeError if weft lacks its type, BufferError if it refuses.
+    Raises DeviceError if it is not on a cpu, DTypeError if weft lacks its type, BufferError if it refuses.
 
     >>> import numpy as np
     >>> from_dlpack(np.arange(3))

@@ -1,4 +1,4 @@
-"""Gradients of what ran: GradManager, grad, value_and_grad, no_grad, Function.
+"""Gradients of eager code: GradManager, grad, value_and_grad, no_grad, Function.
 
 >>> import weft as wf
 >>> x = wf.tensor([1., 2.])
@@ -9,7 +9,7 @@
 >>> x.grad
 tensor([2., 4.], dtype=float32, device=cpu:0)
 
-Calls are recorded only while an input wants a gradient. A record is owned by the results it explains, so results that
+Calls are recorded only while an input requires a gradient. The results own their record, so results that
 are dropped free their history.
 """
 
@@ -159,7 +159,7 @@ class GradManager:
         return self
 
     def attached_tensors(self) -> list[Tensor]:
-        """The tensors attached so far."""
+        """The attached tensors."""
         return list(self._watched)
 
     def record(self) -> None:
@@ -548,7 +548,7 @@ def _restore(states: dict[str, Any]) -> None:
 
 
 def recompute(f: Callable[..., Any], *args: Any) -> Any:
-    """f(*args), of which nothing inside is kept for the gradient: it is computed again when that is asked for.
+    """f(*args), of which nothing inside is kept for the gradient: it is computed again when that runs.
 
     Arguments that are tensors have gradients, and so have tensors, and parameters of modules, that f is or refers to by
     its own names; others that want one raise ValueError. Random numbers come out the same the second time.
@@ -617,7 +617,7 @@ class _Region(Function):
             from weft.imperative.own_gradient import HIDDEN
 
             raise ValueError(f"recompute: {HIDDEN}")
-        # What nothing wants a gradient of now may be written by f.
+        # Tensors that require no gradient now may be written by f.
         self.others = [
             each
             for each, before in zip(self.others, writes, strict=True)

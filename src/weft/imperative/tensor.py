@@ -1,4 +1,4 @@
-"""The methods of Tensor that need no native code, and functions of the same meaning.
+"""Methods of Tensor that are written in Python, and functions of the same meaning.
 
 >>> import weft as wf
 >>> x = wf.tensor([[1, 2, 3], [4, 5, 6]])
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from weft import _core
-from weft import storage as storage  # sets up the memory that tensors lie in
+from weft import storage as storage  # sets up the memory of tensors
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import ShapeError
@@ -84,7 +84,7 @@ else:
 
 
 def shares_memory(x: Tensor, y: Tensor) -> bool:
-    """Whether writing an element of one may change the other; True if that is hard to tell.
+    """Whether writing an element of one may change the other; True if that is not known.
 
     Raises TypeError unless both are tensors.
 
@@ -101,7 +101,7 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
 
 
 def waitall() -> None:
-    """Wait until all operations pushed so far have finished.
+    """Wait until all operations that have been pushed have finished.
 
     Raises EngineError for a failure since the last waitall() that was not cleared, EngineErrorGroup for several.
 
@@ -138,7 +138,7 @@ def _copy(self: Tensor) -> Tensor:
 
 
 def _contiguous(self: Tensor) -> Tensor:
-    """The tensor itself if its elements lie one after the other in row-major order, else such a copy."""
+    """The tensor itself if its elements are contiguous in row-major order, else such a copy."""
     return self if _core.is_contiguous(self) else self.copy()
 
 
@@ -156,7 +156,7 @@ def _astype(self: Tensor, dtype: DType | str | Any, *, copy: bool = True) -> Ten
 
 
 def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Tensor:
-    """The tensor on a device: itself if it lies there, else a copy, made on the device's copy queue.
+    """The tensor on a device: itself if it is there, else a copy, made on the device's copy queue.
 
     >>> import weft as wf
     >>> wf.ones(2).to_device("cpu:1").device
@@ -176,7 +176,7 @@ def _repr(self: Tensor) -> str:
 
     shown = (
         _core.copy_of(self, as_dtype("float32")) if self.dtype.name == "bfloat16" else self
-    )  # NumPy knows how to write these
+    )  # NumPy can write these
     values = np.array2string(shown.numpy(), separator=", ", prefix="tensor(")
     if not self.size and self.ndim != 1:
         values += f", shape={self.shape}"

@@ -1,11 +1,11 @@
-"""Calls on array types of others: what an object with `__weft_function__` makes of an operator.
+"""Dispatches calls on other libraries' array types to their `__weft_function__`.
 
     def __weft_function__(self, op, args, attributes): ...
 
 op: the operator with its attributes; args: one entry for each of its inputs, in order, None for one that is missing;
 attributes: the operator's attributes by name. The result is what the caller gets, or NotImplemented.
 
-Which object is asked follows NumPy's `__array_function__` (NEP 18): each type once, for the first of its objects; a
+Which object is called follows NumPy's `__array_function__` (NEP 18): each type once, for the first of its objects; a
 type of higher `__weft_priority__` (0 by default) before one of lower, a subclass before what it inherits from, else
 from left to right. If all decline, the operator is run as what it decomposes to, each part of which is a call again;
 so a type needs rules for primitives only. A primitive that all decline raises TypeError.
@@ -53,7 +53,7 @@ def is_foreign(x: Any) -> bool:
 
 
 def owners(args: Sequence[Any]) -> list[Any]:
-    """The objects to ask, in order: one of each type."""
+    """The objects to call, in order: one of each type."""
     found: list[Any] = []
     for x in args:
         kind = type(x)
@@ -79,7 +79,7 @@ def call(op: Op, args: tuple[Any, ...]) -> Any:
 def decomposed(op: Op, args: Sequence[Any], declined: Sequence[str] = ()) -> Any:
     """An operator as calls of what it decomposes to.
 
-    Raises TypeError for a primitive, and for objects that do not tell their shape and dtype.
+    Raises TypeError for a primitive, and for objects without a shape and a dtype.
     """
     values = [_stand_in(op, x) for x in args]
     made = (

@@ -1,4 +1,4 @@
-"""What rules are written on: Values, made by Nodes, each an operator applied to Values. Immutable; no data.
+"""Values and Nodes, on which operators' rules are written: a Node applies an operator to Values. Immutable; no data.
 
 >>> from weft.base.dtype import float32
 >>> from weft.ops.node import input_value
@@ -56,7 +56,7 @@ class Node:
         "where",
     )
 
-    choice: Any  # what weft.graph.rewrite.first_choice has found, once it was asked for
+    choice: Any  # the result of weft.graph.rewrite.first_choice, once it was called
     _reads: tuple[Value, ...]
 
     def __init__(
@@ -95,7 +95,7 @@ class Node:
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        """The values that it reads, once for each time; each pass over a graph asks for them several times."""
+        """The values that it reads, once for each time; each pass over a graph reads this several times."""
         try:
             return self._reads
         except AttributeError:
@@ -115,7 +115,7 @@ class Node:
 
 
 class ArrayMethods:
-    """Methods of arrays that are no operators of these names, by operators; name= and attr= are a symbol's."""
+    """Methods of arrays that are not operators of these names, by operators; name= and attr= are a symbol's."""
 
     __slots__ = ()
 
@@ -334,7 +334,7 @@ def constant(value: bool | int | float | Size, dtype: DType | None = None) -> Va
 
 
 def _missing(cls: type[Op], spec: Input) -> Any:
-    """What stands for an input that a call does not have."""
+    """The placeholder of an input that a call does not have."""
     if spec.optional:
         return None
     raise TypeError(f"{cls.name}: {spec.name} must be given")
@@ -350,7 +350,7 @@ def bind(
 
     Positional arguments are cls.prefix if there is one, then the inputs in order and the attributes of cls.positional,
     or just cls.positional where it names inputs, too. Inputs may be named. Any number of inputs come as a list, before
-    attributes, or one by one. missing: what stands for inputs that are not given, by default None where they are
+    attributes, or one by one. missing: the placeholder of inputs that are not given, by default None where they are
     optional.
     Raises TypeError where they do not fit.
     """

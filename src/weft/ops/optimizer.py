@@ -42,7 +42,7 @@ class Update(Op):
     """Base. operands: the numbers of `scalars`; then all parameters, all gradients, and for each further name of
     `roles` all of its tensors.
 
-    Scalars are Python numbers, or 0-d tensors on the parameters' device: what lies in a tensor may change without a new
+    Scalars are Python numbers, or 0-d tensors on the parameters' device: a tensor's content may change without a new
     call, so a recorded training step can be replayed with another learning rate and the next step's number.
 
     Outputs, the new content of what is written: all parameters, then for each further role but the gradients all of its

@@ -615,7 +615,7 @@ def _attributes_of_shape(
         if kind is None and (p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)):
             continue
         if kind is None or kind.startswith("Runtime"):
-            why = "is given at run time; annotate it int" if kind else "is no attribute"
+            why = "is given at run time; annotate it int" if kind else "is not an attribute"
             raise TypeError(
                 f"{name}: shape takes the shapes of the inputs, then attributes by name: {p.name} {why}"
             )

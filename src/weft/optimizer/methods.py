@@ -21,7 +21,7 @@ class _Fused(Optimizer):
     """Base: one call of an operator for all parameters of a step group."""
 
     operator: ClassVar[str]
-    fixed: ClassVar[Mapping[str, Any]] = {}  # attributes of the operator that are no options
+    fixed: ClassVar[Mapping[str, Any]] = {}  # attributes of the operator that are not options
 
     def update(self, group: ParameterGroup, step_group: StepGroup, gradients: list[Tensor]) -> None:
         named = {"lr": group.rate(step_group.step.device), "step": step_group.step}

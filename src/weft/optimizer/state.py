@@ -95,7 +95,7 @@ def _faults_of_tensors(groups: Sequence[ParameterGroup], given: Any) -> Iterator
         elif (value.shape, value.dtype) != (x.shape, x.dtype):
             yield f"{key} is {_core.describe(value)}, here {_core.describe(x)}"
         elif key.endswith(f".{STEP}") and int(value) < 0:
-            yield f"{key} is {int(value)}, which is no number of steps"
+            yield f"{key} is {int(value)}, which is not a number of steps"
 
 
 def write(groups: Sequence[ParameterGroup], state: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Arithmetic that changes nothing, or that something simpler gives exactly, with NaN, infinities and signed zeros.
+"""Removes or simplifies arithmetic where the result is exactly the same, with NaN, infinities and signed zeros.
 
 So x + 0 stays (it makes 0 of -0), x - x (NaN), x * 0; x + -0.0, x - 0, x * 1 go. What numbers the operands are promoted
-to, and to what they broadcast, is not asked here: a rewrite that changes a type is not taken.
+to, and to what they broadcast, is not checked here: a rewrite that changes a type is not taken.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of

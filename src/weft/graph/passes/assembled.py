@@ -1,4 +1,4 @@
-"""Sums of arrays that are zero where the others are not: one array, put together from its parts.
+"""Replaces a sum of arrays that are zero where the others are not by one array, assembled from its parts.
 
 Gradients of what was taken apart are such sums. Written out, each summand is an array of zeros and a copy into it.
 
@@ -40,7 +40,7 @@ class _Box(Record):
 
 
 def assembled(node: Node, graph: Rewriting) -> Value | None:
-    """A sum of arrays of zeros and parts elsewhere, as one; a reshape or a permutation of one, written as it lies."""
+    """One Assemble for a sum of arrays of zeros and parts elsewhere, or for its reshape or permutation."""
     if isinstance(node.op, Add):
         return _sum(node, graph)
     return _seen(node, graph)

@@ -1,4 +1,4 @@
-"""Batch normalization with known statistics, after a product or a convolution, as a factor and a summand per channel.
+"""Turns batch normalization with known statistics, after a product or convolution, into a scale and shift per channel.
 
 Where weights and statistics seldom change (Graph.lasting), they are folded into the weights and the bias: that is done
 once, and costs a run nothing. Else they are computed from the statistics inside the graph, c numbers each; an epilogue
@@ -24,7 +24,7 @@ __all__ = ["batch_norm"]
 
 @local(BatchNorm)
 def batch_norm(node: Node, graph: Rewriting) -> Value | None:
-    """x * scale + shift for a normalization of what a native kernel gives to nobody else; all in one type."""
+    """x * scale + shift for a normalization of what only this node reads of a native kernel; all in one type."""
     if not isinstance(node.op, BatchNorm) or node.op.training:
         return None
     x, mean, variance, *_ = node.inputs

@@ -1,4 +1,4 @@
-"""What is known before the program runs: arithmetic on numbers, and arrays whose elements all are one number.
+"""Computes what is known before the program runs: arithmetic on numbers, and on arrays that are filled with one number.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of

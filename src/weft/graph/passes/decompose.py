@@ -1,6 +1,6 @@
-"""Operators without kernels of their own as what they decompose to, so that other passes see the parts.
+"""Replaces operators without kernels of their own by their decompositions, so that other passes see the parts.
 
-The planner would do the same later. What it would choose kernels for stays whole.
+The planner would do the same later. Operators that it would choose kernels for are kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Pointwise operators that the kernel before them can do before it writes: matrix products, convolutions, rows.
+"""Fuses pointwise operators into the kernel before them (matrix products, convolutions, rows), before it writes.
 
-No operator is named here: which kernels take which steps is for the kernels of weft.ops.epilogue to say
+No operator is named here: the kernels of weft.ops.epilogue declare which steps they take
 (weft/kernels/cpu/epilogue.py).
 """
 
@@ -21,7 +21,7 @@ __all__ = ["epilogues"]
 def epilogues(node: Node, graph: Rewriting) -> Sequence[Value | None] | Value | None:
     """A node and the only reader of its first output, a pointwise one, as one Epilogue.
 
-    It stands where the reader stood, since that may read what comes after the node; if other outputs of the node are
+    It takes the reader's place, since that may read what comes after the node; if other outputs of the node are
     read, too, where the node stood.
     """
     if id(node) in graph.notes:
@@ -52,9 +52,7 @@ def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
         return None
     own_kernel = first_choice(node)
     if isinstance(own_kernel, View) or (isinstance(own_kernel, Loop) and not own_kernel.axes):
-        return (
-            None  # the planner joins pointwise loops by itself; asked before an Epilogue is made for nothing
-        )
+        return None  # the planner joins pointwise loops by itself; checked before an Epilogue is made for nothing
     if any(spec.variadic and not isinstance(op, Epilogue) for spec in op.inputs):
         return None
     if not isinstance(step, Pointwise) or reader.runtime or reader.outputs[0].type != value.type:

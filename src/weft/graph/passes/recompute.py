@@ -1,4 +1,4 @@
-"""Large results that are cheap to compute again where the program needs them late, instead of kept until then.
+"""Recomputes large, cheap results where the program needs them late, instead of keeping them until then.
 
 In a training step nearly all memory is alive when the forward part ends: what gradients will read. A *candidate* is a
 value made before that moment and read behind it, whose operator can compute it again from what is there
@@ -165,7 +165,7 @@ class _Again:
         return Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node).outputs
 
     def has_own(self, loop: Node, value: Value) -> bool:
-        """Whether a loop computes the value for itself: no kernel near it wants it in memory."""
+        """Whether a loop computes the value for itself: no kernel near it reads it from memory."""
         candidate = self.chosen.get(id(value))
         if candidate is None or candidate.runs_again:
             return False
@@ -175,7 +175,7 @@ class _Again:
         return not any(near)
 
     def in_memory(self, value: Value) -> Value:
-        """The copy that all share who want it in memory, made where the first one reads it."""
+        """The copy that all readers share that need it in memory, made where the first one reads it."""
         self.make_shared([value])
         return self.shared[id(value)]
 

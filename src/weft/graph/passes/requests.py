@@ -1,6 +1,6 @@
-"""Operators give only what is read, and add it to what is there, where they say that they can.
+"""Restricts operators that support it to the results that are read, and lets them accumulate into an array.
 
-Kernels of users' are asked so for gradients: what an executor's grad_req "null" leaves unread is not computed, and
+Users' kernels get such requests for gradients: what an executor's grad_req "null" leaves unread is not computed, and
 "add" adds to the array that holds the gradient (Op.without, Op.adding).
 """
 

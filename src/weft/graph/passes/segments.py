@@ -1,4 +1,4 @@
-"""Whole segments of a training step computed again, for memory budgets that cheap results do not meet.
+"""Recomputes whole segments of a training step, for memory budgets that cheap results do not meet.
 
 The nodes before the moment when most is alive are cut into pieces. Of a piece that is computed again, only what lives
 across its ends is kept; when the backward part reaches it, its nodes run once more, and their results serve that
@@ -12,7 +12,7 @@ unknown operator): those are kept, as if they lived across each cut. Random resu
 stream, which is kept (`as_drawn`), so the second run draws what the first one drew.
 
 **How much memory.** `room` is what saved values and checkpoints may take: the budget without what the plain plan needs
-besides saved values. Let a piece begin when K bytes are kept so far. While its gradients are computed, what is behind
+besides saved values. Let a piece begin when K bytes have been kept. While its gradients are computed, what is behind
 it has been freed, so K and what the piece saves are all that is alive: it may save room - K. When the forward part
 ends, everything kept is alive: the sum of all checkpoints, and of what pieces save that are not computed again, is at
 most room. Pieces are therefore the longest that fit, in the program's order, so they become shorter towards the end.

@@ -1,4 +1,4 @@
-"""One update of many parameters as one for each, so that each can run as soon as its gradient is final."""
+"""Splits an update of many parameters into one for each, so that each can run as soon as its gradient is final."""
 
 from __future__ import annotations
 

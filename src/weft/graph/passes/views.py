@@ -1,6 +1,6 @@
-"""Views of views as one, and views of nothing else than the whole as what they show.
+"""Merges views of views into one, and removes views that show the whole array unchanged.
 
-What a view shows is known from where it sees the elements of a row-major array, so no operator is named here.
+A view is described by the elements of a row-major array that it shows, so no operator is named here.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
