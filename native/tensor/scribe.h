@@ -1,4 +1,4 @@
-// scribe.h: who writes down what a thread does to arrays; how traces and lazy evaluation are made.
+// scribe.h: recorders of what a thread does to arrays, for traces and lazy evaluation.
 //
 // Every operation that is pushed on arrays is either the launch of a plan, which the bindings report, or one
 // of operations.h, reported here before it is pushed. Views are not reported: what they alias follows from
@@ -14,7 +14,7 @@ namespace weft {
 class Scribe {
  public:
   virtual ~Scribe() = default;
-  // Each of these: whether the operation is to be left out, because the scribe will see to it.
+  // Each of these: whether the operation is to be left out, because the scribe performs it.
   virtual bool filled(const Tensor& to, Scalar value) = 0;
   virtual bool copied(const Tensor& to, const Tensor& from) = 0;
   virtual bool counted(const Tensor& to, Scalar start, Scalar step) = 0;
