@@ -62,18 +62,18 @@ class Graph:
         for node in self.nodes:
             if node.op is None:
                 continue
-            made = []
+            outputs = []
             for output in node.outputs:
                 names[id(output)] = f"v{len(names) - len(self.inputs)}"
-                made.append(names[id(output)])
+                outputs.append(names[id(output)])
             runtime = "".join(f", {k}={name(v)}" for k, v in node.runtime.items())
             types = ", ".join(str(output.type) for output in node.outputs)
             lines.append(
-                f"  {', '.join(made)} = {node.op!r}({', '.join(map(name, node.inputs))}{runtime}): {types}"
+                f"  {', '.join(outputs)} = {node.op!r}({', '.join(map(name, node.inputs))}{runtime}): {types}"
             )
         lines += [f"  x{written} <- {name(self.outputs[output])}" for output, written in self.writes.items()]
-        given = [v for k, v in enumerate(self.outputs) if k not in self.writes]
-        return "\n".join([*lines, f"  return {', '.join(map(name, given))}"])
+        results = [v for k, v in enumerate(self.outputs) if k not in self.writes]
+        return "\n".join([*lines, f"  return {', '.join(map(name, results))}"])
 
 
 def ordered(outputs: Iterable[Value | None]) -> list[Node]:
@@ -93,15 +93,15 @@ def ordered(outputs: Iterable[Value | None]) -> list[Node]:
 
 def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
     """The nodes that outputs need, each after those it reads; of those that could come next, the first by place."""
-    found: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     stack = [value.node for value in reversed(outputs) if value is not None]
     while stack:
         node = stack.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            stack.extend(v.node for v in reversed(node.reads) if id(v.node) not in found)
-    by_place = sorted(found.values(), key=lambda node: node.place)
-    return tuple(by_place if _is_in_order(by_place) else _in_order(found))
+        if id(node) not in nodes:
+            nodes[id(node)] = node
+            stack.extend(v.node for v in reversed(node.reads) if id(v.node) not in nodes)
+    by_place = sorted(nodes.values(), key=lambda node: node.place)
+    return tuple(by_place if _is_in_order(by_place) else _in_order(nodes))
 
 
 def _is_in_order(nodes: Sequence[Node]) -> bool:
@@ -161,18 +161,18 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     """
     import numpy as np
 
-    known: dict[int, Any] = {id(v): a for v, a in zip(graph.inputs, arrays, strict=True)}
+    arrays_of: dict[int, Any] = {id(v): a for v, a in zip(graph.inputs, arrays, strict=True)}
     for node in graph.nodes:
         if node.op is None:
             if node.value is not None:
-                known[id(node.outputs[0])] = node.value
+                arrays_of[id(node.outputs[0])] = node.value
             continue
-        bound = node.op.with_runtime({k: known[id(v)] for k, v in node.runtime.items()})
-        read = [None if v is None else known[id(v)] for v in node.inputs]
-        made = reference_of(bound, node, read)
-        for output, result in zip(node.outputs, made, strict=True):
-            known[id(output)] = np.asarray(result, output.type.dtype.numpy)
-    return [None if v is None else known[id(v)] for v in graph.outputs]
+        bound = node.op.with_runtime({k: arrays_of[id(v)] for k, v in node.runtime.items()})
+        read = [None if v is None else arrays_of[id(v)] for v in node.inputs]
+        results = reference_of(bound, node, read)
+        for output, result in zip(node.outputs, results, strict=True):
+            arrays_of[id(output)] = np.asarray(result, output.type.dtype.numpy)
+    return [None if v is None else arrays_of[id(v)] for v in graph.outputs]
 
 
 def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -185,14 +185,14 @@ def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
         made = op.reference(*arrays)
         return made if isinstance(made, tuple) else (made,)
     types = [None if v is None else v.type for v in node.inputs]
-    given = [
+    operands = [
         None if v is None else np.asarray(a, v.type.dtype.numpy)
         for a, v in zip(arrays, node.inputs, strict=True)
     ]
     loop = next((choice for choice in choices(op, types) if isinstance(choice, Loop)), None)
     if loop is not None:
-        found = evaluate_loop(loop, given, [o.type.dtype.numpy for o in node.outputs])
-        return tuple(np.reshape(a, o.shape) for a, o in zip(found, node.outputs, strict=True))
+        results = evaluate_loop(loop, operands, [o.type.dtype.numpy for o in node.outputs])
+        return tuple(np.reshape(a, o.shape) for a, o in zip(results, node.outputs, strict=True))
     if type(op).decompose is not Op.decompose:
-        return tuple(interpret(graph_of(op.decompose, types), [a for a in given if a is not None]))
+        return tuple(interpret(graph_of(op.decompose, types), [a for a in operands if a is not None]))
     raise NotImplementedError(f"{op.name}: no reference")

@@ -232,10 +232,10 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
 
         cls = registry.find(name)
         if cls is not None and cls.public:
-            made = registry.function(name)(*inputs)
+            result = registry.function(name)(*inputs)
             if out[0] is None:
-                return made
-            out[0][...] = made
+                return result
+            out[0][...] = result
             return out[0]
     tensors = [x for x in (*inputs, *out) if isinstance(x, Tensor)]
     if _core.is_recording() and any(x.requires_grad for x in tensors):
@@ -243,11 +243,11 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
             f"numpy.{ufunc.__name__}: is computed by NumPy here, where gradients end; "
             "give it x.detach(), or use a function of weft.functional"
         )
-    given = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
+    operands = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
     if any(x is not None for x in out):
         kwargs["out"] = tuple(x.numpy() if isinstance(x, Tensor) else x for x in out)
-    made = getattr(ufunc, method)(*given, **kwargs)
-    return out[0] if len(out) == 1 and out[0] is not None else made
+    result = getattr(ufunc, method)(*operands, **kwargs)
+    return out[0] if len(out) == 1 and out[0] is not None else result
 
 
 def _tolist(self: Tensor) -> Any:
@@ -333,13 +333,13 @@ def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
 
 def _get_grad(self: Tensor) -> Tensor | None:
     """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
-    found: Tensor | None = _core.gradient(self)
+    gradient: Tensor | None = _core.gradient(self)
     if (capture := _core.capture()) is not None:
-        of_graph: Tensor | None = capture.gradient_of(self, found)
+        of_graph: Tensor | None = capture.gradient_of(self, gradient)
         return of_graph
     if (scribe := _core.get_scribe()) is not None:
         scribe.gradient_read(self)
-    return found
+    return gradient
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
@@ -402,13 +402,13 @@ def _add_operators() -> None:
     from weft.ops import registry
     from weft.ops.index import METHODS
 
-    own = set(vars(Tensor))
+    methods = set(vars(Tensor))
     for name in METHODS:
-        if name not in own:
+        if name not in methods:
             _core.add_method(name)
 
     def add(cls: type[Any]) -> None:
-        if cls.public and cls.method and cls.name not in own:
+        if cls.public and cls.method and cls.name not in methods:
             _core.add_method(cls.name)
 
     registry.listen(add)

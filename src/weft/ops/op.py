@@ -113,13 +113,13 @@ def parameters(rule: Callable[..., Any]) -> tuple[Input, ...]:
     code, count = rule.__code__, rule.__code__.co_argcount
     defaults = rule.__defaults__ or ()
     required = count - len(defaults)
-    found = [
+    inputs = [
         Input(name, k >= required and defaults[k - required] is None, False)
         for k, name in enumerate(code.co_varnames[:count])
     ]
     if code.co_flags & VARIADIC:
-        found.append(Input(code.co_varnames[count + code.co_kwonlyargcount], False, True))
-    return tuple(found[1:])
+        inputs.append(Input(code.co_varnames[count + code.co_kwonlyargcount], False, True))
+    return tuple(inputs[1:])
 
 
 def _integer(value: Any) -> Any:
@@ -321,13 +321,13 @@ class Op:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = [
+        attributes = [
             Attribute(name, text, getattr(cls, name, Attribute.REQUIRED))
             for name, annotation in cls.__annotations__.items()
             if not (text := _written(annotation)).startswith("ClassVar")
         ]
-        inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
-        cls.attributes = (*own, *inherited)
+        inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in attributes}]
+        cls.attributes = (*attributes, *inherited)
         cls.registered = False
         if "ahead" in cls.__dict__:  # its name until 0.2
             cls.aot_dtypes = cls.__dict__["ahead"]
@@ -441,10 +441,10 @@ class Op:
 
     def with_runtime(self, values: dict[str, Any]) -> Op:
         """The operator with other Runtime attributes; in rules they are the values that stand for them."""
-        made: Op = object.__new__(type(self))
+        op: Op = object.__new__(type(self))
         for a in self.attributes:
-            object.__setattr__(made, a.name, values.get(a.name, getattr(self, a.name)))
-        return made
+            object.__setattr__(op, a.name, values.get(a.name, getattr(self, a.name)))
+        return op
 
     def runtime_names(self) -> tuple[str, ...]:
         """The names of its Runtime attributes, which are given when it runs.
@@ -578,11 +578,11 @@ class Op:
         known = dict(zip(names, inputs, strict=False))
         known |= dict(zip(self.outputs, outputs, strict=False))
         try:
-            found = solve(rule, self.values(), known)
+            shapes = solve(rule, self.values(), known)
         except Contradiction as wrong:
             raise ShapeError(f"{self.name}: {wrong}: {rule}") from None
-        return [*(found[name] for name in names), *inputs[len(names) :]], [
-            found.get(name, known) for name, known in zip(self.outputs, outputs, strict=False)
+        return [*(shapes[name] for name in names), *inputs[len(names) :]], [
+            shapes.get(name, known) for name, known in zip(self.outputs, outputs, strict=False)
         ]
 
     def solve_dtypes(

@@ -190,8 +190,8 @@ _OLD_NAMES = {
 def skipped(skip: Collection[str] = ()) -> set[str]:
     """The names of the passes that are off: those of skip, and those in WEFT_SKIP_PASSES."""
     names = {each.name for each in PASSES} | {PREPARATION}
-    given = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
-    off = {_OLD_NAMES.get(name, name) for name in given}
+    words = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
+    off = {_OLD_NAMES.get(name, name) for name in words}
     unknown = sorted(off - names - {"all"})
     if unknown:
         raise ValueError(f"no pass {', '.join(unknown)}; there are: {', '.join(sorted(names))}, all")

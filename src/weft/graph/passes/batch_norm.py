@@ -41,8 +41,8 @@ def batch_norm(node: Node, graph: Rewriting) -> Value | None:
     scale, shift = _affine(node, graph, graph.new)
     columns = tuple(range(1, x.ndim - 1))  # behind the channels
     scaled = F.multiply(graph.new(x), F.expand_dims(scale, axis=columns))
-    made: Value = F.add(scaled, F.expand_dims(shift, axis=columns))
-    return made
+    result: Value = F.add(scaled, F.expand_dims(shift, axis=columns))
+    return result
 
 
 def _affine(node: Node, graph: Rewriting, read: Callable[[Value], Value]) -> tuple[Value, Value]:
@@ -71,8 +71,8 @@ def _folded(node: Node, before: Node, graph: Rewriting) -> Value | None:
         return None
 
     def wide(value: Value) -> Value:
-        made: Value = F.cast(graph.new(_unrounded(value)), dtype=float32)
-        return made
+        result: Value = F.cast(graph.new(_unrounded(value)), dtype=float32)
+        return result
 
     scale, shift = _affine(node, graph, wide)
     if bias is not None:

@@ -54,7 +54,7 @@ def contracted(node: Node, graph: Rewriting) -> Value | None:
         return make_node(op, inputs, like=node).outputs[0]
 
     rows = make(Reshape(shape=(m, count * inner)), make(PermuteDims(axes=(1, 0, 2)), graph.new(a)))
-    made = make(Matmul(), rows, make(Reshape(shape=(count * inner, n)), graph.new(b)))
+    total = make(Matmul(), rows, make(Reshape(shape=(count * inner, n)), graph.new(b)))
     if isinstance(op, Mean):
-        made = make(Divide(), made, constant(count))
-    return made
+        total = make(Divide(), total, constant(count))
+    return total

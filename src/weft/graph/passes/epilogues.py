@@ -25,23 +25,23 @@ def epilogues(node: Node, graph: Rewriting) -> Sequence[Value | None] | Value | 
     read, too, where the node stood.
     """
     if id(node) in graph.notes:
-        found: Value = graph.notes[id(node)]
-        return found
+        fused: Value = graph.notes[id(node)]
+        return fused
     others = [v for v in node.outputs[1:] if graph.is_read(v)]
     if others:
         reader = graph.reader(node.outputs[0])
-        made = None if reader is None else _fused(node, reader, graph)
-        if reader is None or made is None:
+        epilogue = None if reader is None else _fused(node, reader, graph)
+        if reader is None or epilogue is None:
             return None
-        graph.notes[id(reader)] = made.outputs[0]
-        return made.outputs
+        graph.notes[id(reader)] = epilogue.outputs[0]
+        return epilogue.outputs
     for value in node.inputs:
         if value is not None and graph.reader(value) is node:
             if any(graph.is_read(v) for v in value.node.outputs[1:]):
                 continue
-            made = _fused(value.node, node, graph)
-            if made is not None:
-                return made.outputs[0]
+            epilogue = _fused(value.node, node, graph)
+            if epilogue is not None:
+                return epilogue.outputs[0]
     return None
 
 
@@ -63,23 +63,23 @@ def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
     extras = [v for v in reader.inputs if v is not value]
     if not all(v is None or graph.is_made(v) for v in extras):
         return None
-    own = list(node.inputs)
+    operands = list(node.inputs)
     runtime: list[Value | None] = list(node.runtime.values())
     steps: tuple[Step, ...] = ((step, place, len(reader.inputs)),)
     names = tuple(node.runtime)
     if isinstance(op, Epilogue):
         before: Any = op.steps
         steps, names = before + steps, op.runtime
-        own, runtime = own[: len(own) - len(names)], own[len(own) - len(names) :]
+        operands, runtime = operands[: len(operands) - len(names)], operands[len(operands) - len(names) :]
         op = op.of  # type: ignore[assignment]
-    made = make_node(
+    epilogue = make_node(
         Epilogue(of=op, steps=steps, runtime=names),
-        [None if v is None else graph.new(v) for v in (*own, *extras, *runtime)],
+        [None if v is None else graph.new(v) for v in (*operands, *extras, *runtime)],
         like=reader,
     )
     # A line in a module, if there is one: the gradient of a layer may be added to an earlier one outside of it.
-    made.where = next(
+    epilogue.where = next(
         (line for line in (reader.where, node.where) if getattr(line, "module", None)), reader.where
     )
-    kernel = first_choice(made)
-    return made if kernel is not None and isinstance(kernel, type(own_kernel)) else None
+    kernel = first_choice(epilogue)
+    return epilogue if kernel is not None and isinstance(kernel, type(own_kernel)) else None

@@ -33,5 +33,5 @@ def marks(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     op = node.op
     if not isinstance(op, Mark) or isinstance(op, Again):
         return None
-    made: Any = op.decompose(*(None if v is None else graph.new(v) for v in node.inputs))
-    return made if isinstance(made, tuple | list) else (made,)
+    outputs: Any = op.decompose(*(None if v is None else graph.new(v) for v in node.inputs))
+    return outputs if isinstance(outputs, tuple | list) else (outputs,)
