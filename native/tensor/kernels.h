@@ -29,7 +29,7 @@ struct Scalar {
     uint64_t unsigned_integer;  // only above the largest int64
     double real;
   };
-  uint32_t origin = 0;  // its origin in a trace (scribe.h); 0: a constant
+  uint32_t origin = 0;  // its origin in a trace (array_recorder.h); 0: a constant
 };
 
 // to[i] = convert(from[i]). Equal shapes. Conversion as NumPy's astype does it (tensor/convert.h says

@@ -14,7 +14,7 @@ import weft.base.errors
 
 def end_python() -> None: ...
 
-def register(*, as_device: Callable[[], Callable[[object], object]] = ..., as_dtype: Callable[[], Callable[[object], object]] = ..., asarray: Callable[[], Callable[..., object]] = ..., assign: Callable[[], Callable[[object, object, object], object]] = ..., call_foreign: Callable[[], Callable[[object, tuple], object]] = ..., current_device: Callable[[], Callable[[], object]] = ..., device_error: Callable[[], type[Exception]] = ..., device_type: Callable[[], type] = ..., dtype_error: Callable[[], type[Exception]] = ..., dtype_type: Callable[[], type] = ..., dtypes: Callable[[], Sequence[object]] = ..., engine_error: Callable[[], type[Exception]] = ..., engine_error_group: Callable[[], type[Exception]] = ..., ever_scoped: Callable[[], list[bool]] = ..., failure_class: Callable[[], Callable[[type], type]] = ..., folder: Callable[[], str] = ..., known_number_type: Callable[[], type] = ..., module_here: Callable[[], Callable[[], int]] = ..., of_sizes: Callable[[], Callable[[object, object, object, object], object]] = ..., on_deleted: Callable[[], Callable[[object], Callable[[object], None]]] = ..., operator_function: Callable[[], Callable[[str], Callable[..., object]]] = ..., plan_backward: Callable[[], Callable[[object, list[bool], list[bool]], Plan | None]] = ..., plan_call: Callable[[], Callable[[object, list, dict[str, object], str, bool], Plan | None]] = ..., plan_recording: Callable[[], Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]] = ..., refusal: Callable[[], Callable[[object, list, dict], TypeError]] = ..., shape_error: Callable[[], type[Exception]] = ..., subscript: Callable[[], Callable[[object, object], object]] = ..., window_of: Callable[[], Callable[[object, list], object]] = ...) -> None:
+def register(*, as_device: Callable[[], Callable[[object], object]] = ..., as_dtype: Callable[[], Callable[[object], object]] = ..., asarray: Callable[[], Callable[..., object]] = ..., assign: Callable[[], Callable[[object, object, object], object]] = ..., call_foreign: Callable[[], Callable[[object, tuple], object]] = ..., current_device: Callable[[], Callable[[], object]] = ..., device_error: Callable[[], type[Exception]] = ..., device_type: Callable[[], type] = ..., dtype_error: Callable[[], type[Exception]] = ..., dtype_type: Callable[[], type] = ..., dtypes: Callable[[], Sequence[object]] = ..., engine_error: Callable[[], type[Exception]] = ..., engine_error_group: Callable[[], type[Exception]] = ..., ever_scoped: Callable[[], list[bool]] = ..., failure_class: Callable[[], Callable[[type], type]] = ..., folder: Callable[[], str] = ..., traced_float_type: Callable[[], type] = ..., module_here: Callable[[], Callable[[], int]] = ..., of_sizes: Callable[[], Callable[[object, object, object, object], object]] = ..., on_deleted: Callable[[], Callable[[object], Callable[[object], None]]] = ..., operator_function: Callable[[], Callable[[str], Callable[..., object]]] = ..., plan_backward: Callable[[], Callable[[object, list[bool], list[bool]], Plan | None]] = ..., plan_call: Callable[[], Callable[[object, list, dict[str, object], str, bool], Plan | None]] = ..., plan_recording: Callable[[], Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]] = ..., refusal: Callable[[], Callable[[object, list, dict], TypeError]] = ..., shape_error: Callable[[], type[Exception]] = ..., subscript: Callable[[], Callable[[object, object], object]] = ..., window_of: Callable[[], Callable[[object, list], object]] = ...) -> None:
     """
     Give native code what it asks of weft's Python side.
 
@@ -437,7 +437,7 @@ class Plan:
     """A program, and what it was made from."""
 
     @property
-    def recipe(self) -> object: ...
+    def info(self) -> object: ...
 
     def bind_ahead(self, step: int) -> bool: ...
 
@@ -503,7 +503,7 @@ class ProgramBuilder:
 
     def add_wire(self, wire: int, into: int, dtype: object, device: object | None, shape: Sequence[int], strides: Sequence[int]) -> None: ...
 
-    def plan(self, visible: int, as_tuple: bool, recipe: object, *, serial: int = 0, gradients: Sequence[bool] = [], strides: Sequence[Sequence[int]] = []) -> Plan:
+    def plan(self, visible: int, as_tuple: bool, info: object, *, serial: int = 0, gradients: Sequence[bool] = [], strides: Sequence[Sequence[int]] = []) -> Plan:
         """
         The plan; nothing can be added afterwards. visible: how many results callers get.
         """
@@ -593,7 +593,7 @@ def is_tracked(arg: object, /) -> bool: ...
 
 def alias(x: object, keep_past: bool, is_result: bool = False) -> object: ...
 
-def backward(roots: list, slopes: list, leaves: list, create_graph: bool, on_final: object | None = None) -> list: ...
+def backward(roots: list, cotangents: list, leaves: list, create_graph: bool, on_final: object | None = None) -> list: ...
 
 def begin_noting() -> None: ...
 
@@ -605,13 +605,13 @@ class Context:
     """
     What of the calling thread decides what its calls mean; no other thread sees it or sets it.
 
-    scribe: what writes down what it does; layers, capture: what sees its calls before they are planned;
+    recorder: what writes down what it does; layers, capture: what sees its calls before they are planned;
     random_stream: what it draws from; is_recording: not inside no_grad; is_stopping: what is written
     down has no gradient; module: as weft.imperative.paths numbers them.
     """
 
     @property
-    def scribe(self) -> object: ...
+    def recorder(self) -> object: ...
 
     @property
     def layers(self) -> object: ...
@@ -633,11 +633,11 @@ class Context:
 
 def context() -> Context: ...
 
-def set_scribe(target: object | None) -> object: ...
+def set_recorder(target: object | None) -> object: ...
 
 def depends_on(arg: object, /) -> None: ...
 
-def get_scribe() -> object: ...
+def get_recorder() -> object: ...
 
 class Held:
     """Memory of an array that lazy evaluation keeps."""
@@ -723,13 +723,13 @@ class ReplaySpec:
     A program of a traced function, and how calls use it.
 
     arrays, numbers: where what it takes is found; results, of which those that are `stopped` have no
-    history. surroundings: (place, name, value) of what was found outside of the arguments; watched, containers:
+    history. environment: (place, name, value) of what was found outside of the arguments; watched, containers:
     things whose states matter; gradients: whether tensors had one; guard: what else has to hold of the leaves.
     build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that arguments
     may not share, by serial; shared: tensors found outside of them that lie in one memory with others.
     """
 
-    def __init__(self, plan: Plan, *, arrays: Sequence[Find], numbers: Sequence[Find], results: Sequence[Find], stopped: Sequence[int] = (), surroundings: Sequence[tuple[object, object, object]] = (), watched: Callable[[], bool] | None = None, containers: Sequence[list | dict] = (), gradients: Sequence[tuple[Find, bool]] = (), guard: Callable[[list], bool] | None = None, build: Callable[[list], object] | None = None, effect: Callable[[list, list], None] | None = None, elsewhere: Sequence[int] = (), shared: Sequence[Tensor] = ()) -> None: ...
+    def __init__(self, plan: Plan, *, arrays: Sequence[Find], numbers: Sequence[Find], results: Sequence[Find], stopped: Sequence[int] = (), environment: Sequence[tuple[object, object, object]] = (), watched: Callable[[], bool] | None = None, containers: Sequence[list | dict] = (), gradients: Sequence[tuple[Find, bool]] = (), guard: Callable[[list], bool] | None = None, build: Callable[[list], object] | None = None, effect: Callable[[list, list], None] | None = None, elsewhere: Sequence[int] = (), shared: Sequence[Tensor] = ()) -> None: ...
 
     @property
     def arrays(self) -> list[Find]: ...

@@ -246,7 +246,7 @@ def test_marks_are_seen_and_cost_nothing():
     for g in (f, plain):
         g(wf.tensor(W))
     assert "StopGradient()" in str(f.programs[0])
-    assert f.programs[0].plan.recipe.steps == plain.programs[0].plan.recipe.steps
+    assert f.programs[0].plan.info.steps == plain.programs[0].plan.info.steps
 
 
 # Results that share memory.
@@ -424,7 +424,7 @@ def test_recompute_in_a_trace_keeps_nothing():
 
     x = wf.ones((64, 64)) * 0.5
     np.testing.assert_allclose(step(x)[1].numpy(), wf.grad(lambda x: chain(x).sum())(x).numpy(), rtol=1e-6)
-    steps = step.programs[0].plan.recipe.steps
+    steps = step.programs[0].plan.info.steps
     assert sum("matmul" in s.lower() for s in steps) == 3 + 3 + 3  # forward, once more, and gradients
 
 

@@ -224,7 +224,7 @@ class _Assembly:
         return e.parameter(len(self.parameters) - 1, dtype)
 
     def output(self, place: BufferView, view: View) -> int:
-        """The number of an output, which has as many dimensions as the loop."""
+        """The index of an output, which has as many dimensions as the loop."""
         once = place.ndim < len(self.space.shape) and self.space.axes
         seen = self.space.spread(place) if once or view == DROPPED else place
         for j, known in enumerate(self.outputs):

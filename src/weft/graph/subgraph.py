@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from weft import _core
 from weft.base.dtype import bool_, int64
@@ -25,7 +25,7 @@ from weft.graph.functionalization import Geometry, Overlap, ValueStorage, Window
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.inner import Drawn, Rewritten, StopGradient, Watched, blocks_of, stopped
-from weft.graph.recording import CannotRecord
+from weft.graph.recording import Recorder
 from weft.kernels import choices
 from weft.ops.joining import Pieces
 from weft.ops.kernels import View
@@ -95,7 +95,7 @@ def no_capture() -> Iterator[None]:
         _core.set_capture(before)
 
 
-class Capture:
+class Capture(Recorder):
     """Writes functions down as graphs, by calling them with Values.
 
     What they find elsewhere, arrays and the Values of a graph outside, becomes an input, too: `found`, in the order of
@@ -114,7 +114,8 @@ class Capture:
     """
 
     def __init__(self, name: str, stream: Any = None) -> None:
-        self.name, self.stream = name, stream
+        super().__init__(name)
+        self.stream = stream
         self.found: list[Any] = []
         self.extra: list[Value] = []
         self.written: dict[int, Value] = {}
@@ -133,7 +134,6 @@ class Capture:
         self._start = self.input(TensorType((), bool_)).node.place
         self._before_watch: dict[int, Value | None] = {}  # by id of what is watched
         self._constant: dict[int, Node] = {}  # by id; kept, so that it stays theirs
-        self._mark = _core.last_serial()
 
     def input(self, type: TensorType) -> Value:
         """A Value to call functions with."""
@@ -158,10 +158,6 @@ class Capture:
         }
         self._check_written()
         return made
-
-    def refuse(self, fact: str) -> NoReturn:
-        """Raise CannotRecord: the function does what no graph can hold."""
-        raise CannotRecord(self.name, fact)
 
     # What operators' functions call while run runs.
 
@@ -191,7 +187,7 @@ class Capture:
         op, given = node.op, node.inputs if given is None else given
         assert op is not None
         if self._is_moving:
-            return self._noted(node)
+            return self._noted(node, node.outputs)
         if isinstance(op, Pieces):  # views, each by itself
             return tuple(op.decompose(given[0]))
         written = op.written(len(node.inputs))
@@ -199,7 +195,7 @@ class Capture:
             if node.inputs[number] is not None:
                 self.write(given[number], stopped(node.outputs[output]))
                 self._add(node.outputs[output], self._window(given[number]))  # eagerly, it is that array
-        outputs = self._noted(self._draw(node) if op.random else node)
+        outputs = self._noted(node, self.draw(node) if op.random else node.outputs)
         if (
             len(given) == 1
             and len(outputs) == 1
@@ -212,7 +208,7 @@ class Capture:
     def inlined(self, node: Node) -> Sequence[Value]:
         """As made, for a node of another function's graph, whose writes that function has seen."""
         assert node.op is not None
-        return self._noted(self._draw(node) if node.op.random else node)
+        return self._noted(node, self.draw(node) if node.op.random else node.outputs)
 
     def write(self, target: Any, content: Value) -> None:
         """Make content that of an array, or of a Value that stands for one."""
@@ -401,23 +397,20 @@ class Capture:
         is_stopped = window.is_stopped or _core.is_stopping()
         self._windows[id(y)] = Window(y, storage, geometry, y, is_stopped)
 
-    def _noted(self, node: Node) -> Sequence[Value]:
+    def _noted(self, node: Node, outputs: Sequence[Value]) -> Sequence[Value]:
         if not _core.is_recording():
-            self._constant[id(node)] = node
-        return (
-            [stopped(v) for v in node.outputs]
-            if _core.is_stopping() and not self._is_moving
-            else node.outputs
-        )
+            self._constant.update((id(each), each) for each in (node, *(v.node for v in outputs)))
+        return [stopped(v) for v in outputs] if _core.is_stopping() and not self._is_moving else outputs
 
-    def _draw(self, node: Node) -> Node:
+    def draw(self, node: Node) -> Sequence[Value]:
+        """The outputs of a random node, as of a function that runs again and again: from `stream`, at `position`."""
         assert node.op is not None
         if node.runtime or self.stream is None:
             self.refuse(f"{node.op.name} draws random numbers, which this function cannot")
         self.drew = True
         drawn = Drawn(of=node.op, offset=self.blocks)
         self.blocks += blocks_of(node.op, *(None if v is None else v.type for v in node.inputs))
-        return make_node(drawn, [*node.inputs, self.lift(self.stream), self.position])
+        return make_node(drawn, [*node.inputs, self.lift(self.stream), self.position]).outputs
 
     def _check_written(self) -> None:
         for k in self.written:
@@ -433,8 +426,7 @@ class Capture:
                     )
 
     def _is_new(self, x: Any) -> bool:
-        serial = _core.geometry(x)[0]
-        return bool(serial > self._mark and serial >> 40 == self._mark >> 40)
+        return self.is_made_here(_core.geometry(x)[0])
 
     # Gradients.
 

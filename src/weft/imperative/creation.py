@@ -16,8 +16,8 @@ from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.typing import Any
-from weft.imperative.known_number import KnownNumber
 from weft.imperative.tensor import Tensor
+from weft.imperative.traced_float import TracedFloat
 from weft.ops.sizes import NeedsSizes, Size
 
 __all__ = [
@@ -95,7 +95,7 @@ def asarray(
     where = as_device(device)
     if isinstance(obj, Size):
         raise NeedsSizes(f"an array of {obj}")
-    is_array = type(obj) is not KnownNumber and hasattr(obj, "__array__")
+    is_array = type(obj) is not TracedFloat and hasattr(obj, "__array__")
     tensor = None if is_array else _core.from_nested(obj, wanted, where)
     if tensor is not None:
         if copy is False:

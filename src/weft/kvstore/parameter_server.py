@@ -222,13 +222,13 @@ class ParameterServerStore(KVStore):
     def _watch(self) -> None:
         """Name servers that do not answer for long, on stderr; end rounds that cannot end by themselves."""
         period: float = flags.get("WEFT_STALL_S")
-        told: dict[object, float] = {}
+        reported: dict[object, float] = {}
         while True:
             time.sleep(min(max(period / 4, 0.05), 1.0))
             now = time.monotonic()
             for key, (of, server, begin) in list(self._calls.items()):
-                if now - max(begin, told.get(key, 0.0)) > period:
-                    told[key] = now
+                if now - max(begin, reported.get(key, 0.0)) > period:
+                    reported[key] = now
                     sys.stderr.write(
                         f"weft: rank {self.rank} has waited {now - begin:.0f} s in {of.text} for server {server}\n"
                     )

@@ -54,26 +54,26 @@ def is_foreign(x: Any) -> bool:
 
 def owners(args: Sequence[Any]) -> list[Any]:
     """The objects to call, in order: one of each type."""
-    found: list[Any] = []
+    objects: list[Any] = []
     for x in args:
         kind = type(x)
-        if not hasattr(kind, NAME) or any(type(other) is kind for other in found):
+        if not hasattr(kind, NAME) or any(type(other) is kind for other in objects):
             continue
-        place = next((k for k, other in enumerate(found) if issubclass(kind, type(other))), len(found))
-        found.insert(place, x)
-    found.sort(key=lambda x: -getattr(type(x), "__weft_priority__", 0))  # stable
-    return found
+        place = next((k for k, other in enumerate(objects) if issubclass(kind, type(other))), len(objects))
+        objects.insert(place, x)
+    objects.sort(key=lambda x: -getattr(type(x), "__weft_priority__", 0))  # stable
+    return objects
 
 
 def call(op: Op, args: tuple[Any, ...]) -> Any:
     """What an operator gives on inputs of which some are foreign; called by the native core."""
-    asked = owners(args)
+    objects = owners(args)
     attributes = op.values()
-    for x in asked:
-        made = getattr(type(x), NAME)(x, op, args, attributes)
-        if made is not NotImplemented:
-            return made
-    return decomposed(op, args, [type(x).__name__ for x in asked])
+    for x in objects:
+        result = getattr(type(x), NAME)(x, op, args, attributes)
+        if result is not NotImplemented:
+            return result
+    return decomposed(op, args, [type(x).__name__ for x in objects])
 
 
 def decomposed(op: Op, args: Sequence[Any], declined: Sequence[str] = ()) -> Any:

@@ -66,7 +66,7 @@ class Update(Op):
         raise NotImplementedError
 
     def groups(self, count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """For each parameter: the numbers of its inputs and of its outputs."""
+        """For each parameter: the indices of its inputs and of its outputs."""
         return _groups(len(self.scalars), len(self.roles()), count)
 
     def written(self, count: int) -> dict[int, int]:
