@@ -41,14 +41,14 @@ void put_geometry(const Tensor& x, Tensor& y) {
 
 bool is_differentiable(const Tensor& x) noexcept { return is_differentiable(x.dtype); }
 
-// The module of a call that is being recorded. While a trace is written down, the frames of the language
-// tell.
+// The module of a call that is being recorded. While a trace is recorded, it is found in the frames of the
+// language.
 uint32_t noted_module() {
   const Context& here = context();
   return here.module || !here.recorder ? here.module : host::module_of_call();
 }
 
-// What is told of launches.
+// The recorder that launches are reported to.
 LaunchRecorder& current() noexcept { return static_cast<LaunchRecorder&>(*context().recorder); }
 
 // Remembers a call. Its outputs are in `results`.

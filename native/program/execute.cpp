@@ -197,7 +197,7 @@ void Program::execute(const Run& run, const RunContext& context) const {
       run_bound(run, context, failing);
     else
       run_anywhere(run, context, failing);
-  } catch (...) {  // nobody knows what was written
+  } catch (...) {  // it is not known what was written
     for (size_t k = 0; k < count; ++k) accesses[k].on_failure = OnFailure::poison;
     throw;
   }
@@ -211,7 +211,7 @@ void Program::execute(const Run& run, const RunContext& context) const {
   failing.raise();
 }
 
-// What kinds of devices other than cpu have been given and asked for.
+// Counts the inputs that are copied between kinds of devices, for their counters.
 void Program::count_copy(const Run& run) const {
   for (size_t k = 0; k < uses.size(); ++k)
     if (uses[k] == Use::data && run.inputs[k])

@@ -110,7 +110,7 @@ Scalar load(const char* element, DType dtype) noexcept {
 }
 
 void store(char* element, DType dtype, Scalar value) noexcept {
-  // The members of the union lie at its beginning, each in the representation of its element type.
+  // The members of the union are at its beginning, each in the representation of its element type.
   constexpr DType kTypes[] = {DType::uint8, DType::int64, DType::uint64, DType::float64};
   const uint8_t boolean = value.kind == Scalar::Kind::boolean && value.boolean;
   const uint64_t integer = is_real(value) ? 0 : bits_of(value);
