@@ -53,7 +53,7 @@ def steps_in_a_row(count):
     for _ in range(count):
         y = F.permute_dims(y, (1, 0)) * 0.5
     plan = make_plan(Graph([x], [y]), "steps", exact=True)
-    assert len(plan.recipe.steps) == count
+    assert len(plan.info.steps) == count
     return plan
 
 
@@ -94,7 +94,7 @@ def memory_rows():
     rows = []
     for name in ("alexnet", "googlenet", "vgg16", "resnet50"):
         for kind, graph_of, least in (("training", training_graph, 2), ("prediction", prediction_graph, 4)):
-            report = make_plan(graph_of(name), name, exact=True).recipe.memory_report()
+            report = make_plan(graph_of(name), name, exact=True).info.memory_report()
             shares = (
                 ("arena of every result by itself", report.arena_bytes / report.naive_bytes, 1 / least),
                 ("arena of the largest live set", report.arena_bytes / report.largest_live_bytes, 1.05),
@@ -110,7 +110,7 @@ def counted_rows():
     x = y = input_value(TensorType((64, 64), float32))
     for _ in range(5):
         y = F.tanh(y) * 1.5
-    chain = make_plan(Graph([x], [y]), "chain", exact=True).recipe.steps
+    chain = make_plan(Graph([x], [y]), "chain", exact=True).info.steps
 
     layer = modules.Sequential(modules.Conv2d(8, 16, 3, padding=1), modules.BatchNorm2d(16), modules.ReLU())
     plan, _ = steady(layer, wf.random.normal(0.0, 1.0, (2, 20, 20, 8)).permute_dims((0, 3, 1, 2)))
@@ -118,7 +118,7 @@ def counted_rows():
     _, reorders = steady(models.resnet50(), images)
     return [
         Row("ten pointwise operations", "kernels", lambda: len(chain), 1),
-        Row("convolution, batch norm, ReLU at inference", "kernels", lambda: len(plan.recipe.steps), 1),
+        Row("convolution, batch norm, ReLU at inference", "kernels", lambda: len(plan.info.steps), 1),
         Row("ResNet-50 at inference, images channels first", "reorders", lambda: reorders, 1),
     ]
 

@@ -113,7 +113,7 @@ def test_threads_begin_at_the_last_step(monkeypatch):
     steps = []
 
     class Plan:
-        class recipe:
+        class info:
             work = ("first", "second", "third")
 
         def bind_ahead(self, step):

@@ -23,7 +23,7 @@ __all__ = ["make_ahead", "wait"]
 
 MOST_THREADS = 4
 
-_lock = process.guard(threading.Lock())
+_lock = process.guard(threading.RLock())  # a finalizer may come back here, from a collection inside
 # Plans, and the indices of their steps that no thread has been given yet.
 _waiting: collections.deque[tuple[Any, Iterator[int]]] = collections.deque()
 _threads: set[threading.Thread] = set()
@@ -34,7 +34,7 @@ def make_ahead(plan: Any) -> None:
     """Let threads make the code of all steps of a plan of exact sizes."""
     if _is_over or flags.get("WEFT_ENGINE") == "naive":
         return
-    steps = reversed(range(len(plan.recipe.work)))
+    steps = reversed(range(len(plan.info.work)))
     with _lock:
         _waiting.append((plan, steps))
         missing = _thread_count() - len(_threads)

@@ -121,24 +121,25 @@ class Scalar:
     args: tuple[Scalar, ...]
     value: Any
 
-    # The operands of a key live as long as its expression, so their ids are theirs.
+    # The operands of a key live as long as its expression, so their ids are theirs. Nothing is allocated under the
+    # lock: a garbage collection there could run a finalizer that waits for a thread that compiles.
     _known: ClassVar[dict[tuple[Any, ...], ref[Scalar]]] = {}
-    _lock: ClassVar[threading.RLock] = process.guard(
-        threading.RLock()
-    )  # a garbage collection inside may come back here
+    _lock: ClassVar[threading.RLock] = process.guard(threading.RLock())  # an interrupt may come back here
 
     def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
         # The sign of a zero counts, and so does NaN, which does not equal itself.
         key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float) else value)
         known = cls._find(key)
         if known is None:
+            new = object.__new__(cls)
+            for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
+                object.__setattr__(new, field, content)
+            reference = ref(new, lambda gone: cls._forget(key, gone))
             with cls._lock:
                 known = cls._find(key)
                 if known is None:
-                    known = object.__new__(cls)
-                    for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
-                        object.__setattr__(known, field, content)
-                    cls._known[key] = ref(known, lambda gone: cls._forget(key, gone))
+                    cls._known[key] = reference
+                    known = new
         return known
 
     @classmethod

@@ -30,22 +30,22 @@ class Graph:
 
     inputs: Values from outside; outputs: Values wanted, None where there is none to give. writes: number of an output
     -> number of the input that it becomes the new content of; nothing else is ever written, so a graph has no other
-    side effect than these, at its end. lasting: numbers of inputs whose content seldom changes from run to run, such as
-    parameters that are only read. nodes: those that the outputs need, each after what it reads, else in the order
+    side effect than these, at its end. stable_inputs: indices of inputs whose content seldom changes between runs, such
+    as parameters that are only read. nodes: those that the outputs need, each after what it reads, else in the order
     of their places.
     """
 
-    __slots__ = ("inputs", "lasting", "nodes", "outputs", "writes")
+    __slots__ = ("inputs", "nodes", "outputs", "stable_inputs", "writes")
 
     def __init__(
         self,
         inputs: Sequence[Value],
         outputs: Sequence[Value | None],
         writes: Mapping[int, int] | None = None,
-        lasting: Iterable[int] = (),
+        stable_inputs: Iterable[int] = (),
     ) -> None:
         self.inputs, self.outputs, self.writes = tuple(inputs), tuple(outputs), dict(writes or {})
-        self.lasting = frozenset(lasting) - set(self.writes.values())
+        self.stable_inputs = frozenset(stable_inputs) - set(self.writes.values())
         self.nodes = _sorted(self.outputs)
 
     def __str__(self) -> str:

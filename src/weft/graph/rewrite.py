@@ -135,8 +135,8 @@ class Rewriting:
         return any(node.op is not None and node.op.random for node in self.graph.nodes)
 
     @cached_property
-    def _lasting(self) -> set[int]:
-        found = {id(self.graph.inputs[k].node) for k in self.graph.lasting}
+    def _stable_nodes(self) -> set[int]:
+        found = {id(self.graph.inputs[k].node) for k in self.graph.stable_inputs}
         for node in self.graph.nodes:
             known = node.op is not None and not node.op.random
             if known and all(v.is_constant or id(v.node) in found for v in node.reads):
@@ -162,9 +162,9 @@ class Rewriting:
         """Whether what stands for an old value is there already, as this one is reached."""
         return value.node.op is None or id(value.node) in self._reached
 
-    def is_lasting(self, value: Value) -> bool:
-        """Whether an old value follows from inputs that seldom change (Graph.lasting), so that it can be prepared."""
-        return value.is_constant or id(value.node) in self._lasting
+    def is_stable(self, value: Value) -> bool:
+        """Whether an old value follows from Graph.stable_inputs, so that it can be prepared."""
+        return value.is_constant or id(value.node) in self._stable_nodes
 
     # The machinery.
 
@@ -198,7 +198,7 @@ class Rewriting:
         if not self._new:
             return self.graph
         outputs = [None if v is None else self.new(v) for v in self.graph.outputs]  # type: ignore[misc]
-        return Graph(self.graph.inputs, outputs, self.graph.writes, self.graph.lasting)
+        return Graph(self.graph.inputs, outputs, self.graph.writes, self.graph.stable_inputs)
 
     def _rebuilt(self, node: Node) -> Node:
         """The node on new values; itself if they are the old ones."""

@@ -108,9 +108,9 @@ def asarray(
 
 
 def _is_known_number(x: object) -> bool:
-    from weft.imperative.known_number import KnownNumber  # first arrays need none of it
+    from weft.imperative.traced_float import TracedFloat  # first arrays need none of it
 
-    return type(x) is KnownNumber
+    return type(x) is TracedFloat
 
 
 def _converted(x: Tensor, dtype: DType | None, device: Device, copy: bool | None) -> Tensor:
