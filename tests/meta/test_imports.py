@@ -68,7 +68,7 @@ LATER = {
         )
     ),
     *("weft.expr.functions", "weft.expr.derivative", "weft.graph.gradient", "weft.ops.placement"),
-    "weft.imperative.known_number",
+    "weft.imperative.traced_float",
 }
 
 

@@ -92,7 +92,7 @@ def asarray(
     where = as_device(device)
     if isinstance(obj, Size):
         raise NeedsSizes(f"an array of {obj}")
-    is_array = hasattr(obj, "__array__") and not _is_known_number(obj)
+    is_array = hasattr(obj, "__array__") and not _is_traced_float(obj)
     made = None if is_array else _core.from_nested(obj, wanted, where)
     if made is not None:
         if copy is False:
@@ -107,7 +107,7 @@ def asarray(
     return _through_numpy(obj, wanted, where)
 
 
-def _is_known_number(x: object) -> bool:
+def _is_traced_float(x: object) -> bool:
     from weft.imperative.traced_float import TracedFloat  # first arrays need none of it
 
     return type(x) is TracedFloat
