@@ -109,7 +109,7 @@ class LoopStep(Step):
         stages = self.loop.stages
         return not self.loop.axes and len(stages) == 1 and isinstance(stages[0], Each)
 
-    @property
+    @cached_property
     def asks_positions(self) -> bool:
         """Whether code reads its position in the loops: the space must have the step's own shape then."""
         return any(node.op == "index" for node in self.nodes)

@@ -94,7 +94,7 @@ def asarray(
     where = as_device(device)
     if isinstance(obj, Size):
         raise NeedsSizes(f"an array of {obj}")
-    is_array = hasattr(obj, "__array__") and not _is_known_number(obj)
+    is_array = hasattr(obj, "__array__") and not _is_traced_float(obj)
     tensor = None if is_array else _core.from_nested(obj, wanted, where)
     if tensor is not None:
         if copy is False:
@@ -109,7 +109,7 @@ def asarray(
     return _through_numpy(obj, wanted, where)
 
 
-def _is_known_number(x: object) -> bool:
+def _is_traced_float(x: object) -> bool:
     from weft.imperative.traced_float import TracedFloat  # first arrays need none of it
 
     return type(x) is TracedFloat
