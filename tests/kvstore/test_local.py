@@ -65,6 +65,17 @@ def test_pushpull_and_broadcast_write_the_values_themselves():
     assert out.numpy().tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("priority", [0, 1])
+def test_what_gradients_need_is_found_overwritten_by_a_pull(priority):
+    kv, w = store(a=wf.full(1, 5.0)), wf.full(1, 3.0)
+    gm = wf.GradManager().attach([w])
+    with gm:
+        loss = (w * w).sum()
+        kv.pull("a", out=w, priority=priority)
+        with pytest.raises(ValueError, match="overwritten since"):
+            gm.backward(loss)
+
+
 def test_a_pull_with_a_priority_is_an_operation_that_has_it():
     kv = store(a=wf.arange(4).astype("float32"))
     out = wf.zeros(4)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import ref
 
-from weft import checkpoint
+from weft import _core, checkpoint
 from weft.base.device import cpu
 from weft.base.errors import DTypeError, ShapeError
 from weft.distributed.compression import Codec, make_codec
@@ -292,7 +292,10 @@ def _copy(x: Tensor, y: Tensor, priority: int) -> None:
             y[...] = x.to_device(y.device)
         return
 
+    whole = _core.overwrite(y, "pull")
+
     def run(_: Any) -> None:
         y.numpy()[...] = x.numpy()
 
-    default_engine().push(run, y.device, [x], (), [y], priority, "pull", queue="copy")
+    changed, replaced = ([], [y]) if whole else ([y], [])
+    default_engine().push(run, y.device, [x], changed, replaced, priority, "pull", queue="copy")

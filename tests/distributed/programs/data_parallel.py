@@ -229,6 +229,34 @@ for parameters in ({"type": "2bit", "threshold": 0.05}, {"type": "topk", "ratio"
     for each in found[1:]:
         check(each, found[0], 1e-5)
 
+# large values, which are received where they are stored and pulled to; with small ones between them
+kv = wf.kvstore.create("dist_sync")
+sizes = [700_001, 3, 1_500_000, 5, 20_000]
+firsts = [wf.zeros(size) for size in sizes]
+kv.init([f"l{k}" for k in range(5)], firsts)
+for step in range(3):
+    for priority in (0, 3):
+        values = [wf.full(size, float(r + step + k)) for k, size in enumerate(sizes)]
+        outs = values if step == 1 else [wf.zeros(size) for size in sizes]
+        kv.pushpull([f"l{k}" for k in range(5)], values, out=outs, priority=priority)
+    for k, y in enumerate(outs):
+        expected = n * (step + k) + sum(range(n))
+        assert set(y.numpy().tolist()) == {expected}, (step, k)
+        y[...] = -1  # is no concern of the store
+        assert set(kv.pull(f"l{k}").numpy().tolist()) == {expected}, (step, k)
+    single = wf.zeros(sizes[2])
+    kv.pushpull("l2", wf.full(sizes[2], float(r)), out=single)
+    assert set(single.numpy().tolist()) == {sum(range(n))}
+
+# gradients in a bucket of several pieces
+exchange = wf.kvstore.all_reduce(bucket_bytes=16 << 20)
+parts = [wf.full(size, float(r)) for size in (400_000, 7, 350_000, 800_001)]
+for x in parts:
+    exchange(x, x)
+for x, dx in exchange.finish():
+    assert dx.shape == x.shape
+    assert set(dx.numpy().tolist()) == {(n - 1) / 2}
+
 # rows
 kv = wf.kvstore.create("dist_sync")
 kv.init("e", wf.ones((10, 2)))
@@ -256,5 +284,11 @@ kv = wf.kvstore.create("dist_sync")
 kv.init(["e", "f"], [wf.ones(3), wf.ones(3)])
 fails(lambda: kv.push("f" if r else "e", wf.ones(3)) or kv.pull("f").numpy(), "push ['f']")
 fails(lambda: kv.init("e", wf.ones(3)), "is initialised already")
+kv.init("g", wf.ones(20_000))
+out = wf.broadcast_to(wf.ones(1), (20_000,)) if r == 0 else wf.ones(20_000)
+fails(
+    lambda: kv.pushpull("g", wf.ones(20_000), out=out).numpy(),
+    "several indices of x refer to the same element",
+)
 kv.barrier()
 print("right", r)
