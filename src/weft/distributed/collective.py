@@ -147,6 +147,21 @@ def exchanged(
     return _on_engine(text, what, given, made, written, where, priority, fence, free)
 
 
+def _note(name: str, error: BaseException) -> None:
+    """Keep what an exchange of gradients has raised: see raise_failed."""
+    if name in ("gradients", "sharded"):
+        world().failures.append(error)
+
+
+def raise_failed() -> None:
+    """Raise, once, what an exchange of gradients has raised: the optimizer that would have read them did nothing."""
+    failures = world().failures
+    if failures:
+        first = failures[0]
+        failures.clear()
+        raise first
+
+
 def _is_ready(x: Tensor, to_write: bool = False) -> bool:
     return default_engine()._is_ready(x, to_write)
 
@@ -184,7 +199,14 @@ class _Asked:
         assert here.queue is not None
         over: Future[None] = Future()
         name = job.text.partition(" ")[0]
-        done = lambda error: over.set_result(None) if error is None else over.set_exception(error)  # noqa: E731
+
+        def done(error: Any) -> None:
+            if error is None:
+                over.set_result(None)
+                return
+            _note(name, error)
+            over.set_exception(error)
+
         try:
             default_engine().push_async(
                 self.start,
@@ -221,6 +243,7 @@ def _on_engine(
     ticket = None if between else queue.ticket(fence)
     started: list[bool] = []
     over: Future[None] = Future()
+    name = text.partition(" ")[0]
 
     def start(_: Any, on_complete: Any) -> None:
         job = _job(text, where, what, given, made, written, on_complete)
@@ -229,6 +252,8 @@ def _on_engine(
         queue.submit(job, ticket, here=True)
 
     def ended(error: Any) -> None:
+        if error is not None:
+            _note(name, error)
         if not started:  # skipped, because something it reads has failed: the others must not wait
             why = str(error).partition("\n")[0] or "an error"
             if between:
@@ -251,7 +276,6 @@ def _on_engine(
             here.token_failed = False
     elif free:
         reads, turn = [*given, here.token], []
-    name = text.partition(" ")[0]
     default_engine().push_async(
         start,
         None,

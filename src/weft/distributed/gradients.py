@@ -17,10 +17,11 @@ import numpy as np
 
 from weft import functional as F
 from weft.base.errors import DTypeError
-from weft.distributed.collective import SMALL_BYTES, Pending, described, exchanged
+from weft.distributed.collective import SMALL_BYTES, Pending, described, exchanged, raise_failed
 from weft.distributed.compression import Cast, Codec, make_codec
 from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, in_pieces, pieces, wide
 from weft.distributed.world import world
+from weft.imperative.bodies import in_graph
 from weft.imperative.creation import zeros
 from weft.imperative.gradient import gradients_of, no_grad
 from weft.imperative.tensor import Tensor, keep_gradient
@@ -231,6 +232,8 @@ class GradientExchange:
     def __call__(self, x: Tensor, dx: Tensor) -> None:
         if world().size == 1:
             return
+        if not self._sent and not self._bucket and not in_graph([]):
+            raise_failed()
         if self._paused:
             self._local[id(x)] = ref(x)
             return

@@ -15,11 +15,12 @@ import numpy as np
 from weft import _core
 from weft import functional as F
 from weft.base.errors import DTypeError
-from weft.distributed.collective import LARGE_BYTES, fail
+from weft.distributed.collective import LARGE_BYTES, described, exchanged, fail
 from weft.distributed.compression import Codec
-from weft.distributed.functions import all_gather, barrier
+from weft.distributed.functions import barrier
 from weft.distributed.gradients import BUCKET_BYTES, compressed_sum, reduce_into, reduce_together
 from weft.distributed.parallel import broadcast_together
+from weft.distributed.transport import AllGather
 from weft.distributed.world import world
 from weft.imperative.bodies import in_graph
 from weft.imperative.creation import tensor, zeros
@@ -114,8 +115,14 @@ class SynchronousStore(LocalStore):
                     self._update(k, x, fresh=True)
             for k, x in merged:
                 if isinstance(x, RowSparse):
-                    self._update(k, _gathered(k, x))
+                    self._update(k, _every(x, f"push {k!r}{self._by()}", priority))
         return {k for k, targets in into.items() if len(targets) > 1}
+
+    def _by(self) -> str:
+        """What a sum goes to, where it is not stored: as ranks compare it."""
+        if self._optimizer is not None:
+            return f" by {self._optimizer.kind.__name__}"
+        return "" if self._updater is None else " by an updater"
 
     def _stores(self) -> bool:
         """Whether a sum becomes what is stored."""
@@ -182,7 +189,7 @@ class SynchronousStore(LocalStore):
     def _exchange(self, bucket: list[tuple[Key, Tensor]], codec: Codec | None, priority: int) -> Any:
         """Begin an exchange; gives the bucket and the function of its sums."""
         names, xs = [k for k, _ in bucket], [x for _, x in bucket]
-        text = f"push {names!r}"
+        text = f"push {names!r}{self._by()}"
         if codec is None:
             results = reduce_together(xs, "sum", text, priority, LARGE_BYTES)
         else:
@@ -206,19 +213,26 @@ class _Together:
             fail(self.text, f"{type(error).__name__}: {error}")
 
 
-def _gathered(key: Key, x: RowSparse) -> RowSparse:
+def _every(x: RowSparse, text: str, priority: int) -> RowSparse:
     """The sum of all workers' rows."""
     n = world().size
-    counts = all_gather(tensor([x.rows.size])).numpy()
+    counts = _behind_each_other(tensor([x.rows.size]), f"{text} numbers of rows", priority).numpy()
     most = int(counts.max())
     missing = most - x.rows.size
     rows = tensor(np.concatenate([x.rows, np.zeros(missing, "int64")]))
     padding = zeros((missing, *x.shape[1:]), dtype=x.dtype, device=x.device)
     values = F.concat([x.values, padding]) if missing else x.values
-    every_row = all_gather(rows).numpy().reshape(n, most)
-    every = all_gather(values)
+    every_row = _behind_each_other(rows, f"{text} rows", priority).numpy().reshape(n, most)
+    every = _behind_each_other(values, f"{text} values", priority)
     parts = [
         RowSparse(every_row[r, : counts[r]], every[r * most : r * most + int(counts[r])], x.shape)
         for r in range(n)
     ]
     return RowSparse.summed(parts)
+
+
+def _behind_each_other(x: Tensor, text: str, priority: int) -> Tensor:
+    """All ranks' x, which has as many elements on each."""
+    kind = ((world().size * x.shape[0], *x.shape[1:]), x.dtype, x.device)
+    (found,) = exchanged(f"{text} {described(x)}", AllGather(), [x], [kind], priority).outputs()
+    return found
