@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "bindings/hooks.h"
+#include "bindings/launch_recorder.h"
 #include "bindings/operator.h"
 #include "bindings/replay.h"
-#include "bindings/scribe.h"
 
 namespace weft {
 namespace {
@@ -275,7 +275,7 @@ struct Replay : ReplaySpec {
   bool fits(const Arguments& a, nb::object& leaves) {
     for (PyObject* x : a.tensors)
       if (std::ranges::binary_search(elsewhere, self_of(x).chunk->serial)) return false;
-    if (!std::ranges::all_of(surroundings, is_as_it_was)) return false;
+    if (!std::ranges::all_of(environment, is_as_it_was)) return false;
     bool same_contents = true;
     for (Contents& each : contents) same_contents &= each.same();
     if (!watched.is_none() && (seen_changes != changes || !same_contents)) {
@@ -410,7 +410,7 @@ struct Replay : ReplaySpec {
         object = held.back().ptr();
         tensor_of(object, "trace");
       }
-      if (context().scribe) met(object);
+      if (context().recorder) met(object);
       given.push_back(object);
       if (find.window) {
         windows.emplace_back(find.window->of(self_of(object)));
