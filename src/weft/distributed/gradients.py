@@ -21,7 +21,7 @@ from weft.distributed.collective import SMALL_BYTES, Pending, described, exchang
 from weft.distributed.compression import Cast, Codec, make_codec
 from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, in_pieces, pieces, wide
 from weft.distributed.world import world
-from weft.imperative.bodies import in_graph
+from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import zeros
 from weft.imperative.gradient import gradients_of, no_grad
 from weft.imperative.tensor import Tensor, keep_gradient

@@ -21,7 +21,7 @@ from weft.distributed.collective import Pending, described, exchanged, raise_fai
 from weft.distributed.gradients import BUCKET_BYTES
 from weft.distributed.transport import AllGather, wide
 from weft.distributed.world import world
-from weft.imperative.bodies import in_graph
+from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import zeros, zeros_like
 from weft.imperative.gradient import gradients_of, no_grad, set_hook
 from weft.imperative.tensor import Tensor, keep_gradient

@@ -22,7 +22,7 @@ from weft.distributed.gradients import BUCKET_BYTES, compressed_sum, reduce_into
 from weft.distributed.parallel import broadcast_together
 from weft.distributed.transport import AllGather
 from weft.distributed.world import world
-from weft.imperative.bodies import in_graph
+from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import tensor, zeros
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
