@@ -1,4 +1,4 @@
-"""Trains a network on digits with one process or several: the same script, the same losses.
+"""Trains a network on digits with one process or several: the same script, the same network.
 
     python examples/distributed_digits.py                                      alone
     python -m weft.launch -n 2 examples/distributed_digits.py                  two ranks over MPI
@@ -6,8 +6,9 @@
     python -m weft.launch -n 2 --kv dist_async examples/distributed_digits.py      the same without waiting
 
 Every step takes one batch of 32 images, which the ranks divide. So alone, over MPI and with synchronous servers the
-losses are the same up to rounding. After every epoch rank 0 writes a checkpoint; started again, training goes on from
-there, with any number of ranks and either engine.
+parameters are the same up to rounding. So are the losses alone and over MPI; with servers the first worker shows those
+of its own images, as workers exchange nothing with each other. After every epoch rank 0 writes a checkpoint; started
+again, training goes on from there, with any number of ranks and either engine.
 
     [--epochs 6] [--out build/distributed] [--fresh] [--eager] [--compression 2bit]
 """

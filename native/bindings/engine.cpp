@@ -396,8 +396,12 @@ void bind_engine(nb::module_& m) {
           "threads;\n"
           "stalls (pushes held back), wakes (threads woken).")
       .def("_set_bulk_size", [](PyEngine& e, int size) { return e.core->set_bulk_size(size); })
-      .def("_is_ready",
-           [](PyEngine& e, nb::handle variable) { return e.core->is_ready(*as_var(variable, "is_ready")); })
+      .def(
+          "_is_ready",
+          [](PyEngine& e, nb::handle variable, bool to_write) {
+            return e.core->is_ready(*as_var(variable, "is_ready"), to_write);
+          },
+          nb::arg("variable"), nb::arg("to_write") = false)
       .def("_begin_bulk", [](PyEngine& e, int size) { e.core->begin_bulk(size); })
       .def("_end_bulk", [](PyEngine& e) { e.core->end_bulk(); });
 

@@ -187,6 +187,18 @@ void bind_tape(nb::module_& m) {
     tensor_of(x, "is_tracked");
     return static_cast<bool>(tracked_of(x.ptr()).node);
   });
+  // Before x is written by what no operator does: gradients that have saved its content find it overwritten.
+  // Raises ValueError where x cannot be written. Gives whether x is all of its memory.
+  def(
+      m, "overwrite",
+      [](nb::handle x, const char* name) {
+        const Tensor& tensor = tensor_of(x, name);
+        check_writable(tensor, name);
+        tensor.chunk->writes.fetch_add(1, std::memory_order_relaxed);
+        note_overwriting(tensor);
+        return tensor.covers_chunk();
+      },
+      nb::arg("x"), nb::arg("name"));
   // The same memory in a new object, with the same past, or none. is_result: it will get another one.
   def(
       m, "alias",

@@ -168,8 +168,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void clear_error(Var& var);
   // Raises the error that the variable has now, even if more is pending on it.
   void throw_if_failed(Var& var);
-  // Whether nothing that was pushed has still to write the variable, and it has not failed.
-  bool is_ready(Var& var);
+  // Whether nothing that was pushed has still to write the variable (to_write: or to read it), and it has not
+  // failed.
+  bool is_ready(Var& var, bool to_write = false);
 
   // The calling thread's following pushes are collected and submitted as one operation, `size` at a time.
   void begin_bulk(int size);

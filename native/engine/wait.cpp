@@ -140,12 +140,12 @@ void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
   if (error) throw OperationFailed({error});
 }
 
-bool Engine::is_ready(Var& var) {
+bool Engine::is_ready(Var& var, bool to_write) {
   if (var.engine != this) throw EngineMisuse("the variable belongs to another engine");
   flush_bulk();
   Session s(*this);
   settle_inbox(s);
-  const bool ready = var.readable() && !var.error;
+  const bool ready = (to_write ? var.idle() : var.readable()) && !var.error;
   s.finish();
   return ready;
 }

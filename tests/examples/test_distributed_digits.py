@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import weft as wf
+
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "distributed_digits.py"
 
 
@@ -48,6 +50,20 @@ def test_ranks_over_mpi_go_on_from_one_process(tmp_path):
 def test_the_example_learns(tmp_path):
     pytest.importorskip("mpi4py")
     assert train(tmp_path, 2, 8)["accuracy"] > 0.95
+
+
+@pytest.mark.full
+def test_synchronous_servers_make_the_same_network(tmp_path):
+    pytest.importorskip("ray")
+    train(tmp_path / "alone", 1, 1)
+    train(tmp_path / "servers", 2, 1, kv="dist_sync_ps")
+    alone, servers = (wf.load(tmp_path / name / "run.safetensors") for name in ("alone", "servers"))
+    names = [name for name in alone if name.startswith("parts.net.")]
+    assert len(names) == 10, alone.keys()
+    for name in names:
+        np.testing.assert_allclose(
+            servers[name].numpy(), alone[name].numpy(), rtol=1e-2, atol=1e-3, err_msg=name
+        )
 
 
 @pytest.mark.full

@@ -65,6 +65,50 @@ def test_pushpull_and_broadcast_write_the_values_themselves():
     assert out.numpy().tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("priority", [0, 1])
+def test_what_gradients_need_is_found_overwritten_by_a_pull(priority):
+    kv, w = store(a=wf.full(1, 5.0)), wf.full(1, 3.0)
+    gm = wf.GradManager().attach([w])
+    with gm:
+        loss = (w * w).sum()
+        kv.pull("a", out=w, priority=priority)
+        with pytest.raises(ValueError, match="overwritten since"):
+            gm.backward(loss)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("updating", ["optimizer", "updater", "nothing"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_pull_behind_a_push_that_failed_has_failed(kind, updating, rows):
+    kv = store(kind, a=wf.ones((4, 2)))
+    if updating == "optimizer":
+        kv.set_optimizer(optim.SGD([wf.zeros(1)], lr=1.0))
+    if updating == "updater":
+        kv.set_updater(lambda key, pushed, stored: stored.__isub__(pushed))
+
+    def fail(_):
+        raise ValueError("lost data")
+
+    bad = wf.zeros((4, 2))
+    wf.engine.default_engine().push(fail, mutate_vars=[bad], name="load")
+    kv.push("a", bad)
+    out = wf.zeros((4, 2))
+    pulls = [
+        lambda: kv.row_sparse_pull("a", row_ids=[1]).values if rows else kv.pull("a"),
+        lambda: kv.row_sparse_pull("a", out, row_ids=[1]) if rows else kv.pull("a", out),
+        lambda: kv.pull("a", out, priority=3),
+        lambda: kv.pull("a", out=[wf.zeros((4, 2)), wf.zeros((4, 2), device="cpu:1")])[1],
+    ]
+    for pull in pulls:
+        with pytest.raises(wf.EngineError, match="load: ValueError: lost data"):
+            pull().numpy()
+    if updating == "updater":  # which has overwritten what is stored
+        return
+    kv.push("a", wf.ones((4, 2)))  # the next one works again
+    expected = 1.0 if updating == "nothing" else 0.0
+    assert kv.pull("a", out).numpy().tolist() == kv.pull("a").numpy().tolist() == [[expected] * 2] * 4
+
+
 def test_a_pull_with_a_priority_is_an_operation_that_has_it():
     kv = store(a=wf.arange(4).astype("float32"))
     out = wf.zeros(4)

@@ -119,6 +119,17 @@ def test_pushes_are_applied_and_pulled(cluster, kind, shape):
         np.testing.assert_array_equal(found, np.full(shape, -9.0))
 
 
+def test_what_gradients_need_is_found_overwritten_by_a_pull(cluster):
+    (kv,) = started(cluster, "dist_async", workers=1)
+    w = wf.ones(3)
+    gm = wf.GradManager().attach([w])
+    with gm:
+        loss = (w * w).sum()
+        kv.pull("w", out=w)
+        with pytest.raises(ValueError, match="overwritten since"):
+            gm.backward(loss)
+
+
 @pytest.mark.parametrize("kind", MODES)
 def test_rows_travel_without_the_others(cluster, kind):
     stores = started(cluster, kind, shape=(6, 4), big=20)

@@ -55,7 +55,8 @@ class Exchange(Protocol):
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any: ...
 
 
-SMALL_BYTES = 1 << 20  # what the calling thread exchanges itself, if it can
+SMALL_BYTES = 1 << 20  # what the calling thread exchanges itself, if it can,
+LARGE_BYTES = 4 << 20  # and where it has nothing to do meanwhile, as it has in backward
 
 _specs: dict[
     int, tuple[Any, str, str, int]
@@ -104,10 +105,15 @@ def exchanged(
     types: Sequence[tuple[tuple[int, ...], DType, Device]] = (),
     priority: int = 0,
     fence: bool = False,
+    here_bytes: int = SMALL_BYTES,
+    into: Sequence[Tensor] = (),
 ) -> Pending:
     """Push an exchange. text: what every rank must say alike, the operation's name first; types: of the outputs.
 
     priority: of collectives that are ready the highest goes first; fence: none overtakes it, nor does it overtake.
+    here_bytes: how much the calling thread exchanges itself, if the arrays and the other ranks are there.
+    into: arrays that there are already, each all of its memory, as _core.overwrite has said; `what` gets them behind
+    the outputs. Not in a graph.
     """
     here = world()
     if here.queue is None:
@@ -119,19 +125,45 @@ def exchanged(
     if in_graph(inputs):
         return _in_graph(text, what, inputs, types, where, priority)
     given = [_core.alias(x, keep_past=False) for x in inputs]
+    written = [_core.alias(y, keep_past=False) for y in into]
     made = [empty(shape, dtype=dtype, device=device) for shape, dtype, device in types]
     free = not getattr(what, "between", False) and _is_ready(here.token)
-    if free and sum(x.nbytes for x in given) <= SMALL_BYTES and all(map(_is_ready, given)):
+    if (
+        free
+        and sum(x.nbytes for x in given) <= here_bytes
+        and all(map(_is_ready, given))
+        and all(_is_ready(y, to_write=True) for y in written)
+    ):
         asked = _Asked()
-        job = _job(text, where, what, [x.numpy() for x in given], [y.numpy() for y in made], asked.done)
+        job = _job(text, where, what, given, made, written, asked.done)
         job.priority = priority
-        if here.queue.now(job):
-            return asked.pending(job, given, made)
-    return _on_engine(text, what, given, made, where, priority, fence, free)
+        try:
+            begun = here.queue.now(job)
+        except BaseException:  # Ctrl-C: it goes on elsewhere, or has failed, and `written` is known elsewhere
+            asked.pending(job, given, made, written)
+            raise
+        if begun:
+            return asked.pending(job, given, made, written)
+    return _on_engine(text, what, given, made, written, where, priority, fence, free)
 
 
-def _is_ready(x: Tensor) -> bool:
-    return default_engine()._is_ready(x)
+def _note(name: str, error: BaseException) -> None:
+    """Keep what an exchange of gradients has raised: see raise_failed."""
+    if name in ("gradients", "sharded"):
+        world().failures.append(error)
+
+
+def raise_failed() -> None:
+    """Raise, once, what an exchange of gradients has raised: the optimizer that would have read them did nothing."""
+    failures = world().failures
+    if failures:
+        first = failures[0]
+        failures.clear()
+        raise first
+
+
+def _is_ready(x: Tensor, to_write: bool = False) -> bool:
+    return default_engine()._is_ready(x, to_write)
 
 
 class _Asked:
@@ -159,7 +191,7 @@ class _Asked:
         if ended:
             on_complete(self.error)
 
-    def pending(self, job: Job, given: list[Tensor], made: list[Tensor]) -> Pending:
+    def pending(self, job: Job, given: list[Tensor], made: list[Tensor], written: list[Tensor]) -> Pending:
         """What the caller gets. The engine has the exchange only if it goes on, or has failed."""
         if self.ended and self.error is None:
             return Pending(lambda: made, None)
@@ -167,14 +199,21 @@ class _Asked:
         assert here.queue is not None
         over: Future[None] = Future()
         name = job.text.partition(" ")[0]
-        done = lambda error: over.set_result(None) if error is None else over.set_exception(error)  # noqa: E731
+
+        def done(error: Any) -> None:
+            if error is None:
+                over.set_result(None)
+                return
+            _note(name, error)
+            over.set_exception(error)
+
         try:
             default_engine().push_async(
                 self.start,
                 None,
                 [*given, here.token],
                 (),
-                made,
+                [*made, *written],
                 priority=job.priority,
                 name=name,
                 on_done=done,
@@ -190,6 +229,7 @@ def _on_engine(
     what: Any,
     given: list[Tensor],
     made: list[Tensor],
+    written: list[Tensor],
     where: str,
     priority: int,
     fence: bool,
@@ -203,19 +243,21 @@ def _on_engine(
     ticket = None if between else queue.ticket(fence)
     started: list[bool] = []
     over: Future[None] = Future()
+    name = text.partition(" ")[0]
 
     def start(_: Any, on_complete: Any) -> None:
-        arrays, results = [x.numpy() for x in given], [y.numpy() for y in made]
+        job = _job(text, where, what, given, made, written, on_complete)
         started.append(True)
-        job = _job(text, where, what, arrays, results, on_complete)
         job.priority = priority
         queue.submit(job, ticket, here=True)
 
     def ended(error: Any) -> None:
+        if error is not None:
+            _note(name, error)
         if not started:  # skipped, because something it reads has failed: the others must not wait
             why = str(error).partition("\n")[0] or "an error"
             if between:
-                queue.submit(_job(text, where, what.failed(why), [], [], lambda _: None))
+                queue.submit(_job(text, where, what.failed(why), [], [], [], lambda _: None))
             else:
                 queue.submit(Job(text, where, None, lambda _: None, why, priority=priority), ticket)
         if error is None:
@@ -234,15 +276,35 @@ def _on_engine(
             here.token_failed = False
     elif free:
         reads, turn = [*given, here.token], []
-    name = text.partition(" ")[0]
     default_engine().push_async(
-        start, None, reads, (), [*made, *turn], priority=priority, name=name, on_done=ended
+        start,
+        None,
+        reads,
+        (),
+        [*made, *written, *turn],
+        priority=priority,
+        name=name,
+        on_done=ended,
     )
     return Pending(lambda: made, over)
 
 
-def _job(text: str, where: str, what: Any, arrays: Any, results: Any, done: Any) -> Job:
-    size = max(sum(x.nbytes for x in arrays), sum(y.nbytes for y in results))
+def _job(
+    text: str,
+    where: str,
+    what: Any,
+    given: Sequence[Tensor],
+    made: Sequence[Tensor],
+    written: Sequence[Tensor],
+    done: Any,
+) -> Job:
+    arrays, results = [x.numpy() for x in given], [y.numpy() for y in (*made, *written)]
+    return _job_on_memory(text, where, what, arrays, results, done, len(made))
+
+
+def _job_on_memory(text: str, where: str, what: Any, arrays: Any, results: Any, done: Any, moved: int) -> Job:
+    """moved: how many of the results come from other ranks; the rest are copies."""
+    size = max(sum(x.nbytes for x in arrays), sum(y.nbytes for y in results[:moved]))
     if getattr(what, "between", False):
         return Job(
             text, where, None, done, between=lambda comm: what.run(comm, arrays, results), size_bytes=size
@@ -353,7 +415,7 @@ class ExchangeStart(_Step):
         number[0] = next(_numbers)
         new_token[...] = token
         _under_way[int(number[0])] = running
-        job = _job(text, where, what, arrays, results, running.done)
+        job = _job_on_memory(text, where, what, arrays, results, running.done, len(results))
         job.priority = priority
         queue.submit(job)
 

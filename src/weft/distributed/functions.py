@@ -16,7 +16,7 @@ from typing import Any
 
 from weft import _core
 from weft.base.errors import ShapeError
-from weft.distributed.collective import check_numbers, described, exchanged
+from weft.distributed.collective import LARGE_BYTES, SMALL_BYTES, check_numbers, described, exchanged
 from weft.distributed.transport import AllGather, AllReduce, AllToAll, Broadcast, Receive, ReduceScatter, Send
 from weft.distributed.world import world
 from weft.imperative.creation import zeros
@@ -28,9 +28,11 @@ __all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "re
 OPS = ("sum", "mean", "max", "min", "prod")
 
 
-def _one(text: str, what: Any, x: Any, shape: Sequence[int] | None = None) -> Any:
+def _one(
+    text: str, what: Any, x: Any, shape: Sequence[int] | None = None, here_bytes: int = SMALL_BYTES
+) -> Any:
     kind = (tuple(x.shape if shape is None else shape), x.dtype, x.device)
-    return exchanged(text, what, [x], [kind]).outputs()[0]
+    return exchanged(text, what, [x], [kind], here_bytes=here_bytes).outputs()[0]
 
 
 def _f(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -42,7 +44,7 @@ class _AllReduce(Function):
         self.op = op
 
     def forward(self, x: Any) -> Any:
-        y = _one(f"all_reduce {self.op} {described(x)}", AllReduce(self.op), x)
+        y = _one(f"all_reduce {self.op} {described(x)}", AllReduce(self.op), x, here_bytes=LARGE_BYTES)
         if self.op in ("max", "min"):
             self.chosen = _f("equal", x, y)
         return y

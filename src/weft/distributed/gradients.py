@@ -17,15 +17,16 @@ import numpy as np
 
 from weft import functional as F
 from weft.base.errors import DTypeError
-from weft.distributed.collective import Pending, described, exchanged
+from weft.distributed.collective import SMALL_BYTES, Pending, described, exchanged, raise_failed
 from weft.distributed.compression import Cast, Codec, make_codec
-from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, wide
+from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, in_pieces, pieces, wide
 from weft.distributed.world import world
+from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import zeros
 from weft.imperative.gradient import gradients_of, no_grad
 from weft.imperative.tensor import Tensor, keep_gradient
 
-__all__ = ["GradientExchange", "all_reduce_callback", "compressed_sum", "reduce_together"]
+__all__ = ["GradientExchange", "all_reduce_callback", "compressed_sum", "reduce_into", "reduce_together"]
 
 BUCKET_BYTES = 4 << 20
 FIRST_BYTES = 1 << 20  # of the first bucket of a backward, which begins the earlier
@@ -44,15 +45,32 @@ class Gathered:
         (y,) = outputs
         direct = wide(y[:0]).dtype == y.dtype
         flat = y if direct else np.empty(y.shape, "float32")
+        gathered = self.gathered(inputs, flat)
+
+        def begun() -> Iterator[tuple[Any, Callable[[], None]]]:
+            there = 0
+            for piece in pieces(flat.size, flat.itemsize, comm.size):
+                while there < piece.stop:
+                    there = next(gathered)
+
+                def then(part: Any = flat[piece], result: Any = y[piece]) -> None:
+                    if self.op == "mean":
+                        part *= part.dtype.type(1 / comm.size)
+                    if not direct:
+                        result[...] = part
+
+                yield comm.Iallreduce(MPI.IN_PLACE, flat[piece], _mpi_op(self.op)), then
+
+        return in_pieces(begun())
+
+    @staticmethod
+    def gathered(inputs: Sequence[Any], flat: Any) -> Iterator[int]:
+        """Copy them behind each other; gives how many elements are there after each."""
         offset = 0
         for x in inputs:
             np.copyto(flat[offset : offset + x.size].reshape(x.shape), x, casting="unsafe")
             offset += x.size
-        yield comm.Iallreduce(MPI.IN_PLACE, flat, _mpi_op(self.op))
-        if self.op == "mean":
-            flat *= flat.dtype.type(1 / comm.size)
-        if flat is not y:
-            y[...] = flat
+            yield offset
 
 
 class Apart:
@@ -72,17 +90,37 @@ class Apart:
 
 
 def reduce_together(
-    xs: Sequence[Tensor], op: str, name: str = "all_reduce", priority: int = 0
+    xs: Sequence[Tensor],
+    op: str,
+    name: str = "all_reduce",
+    priority: int = 0,
+    here_bytes: int = SMALL_BYTES,
 ) -> Callable[[], list[Tensor]]:
-    """Begin the all-reduce of arrays of one type and device, as one exchange; the function gives the results."""
+    """Begin the all-reduce of arrays of one type and device, as one exchange; the function gives the results.
+
+    priority, here_bytes: see exchanged.
+    """
     kinds = ", ".join(map(described, xs))
     size = sum(x.size for x in xs)
     one = len(xs) == 1  # nothing is gathered
     types = [(tuple(xs[0].shape) if one else (size,), xs[0].dtype, xs[0].device)]
     if one:
-        return exchanged(f"{name} {op}: {kinds}", AllReduce(op), xs, types, priority).outputs
-    pending = exchanged(f"{name} {op} of {len(xs)}: {kinds}", Gathered(op), xs, types, priority)
+        text = f"{name} {op}: {kinds}"
+        return exchanged(text, AllReduce(op), xs, types, priority, here_bytes=here_bytes).outputs
+    text = f"{name} {op} of {len(xs)}: {kinds}"
+    pending = exchanged(text, Gathered(op), xs, types, priority, here_bytes=here_bytes)
     return Apart(pending, [tuple(x.shape) for x in xs])
+
+
+def reduce_into(
+    x: Tensor, into: Sequence[Tensor], op: str, name: str, priority: int = 0, here_bytes: int = SMALL_BYTES
+) -> None:
+    """Begin what reduce_together([x], ...) does, where the result goes to arrays that there are already.
+
+    The first one lies in the order of its elements. Not in a graph.
+    """
+    text = f"{name} {op}: {described(x)}"
+    exchanged(text, AllReduce(op), [x], (), priority, here_bytes=here_bytes, into=into)
 
 
 def _gathered(x: Tensor, name: str, priority: int) -> Pending:
@@ -194,6 +232,8 @@ class GradientExchange:
     def __call__(self, x: Tensor, dx: Tensor) -> None:
         if world().size == 1:
             return
+        if not self._sent and not self._bucket and not in_graph([]):
+            raise_failed()
         if self._paused:
             self._local[id(x)] = ref(x)
             return

@@ -40,8 +40,8 @@ SPIN_S = 500e-6  # how long an agreement is polled before the thread sleeps long
 MOST_SLEEP_S = 400e-6
 LOOK_S = 0.25  # between looks at the processes of other ranks
 GRACE_S = 1.0  # between a rank's word that others have died, and the end of the job
-NOW_S = 200e-6  # how long a pushing thread waits for other ranks before it leaves the exchange to the queue's thread
-BYTES_PER_S = 1e9  # and for MPI, besides, to move what is exchanged
+NOW_S = 200e-6  # how long a pushing thread waits for other ranks before it leaves the exchange to the queue's thread,
+BYTES_PER_S = 1e9  # and, if they have come, for MPI to move what is exchanged, besides
 MOST_MISSES = 2  # after so many waits in vain, one after the other, it does not wait,
 TRY_AGAIN = 16  # but for one exchange in so many
 WINDOW = 16  # collectives behind the first one that may overtake it
@@ -199,7 +199,7 @@ class Queue:
         """Run a collective whose arrays are ready on this thread, if no other one waits.
 
         False: nothing was done. True: it has its place in the program's order. If `job.request` is not None it has not
-        ended yet: the caller must call go_on, after which it ends on the queue's thread.
+        ended yet: the caller must call go_on, after which it ends on the queue's thread; so, too, if it raises.
         """
         with self._changed:
             others = self._busy or self._next or self._new_between or self._between or self._programs.jobs
@@ -212,13 +212,19 @@ class Queue:
         # Where it does not wait it still begins here, so that other ranks, which may wait, need not do so for a thread.
         waits = self._misses < MOST_MISSES or self._misses % TRY_AGAIN == 0
         try:
-            if self._advance(job, NOW_S + job.size_bytes / BYTES_PER_S if waits else 0.0):
+            if self._advance(job, NOW_S if waits else 0.0):
                 self._misses = 0
                 self._ended(job)
             else:
                 self._misses += 1
         except BaseException:  # Ctrl-C: the other ranks still wait for this one
-            self.go_on(job)
+            if job.request is None:  # it came between two requests, where there is nothing to go on from
+                job.error = DistributedError(
+                    f"{job.text.partition(' ')[0]}: interrupted while data was moved"
+                )
+                self.dead = self.dead or "this rank was interrupted in the middle of an exchange"
+                self._since, self._under_way = None, False
+                self._ended(job)
             raise
         return True
 
@@ -318,7 +324,10 @@ class Queue:
         self._between = going
 
     def _advance(self, job: Job, most_s: float = math.inf) -> bool:
-        """Go on with a collective; False if MPI has kept this thread waiting for most_s, and it has not ended."""
+        """Go on with a collective; False if MPI has kept this thread waiting, and it has not ended.
+
+        most_s: how long it waits for the other ranks; if they come within that, for what is moved as well.
+        """
         if not job.number:
             self._begin(job)
         begin = time.perf_counter() if most_s < math.inf else 0.0
@@ -326,8 +335,9 @@ class Queue:
             while True:
                 if job.request is not None:
                     if most_s < math.inf:
+                        moving_s = job.size_bytes / BYTES_PER_S if self._under_way and most_s else 0.0
                         while not job.request.Test():
-                            if time.perf_counter() - begin > most_s:
+                            if time.perf_counter() - begin > most_s + moving_s:
                                 return False
                     elif self._under_way:
                         completed(job.request)

@@ -17,10 +17,11 @@ from weakref import ref
 import numpy as np
 
 from weft import functional as F
-from weft.distributed.collective import Pending, described, exchanged
+from weft.distributed.collective import Pending, described, exchanged, raise_failed
 from weft.distributed.gradients import BUCKET_BYTES
 from weft.distributed.transport import AllGather, wide
 from weft.distributed.world import world
+from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import zeros, zeros_like
 from weft.imperative.gradient import gradients_of, no_grad, set_hook
 from weft.imperative.tensor import Tensor, keep_gradient
@@ -178,6 +179,8 @@ class ShardedOptimizer:
         """A gradient is final."""
         if self._paused:
             return
+        if not self._begun and not any(bucket.given for bucket in self._buckets) and not in_graph([]):
+            raise_failed()
         (before,) = gradients_of([x])
         if before is not None:  # added up by this rank alone
             with no_grad():

@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,13 @@ __all__ = [
     "Send",
     "Waiting",
     "completed",
+    "in_pieces",
+    "pieces",
 ]
 
 HEADER_BYTES = 256
+PART_BYTES = 256 << 10  # what each rank adds up of a piece
+AT_ONCE = 2  # pieces that MPI moves
 SLEEP_S = 20e-6  # of a crowded host, between questions, where others want the core
 LATE_S = 50e-6  # a thread that gave way for so long has not been alone on its core,
 BUSY_S = 0.05  # and is taken not to be for so long
@@ -89,22 +94,91 @@ def wide(x: Any) -> Any:
     return x.astype("float32") if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
 
 
+def pieces(size: int, itemsize: int, ranks: int) -> Iterator[slice]:
+    """How many elements are reduced in pieces: what one of them needs stays in the caches of the cores.
+
+    Each rank adds up its part of a piece, and pieces grow with their number, so that messages stay as long.
+
+    >>> list(pieces(300_000, 4, 2))
+    [slice(0, 131072, None), slice(131072, 262144, None), slice(262144, 300000, None)]
+    >>> list(pieces(0, 4, 2))
+    [slice(0, 0, None)]
+    """
+    step = max(1, PART_BYTES * ranks // itemsize)
+    for begin in range(0, max(size, 1), step):
+        yield slice(begin, min(begin + step, size))
+
+
+def in_pieces(begun: Iterable[tuple[Any, Callable[[], None]]]) -> Iterator[Any]:
+    """An exchange of several requests: (request, what to do when it has ended). A few are under way at a time.
+
+    So MPI moves one piece while the next one is made, or something is done with the one before, which the cache holds.
+    """
+    under_way: deque[tuple[Any, Callable[[], None]]] = deque()
+    for each in begun:
+        under_way.append(each)
+        if len(under_way) == AT_ONCE:
+            request, then = under_way.popleft()
+            yield request
+            then()
+    for request, then in under_way:
+        yield request
+        then()
+
+
 class AllReduce:
-    """One array."""
+    """One array, in pieces. A second output is written as well: each piece while the cache holds it."""
 
     def __init__(self, op: str) -> None:
         self.op = op
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
-        (x,), (y,) = inputs, outputs
-        source = np.ascontiguousarray(wide(x))
-        direct = source.dtype == y.dtype and y.flags.c_contiguous
-        target = y if direct else np.empty(x.shape, source.dtype)
-        yield comm.Iallreduce(source, target, _mpi_op(self.op))
+        (x,), (y, *outs) = inputs, outputs
+        dense = np.ascontiguousarray(x)
+        if x.nbytes <= PART_BYTES:  # one piece, with as little of Python as there can be
+            request, target = self._begun(comm, dense, y)
+            yield request
+            self._end(comm, target, y)
+            for out in outs:
+                out[...] = y
+            return
+        dense, flat = dense.reshape(-1), y.reshape(-1)  # results are dense
+        by_pieces = [out.reshape(-1) for out in outs if out.flags.c_contiguous and _apart_or_same(out, x)]
+
+        def begun() -> Iterator[tuple[Any, Callable[[], None]]]:
+            for piece in pieces(flat.size, flat.itemsize, comm.size):
+                request, target = self._begun(comm, dense[piece], flat[piece])
+
+                def then(target: Any = target, piece: slice = piece) -> None:
+                    self._end(comm, target, flat[piece])
+                    for out in by_pieces:
+                        out[piece] = flat[piece]
+
+                yield request, then
+
+        yield from in_pieces(begun())
+        if not by_pieces:
+            for out in outs:
+                out[...] = y
+
+    def _begun(self, comm: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        """A request of MPI, and the array that it writes: y, unless that is of another type than MPI adds."""
+        x = wide(x)
+        target = y if x.dtype == y.dtype else np.empty(x.shape, x.dtype)
+        return comm.Iallreduce(x, target, _mpi_op(self.op)), target
+
+    def _end(self, comm: Any, target: Any, y: Any) -> None:
         if self.op == "mean":
             target *= target.dtype.type(1 / comm.size)
-        if not direct:
+        if target.dtype != y.dtype:
             y[...] = target
+
+
+def _apart_or_same(x: Any, y: Any) -> bool:
+    """Whether to write a piece of x changes no other piece of y."""
+    if not np.may_share_memory(x, y):
+        return True
+    return bool(x.ctypes.data == y.ctypes.data and x.strides == y.strides)
 
 
 class Broadcast:

@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,8 @@ class World:
         self.rank, self.size, self.queue = rank, size, queue
         self.token: Any = zeros((), dtype="int64") if queue is not None else None
         self.token_failed = False  # it may be poisoned
+        # What exchanges of gradients have raised that no result shows: an update whose gradient has failed is left out.
+        self.failures: deque[BaseException] = deque(maxlen=16)
         self._channels: dict[Any, Any] = {}
 
     def channel(self, key: Any) -> Any:
@@ -199,6 +202,10 @@ def _leave(joined: World) -> None:
     assert queue is not None
     with contextlib.suppress(Exception):
         default_engine().wait_for_all(timeout_s=flags.get("WEFT_EXIT_TIMEOUT_S"))
+    for failure in joined.failures:
+        sys.stderr.write(
+            f"weft: rank {joined.rank}: an update was left out, as its exchange failed: {failure}\n"
+        )
     while (error := _say_goodbye(queue)) is not None:
         sys.stderr.write(f"weft: rank {joined.rank} has come to its end before others: {error}\n")
         if isinstance(error, CollectiveTimeout) or queue.dead:

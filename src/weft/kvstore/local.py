@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import ref
 
-from weft import checkpoint
+from weft import _core, checkpoint
 from weft.base.device import cpu
 from weft.base.errors import DTypeError, ShapeError
 from weft.distributed.compression import Codec, make_codec
@@ -40,6 +40,7 @@ class LocalStore(KVStore):
         self._optimizer: StoreOptimizer | None = None
         self._codec: Codec | None = None
         self._residuals: dict[tuple[Key, int], Tensor | None] = {}
+        self._pushed: dict[Key, Tensor] = {}  # an element of what was pushed last, to an optimizer or updater
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
         pairs = new_keys("init", list(self._stored), key, value)
@@ -101,6 +102,7 @@ class LocalStore(KVStore):
         stored = self._stored[key]
         if isinstance(pushed, Tensor):
             pushed = pushed.to_device(stored.device)
+        self._note(key, pushed)
         if self._optimizer is not None:
             self._optimizer(key, pushed, stored)
         elif self._updater is not None:
@@ -113,18 +115,34 @@ class LocalStore(KVStore):
         else:
             stored[...] = pushed
 
+    def _note(self, key: Key, pushed: Any) -> None:
+        """Keep an element of what is pushed: it has failed if that has, while what is stored then stays as it was."""
+        self._pushed.pop(key, None)
+        values = pushed.values if isinstance(pushed, RowSparse) else pushed
+        updated = self._optimizer is not None or self._updater is not None
+        if updated and values.size and not in_graph([values]):
+            self._pushed[key] = values[(slice(0, 1),) * len(values.shape)].copy()
+
+    def _behind_push(self, key: Key, y: Tensor) -> Tensor:
+        """y, which is computed from what is stored; it has failed if what was pushed last has."""
+        pushed = self._pushed.get(key)
+        if pushed is not None and not in_graph([]) and not default_engine()._is_ready(pushed):
+            default_engine().push(lambda _: None, y.device, [pushed], [y], name="pull")
+        return y
+
     # Pulling.
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0) -> Any:
         pairs = self._checked("pull", key, out)
         if out is None:
-            made = [self._stored[k].copy() for k, _ in pairs]
+            made = [self._behind_push(k, self._stored[k].copy()) for k, _ in pairs]
             return made if isinstance(key, list | tuple) else made[0]
         for k, outs in pairs:
             for y in outs:
                 if isinstance(y, RowSparse):
                     raise TypeError("pull: out is a Tensor; row_sparse_pull gives rows")
                 _copy(self._stored[k], y, priority)
+                self._behind_push(k, y)
         return out
 
     def row_sparse_pull(
@@ -139,7 +157,7 @@ class LocalStore(KVStore):
         stored = self._stored[key]
         rows = unique_rows(row_ids, stored.shape)
         with no_grad():
-            where = tensor(rows, device=stored.device)
+            where = self._behind_push(key, tensor(rows, device=stored.device))
             if out is None:
                 return RowSparse(rows, stored[where], stored.shape)
             check_like("row_sparse_pull", key, out, stored)
@@ -292,7 +310,10 @@ def _copy(x: Tensor, y: Tensor, priority: int) -> None:
             y[...] = x.to_device(y.device)
         return
 
+    whole = _core.overwrite(y, "pull")
+
     def run(_: Any) -> None:
         y.numpy()[...] = x.numpy()
 
-    default_engine().push(run, y.device, [x], (), [y], priority, "pull", queue="copy")
+    changed, replaced = ([], [y]) if whole else ([y], [])
+    default_engine().push(run, y.device, [x], changed, replaced, priority, "pull", queue="copy")

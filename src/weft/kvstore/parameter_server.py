@@ -417,6 +417,8 @@ class ParameterServerStore(KVStore):
 
     def _receive(self, key: Key, known: _Known, targets: list[Tensor], priority: int) -> None:
         asked = _Asked(f"pull {key!r}")
+        for y in targets:
+            _core.overwrite(y, "pull")
         push, known.latest = known.latest, None
         together = push is not None and push.take_along()
 

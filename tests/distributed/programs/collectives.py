@@ -46,6 +46,14 @@ same(D.all_reduce(wf.zeros((0, 3))).numpy(), np.zeros((0, 3)))
 same(D.all_reduce(wf.tensor(2.0)).numpy(), 2.0 * n)
 same(D.all_gather(x > 12).numpy(), np.concatenate(every) > 12)
 
+# arrays that are reduced in pieces, of sizes that no number of pieces divides
+for size in (1_000_003, 300_001):
+    long = (np.arange(size) % 1000).astype("float32")
+    t = wf.tensor(long + r)
+    same(D.all_reduce(t).numpy(), n * long + sum(range(n)))
+    np.testing.assert_allclose(D.all_reduce(t, "mean").numpy(), long + (n - 1) / 2, rtol=1e-6)
+    same(D.all_reduce(wf.tensor(long % 8).astype("float16")).astype("float32").numpy(), n * (long % 8))
+
 # gradients: of the sum over ranks of w_r . f(x_0, ...)_r, against NumPy
 w = [np.cos(np.arange(2 * n * n).reshape(n * n, 2) + k).astype("float32") for k in range(n)]
 

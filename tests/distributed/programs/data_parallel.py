@@ -229,6 +229,34 @@ for parameters in ({"type": "2bit", "threshold": 0.05}, {"type": "topk", "ratio"
     for each in found[1:]:
         check(each, found[0], 1e-5)
 
+# large values, which are received where they are stored and pulled to; with small ones between them
+kv = wf.kvstore.create("dist_sync")
+sizes = [700_001, 3, 1_500_000, 5, 20_000]
+firsts = [wf.zeros(size) for size in sizes]
+kv.init([f"l{k}" for k in range(5)], firsts)
+for step in range(3):
+    for priority in (0, 3):
+        values = [wf.full(size, float(r + step + k)) for k, size in enumerate(sizes)]
+        outs = values if step == 1 else [wf.zeros(size) for size in sizes]
+        kv.pushpull([f"l{k}" for k in range(5)], values, out=outs, priority=priority)
+    for k, y in enumerate(outs):
+        expected = n * (step + k) + sum(range(n))
+        assert set(y.numpy().tolist()) == {expected}, (step, k)
+        y[...] = -1  # is no concern of the store
+        assert set(kv.pull(f"l{k}").numpy().tolist()) == {expected}, (step, k)
+    single = wf.zeros(sizes[2])
+    kv.pushpull("l2", wf.full(sizes[2], float(r)), out=single)
+    assert set(single.numpy().tolist()) == {sum(range(n))}
+
+# gradients in a bucket of several pieces
+exchange = wf.kvstore.all_reduce(bucket_bytes=16 << 20)
+parts = [wf.full(size, float(r)) for size in (400_000, 7, 350_000, 800_001)]
+for x in parts:
+    exchange(x, x)
+for x, dx in exchange.finish():
+    assert dx.shape == x.shape
+    assert set(dx.numpy().tolist()) == {(n - 1) / 2}
+
 # rows
 kv = wf.kvstore.create("dist_sync")
 kv.init("e", wf.ones((10, 2)))
@@ -256,5 +284,64 @@ kv = wf.kvstore.create("dist_sync")
 kv.init(["e", "f"], [wf.ones(3), wf.ones(3)])
 fails(lambda: kv.push("f" if r else "e", wf.ones(3)) or kv.pull("f").numpy(), "push ['f']")
 fails(lambda: kv.init("e", wf.ones(3)), "is initialised already")
+store = wf.kvstore.create("dist_sync")
+store.init(["c", "d"], [wf.ones((4, 2)), wf.ones((4, 2))])
+row = wf.kvstore.RowSparse([1], wf.ones((1, 2)), (4, 2))
+fails(lambda: store.push("c" if r else "d", row), "push 'd' numbers of rows")
+if r == 0:
+    store.set_optimizer(optim.SGD([wf.zeros(1)], lr=1.0))
+fails(lambda: store.push("c", wf.ones((4, 2))) or store.pull("c").numpy(), "rank 0: push ['c'] by SGD sum")
+# updates that are left out are not silent: what is pulled behind them, and the next backward, raise the error
+store = wf.kvstore.create("dist_sync")
+store.init(["c", "d"], [wf.ones(3), wf.ones(3)])
+store.set_optimizer(optim.SGD([wf.zeros(1)], lr=1.0))
+for key in "cd" if r else "dc":
+    store.push(key, wf.ones(3))
+for key in "cd":
+    fails(lambda key=key: store.pull(key).numpy(), "ranks disagree")
+store.push(["c", "d"], [wf.ones(3), wf.ones(3)])
+assert [x.numpy().tolist() for x in store.pull(["c", "d"])] == [[1.0 - n] * 3] * 2
+
+
+def lose(_):
+    raise ValueError("lost data")
+
+
+for sharded in (False, True):
+    layer = M.Linear(2, 2)
+    params = list(layer.parameters())
+    opt = (
+        D.ShardedOptimizer(optim.SGD, params, lr=0.1)
+        if sharded
+        else optim.SGD(D.DataParallel(layer).parameters(), lr=0.1)
+    )
+    gm = wf.GradManager().attach(params)
+
+    def step(x, layer=layer, gm=gm, opt=opt):
+        with gm:
+            gm.backward(layer(x).sum())
+        opt.step().clear_grad()
+
+    step(wf.ones((1, 2)))
+    before = [p.numpy().copy() for p in params]
+    bad = wf.ones((1, 2))
+    if r == 0:
+        wf.engine.default_engine().push(lose, mutate_vars=[bad], name="load")
+    step(bad)
+    with contextlib.suppress(wf.EngineError, wf.EngineErrorGroup):
+        wf.waitall()
+    D.barrier()
+    for p, a in zip(params, before, strict=True):
+        np.testing.assert_array_equal(p.numpy(), a)
+    fails(lambda step=step: step(wf.ones((1, 2))), "lost data")
+    step(wf.ones((1, 2)))
+    D.barrier()
+    assert any((p.numpy() != a).any() for p, a in zip(params, before, strict=True))
+kv.init("g", wf.ones(20_000))
+out = wf.broadcast_to(wf.ones(1), (20_000,)) if r == 0 else wf.ones(20_000)
+fails(
+    lambda: kv.pushpull("g", wf.ones(20_000), out=out).numpy(),
+    "several indices of x refer to the same element",
+)
 kv.barrier()
 print("right", r)
