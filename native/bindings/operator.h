@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bindings/tape.h"
-#include "calls/plan_table.h"
+#include "calls/call_key.h"
 
 namespace weft {
 
@@ -35,11 +35,6 @@ class OperatorFunction {
 
  private:
   struct Arguments;
-  enum class Scope : uint8_t {
-    aligned,
-    extents,
-    exact
-  };  // which sizes a plan is for (imperative/planning.py)
   struct Input {
     PyObject* name;
     bool optional, variadic;
@@ -69,7 +64,6 @@ class OperatorFunction {
   nb::object call_foreign(PyObject* const* arguments, Py_ssize_t count, PyObject* names);
   nb::object operator_of(Arguments& a);
   static nb::object inputs_of(Arguments& a);
-  void check_in_place(const Plan& plan, const Tensor& into) const;
   void fit_numbers(Arguments& a) const;
   Ref<Plan> plan_for(Arguments& a, bool recording);
   Ref<Plan> ask_planner(Arguments& a, nb::handle op, Scope scope, bool recording);
@@ -97,32 +91,14 @@ class OperatorFunction {
 };
 
 // Python's operators on tensors; the functions are found on first use.
-enum class Slot : uint8_t {
-  add,
-  subtract,
-  multiply,
-  divide,
-  floor_divide,
-  remainder,
-  pow,
-  bitwise_and,
-  bitwise_or,
-  bitwise_xor,
-  bitwise_left_shift,
-  bitwise_right_shift,
-  matmul,
-  negative,
-  positive,
-  abs,
-  bitwise_invert,
-  less,
-  less_equal,
-  equal,
-  not_equal,
-  greater,
-  greater_equal,
-  count,
-};
+#define WEFT_SLOTS(S)                                                                                      \
+  S(add)                                                                                                   \
+  S(subtract) S(multiply) S(divide) S(floor_divide) S(remainder) S(pow) S(bitwise_and) S(bitwise_or)       \
+      S(bitwise_xor) S(bitwise_left_shift) S(bitwise_right_shift) S(matmul) S(negative) S(positive) S(abs) \
+          S(bitwise_invert) S(less) S(less_equal) S(equal) S(not_equal) S(greater) S(greater_equal)
+#define WEFT_SLOT(name) name,
+enum class Slot : uint8_t { WEFT_SLOTS(WEFT_SLOT) count };
+#undef WEFT_SLOT
 PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept;  // b null: unary
 PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept;
 
