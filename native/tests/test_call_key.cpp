@@ -9,8 +9,8 @@ using namespace weft::testing;
 namespace {
 
 // Calls of an operator, with a planner that has plans for one scope and wider ones.
-struct Operator {
-  explicit Operator(Scope has) : has_plans_for(has) {}
+struct Planned {
+  explicit Planned(Scope has) : has_plans_for(has) {}
 
   Ref<Plan> plan_for(const std::vector<Sizes>& shapes, size_t variant = 0) {
     std::vector<Tracked> arrays;
@@ -42,7 +42,7 @@ struct Operator {
 
 TEST(call_key_takes_the_widest_scope) {
   Arrays arrays;
-  Operator aligned(Scope::aligned);
+  Planned aligned(Scope::aligned);
   const Ref<Plan> plan = aligned.plan_for({{3, 4}, {4}});
   CHECK(aligned.plan_for({{5, 6}, {6}}) == plan);  // all sizes
   CHECK(aligned.asked == std::vector<Scope>{Scope::aligned});
@@ -55,7 +55,7 @@ TEST(call_key_takes_the_widest_scope) {
 
 TEST(call_key_remembers_what_needs_more) {
   Arrays arrays;
-  Operator extents(Scope::extents);
+  Planned extents(Scope::extents);
   const Ref<Plan> plan = extents.plan_for({{3, 3}, {3, 3}});
   CHECK(extents.asked == (std::vector<Scope>{Scope::aligned, Scope::extents}));
   CHECK(extents.plan_for({{7, 7}, {7, 7}}) == plan);  // the same pattern
@@ -64,7 +64,7 @@ TEST(call_key_remembers_what_needs_more) {
   CHECK(extents.asked.back() == Scope::extents);  // aligned calls are known to need more
   CHECK_EQ(extents.asked.size(), 3u);
 
-  Operator exact(Scope::exact);
+  Planned exact(Scope::exact);
   const Ref<Plan> three = exact.plan_for({{3}});
   CHECK(exact.plan_for({{3}}) == three);
   CHECK_EQ(exact.asked.size(), 3u);
@@ -74,7 +74,7 @@ TEST(call_key_remembers_what_needs_more) {
 
 TEST(call_key_of_many_arrays) {
   Arrays arrays;
-  Operator exact(Scope::exact);
+  Planned exact(Scope::exact);
   std::vector<Sizes> shapes(100, Sizes{2, 3});
   const Ref<Plan> plan = exact.plan_for(shapes);
   CHECK(exact.plan_for(shapes) == plan);
@@ -89,7 +89,7 @@ TEST(call_key_of_many_arrays) {
 
 TEST(call_key_that_went_stale_is_not_kept) {
   Arrays arrays;
-  Operator aligned(Scope::aligned);
+  Planned aligned(Scope::aligned);
   aligned.stale = true;
   CHECK(aligned.plan_for({{3}}));
   CHECK_EQ(aligned.plans.size(), 0u);
