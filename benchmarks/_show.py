@@ -6,6 +6,7 @@ from pathlib import Path
 
 from _contest import OURS
 from _machine import OTHERS_LIMIT
+from _page import markdown, replace_between
 from _reasons import NONE, Reason, reasons
 from _report import Measured, Report, Result, best, cost, noise, share
 from _workloads import NATIVE, PEAKS, WORKLOADS, Workload
@@ -176,12 +177,6 @@ def plain(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in zip(*padded, strict=True))
 
 
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    lines = [[cell.replace("|", "/") for cell in row] for row in rows]
-    lines.insert(1, ["---"] * len(rows[0]))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def show(report: Report) -> None:
     print(f"\n{plain(details(report))}\n\n{plain(summary(report))}\n")
     for name, (text, reason) in misses(report).items():
@@ -205,10 +200,9 @@ def marks(level: str) -> tuple[str, str]:
 
 def section(report: Report, picture: str) -> str:
     """The part of docs/benchmarks.md that a run replaces."""
-    begin, end = marks(report.level)
     facts = [f"- {name}: {value}" for name, value in report.facts.items()]
     facts += [f"- did not run: {peer}: {reason}" for peer, reason in report.missing.items()]
-    parts = [begin, "\n".join(facts), f"![weft beside the best peer]({picture})"]
+    parts = ["\n".join(facts), f"![weft beside the best peer]({picture})"]
     parts += [f"**{text}**" for text in warnings(report)]
     parts += [
         f"{closing(report)}. Ratios are of times (or memory), weft's over the best peer's: less is better.",
@@ -219,15 +213,11 @@ def section(report: Report, picture: str) -> str:
             f"- `{name}`: {text}. {r.markdown if r else f'**{NONE}**'}" for name, (text, r) in missed.items()
         ]
         parts += ["### Bars that do not hold", "\n".join(lines)]
-    parts += ["### Every way of every side", markdown(details(report)), end]
-    return "\n\n".join(parts).replace(f"{begin}\n\n", f"{begin}\n")
+    parts += ["### Every way of every side", markdown(details(report))]
+    return "\n\n".join(parts)
 
 
 def write_page(page: Path, report: Report, picture: str) -> None:
     """Replace what was measured at the report's level in the page."""
-    text = page.read_text()
     begin, end = marks(report.level)
-    if begin not in text or end not in text:
-        raise ValueError(f"{page.name} has no lines {begin!r} and {end!r} to write between")
-    before, after = text.split(begin, 1)[0], text.split(end, 1)[1]
-    page.write_text(before + section(report, picture) + after)
+    replace_between(page, begin, end, section(report, picture))

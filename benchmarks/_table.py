@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from _machine import cores_in_use, machine, restless
+from _page import markdown, replace_between
 from _reasons import NONE, reasons
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,3 +122,32 @@ def write(path: Path, facts: dict[str, object], program: str, rows: list[Row]) -
     missed = why(program, rows)
     table = [{**{key: getattr(row, key) for key in keys}, "why": missed.get(row.name, "")} for row in rows]
     path.write_text(json.dumps({"machine": facts, "rows": table}, indent=1) + "\n")
+
+
+def write_page(page: Path, facts: dict[str, object], program: str, rows: list[Row]) -> None:
+    """Machine, rows and reasons in a page of docs/, between the lines `marks(program)`."""
+    table = [["row", "minimum", "median", "bar", "holds", "unit"]]
+    for row in rows:
+        bar = "" if row.bar is None else f"{row.bar:.3g}"
+        holds = {None: "", True: "yes", False: "**no**"}[row.holds]
+        unit = f"{row.unit}; {row.note}" if row.note else row.unit
+        table.append([row.name, f"{row.minimum:.3g}", f"{row.median:.3g}", bar, holds, unit])
+    missed = why(program, rows)
+    known = reasons(program)
+    parts = [
+        ", ".join(f"{name} {value}" for name, value in facts.items()),
+        markdown(table),
+        f"{sum(row.holds is True for row in rows)} bars hold, {len(missed)} do not.",
+        "\n".join(f"- `{name}`: {known[name].why if name in known else f'**{NONE}**'}" for name in missed),
+    ]
+    if text := restless(float(str(facts["cores_in_use"]))):
+        parts.insert(0, f"**{text}**")
+    replace_between(page, *marks(program), "\n\n".join(part for part in parts if part))
+
+
+def marks(program: str) -> tuple[str, str]:
+    """The lines of a page between which a program's rows are."""
+    return (
+        f"<!-- measured: ./dev bench {program} --write writes what follows -->",
+        f"<!-- end of what {program} has measured -->",
+    )

@@ -1,6 +1,6 @@
 """Exchange between processes: all-reduce, steps of data-parallel training, parameter servers, compression.
 
-    ./dev bench kvstore [--peers] [--quick] [--only TEXT] [--json FILE]
+    ./dev bench kvstore [--peers] [--quick] [--only TEXT] [--json FILE] [--write]
 
 Two processes with one thread each on this machine. All-reduces are compared with mpi4py's Iallreduce on the same
 buffers; below 1 MB the row is what is added to it in us. "Exchange not hidden" is what a step with exchange takes
@@ -9,7 +9,8 @@ exchange, or of backward, taken as two thirds of the step without exchange, whic
 timeline" is the same as the profiler sees it: exchange during which no kernel ran. Where ranks have less than two cores
 each, exchange and kernels share them, so that hidden time is not saved time. With --peers PyTorch's
 gloo runs beside it (installed into build/peers/torch), and rows of steps are weft's best time over
-DistributedDataParallel's. Rows of servers need Ray: pip install weft[dist].
+DistributedDataParallel's. Rows of servers need Ray: pip install weft[dist]. --write puts machine, rows and bars into
+docs/design/kvstore.md; it needs all parts, the peers, and all repeats.
 """
 
 import argparse
@@ -22,9 +23,10 @@ import tempfile
 from pathlib import Path
 
 import _environments as environments
-from _table import RatioRow, Row, introduce, show, write
+from _table import ROOT, RatioRow, Row, introduce, show, write, write_page
 
 HERE = Path(__file__).parent
+PAGE = ROOT / "docs" / "design" / "kvstore.md"
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 4 << 20, 25 << 20, 100 << 20)
 ONE_THREAD = {"WEFT_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
 LIMIT_S = 1800
@@ -183,7 +185,12 @@ def main() -> None:
         help="only parts with this in their names: all_reduce mlp resnet18 servers 2bit",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
+    parser.add_argument("--write", action="store_true", help=f"write the rows into {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
+    if arguments.write and (arguments.only or arguments.quick or not arguments.peers):
+        parser.error("--write needs all rows: --peers, and neither --only nor --quick")
+    if arguments.write and importlib.util.find_spec("ray") is None:
+        parser.error("--write needs the rows of servers, and those need Ray: pip install weft[dist]")
     repeats = 2 if arguments.quick else 20
     if arguments.peers:
         environments.make("torch")
@@ -214,6 +221,8 @@ def main() -> None:
     show("kvstore", rows)
     if arguments.json:
         write(arguments.json, facts, "kvstore", rows)
+    if arguments.write:
+        write_page(PAGE, facts, "kvstore", rows)
 
 
 if __name__ == "__main__":

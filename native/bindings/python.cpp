@@ -39,13 +39,30 @@ auto take_gil(F&& take) {
   return result;
 }
 
+// PyGILState_Ensure, but a fork never finds another thread while it makes its thread state: that takes a lock
+// of the interpreter's without the GIL, and CPython 3.11 waits for this lock in the child before it makes it
+// anew.
+std::mutex making_state;
+PyInterpreterState* interpreter = nullptr;
+PyGILState_STATE ensure_gil() {
+  if (PyGILState_GetThisThreadState()) return PyGILState_Ensure();
+  PyThreadState* state = nullptr;
+  {
+    const std::lock_guard lock(making_state);
+    state = PyThreadState_New(interpreter);
+  }
+  if (!state) Py_FatalError("no memory for the state of a thread");
+  PyEval_RestoreThread(state);
+  return PyGILState_UNLOCKED;
+}
+
 class PythonDomain : public Domain {
  public:
   // Keeps one thread state for the worker's life: making a new one for every function would cost
   // microseconds.
   void thread_begin() override {
     if (python_is_ending()) return;
-    pin_ = PyGILState_Ensure();
+    pin_ = ensure_gil();
     pinned_ = PyEval_SaveThread();
   }
   void thread_end() override {
@@ -54,7 +71,7 @@ class PythonDomain : public Domain {
     PyGILState_Release(pin_);
   }
   void enter() override {
-    held_.push_back({take_gil(PyGILState_Ensure), holds_gil});
+    held_.push_back({take_gil(ensure_gil), holds_gil});
     holds_gil = true;
   }
   void leave() override {
@@ -143,7 +160,7 @@ PythonEntry::~PythonEntry() {
   latest_site.frame = nullptr;
 }
 
-WithGil::WithGil() : state_(take_gil(PyGILState_Ensure)), outer_(holds_gil) { holds_gil = true; }
+WithGil::WithGil() : state_(take_gil(ensure_gil)), outer_(holds_gil) { holds_gil = true; }
 WithGil::~WithGil() {
   holds_gil = outer_;
   PyGILState_Release(state_);
@@ -492,6 +509,9 @@ void raise_current_exception() noexcept {
 
 void bind_python(nb::module_& m) {
   install_host_hooks();
+  interpreter = PyInterpreterState_Get();
+  // Before those of the engine, so that it is taken after the engine has waited for its operations.
+  pthread_atfork([] { making_state.lock(); }, [] { making_state.unlock(); }, [] { making_state.unlock(); });
   pthread_atfork([] { left_mutex.lock(); }, [] { left_mutex.unlock(); }, [] { left_mutex.unlock(); });
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) { raise(thrown); });
   def(m, "end_python", [] {

@@ -19,6 +19,11 @@ class Held {
     if (tensor_.chunk) return tensor_.chunk->references() == 1;
     return !Chunk::is_alive(serial_);
   }
+  bool has_faces() const {
+    const Ref<Chunk> found = tensor_.chunk ? Ref<Chunk>() : Chunk::find(serial_);
+    const Chunk* chunk = tensor_.chunk ? tensor_.chunk.get() : found.get();
+    return chunk && chunk->faces != 0;
+  }
   Tensor tensor() const {
     Tensor x(tensor_);
     if (!x.chunk) x.chunk = Chunk::find(serial_);
@@ -174,10 +179,16 @@ void bind_scribe(nb::module_& m) {
   def(m, "get_scribe", &scribes_target);
   Class<Held>(m, "Held", "Memory of an array that lazy evaluation keeps.")
       .def_prop_ro("alone", &Held::alone)
+      .def_prop_ro("has_faces", &Held::has_faces, "Whether a Tensor of Python has this memory.")
       .def("tensor", [](const Held& held) { return wrap(held.tensor()); })
       .def("let_go", &Held::let_go);
   def(m, "note_change", [] { ++changes; });
   def(m, "is_alive", [](uint64_t serial) { return Chunk::is_alive(serial); });
+  // Whether a Tensor of Python has the memory of this serial, which was watched.
+  def(m, "has_faces", [](uint64_t serial) {
+    const Ref<Chunk> chunk = Chunk::find(serial);
+    return chunk && chunk->faces != 0;
+  });
   def(m, "last_serial", [] { return Chunk::last_serial(); });
   def(m, "geometry",
       [](nb::handle object) { return geometry_of(tensor_of(object, "geometry"), nb::none()); });

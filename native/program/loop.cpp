@@ -78,6 +78,47 @@ struct Loop::Space {
     }
     return false;
   }
+  // How many elements an operand has here: repeated ones count once.
+  int64_t elements_of(int k) const noexcept {
+    int64_t elements = 1;
+    for (int d = 0; d < rank; ++d)
+      if (strides[k][d] != 0) elements *= sizes[d];
+    return elements;
+  }
+  // The operand with the most elements, the first of equals: how it is stored decides about the order of
+  // loops.
+  int widest() const noexcept {
+    int found = 0;
+    for (int k = 1; k < operands; ++k)
+      if (elements_of(k) > elements_of(found)) found = k;
+    return found;
+  }
+  // How many elements of all operands are not neighbours along a loop, if that one becomes vectors.
+  int64_t scattered(const View* views, int loop) const noexcept {
+    int64_t found = 0;
+    for (int k = 0; k < operands; ++k) {
+      const int64_t stride = strides[k][loop];
+      if (stride != 0 && stride != static_cast<int64_t>(size_of(views[k].dtype))) found += elements_of(k);
+    }
+    return found;
+  }
+  // The outer loop that becomes vectors instead of the innermost loop of rows; -1: none. It is one in which
+  // fewer elements are scattered: an operand that repeats along rows (a number for each of them) says nothing
+  // about those that have rows. Where both have as many, the first operand decides, if it has rows.
+  int lane_loop(const View* views, int outer) const noexcept {
+    const auto item = static_cast<int64_t>(size_of(views[0].dtype));
+    const int64_t along_rows = scattered(views, rank - 1);
+    if (along_rows == 0) return -1;
+    int found = -1;
+    int64_t least = along_rows;
+    for (int d = outer; d-- > 0;) {
+      const int64_t here = scattered(views, d);
+      const bool first_decides =
+          strides[0][d] == item && strides[0][rank - 1] != 0 && strides[0][rank - 1] != item;
+      if (here < least || (found < 0 && here == along_rows && first_decides)) found = d, least = here;
+    }
+    return found;
+  }
   // Operands that jump in the innermost loop and lie one after the other in another one: these two run in
   // tiles.
   void find_tiles(const View* views) noexcept {
@@ -162,7 +203,7 @@ bool Loop::arrange(const View* views, Space& space) const {
       space.sizes[space.rank - 1] = 0;
     } else if (space.rows > 1) {
       const int outer_now = outer;
-      if (!form_.ordered) space.order(outer_now, space.rank, 0);
+      if (!form_.ordered) space.order(outer_now, space.rank, space.widest());
       space.rows = space.join(outer_now, space.rank) - outer_now;
     }
     if (outer > 1) {
@@ -179,14 +220,9 @@ bool Loop::arrange(const View* views, Space& space) const {
   LoopPattern& pattern = space.pattern;
   // Rows whose elements lie far apart, while those of neighbouring rows lie side by side.
   if (row_axes && outer > 0 && !form_.fixed() && !rows_empty) {
-    const auto item = static_cast<int64_t>(size_of(views[0].dtype));
-    if (space.strides[0][space.rank - 1] != item) {
-      for (int d = outer; d-- > 0;) {
-        if (space.strides[0][d] != item) continue;
-        for (; d < outer - 1; ++d) space.swap(d, d + 1);
-        pattern.lanes = true;
-        break;
-      }
+    if (int d = space.lane_loop(views, outer); d >= 0) {
+      for (; d < outer - 1; ++d) space.swap(d, d + 1);
+      pattern.lanes = true;
     }
   }
   pattern.rank = space.rank;

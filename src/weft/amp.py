@@ -16,6 +16,7 @@ from weakref import ref
 
 from weft import _core
 from weft.base.dtype import DType, as_dtype, float32
+from weft.base.name_hints import add_hints as _add_hints
 from weft.imperative.creation import ones, tensor, zeros
 from weft.imperative.gradient import no_grad
 from weft.imperative.transformation import Transformation
@@ -273,3 +274,6 @@ def _step_where(condition: Any, optimizer: Any) -> None:
         optimizer.step()
         for x, old in zip(written, before, strict=True):
             x[...] = where(condition.to_device(x.device), x, old)
+
+
+_add_hints(globals())

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from weft import random
+from weft.base.name_hints import add_hints as _add_hints
 from weft.imperative.serialization import FileFormatError, load_metadata
 from weft.imperative.serialization import load as load_tensors
 from weft.imperative.serialization import save as save_tensors
@@ -185,3 +186,6 @@ def _plain(value: Any, path: str, tensors: dict[str, Tensor], seen: dict[int, st
                 raise TypeError(f"checkpoint: {path}: keys are text other than {REFERENCE!r}, got {key!r}")
         return {key: _plain(each, f"{path}.{key}", tensors, seen) for key, each in value.items()}
     raise TypeError(f"checkpoint: {path} is of type {type(value).__name__}, which a state cannot hold")
+
+
+_add_hints(globals())

@@ -294,4 +294,4 @@ def register(name: str) -> Callable[[P], P]:
 def __getattr__(name: str) -> Any:
     if not name.startswith("_") and name in registry.names() and issubclass(registry.get(name), PropertyOp):
         return registry.function(name)
-    raise AttributeError(f"weft.operator: no operator {name!r} is registered")
+    raise AttributeError(f"weft.operator has no {name!r}, and no operator of this name is registered")

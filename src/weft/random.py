@@ -24,6 +24,7 @@ from weft import _core
 from weft.base.device import Device, as_device, cpu
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DeviceError, DTypeError, names_keywords
+from weft.base.name_hints import add_hints as _add_hints
 from weft.imperative.creation import arange
 from weft.imperative.dependence import happens_once
 from weft.imperative.tensor import Tensor
@@ -49,6 +50,8 @@ def seed(seed: int, device: Device | str | None = None) -> None:
     >>> bool((a == normal(shape=2, device="cpu:3").numpy()).all())
     True
     """
+    if not hasattr(seed, "__index__"):
+        raise TypeError(f"seed: must be an int, got {seed!r}")
     seed = operator.index(seed)
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed: must be in 0..2**64-1, got {seed}")
@@ -231,3 +234,6 @@ def _float(function: str, dtype: DType | str | Any) -> DType:
     if not kind.is_floating:
         raise DTypeError(f"{function}: dtype must be a float, got {kind}")
     return kind
+
+
+_add_hints(globals())

@@ -136,7 +136,7 @@ def test_slots_return_when_batches_are_dropped():
             want = row.copy()
             del row
             assert want.shape == (100,)
-        assert loader._pool._next_slot <= 8
+        assert loader._pool._next_slot <= 20  # of 100 batches; how many are on their way depends on threads
         held = [batch["row"] for batch in loader]
         assert loader._pool._next_slot >= 100
         np.testing.assert_array_equal(np.concatenate([x.numpy() for x in held]), cases.Noisy(400).table)

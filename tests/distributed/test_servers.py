@@ -1,5 +1,9 @@
-"""Parameter servers on Ray, with workers and servers that are killed or stopped. Long: they run with --full."""
+"""Parameter servers on Ray, with workers and servers that are killed or stopped. Long: they run with --full.
 
+WEFT_TEST_SEED: other moments and victims of the kills.
+"""
+
+import contextlib
 import json
 import os
 import random
@@ -15,12 +19,15 @@ import pytest
 import weft as wf
 import weft.functional as F
 import weft.module as M
+from weft.kvstore.journal import Journal
+from weft.kvstore.parameter_server import divided
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).resolve().parents[2]
+SEED = os.environ.get("WEFT_TEST_SEED", "0")
 
 
 class Job:
@@ -46,13 +53,14 @@ class Job:
             stdout=self.output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # Where the tests run in the background, an interrupt is ignored, which processes inherit.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             env=os.environ
             | {"WEFT_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
             | env,
         )
 
     def text(self):
-        self.output.flush()
         return (self.folder / "output").read_text()
 
     def until(self, ready, timeout_s=120):
@@ -103,7 +111,10 @@ class Job:
             try:
                 self.process.wait(30)
             except subprocess.TimeoutExpired:
-                self.process.kill()
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+                self.output.close()
+                raise AssertionError(f"it did not end:\n{self.text()}") from None
         self.output.close()
 
 
@@ -123,36 +134,38 @@ def start(tmp_path):
 
 
 def model(n, steps, compress=None):
-    """What synchronous training comes to: sums of the ranks' gradients, momentum 0.5."""
+    """What synchronous training comes to: mean losses and parameters. Gradients are summed over ranks, momentum 0.5."""
     rng = np.random.default_rng(0)
-    x, y = (
-        rng.standard_normal((4 * n, 5)).astype("float32"),
-        rng.standard_normal((4 * n, 3)).astype("float32"),
-    )
+    dtype = "float32" if compress else "float64"
+    x, y = rng.standard_normal((4 * n, 5)).astype(dtype), rng.standard_normal((4 * n, 3)).astype(dtype)
     wf.random.seed(0)
-    net = M.Sequential(M.Linear(5, 8), M.Tanh(), M.Linear(8, 3))
+    net = M.Sequential(M.Linear(5, 8, dtype=dtype), M.Tanh(), M.Linear(8, 3, dtype=dtype))
     params = list(net.parameters())
     gm = wf.GradManager().attach(params)
     w = [p.numpy().copy() for p in params]
     momentum = [np.zeros_like(a) for a in w]
     residuals = [[np.zeros(a.size, "float32") for a in w] for _ in range(n)]
+    losses = []
     for _ in range(steps):
         sums = [np.zeros_like(a) for a in w]
+        losses.append(0.0)
         for k in range(n):
             for p, a in zip(params, w, strict=True):
                 p[...] = a
                 p.grad = None
             with gm:
-                gm.backward(F.mse_loss(net(wf.tensor(x[4 * k : 4 * k + 4])), wf.tensor(y[4 * k : 4 * k + 4])))
+                loss = F.mse_loss(net(wf.tensor(x[4 * k : 4 * k + 4])), wf.tensor(y[4 * k : 4 * k + 4]))
+                gm.backward(loss)
+            losses[-1] += loss.item() / n
             for i, p in enumerate(params):
                 g = p.grad.numpy()
                 if compress:
                     g = compress(g, residuals[k][i])
                 sums[i] = sums[i] + g
         for i, s in enumerate(sums):
-            momentum[i] = np.float32(0.5) * momentum[i] + s
-            w[i] = w[i] - np.float32(0.1) * momentum[i]
-    return w
+            momentum[i] = 0.5 * momentum[i] + s
+            w[i] = w[i] - 0.1 * momentum[i]
+    return losses, w
 
 
 def two_bits(g, residual):
@@ -163,9 +176,13 @@ def two_bits(g, residual):
     return sent.reshape(g.shape)
 
 
-def check(found, expected):
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+def check(job, found, expected, tolerance=1e-12):
+    """Parameters, and the mean of the losses of all ranks, against a model."""
+    losses, params = expected
+    own = np.mean([np.load(path) for path in job.folder.glob("losses-*.npy")], axis=0)
+    np.testing.assert_allclose(own, losses, rtol=tolerance)
+    for a, b in zip(found, params, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance / 100)
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -175,7 +192,7 @@ def test_synchronous_training_is_training_with_the_whole_batch(start, n, compres
     compression = {"type": "2bit", "threshold": 0.02} if compressed else None
     extra = [json.dumps(compression), "traced"] if traced else [json.dumps(compression)]
     job = start("dist_sync_ps", n, "server_training.py", 6, *extra)
-    check(job.end(), model(n, 6, two_bits if compressed else None))
+    check(job, job.end(), model(n, 6, two_bits if compressed else None), 1e-4 if compressed else 1e-12)
 
 
 @pytest.mark.parametrize("kind", ["dist_async", "dist_ssp"])
@@ -186,9 +203,31 @@ def test_all_pushes_are_committed_once(start, kind):
         assert set(versions.values()) == {20}
 
 
+def test_asynchronous_training_is_a_serial_replay_of_the_committed_pushes(start):
+    job = start("dist_async", 3, "server_training.py", 10, EVERY="1000000")
+    found = job.end()
+    count = 0
+    for k in range(2):
+        parts, momentum = {}, {}
+        for header, arrays in Journal(job.folder / "snapshots" / f"server-{k}").records(0):
+            key, x = header.get("key"), arrays[0] if arrays else None
+            match header["do"]:
+                case "init":
+                    parts[key], momentum[key] = x, np.zeros_like(x)
+                case "push":
+                    count += 1
+                    momentum[key] = 0.5 * momentum[key] + x
+                    parts[key] = parts[key] - 0.1 * momentum[key]
+        for i, whole in enumerate(found):
+            for piece in divided(f"p{i}", whole.shape, 2, big=20):
+                if piece.server == k:
+                    np.testing.assert_allclose(parts[f"p{i}"], piece.of(whole), rtol=1e-12)
+    assert count == 3 * 10 * 6  # of 4 arrays two are divided
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_servers_that_are_killed_lose_nothing(start, seed):
-    chance = random.Random(seed)
+    chance = random.Random(f"{seed} {SEED}")
     job = start("dist_sync_ps", 2, "server_training.py", 30)
     job.until(lambda: job.number("step-0") >= 1)
     for _ in range(3):
@@ -201,7 +240,7 @@ def test_servers_that_are_killed_lose_nothing(start, seed):
             continue
         if with_steps < 30:
             job.until(lambda: job.number("step-0") > with_steps or job.number("step-0") == 30)  # noqa: B023
-    check(job.end(), model(2, 30))
+    check(job, job.end(), model(2, 30))
     for versions in json.loads((job.folder / "states").read_text()):
         assert set(versions.values()) == {30}
 
@@ -209,7 +248,7 @@ def test_servers_that_are_killed_lose_nothing(start, seed):
 @pytest.mark.parametrize("kind", ["dist_sync_ps", "dist_async", "dist_ssp"])
 @pytest.mark.parametrize("seed", range(3))
 def test_workers_go_on_when_one_is_killed(start, kind, seed):
-    chance = random.Random(seed)
+    chance = random.Random(f"{seed} {SEED}")
     job = start(kind, 3, "server_training.py", 25)
     target = chance.randrange(3)
     after = chance.randrange(20)
@@ -232,7 +271,7 @@ def test_no_push_is_lost_or_applied_twice_however_many_die(start, kind, seed):
     push adds 1 to an element of its own: that must be there once if the push was acknowledged, and at most once if its
     worker died before.
     """
-    chance = random.Random(f"{kind} {seed}")
+    chance = random.Random(f"{kind} {seed} {SEED}")
     synchronous = kind == "dist_sync_ps"
     targets = ["worker"] + 9 * ["server"] if synchronous else 5 * ["worker", "server"]
     chance.shuffle(targets)
@@ -277,6 +316,26 @@ def test_a_worker_that_died_is_started_again(start):
     job.end()
     assert "rank 1 died" in job.text()
     assert job.number("step-1") == 15
+
+
+def test_a_cluster_of_one_machine_listens_on_loopback_alone(start):
+    """Of all sockets in this network's tables that processes of the job have, none listens on another address."""
+    job = start("dist_async", 1, "server_training.py", 2000)
+    job.until(lambda: job.number("step-0") > 1)
+    sockets = {}
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            link = os.readlink(path)
+            if link.startswith("socket:") and job.is_below(int(path.parts[2])):
+                sockets[link[8:-1]] = path.parts[2]
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in sockets:
+                found.append(words[1].partition(":")[0])
+    assert len(found) >= 3
+    assert set(found) <= {"0100007F", "0000000000000000FFFF00000100007F", "0" * 24 + "01000000"}, found
 
 
 def test_a_stopped_worker_is_named(start):

@@ -192,3 +192,70 @@ def test_positions_of_a_smaller_space_stay_apart():
     x, y = given(6, 7), given(6, 1)
     column = F.cast(F.places_like(y, axis=0), dtype="float32")
     assert kernels([x, y], [x * F.exp(column)]) == 2
+
+
+# Sums over different axes.
+
+
+def loops_and_arena(inputs, outputs):
+    """How many kernels a graph becomes, checked as by `kernels`, and the bytes of what it stores inside."""
+    count = kernels(inputs, outputs)
+    plan = make_plan(Graph(inputs, outputs), "test", exact=True)
+    return count, plan.recipe.memory_report().arena_bytes
+
+
+def test_a_product_that_is_summed_over_columns_is_computed_there():
+    """Layer norm's gradients: the loop over rows stores no product for the loop over columns, which has both sums."""
+    x, dy, mean, inverse = (given(*s) for s in ((300, 400), (300, 400), (300, 1), (300, 1)))
+    slope = F.positive(dy * 2.0)
+    along = F.mean(slope * x, axis=1, keepdims=True)
+    dx = (slope - x * along) * inverse
+    normal = (x - mean) * inverse
+    outputs = [dx, F.sum(slope * normal, axis=0), F.sum(slope, axis=0), slope]
+    assert loops_and_arena([x, dy, mean, inverse], outputs) == (2, 0)
+
+
+def test_what_is_summed_over_both_axes_is_stored_once():
+    x, y = given(300, 400), given(300, 400)
+    both = x * y
+    found = loops_and_arena([x, y], [F.sum(both, axis=0), F.sum(both, axis=1)])
+    assert found == (2, 300 * 400 * 4)
+
+
+def test_what_needs_a_number_of_a_row_stays_with_the_row():
+    """The quotient needs the row's sum before the loop ends; the columns' loop reads what it stores."""
+    x = given(300, 400)
+    quotient = x / (F.sum(x * x, axis=1, keepdims=True) + 1.0)
+    assert loops_and_arena([x], [F.sum(quotient, axis=0)]) == (2, 300 * 400 * 4)
+
+
+def test_what_is_stored_anyway_stays_with_the_row():
+    x, y = given(300, 400), given(300, 400)
+    both = x * y
+    assert loops_and_arena([x, y], [both, F.sum(both, axis=1), F.sum(both, axis=0)]) == (2, 0)
+
+
+def test_what_would_take_more_passes_stays_with_the_row():
+    """The columns' loop would read four arrays instead of one."""
+    arrays = [given(300, 400) for _ in range(4)]
+    total = arrays[0]
+    for x in arrays[1:]:
+        total = F.sin(total) * x
+    count, arena = loops_and_arena(arrays, [F.max(total, axis=1), F.sum(F.cos(total), axis=0)])
+    assert count == 2
+    assert arena <= 300 * 400 * 4
+
+
+def test_products_with_one_array_part_ways():
+    """They are pointwise loops of one operand, but are reduced along different axes."""
+    dy, x, y = given(300, 400), given(300, 400), given(300, 400)
+    a, b = dy * x, dy * y
+    assert loops_and_arena([dy, x, y], [F.sum(a, axis=0), F.sum(b, axis=1)]) == (2, 0)
+
+
+@pytest.mark.parametrize(("rows", "most"), [(64, 1), (8, 4)])
+def test_long_rows_are_one_loop_where_there_are_many(rows, most):
+    """As much goes through memory in one loop as in four; with few rows, threads would share eight pieces."""
+    x = given(rows, 20000)
+    powers = F.exp(x - F.max(x, axis=1, keepdims=True))
+    assert kernels([x], [powers / F.sum(powers, axis=1, keepdims=True)]) == most

@@ -13,7 +13,8 @@ from weft.base.errors import DeviceError, DTypeError, ShapeError
 from weft.graph.graph import Graph
 from weft.graph.rewrite import first_choice
 from weft.ops import functions as F
-from weft.ops.node import apply, bind, constant, input_value
+from weft.ops.elementary import Elementary
+from weft.ops.node import Value, apply, bind, constant, input_value
 from weft.ops.op import Op
 from weft.ops.pointwise import Pointwise
 from weft.ops.registry import get, names
@@ -123,7 +124,7 @@ class Generator:
             value = attributes.get(a.name, a.default)
             if a.runtime and isinstance(value, float) and self.chance(0.2):
                 attributes[a.name] = constant(value)
-        return apply(cls, [self.operand(x, dtype) for x in inputs], attributes)
+        return apply(cls, [inside(cls, k, self.operand(x, dtype)) for k, x in enumerate(inputs)], attributes)
 
     def pointwise(self):
         """A pointwise operator, on values whose shapes may fit, and numbers."""
@@ -132,7 +133,7 @@ class Generator:
         operands = [self.recent() for _ in cls.inputs]
         if len(operands) > 1 and self.chance(0.4):
             operands[int(self.rng.integers(len(operands)))] = self.number(*(v.dtype for v in operands))
-        return apply(cls, operands, dict(attributes))
+        return apply(cls, [inside(cls, k, x) for k, x in enumerate(operands)], dict(attributes))
 
     def view(self):
         """A view, a cast, a copy on another device, or nothing but another name."""
@@ -234,6 +235,28 @@ class Generator:
             if targets and self.chance(0.4):
                 writes[k] = self.pick(targets)
         return Graph(self.inputs, outputs, writes)
+
+
+def domain_of(cls, k):
+    """The range in which an operator's operand k is well away from infinities; None if that is everywhere."""
+    domain = getattr(cls, "domain", Elementary.domain)
+    if domain and isinstance(domain[0], tuple):  # of a loss, for each operand
+        domain = domain[k] if k < len(domain) else Elementary.domain
+    return None if domain == Elementary.domain else domain
+
+
+def inside(cls, k, value):
+    """A computed operand brought into the operator's domain, well away from its ends.
+
+    There rounding decides between an infinity, NaN and a number: atanh of a normalized value is inf where that is
+    rounded to 1. Inputs are the same numbers in every way of computing, and stay what they are, ends included.
+    """
+    domain = domain_of(cls, k)
+    if domain is None or not isinstance(value, Value) or value.node.op is None or not value.dtype.is_floating:
+        return value
+    low, high = domain
+    share = value / (F.abs(value) + 1.0)  # -1 to 1
+    return share * (0.5 * (high - low)) + 0.5 * (high + low)
 
 
 def random_graph(seed, dtypes=DTYPES):

@@ -4,7 +4,8 @@ import pytest
 
 from weft.base.dtype import float32, int32
 from weft.graph.graph import Graph, graph_of
-from weft.graph.rewrite import counters, local, rewrite
+from weft.graph.passes import PASSES
+from weft.graph.rewrite import Rewriting, complete, counters, from_operands, local, rewrite
 from weft.ops import functions as F
 from weft.ops.arithmetic import Add, Multiply, Positive
 from weft.ops.elementary import Exp, Log
@@ -153,3 +154,58 @@ def test_dropped_rewrites_are_counted_and_shown():
     assert counters["rewritten"] == before["rewritten"]
     assert len(shown) == 1
     assert shown[0].startswith("Exp()(f32[2,3]@cpu:0) -> Cast(")
+
+
+def halved(node, graph):
+    """exp of exp of a value for its exp: one of four nodes in each round."""
+    inner = node.inputs[0].node if node.inputs and node.inputs[0] is not None else None
+    if isinstance(node.op, Exp) and inner is not None and isinstance(inner.op, Exp):
+        return make_node(Exp(), [graph.new(inner.inputs[0])], like=node).outputs[0]
+    return None
+
+
+def exponentials(count):
+    x = input_value(X)
+    y = F.tanh(x)
+    for _ in range(20):
+        y = F.tanh(y)
+    for _ in range(count):
+        y = F.exp(y)
+    return Graph([x], [y])
+
+
+def test_nodes_that_did_not_change_are_not_asked_about_again():
+    """The tanh nodes are the same objects in all rounds; rules that only look at operands have said what they say."""
+    asked, every = [], exponentials(8)
+
+    def counted(node, graph):
+        asked.append(node.op.name)
+        return halved(node, graph)
+
+    plain = rewrite(every, counted)
+    rounds = asked.count("tanh") // 21
+    assert rounds > 2
+    asked.clear()
+    again = rewrite(every, from_operands(counted))
+    assert asked.count("tanh") == 21
+    assert str(again) == str(plain)
+
+
+def test_a_complete_rule_has_one_round():
+    asked = []
+
+    def counted(node, graph):
+        asked.append(node)
+        return halved(node, graph)
+
+    graph = exponentials(8)
+    rewrite(graph, complete(counted))
+    assert len(asked) == len(graph.nodes) - 1
+
+
+@pytest.mark.parametrize("rule", [each.rule for each in PASSES if getattr(each.rule, "is_complete", False)])
+def test_complete_rules_find_nothing_in_what_they_give(rule):
+    x = input_value(X)
+    parts = [F.tanh(F.exp(F.sin(x))) * F.exp(F.sin(x)) for _ in range(3)]
+    once = rewrite(Graph([x], [parts[0] + parts[1] * parts[2]]), rule)
+    assert Rewriting(once).run(rule, None) is once

@@ -94,6 +94,11 @@ def test_a_pull_with_a_priority_is_an_operation_that_has_it():
         (lambda kv: kv.set_gradient_compression({"type": "2bit", "threshold": 0}), ValueError, "positive"),
         (lambda kv: kv.set_gradient_compression({"type": "2bit", "x": 0}), ValueError, "no parameter x"),
         (lambda kv: kv.row_sparse_pull("a"), ValueError, "needs its row_ids"),
+        (
+            lambda kv: kv.row_sparse_pull(["a"], [], row_ids=[[1]]),
+            ValueError,
+            "1 keys need a list of as many arrays",
+        ),
         (lambda kv: kv.row_sparse_pull("a", row_ids=[3]), IndexError, "no row 3 of 3"),
         (lambda kv: create("global"), ValueError, "kind must be one of 'device'"),
     ],
@@ -325,6 +330,92 @@ def test_training_with_a_store_is_training(traced):
         return losses
 
     assert run(True) == run(False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_parts_of_a_batch_are_training_with_the_whole_batch(kind, parts, traced, compressed):
+    """The gradients of the parts are pushed together. Without compression against one step with the whole batch."""
+    dtype, threshold = "float32" if compressed else "float64", 0.05
+    rng = np.random.default_rng(0)
+    xs, ys = (
+        rng.standard_normal((parts, 4, 3)).astype(dtype),
+        rng.standard_normal((parts, 4, 2)).astype(dtype),
+    )
+
+    def network():
+        wf.random.seed(1)
+        return M.Sequential(M.Linear(3, 5, dtype=dtype), M.Tanh(), M.Linear(5, 2, dtype=dtype))
+
+    net = network()
+    params = list(net.parameters())
+    keys = list(range(len(params)))
+    kv = create(kind)
+    kv.init(keys, params)
+    kv.set_optimizer(optim.SGD(params, lr=0.1, momentum=0.9))
+    if compressed:
+        kv.set_gradient_compression({"type": "2bit", "threshold": threshold})
+        if traced:  # how many values there are has to be known before
+            with pytest.raises(
+                RuntimeError, match="the key 0 gets 2 values for the first time in a traced function"
+            ):
+                wf.trace(lambda x: kv.push(0, [x] * parts))(params[0] * 0)
+        kv.push(keys, [[p * 0] * parts for p in params])
+    gm = wf.GradManager().attach(params)
+
+    def step(*arrays):
+        losses, found = [], []
+        for x, y in zip(arrays[:parts], arrays[parts:], strict=True):
+            with gm:
+                loss = F.mse_loss(net(x), y) * (1 / parts)
+                gm.backward(loss)
+            losses.append(loss)
+            found.append([p.grad for p in params])
+            for p in params:
+                p.grad = None
+        kv.push(keys, [list(each) for each in zip(*found, strict=True)])
+        kv.pull(keys, params)
+        return sum(losses[1:], losses[0])
+
+    run = wf.trace(step, strict=True) if traced else step
+    losses = [run(*map(wf.tensor, [*xs, *ys])).item() for _ in range(4)]
+
+    plain = network()
+    weights = list(plain.parameters())
+    manager = wf.GradManager().attach(weights)
+    opt = optim.SGD(weights, lr=0.1, momentum=0.9)
+    residuals = [[np.zeros(p.size, "float32") for p in weights] for _ in range(parts)]
+    expected = []
+    for _ in range(4):
+        if not compressed:
+            with manager:
+                loss = F.mse_loss(plain(wf.tensor(np.concatenate(xs))), wf.tensor(np.concatenate(ys)))
+                manager.backward(loss)
+            expected.append(loss.item())
+        else:
+            sums = [np.zeros(p.shape, "float32") for p in weights]
+            expected.append(0.0)
+            for x, y, left in zip(xs, ys, residuals, strict=True):
+                with manager:
+                    loss = F.mse_loss(plain(wf.tensor(x)), wf.tensor(y)) * (1 / parts)
+                    manager.backward(loss)
+                expected[-1] += loss.item()
+                for p, total, residual in zip(weights, sums, left, strict=True):
+                    residual += p.grad.numpy().reshape(-1)
+                    t = np.float32(threshold)
+                    sent = np.where(residual >= t, t, np.where(residual <= -t, -t, np.float32(0)))
+                    residual -= sent
+                    total += sent.reshape(total.shape)
+                    p.grad = None
+            for p, total in zip(weights, sums, strict=True):
+                p.grad = wf.tensor(total)
+        opt.step().clear_grad()
+    tolerance = 1e-5 if compressed else 1e-13
+    np.testing.assert_allclose(losses, expected, rtol=tolerance)
+    for p, q in zip(params, weights, strict=True):
+        np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=tolerance, atol=tolerance)
 
 
 def test_other_kinds_can_be_registered():

@@ -9,6 +9,7 @@ import pytest
 
 import weft as wf
 import weft.optimizer as optim
+from weft.distributed import CollectiveTimeout, DistributedError
 from weft.kvstore.journal import Journal
 from weft.kvstore.parameter_server import divided
 from weft.kvstore.server import Server, reference_of
@@ -27,7 +28,7 @@ async def started(mode, workers=2, updater=SGD, **options):
     for rank in range(workers):
         await server.join(rank, f"test {rank}")
     if "w" not in server.versions:
-        await server.init("w", np.zeros(3, "float32"), 0)
+        await server.init("w", ("float32", (3,)), np.zeros(3, "float32"), 0)
         if updater:
             await server.configure("updater", updater)
     return server
@@ -53,7 +54,7 @@ def test_rounds_and_barriers_wait_for_workers_that_are_still_to_come(tmp_path):
     async def main():
         server = Server("dist_sync_ps", 3, str(tmp_path))
         await server.join(0, "first")
-        await server.init("w", np.zeros(3, "float32"), 0)
+        await server.init("w", ("float32", (3,)), np.zeros(3, "float32"), 0)
         await server.configure("updater", SGD)
         early = await blocked(push(server, 0, 1, 1.0))
         there = await blocked(server.barrier(1, 0))
@@ -101,10 +102,105 @@ def test_a_synchronous_round_is_one_update_of_the_sum():
     async def main():
         server = await started("dist_sync_ps")
         first = await blocked(push(server, 1, 1, 2.0))
-        waiting = await blocked(server.pull("w", 1, version=1))
         assert await push(server, 0, 1, 1.0) == 1
         assert await first == 1
-        assert (await waiting).tolist() == [-3, -3, -3]
+        assert (await server.pull("w", 1)).tolist() == [-3, -3, -3]
+
+    run(main())
+
+
+def test_the_first_worker_that_is_there_gives_the_first_values():
+    async def main():
+        server = Server("dist_sync_ps", 3)
+        for rank in range(3):
+            await server.join(rank, "test")
+        like, value = ("float32", (2,)), np.ones(2, "float32")
+        second = await blocked(server.init("w", like, None, 1))
+        third = await blocked(server.init("w", like, None, 2))
+        await server.leave(0)  # it has died before it could
+        assert not await second
+        assert not third.done()
+        assert await server.init("w", like, value, 1)
+        assert await third
+        with pytest.raises(ValueError, match=r"'w' is float32\[2\] on the server, the value float32\[3\]"):
+            await server.init("w", ("float32", (3,)), None, 2)
+
+    run(main())
+
+
+def test_workers_that_meet_say_the_same(tmp_path):
+    async def main():
+        server = await started("dist_async", workers=3, folder=str(tmp_path))
+        first = await blocked(server.barrier(1, 0, "init 'a' float32[2]; 'b' float32[3]"))
+        second = await blocked(server.barrier(1, 1, "init 'a' float32[2]; 'b' float32[3]; 'c' int8[]"))
+        with pytest.raises(
+            DistributedError, match=r"rank 0: nothing more\n  rank 1: 'c' int8\[\]\n  rank 2: nothing"
+        ):
+            await server.barrier(1, 2, "init 'a' float32[2]; 'b' float32[3]")
+        for each in (first, second):
+            with pytest.raises(DistributedError, match="init: ranks disagree"):
+                await each
+        again = Server("dist_async", 3, str(tmp_path))
+        await again.barrier(1, 0, "barrier")  # it is over
+
+    run(main())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_round_fails_for_all_if_one_cannot_take_part(tmp_path, killed):
+    async def main():
+        server = await started("dist_sync_ps", folder=str(tmp_path), every=1)
+        first = await blocked(push(server, 0, 1, 1.0))
+        await server.refuse("w", "worker 1", 1, 1, "out of data")
+        with pytest.raises(
+            DistributedError, match=r"push of 'w': a rank could not take part:\n  rank 1: out of data"
+        ):
+            await first
+        if killed:
+            server = Server("dist_sync_ps", 2, str(tmp_path), every=1)
+        with pytest.raises(DistributedError, match="out of data"):
+            await push(server, 0, 1, 1.0)  # sent again
+        second = await blocked(push(server, 0, 2, 1.0))
+        with pytest.raises(DistributedError, match=r"rank 1: push: .* the value float64\[3\]"):
+            await server.push("w", "worker 1", 2, 1, [np.zeros(3)], DENSE)
+        with pytest.raises(DistributedError, match=r"the value float64\[3\]"):
+            await second
+        third = await blocked(push(server, 0, 3, 1.0))
+        assert await push(server, 1, 3, 1.0) == await third == 1  # those before have changed nothing
+
+    run(main())
+
+
+def test_a_round_whose_workers_wait_in_a_barrier_is_given_up():
+    async def main():
+        server = await started("dist_sync_ps", workers=3)
+        pushes = [await blocked(push(server, 0, 1, 1.0))]
+        there = await blocked(server.barrier(1, 1))
+        await server.give_up("w", "worker 0", 1, 0, await server.meeting())
+        pushes.append(await blocked(push(server, 2, 1, 1.0)))  # rank 2 could still come
+        await server.give_up("w", "worker 0", 7, 0, await server.meeting())  # another push than this one
+        assert not any(each.done() for each in pushes)
+        await server.give_up("w", "worker 0", 1, 0, await server.meeting())
+        for each in pushes:
+            with pytest.raises(DistributedError, match="rank 1: waits in barrier"):
+                await each
+        assert await server.meeting() == {1: "barrier"}
+        await asyncio.gather(there, server.barrier(1, 0), server.barrier(1, 2))
+
+    run(main())
+
+
+def test_nothing_waits_without_end(monkeypatch):
+    monkeypatch.setenv("WEFT_COLLECTIVE_TIMEOUT_S", "0.2")
+
+    async def main():
+        server = await started("dist_sync_ps")
+        text = r"push of 'w': not all workers came within 0\.2 s: rank 1 \(test 1\)"
+        with pytest.raises(CollectiveTimeout, match=text):
+            await push(server, 0, 1, 1.0)
+        with pytest.raises(CollectiveTimeout, match=r"barrier: not all workers came .* rank 1"):
+            await server.barrier(1, 0)
+        assert not server.rounds["w"]
 
     run(main())
 
@@ -335,7 +431,7 @@ def test_a_push_with_a_pull_is_one_call(tmp_path, mode):
     async def main():
         server = await started(mode, folder=str(tmp_path))
         parts = [np.full(3, 1.0, "float32")]
-        calls = [server.pushpull("w", f"worker {r}", 1, r, parts, DENSE, 1) for r in range(2)]
+        calls = [server.pushpull("w", f"worker {r}", 1, r, parts, DENSE) for r in range(2)]
         if mode == "dist_async":
             assert (await calls[0]).tolist() == [-1] * 3
             assert (await calls[1]).tolist() == [-2] * 3
@@ -344,9 +440,9 @@ def test_a_push_with_a_pull_is_one_call(tmp_path, mode):
             assert (await calls[1]).tolist() == (await first).tolist() == [-2] * 3
         # sent again after the server died: applied once
         again = Server(mode, 2, str(tmp_path))
-        assert (await again.pushpull("w", "worker 0", 1, 0, parts, DENSE, 1)).tolist() == [-2] * 3
+        assert (await again.pushpull("w", "worker 0", 1, 0, parts, DENSE)).tolist() == [-2] * 3
         with pytest.raises(KeyError, match="no key 'v'"):
-            await again.pushpull("v", "worker 0", 2, 0, parts, DENSE, 1)
+            await again.pushpull("v", "worker 0", 2, 0, parts, DENSE)
 
     run(main())
 
@@ -416,7 +512,7 @@ def test_rows_and_compression_survive_too(tmp_path):
     async def main():
         server = Server("dist_async", 1, str(tmp_path), every=2)
         await server.join(0, "test")
-        await server.init(5, np.ones((4, 2), "float32"), 0)
+        await server.init(5, ("float32", (4, 2)), np.ones((4, 2), "float32"), 0)
         await server.configure("updater", SGD)
         await server.configure("compression", {"type": "2bit", "threshold": 0.5})
         packed = np.zeros(4, "uint8")

@@ -131,9 +131,15 @@ def test_the_reference_has_every_public_name():
     assert {f"weft.{name}" for name in weft._SUBPACKAGES} <= set(pages.MODULES)
     for name in pages.MODULES:
         module, text = importlib.import_module(name), pages.page(name)
-        wanted = (
-            weft.ops.registry.public_names() if name == "weft.functional" else getattr(module, "__all__", [])
-        )
+        if name == "weft.functional":
+            wanted = weft.ops.registry.public_names()
+        else:
+            wanted = getattr(module, "__all__", None) or [
+                each
+                for each, x in vars(module).items()
+                if not each.startswith("_") and (getattr(x, "__module__", None) or "").startswith("weft")
+            ]
+        assert wanted, name
         for each in wanted if name != "weft" else pages.public_names(module):
             if not inspect.ismodule(getattr(module, each)) and callable(getattr(module, each)):
                 assert f"\n## {each}\n" in text, f"{name}.{each}"

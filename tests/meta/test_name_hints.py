@@ -1,5 +1,6 @@
 """Names of other libraries: the answer to each says what weft has, and that is there."""
 
+import builtins
 import inspect
 import re
 import traceback
@@ -22,6 +23,15 @@ OWNERS = {
     "Tensor": wf.ones(2),
     "Module": M.Linear(2, 2),
     "Optimizer": optim.SGD([wf.ones(2)], lr=0.1),
+    "weft.random": wf.random,
+    "weft.data": wf.data,
+    "weft.metrics": wf.metrics,
+    "weft.engine": wf.engine,
+    "weft.amp": wf.amp,
+    "weft.tools": wf.tools,
+    "weft.symbol": wf.symbol,
+    "Symbol": wf.symbol.var("x"),
+    "Function": wf.Function(),
 }
 NAMES = [
     (owner, name, advice)
@@ -44,11 +54,10 @@ def test_what_is_advised_is_there(owner, name, advice):
     for method in re.findall(r"\bx\.(\w+)", advice):
         assert hasattr(wf.ones((2, 2)), method)
     for method in re.findall(r"(?:use|or) ([a-z_]+)\(", advice):
-        assert any(hasattr(OWNERS[each], method) for each in ("Module", "Optimizer", "weft.optimizer")), (
-            method
-        )
+        places = [OWNERS[each] for each in (owner, "Module", "Optimizer", "weft.optimizer")]
+        assert any(hasattr(each, method) for each in (*places, builtins)), method
     for layer in re.findall(r"\buse ([A-Z]\w*)", advice):
-        assert hasattr(M, layer), layer
+        assert hasattr(M, layer) or hasattr(OWNERS[owner], layer), layer
 
 
 def test_names_of_the_users_own_come_first():

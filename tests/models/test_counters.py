@@ -21,8 +21,8 @@ from .support import Training, build
 LIMITS = {
     ("resnet50", "float32"): (538, 110, 12650),
     ("resnet50", "bfloat16"): (600, 105, 9530),
-    ("gpt", "float32"): (304, 0, 1000),
-    ("gpt", "bfloat16"): (360, 0, 690),
+    ("gpt", "float32"): (304, 0, 985),
+    ("gpt", "bfloat16"): (360, 0, 675),
     ("lstm", "float32"): (28, 11, 109),
     ("lstm", "bfloat16"): (42, 11, 90),
     ("mlp", "float32"): (23, 0, 1050),

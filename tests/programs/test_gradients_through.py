@@ -678,3 +678,44 @@ def test_control_flow_without_gradients_has_none_where_it_gives_its_operands(tra
         with gm:
             gm.backward(f(x, s))
         assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_state_that_the_first_call_of_a_training_step_makes_is_found_by_later_calls():
+    """Also where the step returns the loss, whose history keeps arrays as well."""
+    w, states = wf.ones(2), {}
+    gm = wf.GradManager().attach([w])
+
+    @wf.trace
+    def step(x):
+        with gm:
+            loss = (w * x).sum()
+            gm.backward(loss)
+        total = states.setdefault("total", wf.zeros(2))
+        total += w.grad
+        w.grad = None
+        return loss
+
+    for size in (2, 2, 2, 2):
+        step(wf.ones(size))
+    assert states["total"].tolist() == [4.0, 4.0]
+    assert len(step.programs) == 1
+
+
+def test_tensors_that_a_custom_gradient_keeps_are_no_state():
+    class Scaled(wf.Function):
+        def forward(self, x):
+            self.kept = x * 2
+            return x + 1
+
+        def backward(self, dy):
+            return dy * self.kept
+
+    f = wf.trace(lambda x: (Scaled()(x) * 3).sum(), strict=True)
+    x = wf.tensor([1.0, 2.0])
+    gm = wf.GradManager().attach([x])
+    for _ in range(4):
+        x.grad = None
+        with gm:
+            gm.backward(f(x))
+        assert x.grad.tolist() == [6.0, 12.0]
+    assert len(f.programs) == 1

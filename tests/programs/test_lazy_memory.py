@@ -51,7 +51,7 @@ def peak(function, x):
     before = storage.stats()["in_use_bytes"]
     again = function(x).item()
     wf.waitall()
-    assert made == again
+    assert made == pytest.approx(again, rel=1e-4)  # sums are divided otherwise in programs
     return storage.stats()["peak_in_use_bytes"] - before, made
 
 

@@ -16,6 +16,7 @@ import _plan  # noqa: E402
 import _report  # noqa: E402
 import _show  # noqa: E402
 import _table  # noqa: E402
+import kvstore  # noqa: E402
 import workloads  # noqa: E402
 from _contest import Arena, Result  # noqa: E402
 from _plot import plot  # noqa: E402
@@ -241,6 +242,30 @@ def test_what_takes_part():
         ("mlp-train", "f32", 2),
     ]  # there is no bar for the LSTM's bf16
     assert found("fake way") == [("matmul", "f32", 1), ("mlp-train", "f32", 1)]
+
+
+def test_rows_are_written_into_a_page(tmp_path, monkeypatch):
+    page, (begin, end) = tmp_path / "page.md", _table.marks("toy")
+    page.write_text(f"before\n\n{begin}\nold\n\n{end}\n\nafter\n")
+    rows = [
+        _table.RatioRow("a", "x b", bar=1.5, times=[2.0, 3.0], others=[1.0], note="2 s"),
+        _table.Row("c", "us", bar=4, times=[3.0]),
+        _table.Row("d", "ms", times=[1.0]),
+    ]
+    facts = {"cores": 2, "cores_in_use": 0.0}
+    for _ in range(2):  # once more: it replaces what it has written
+        _table.write_page(page, facts, "toy", rows)
+        text = page.read_text()
+        assert text.startswith(f"before\n\n{begin}\ncores 2, cores_in_use 0.0\n\n| row |")
+        assert text.endswith(f"\n\n{end}\n\nafter\n")
+        assert text.count("| a | 2 | 2.5 | 1.5 | **no** | x b; 2 s |") == 1
+        assert "| c | 3 | 3 | 4 | yes | us |" in text
+        assert "| d | 1 | 1 |  |  | ms |" in text
+        assert f"1 bars hold, 1 do not.\n\n- `a`: **{NONE}**" in text
+    page.write_text("nothing")
+    with pytest.raises(ValueError, match=r"page\.md has no lines"):
+        _table.write_page(page, facts, "toy", rows)
+    assert all(mark in kvstore.PAGE.read_text() for mark in _table.marks("kvstore"))
 
 
 def test_names_and_commands():

@@ -82,90 +82,103 @@ FLAGS: dict[str, Flag] = {
             "WEFT_ENGINE",
             str,
             "threaded",
-            "kind of the default engine; naive runs each operation at its push, for debugging",
+            "kind of the default engine; naive runs each operation during its call, for debugging",
             choices=("threaded", "naive"),
         ),
         Flag(
             "WEFT_NUM_THREADS",
             int,
             None,
-            "cores to use: threads of parallel work, workers (unset: those that affinity and control group allow)",
+            "number of cores to use, for parallel loops and for workers (unset: all that the process may use)",
             least=1,
         ),
         Flag(
             "WEFT_CHECK",
             bool,
             False,
-            "find operations that touch variables they did not declare, and verify graphs after each pass",
+            "find engine functions that use variables which they did not declare, and verify graphs after each pass",
         ),
         Flag(
             "WEFT_SCHEDULE_SEED",
             int,
             None,
-            "let this seed choose among the legal schedules (unset: off)",
+            "run one function at a time, in an allowed order drawn from this seed, to find wrong declarations "
+            "(unset: off)",
             least=0,
         ),
         Flag(
-            "WEFT_FORK_TIMEOUT_S", float, 10.0, "longest wait for pending operations before a fork", least=0
+            "WEFT_FORK_TIMEOUT_S",
+            float,
+            10.0,
+            "seconds to wait for pending operations before a fork",
+            least=0,
         ),
-        Flag("WEFT_EXIT_TIMEOUT_S", float, 60.0, "longest wait for pending operations at exit", least=0),
+        Flag(
+            "WEFT_EXIT_TIMEOUT_S",
+            float,
+            60.0,
+            "seconds to wait for pending operations when the program ends",
+            least=0,
+        ),
         Flag(
             "WEFT_ISA",
             str,
             "native",
-            "highest level of instructions that generated code, oneDNN and native kernels use; read once",
+            "highest instruction set that generated code, oneDNN and native kernels use",
             choices=("sse4", "avx2", "avx512", "native"),
         ),
         Flag(
             "WEFT_STALL_S",
             float,
             30.0,
-            "seconds after which a rank that waits for others names them on stderr",
+            "seconds after which a process that waits for others prints their ranks",
             least=0.1,
         ),
         Flag(
             "WEFT_COLLECTIVE_TIMEOUT_S",
             float,
             1800.0,
-            "seconds after which a rank that waits for others in a collective raises DistributedError",
+            "seconds after which a collective operation that waits for other processes raises DistributedError",
             least=0.1,
         ),
         Flag(
             "WEFT_KV",
             str,
             "local",
-            "kind of key-value store that python -m weft.launch has started the job for",
+            "kind of the key-value store, set by python -m weft.launch --kv",
         ),
-        Flag("WEFT_RANK", int, 0, "number of this worker, set by python -m weft.launch --kv", least=0),
+        Flag("WEFT_RANK", int, 0, "index of this worker, set by python -m weft.launch --kv", least=0),
         Flag("WEFT_WORLD_SIZE", int, 1, "number of workers, set by python -m weft.launch --kv", least=1),
         Flag("WEFT_JOB", str, None, "name of the job on a Ray cluster, set by python -m weft.launch --kv"),
-        Flag("WEFT_DNNL_LIB", str, None, "path of the libdnnl.so.3 to load instead of the installed one"),
+        Flag(
+            "WEFT_DNNL_LIB", str, None, "path of another libdnnl.so.3 to load in place of the installed one"
+        ),
         Flag(
             "WEFT_CACHE_DIR",
             str,
             None,
-            "folder for compiled kernels (unset: the user's folder for caches)",
+            "folder for compiled kernels (unset: weft in the user's cache folder)",
         ),
         Flag(
             "WEFT_AUTOTUNE",
             bool,
             False,
-            "where an operator offers several kernels for exact sizes, time each once and take the quickest, which is "
-            "remembered in the folder for compiled kernels",
+            "where an operator has several kernels for the same sizes, measure each once, use the fastest, and "
+            "remember it in the folder for compiled kernels",
         ),
         Flag(
             "WEFT_DEBUG",
             int,
             0,
-            "0 is silent; 1 prints graphs before and after each pass that changes them, and shows weft's own frames in "
-            "tracebacks of modules; 2 prints each rewrite, too",
+            "0: no output; 1: prints graphs before and after each pass that changes them, and keeps weft's own frames "
+            "in tracebacks; 2: prints each rewrite, too",
             least=0,
         ),
         Flag(
             "WEFT_SKIP_PASSES",
             str,
             None,
-            "names of passes over graphs to leave out, with commas; all: every one",
+            "names of graph passes to skip, separated by commas; all: every one",
         ),
     )
 }

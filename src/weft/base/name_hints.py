@@ -1,5 +1,8 @@
 """The names that users of other libraries type, and what weft has for each of them.
 
+Every public module answers for the names that it does not have: `weft`, `weft.functional` and other modules with a
+`__getattr__` of their own call `missing`, the others call `add_hints(globals())`.
+
 >>> import weft as wf
 >>> wf.cat
 Traceback (most recent call last):
@@ -9,9 +12,14 @@ AttributeError: weft has no 'cat'; use weft.concat(arrays, axis=0)
 
 from __future__ import annotations
 
-from weft.base.typing import Any
+import sys
 
-__all__ = ["NameHint", "add_name_hints", "missing", "visible_names"]
+from weft.base.typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["NameHint", "add_hints", "add_name_hints", "missing", "visible_names"]
 
 _DEVICE = "arrays are moved with to_device(device), types are changed with astype(dtype)"
 _RECORD = (
@@ -36,6 +44,7 @@ FUNCTIONS = {
     "gt": "use weft.greater or >",
     "hstack": "use weft.concat(arrays, axis=1)",
     "interp": "weft has no interpolation yet",
+    "interpolate": "weft has no interpolation yet",
     "le": "use weft.less_equal or <=",
     "lt": "use weft.less or <",
     "mm": "use weft.matmul or @",
@@ -44,6 +53,7 @@ FUNCTIONS = {
     "ne": "use weft.not_equal or !=",
     "neg": "use weft.negative or -x",
     "norm": "use weft.vector_norm(x, axis, ord)",
+    "nonzero": "weft has no operators yet whose result's shape depends on elements; x[mask] selects by a mask",
     "permute": "use weft.permute_dims(x, axes)",
     "power": "use weft.pow or **",
     "scatter": "use weft.put_along_axis(x, indices, values, axis)",
@@ -53,6 +63,7 @@ FUNCTIONS = {
     "div": "use weft.divide or /",
     "transpose": "use weft.permute_dims(x, axes), weft.swapaxes(x, axis1, axis2), x.T or x.mT",
     "true_divide": "use weft.divide or /",
+    "unique": "weft has no operators yet whose result's shape depends on elements; use numpy.unique(x.numpy())",
     "unsqueeze": "use weft.expand_dims(x, axis)",
     "upsample": "weft has no interpolation yet",
     "vstack": "use weft.concat(arrays, axis=0)",
@@ -64,16 +75,25 @@ NAMESPACE = {
     "as_tensor": "use weft.asarray",
     "autograd": _RECORD,
     "cuda": "weft runs on processors only so far",
+    "double": "use weft.float64",
+    "dtype": "element types are weft.DType, such as weft.float32",
     "enable_grad": _RECORD,
+    "fft": "weft has no Fourier transform yet",
+    "float": "use weft.float32, or Python's float",
     "from_numpy": "use weft.asarray, which shares the array's memory",
     "gluon": "layers are in weft.module",
     "grad_enabled": _RECORD,
+    "half": "use weft.float16",
     "inference_mode": "use weft.no_grad; outside of 'with gm:' nothing is recorded anyway",
     "init": "use weft.module.init",
+    "int": "use weft.int32 or weft.int64, or Python's int",
+    "is_tensor": "use isinstance(x, weft.Tensor)",
     "io": "use weft.data, and weft.save, weft.load",
     "jit": "use weft.trace",
     "compile": "use weft.trace",
     "kv": "use weft.kvstore",
+    "linalg": "use weft.matmul, weft.vector_norm, weft.einsum; weft has no solvers and decompositions yet",
+    "long": "use weft.int64",
     "manual_seed": "use weft.random.seed",
     "metric": "use weft.metrics",
     "mod": "use weft.symbol and its executors",
@@ -81,26 +101,106 @@ NAMESPACE = {
     "ndarray": "arrays are weft.Tensor",
     "nn": "layers are in weft.module, functions in weft.functional",
     "optim": "use weft.optimizer",
+    "profiler": "use weft.tools.profile",
     "rand": "use weft.random.uniform",
     "randint": "use weft.random.randint",
     "randn": "use weft.random.normal",
     "randperm": "use weft.random.permutation",
     "seed": "use weft.random.seed",
+    "set_default_dtype": "the default is weft.float32; give dtype=, or convert with astype(dtype)",
     "set_grad_enabled": _RECORD,
     "sym": "use weft.symbol",
     "vision": "use weft.data for pictures, weft.models for networks",
 }
+RANDOM = {
+    "RandomState": "use weft.random.seed; each device has one stream",
+    "choice": "use weft.random.randint for indices, or weft.random.permutation(n) for different ones",
+    "default_rng": "use weft.random.seed; each device has one stream",
+    "get_rng_state": "use weft.random.get_state",
+    "manual_seed": "use weft.random.seed",
+    "rand": "use weft.random.uniform",
+    "randn": "use weft.random.normal",
+    "random": "use weft.random.uniform",
+    "set_rng_state": "use weft.random.set_state",
+    "shuffle": "use x[weft.random.permutation(n)]",
+    "standard_normal": "use weft.random.normal",
+}
+DATA = {
+    "IterableDataset": "use StreamDataset",
+    "TensorDataset": "use ArrayDataset(*arrays)",
+    "DistributedSampler": "use ShardedSampler, or weft.distributed.RankSampler",
+    "datasets": "datasets are in weft.data: MNIST, CIFAR10, CIFAR100, ImageFolder, CSVDataset, ...",
+    "default_collate": "use collate",
+    "get_worker_info": "use worker_info",
+    "random_split": "use split",
+    "vision": "datasets are in weft.data, transforms in weft.data.transforms",
+    "WeightedRandomSampler": "use WeightedSampler",
+}
+METRICS = {
+    "F1": "use F1Score",
+    "Loss": "use Mean",
+    "MSE": "use MeanSquaredError",
+    "TopKCategoricalAccuracy": "use TopKAccuracy",
+    "create": "metrics are classes, such as Accuracy()",
+}
+ENGINE = dict.fromkeys(
+    ("bulk", "new_operator", "new_variable", "push", "push_async", "set_bulk_size", "stats", "wait_for_var"),
+    "it is a method of engines: of weft.engine.default_engine() or an Engine of your own",
+) | {"wait_for_all": "use weft.waitall", "waitall": "use weft.waitall"}
+AMP = {"init": "use autocast as a with block", "scale_loss": "use GradScaler"}
+TOOLS = {"module_stats": "use summary(net, x)"}
+SYMBOLS = {
+    "Activation": "use relu, sigmoid, tanh, softplus or softsign",
+    "BatchNorm": "use batch_norm(x)",
+    "BlockGrad": "use x.detach()",
+    "Concat": "use concat(arrays, axis=1)",
+    "Convolution": "use conv2d(x, out_channels=channels, kernel_size=size)",
+    "Dropout": "use dropout(x, p=rate)",
+    "Embedding": "use embedding(x, num_embeddings=rows, embedding_dim=size)",
+    "Flatten": "use flatten(x, start_axis=1)",
+    "FullyConnected": "use linear(x, out_features=size)",
+    "LeakyReLU": "use leaky_relu, elu, prelu, selu or gelu",
+    "Pooling": "use max_pool2d or avg_pool2d",
+    "Reshape": "use reshape(x, shape)",
+    "SoftmaxOutput": "use cross_entropy(x, target) for the loss, softmax(x) for probabilities",
+    "Group": "use group(symbols)",
+    "Variable": "use var(name)",
+    "fromjson": "use from_json(text)",
+    "load_json": "use from_json(text)",
+    "random": "use uniform(low, high, shape), normal(mean, std, shape) or randint(low, high, shape)",
+}
+SYMBOL = {
+    "backward": "executors have it: y.simple_bind(x=shape).backward()",
+    "debug_str": "use str(y)",
+    "forward": "executors have it: y.simple_bind(x=shape).forward()",
+    "get_output": "use y[index]",
+    "inputs": "use list_arguments()",
+    "numpy": "a symbol has no elements: use y.eval(x=array)",
+    "shape": "use infer_shape(x=shape)",
+    "dtype": "use infer_type(x=dtype)",
+    "ndim": "use infer_shape(x=shape)",
+    "size": "use infer_shape(x=shape)",
+    "tojson": "use to_json()",
+}
+FUNCTION = {"apply": "call an instance: MyFunction()(x)"}
 TENSOR = {
+    "add_": "use x += y",
+    "as_in_context": "use x.to_device(device)",
     "asnumpy": "use x.numpy()",
     "asscalar": "use x.item()",
+    "attach_grad": _RECORD,
     "backward": _GRADIENT,
     "clamp": "use x.clip(min, max)",
     "clone": "use x.copy()",
+    "context": "use x.device",
+    "copy_": "use x[...] = y",
     "cpu": "use x.to_device('cpu')",
     "cuda": "weft runs on processors only so far",
     "data": "use x.detach()",
     "dim": "use x.ndim",
+    "div_": "use x /= y",
     "double": "use x.astype('float64')",
+    "element_size": "use x.itemsize",
     "expand": "use x.broadcast_to(shape)",
     "fill_": "use x[...] = value",
     "float": "use x.astype('float32')",
@@ -109,15 +209,21 @@ TENSOR = {
     "is_cuda": "use x.device",
     "long": "use x.astype('int64')",
     "masked_select": "use x[mask]",
+    "mul_": "use x *= y",
+    "nelement": "use x.size",
     "numel": "use x.size",
     "permute": "use x.permute_dims(axes)",
+    "register_hook": "pass callbacks= to attach of a weft.GradManager",
     "requires_grad_": _RECORD,
+    "retain_grad": _RECORD,
     "scatter_": "use x.put_along_axis(indices, values, axis)",
+    "sub_": "use x -= y",
     "to": "use x.to_device(device) or x.astype(dtype)",
     "transpose": "use x.permute_dims(axes), x.swapaxes(axis1, axis2), x.T or x.mT",
     "type": "use x.dtype, or x.astype(dtype)",
     "unsqueeze": "use x.expand_dims(axis)",
     "view": "use x.reshape(shape), which shares memory where it can",
+    "wait_to_read": "use x.wait()",
     "zero_": "use x[...] = 0",
 }
 MODULES = {
@@ -143,6 +249,7 @@ MODULES = {
     "functional": "use weft.functional",
 }
 MODULE = {
+    "add_module": "assign it: net.name = module",
     "collect_params": "use named_parameters()",
     "cpu": "use to_device('cpu')",
     "cuda": "weft runs on processors only so far",
@@ -151,8 +258,10 @@ MODULE = {
     "hybridize": "use weft.trace(net)",
     "initialize": "parameters have values from the start; weft.module.init sets others",
     "load_parameters": "use load_state_dict(weft.load(path))",
+    "register_parameter": "assign it: net.name = weft.module.Parameter(x)",
     "requires_grad_": "attach those parameters to the GradManager that are to be trained",
     "save_parameters": "use weft.save(path, net.state_dict())",
+    "summary": "use weft.tools.summary(net, x)",
     "to": _DEVICE,
     "zero_grad": _CLEAR,
 }
@@ -167,6 +276,15 @@ _TABLES: dict[str, tuple[dict[str, str], ...]] = {
     "weft.functional": (FUNCTIONS,),
     "weft.module": (MODULES,),
     "weft.optimizer": (OPTIMIZERS,),
+    "weft.random": (RANDOM,),
+    "weft.data": (DATA,),
+    "weft.metrics": (METRICS,),
+    "weft.engine": (ENGINE,),
+    "weft.amp": (AMP,),
+    "weft.tools": (TOOLS,),
+    "weft.symbol": (SYMBOLS, FUNCTIONS),
+    "Symbol": (SYMBOL, FUNCTIONS),
+    "Function": (FUNCTION,),
     "Tensor": (TENSOR, FUNCTIONS),
     "Module": (MODULE,),
     "Optimizer": (OPTIMIZER,),
@@ -180,12 +298,36 @@ def missing(owner: str, name: str, known: Any) -> AttributeError:
     "weft has no 'softmx'; did you mean softmax?"
     """
     advice = next((table[name] for table in _TABLES.get(owner, ()) if name in table), "")
-    if not advice:
+    if not advice and not name.startswith("_") and not _is_import(sys._getframe(1)):
         from difflib import get_close_matches
 
-        near = get_close_matches(name, known(), n=2, cutoff=0.7)
+        near = get_close_matches(name, [each for each in known() if each[0] != "_"], n=2, cutoff=0.7)
         advice = f"did you mean {' or '.join(near)}?" if near else ""
     return AttributeError(f"{owner} has no {name!r}" + (f"; {advice}" if advice else ""))
+
+
+def _is_import(frame: FrameType) -> bool:
+    """Whether a statement `from package import name` asks, which it does before it imports a module of that name."""
+    asking = frame.f_back
+    return asking is not None and asking.f_code.co_filename.startswith("<frozen importlib")
+
+
+def add_hints(module: dict[str, Any]) -> None:
+    """Let a module answer for the names that it does not have; module: its globals().
+
+    Written into its dictionary, so type checkers do not believe that the module has every name.
+
+    >>> import weft as wf
+    >>> wf.random.randn
+    Traceback (most recent call last):
+        ...
+    AttributeError: weft.random has no 'randn'; use weft.random.normal
+    """
+
+    def __getattr__(name: str) -> object:
+        raise missing(module["__name__"], name, lambda: module.get("__all__") or list(module))
+
+    module["__getattr__"] = __getattr__
 
 
 class NameHint:

@@ -8,6 +8,7 @@
 [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 """
 
+from weft.base.name_hints import add_hints as _add_hints
 from weft.data import images as images
 from weft.data import recordio as recordio
 from weft.data import text as text
@@ -26,3 +27,5 @@ from weft.data.progress import progress as progress
 from weft.data.recordio import RecordDataset as RecordDataset
 from weft.data.recordio import RecordStream as RecordStream
 from weft.data.sampler import *  # noqa: F403
+
+_add_hints(globals())

@@ -43,11 +43,22 @@ PathLike = str | os.PathLike[str]
 
 
 class ImageFolder(Dataset):
-    """Pictures in folders, one for each class: folder/class/.../picture.jpg. Samples are (u8[h, w, 3], class).
+    """Pictures in one folder for each class: folder/class/.../picture.jpg. Samples are (u8[h, w, 3], class).
 
-    Classes are the names of the folders in alphabetical order, numbered from 0; `classes` has them, `paths` and
-    `labels` the samples. mode: see weft.data.images.decode. extensions: which files count.
-    Raises FileNotFoundError if there are none. A picture that cannot be read raises when it is fetched, with its path.
+    A class is the index of its folder's name in alphabetical order. `classes` lists the names, `paths` and `labels` the
+    samples. mode: see weft.data.images.decode. extensions: of the files that count as pictures.
+    Raises FileNotFoundError if there are none. A picture that cannot be read raises ValueError with its path when the
+    sample is read.
+
+    >>> import pathlib, tempfile
+    >>> from weft.data import images
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for name in ("cat", "dog"):
+    ...     (folder / name).mkdir()
+    ...     _ = (folder / name / "1.png").write_bytes(images.encode(np.zeros((4, 6, 3), np.uint8), ".png"))
+    >>> pictures = ImageFolder(folder)
+    >>> pictures.classes, pictures[1][0].shape, pictures[1][1]
+    (['cat', 'dog'], (4, 6, 3), 1)
     """
 
     def __init__(
@@ -160,11 +171,18 @@ class TarStream(StreamDataset):
 
 
 class CSVDataset(ArrayDataset):
-    """Rows of numbers of a CSV file: columns `labels` apart from the others.
+    """The rows of a CSV file of numbers.
 
-    Samples are f32[columns], or (f32[columns], label) where labels, a column's index or several, are given; one label
-    is a number of label_dtype. skip_rows: lines of titles.
-    Raises ValueError for what is no number, with the line.
+    Samples are f32[columns]; or, with labels, the index of a column or several, (f32[other columns], label of
+    label_dtype). skip_rows: the number of lines with titles. Raises ValueError for text that is not a number, with its
+    line.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.csv"
+    >>> _ = path.write_text("a,b,class" + chr(10) + "1,2,0" + chr(10) + "3,4,1" + chr(10))
+    >>> x, label = CSVDataset(path, labels=2, skip_rows=1)[1]
+    >>> x.tolist(), int(label)
+    ([3.0, 4.0], 1)
     """
 
     def __init__(
@@ -236,10 +254,17 @@ class TextLines(Dataset):
 
 
 def read_libsvm(path: PathLike, columns: int, *, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """(f32[n, columns], labels f32[n] or f32[n, k]) of lines "label[,label...] index:value ...".
+    """Read a LibSVM file, lines "label[,label...] index:value ...": (f32[n, columns], labels f32[n] or f32[n, k]).
 
-    first: the index of the first column, 0 or 1. Raises ValueError with the line for what is none, or an index beyond
+    first: the index of the first column, 0 or 1. Raises ValueError with the line for another form, or an index beyond
     the columns.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.libsvm"
+    >>> _ = path.write_text("1 0:5 2:7" + chr(10))
+    >>> x, labels = read_libsvm(path, 3)
+    >>> x.tolist(), labels.tolist()
+    ([[5.0, 0.0, 7.0]], [1.0])
     """
     labels: list[list[float]] = []
     rows: list[int] = []
@@ -271,7 +296,16 @@ def read_libsvm(path: PathLike, columns: int, *, first: int = 0) -> tuple[np.nda
 
 
 class LibSVMDataset(ArrayDataset):
-    """Rows of a LibSVM file as dense arrays: (f32[columns], label); see read_libsvm."""
+    """The rows of a LibSVM file as dense arrays: samples (f32[columns], label).
+
+    Arguments and errors are those of read_libsvm.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.libsvm"
+    >>> _ = path.write_text("1 1:5 3:7" + chr(10))
+    >>> LibSVMDataset(path, 3, first=1)[0][0].tolist()
+    [5.0, 0.0, 7.0]
+    """
 
     def __init__(self, path: PathLike, columns: int, *, first: int = 0) -> None:
         super().__init__(*read_libsvm(path, columns, first=first))
@@ -303,7 +337,11 @@ def _one_of(folder: PathLike, *names: str) -> Path:
 
 
 class MNIST(ArrayDataset):
-    """MNIST, or what has its format, from files that are there: (u8[28, 28, 1], label). Nothing is downloaded."""
+    """MNIST, or another data set in its format: samples (u8[28, 28, 1], label).
+
+    folder: has the files train-images-idx3-ubyte, train-labels-idx1-ubyte, and t10k-... for train=False, also with the
+    suffix .gz. Nothing is downloaded. Raises FileNotFoundError, and ValueError for files of another format.
+    """
 
     def __init__(self, folder: PathLike, train: bool = True) -> None:
         name = "train" if train else "t10k"
@@ -313,7 +351,11 @@ class MNIST(ArrayDataset):
 
 
 class CIFAR10(ArrayDataset):
-    """CIFAR-10 from the files of its binary version (data_batch_1.bin, ...): (u8[32, 32, 3], label)."""
+    """CIFAR-10: samples (u8[32, 32, 3], label).
+
+    folder: has the files of the binary version, data_batch_1.bin to data_batch_5.bin, and test_batch.bin for
+    train=False. Nothing is downloaded. Raises FileNotFoundError, and ValueError for files of another size.
+    """
 
     label_bytes = 1
     parts: tuple[tuple[str, ...], tuple[str, ...]] = (
@@ -336,7 +378,7 @@ class CIFAR10(ArrayDataset):
 
 
 class CIFAR100(CIFAR10):
-    """CIFAR-100 from the files of its binary version (train.bin, test.bin): (u8[32, 32, 3], fine label)."""
+    """CIFAR-100: samples (u8[32, 32, 3], fine label), from train.bin or test.bin of the binary version, as CIFAR10."""
 
     label_bytes = 2
     parts = (("train.bin",), ("test.bin",))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft import _core
+from weft.base.name_hints import add_hints as _add_hints
 
 __all__ = ["EXTENSIONS", "FILTERS", "crop_resized", "decode", "encode", "read", "resize"]
 
@@ -180,3 +181,6 @@ def crop_resized(
     else:
         _core.image_resize(picture, out, y, x, part_h, part_w, filter, mirror)
     return out
+
+
+_add_hints(globals())

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class DataDesc(NamedTuple):
-    """What an iterator gives: name, shape with the batch first, dtype, meaning of the axes.
+    """Describes an array of an iterator's batches: its name, its shape with the batch first, its dtype, and its axes.
 
     >>> DataDesc("data", (32, 3, 224, 224)).layout
     'NCHW'
@@ -52,9 +52,14 @@ class DataDesc(NamedTuple):
 
 
 class DataBatch:
-    """A batch: lists of tensors `data` and `label`; `pad`: how many samples at its end only fill it up.
+    """A batch of an iterator.
 
-    index: the samples' indices, or None. bucket_key, provide_data, provide_label: of batches in buckets.
+    data, label: lists of tensors. pad: the number of samples at the end that only fill up the batch, to be ignored.
+    index: the samples' indices, or None. bucket_key, provide_data, provide_label: for batches of several sizes.
+
+    >>> batch = NDArrayIter(np.arange(6.0), batch_size=4).next()
+    >>> batch.data[0].shape, batch.pad
+    ((4,), 0)
     """
 
     def __init__(
@@ -76,7 +81,23 @@ class DataBatch:
 
 
 class DataIter:
-    """Base: a subclass writes reset() and next(), which raises StopIteration at the end of an epoch."""
+    """Base of iterators over batches, with MXNet's interface.
+
+    A subclass writes next(), which returns a DataBatch and raises StopIteration at the end of an epoch, and reset(),
+    which begins the next epoch.
+
+    >>> class Ones(DataIter):
+    ...     count = 0
+    ...     def reset(self):
+    ...         self.count = 0
+    ...     def next(self):
+    ...         if self.count == 2:
+    ...             raise StopIteration
+    ...         self.count += 1
+    ...         return DataBatch([np.ones(3)])
+    >>> len(list(Ones(batch_size=3)))
+    2
+    """
 
     def __init__(self, batch_size: int = 0) -> None:
         self.batch_size = batch_size
@@ -140,12 +161,17 @@ def _named(arrays: Any, name: str) -> list[tuple[str, np.ndarray]]:
 
 
 class NDArrayIter(DataIter):
-    """Batches of arrays.
+    """Batches of arrays, along their first axis.
 
-    data, label: an array, a list of them, or a dictionary by names. last_batch_handle, for samples that do not fill a
-    batch: "pad" fills it up with the epoch's first samples (`pad` says how many), "discard" leaves it out, "roll_over"
-    keeps them for the next epoch's beginning. shuffle: another order after each reset(), from weft.random.
+    data, label: an array, a list of arrays, or a dictionary of them by name. last_batch_handle, for samples at the end
+    that do not fill a batch: "pad" fills it up with the epoch's first samples (the batch's `pad` is their number),
+    "discard" leaves it out, "roll_over" puts them at the beginning of the next epoch. shuffle: another order after each
+    reset(), from weft.random.
     Raises ValueError for arrays of different lengths, or fewer samples than a batch has.
+
+    >>> batches = NDArrayIter(np.arange(5.0), np.arange(5), batch_size=2)
+    >>> [(batch.label[0].tolist(), batch.pad) for batch in batches]
+    [([0, 1], 0), ([2, 3], 0), ([4, 0], 1)]
     """
 
     def __init__(
@@ -215,10 +241,17 @@ class NDArrayIter(DataIter):
 
 
 class CSVIter(NDArrayIter):
-    """Batches of the rows of a CSV file of numbers, each in data_shape.
+    """Batches of the rows of a CSV file of numbers.
 
-    label_csv: another file, whose rows are the labels, in label_shape; without it labels are 0. round_batch: the last
-    batch is filled up with the first samples; False: it is left out.
+    data_shape: the shape that each row gets. label_csv: another file with the labels, one in each row; without it the
+    labels are 0. label_shape: the shape of a label. round_batch: whether the last batch is filled up with the first
+    samples; otherwise it is left out. Raises ValueError for text that is not a number, with its line.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.csv"
+    >>> _ = path.write_text("1,2" + chr(10) + "3,4" + chr(10))
+    >>> CSVIter(path, (2,), batch_size=2).next().data[0].tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
     """
 
     def __init__(
@@ -250,9 +283,16 @@ def _shaped(table: np.ndarray, shape: Sequence[int], path: PathLike) -> np.ndarr
 
 
 class LibSVMIter(NDArrayIter):
-    """Batches of the rows of a LibSVM file, as dense arrays (MXNet's are sparse); data_shape: (columns,).
+    """Batches of the rows of a LibSVM file, as dense arrays (MXNet's are sparse).
 
-    Columns are numbered from 0, as in MXNet. label_libsvm: another file, whose rows are the labels, in label_shape.
+    data_shape: (columns,); columns are numbered from 0, as in MXNet. label_libsvm: another file with the labels, one in
+    each row; label_shape: the shape of a label. Raises ValueError for a wrong line.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.libsvm"
+    >>> _ = path.write_text("1 0:5 2:7" + chr(10))
+    >>> LibSVMIter(path, (3,), batch_size=1).next().data[0].tolist()
+    [[5.0, 0.0, 7.0]]
     """
 
     def __init__(
@@ -303,9 +343,12 @@ class MNISTIter(NDArrayIter):
 
 
 class ResizeIter(DataIter):
-    """Another iterator with epochs of `size` batches: it begins again where it ends early.
+    """An iterator whose epochs have `size` batches of another one, which is reset when it ends before that.
 
-    reset_internal: reset() resets the other one, too.
+    reset_internal: whether reset() also resets the other iterator.
+
+    >>> len(list(ResizeIter(NDArrayIter(np.arange(4.0), batch_size=2), size=5)))
+    5
     """
 
     def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
@@ -332,10 +375,16 @@ class ResizeIter(DataIter):
 
 
 class PrefetchingIter(DataIter):
-    """One or several iterators, each a batch ahead in a thread of its own; batches have the data and labels of all.
+    """One or several iterators, each read one batch ahead in a thread of its own.
 
-    rename_data, rename_label: for each iterator a dictionary from its names to others. What an iterator raises is
-    raised by next(). close() ends the threads, as does dropping the iterator.
+    A batch has the data and labels of all iterators. rename_data, rename_label: for each iterator a dictionary from its
+    names to new ones. An exception of an iterator is raised by next(). close() ends the threads, and so does deleting
+    the last reference.
+
+    >>> ahead = PrefetchingIter(NDArrayIter(np.arange(4.0), batch_size=2))
+    >>> [batch.data[0].tolist() for batch in ahead]
+    [[0.0, 1.0], [2.0, 3.0]]
+    >>> ahead.close()
     """
 
     def __init__(

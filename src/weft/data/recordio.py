@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft import _core
+from weft.base.name_hints import add_hints as _add_hints
 from weft.data import images
 from weft.data.dataset import Dataset, StreamDataset
 
@@ -550,3 +551,6 @@ def decode_image(record: bytes) -> tuple[np.ndarray, Any]:
     """Picture and label."""
     header, image = unpack_img(record)
     return image, header.label
+
+
+_add_hints(globals())

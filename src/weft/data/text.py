@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.name_hints import add_hints as _add_hints
 from weft.data.dataset import Dataset
 
 __all__ = ["Bptt", "Tokenizer", "Vocabulary", "from_bytes", "to_bytes", "words"]
@@ -164,3 +165,6 @@ class Bptt(Dataset):
         begin = k % len(self) * self.length
         end = min(begin + self.length, self.rows.shape[1] - 1)
         return self.rows[:, begin:end], self.rows[:, begin + 1 : end + 1]
+
+
+_add_hints(globals())

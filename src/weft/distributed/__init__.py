@@ -7,6 +7,7 @@
 docs/distributed.md shows how jobs are started; weft.kvstore is the same by keys and with parameter servers.
 """
 
+from weft.base.name_hints import add_hints as _add_hints
 from weft.distributed.errors import CollectiveTimeout as CollectiveTimeout
 from weft.distributed.errors import DistributedError as DistributedError
 from weft.distributed.functions import *  # noqa: F403
@@ -21,3 +22,5 @@ from weft.distributed.world import is_first as is_first
 from weft.distributed.world import rank as rank
 from weft.distributed.world import seed as seed
 from weft.distributed.world import world_size as world_size
+
+_add_hints(globals())

@@ -186,6 +186,11 @@ class GradientExchange:
         self._residuals: dict[int, tuple[ref[Tensor], Tensor | None]] = {}
         world()  # joins the job here, not in the middle of a trace
 
+    def attached(self, x: Tensor) -> None:
+        """What GradManager calls for each tensor: a trace would take a residual that it sees made for its own."""
+        if self.codec is not None and world().size > 1:
+            self._residual(x, self.codec)
+
     def __call__(self, x: Tensor, dx: Tensor) -> None:
         if world().size == 1:
             return

@@ -119,6 +119,7 @@ def seed(value: int, *, same: bool = False) -> None:
 
 
 def _joined() -> World:
+    _stay_on_loopback()
     try:
         from mpi4py import MPI
     except ImportError as error:
@@ -139,6 +140,13 @@ def _joined() -> World:
     _end_all_on_errors(MPI, queue)
     atexit.register(_leave, joined)
     return joined
+
+
+def _stay_on_loopback() -> None:
+    """Let MPI open no ports to the network where all ranks are on this machine, as hydra says."""
+    here, all_ranks = os.environ.get("MPI_LOCALNRANKS"), os.environ.get("PMI_SIZE")
+    if here is not None and here == all_ranks and os.path.exists("/sys/class/net/lo"):
+        os.environ.setdefault("UCX_NET_DEVICES", "lo")
 
 
 def _hosts(comm: Any) -> list[str]:

@@ -26,6 +26,7 @@ from weft import _core
 from weft._preload import register_base
 from weft.base import flags, process
 from weft.base.errors import EngineError, EngineErrorGroup
+from weft.base.name_hints import add_hints as _add_hints
 
 NativeFunction = _core.NativeFunction
 OnComplete = _core.OnComplete
@@ -217,7 +218,7 @@ def _shut_down_at_exit() -> None:
     timeout_s = flags.get("WEFT_EXIT_TIMEOUT_S")
     stuck, failures = _core.shut_down_engines(timeout_s)
     for failure in failures:
-        sys.stderr.write(f"weft: an operation failed and nobody waited for it: {failure}\n")
+        sys.stderr.write(f"weft: an operation failed, and its error was not raised anywhere: {failure}\n")
     for thread in stuck:
         sys.stderr.write(
             f"weft: {thread} still runs a function {timeout_s} s after the program's end "
@@ -228,3 +229,5 @@ def _shut_down_at_exit() -> None:
 
 os.register_at_fork(before=_settle_before_fork, after_in_child=_renew_locks_after_fork)
 process.at_end(_shut_down_at_exit)
+
+_add_hints(globals())

@@ -7,6 +7,7 @@ one that reads what it reads. When another step reads a group's results, it is c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from weft.base.typing import Any
@@ -14,6 +15,7 @@ from weft.executor.assembly import WHOLE, Fused, Space, View, agrees, assemble, 
 from weft.executor.buffers import Buffer, BufferView, is_one, same, same_shape
 from weft.executor.loop_stages import OPERANDS as IN_PIECES
 from weft.executor.steps import LoopStep, NativeStep, Step, written_by
+from weft.executor.stored_once import ROW_BYTES
 from weft.expr.kernel import Fold
 
 __all__ = ["fuse"]
@@ -21,7 +23,7 @@ __all__ = ["fuse"]
 OPERANDS = 16  # of a loop of several steps; the native core takes 22
 WEIGHT = 150  # of all expressions of a loop, in basic operations: longer ones are not quicker, and take long to compile
 WINDOW = 12  # steps of the program that a group with results in memory waits for another loop
-ROW_BYTES = 128 << 10  # of what is stored and reduced again, so that it is still in the cache
+ROWS = 64  # for threads to share, so that a loop of long rows is as good as several loops of pieces
 RECOMPUTED = 1 << 14  # operations that may be done again to save a kernel
 
 
@@ -61,6 +63,8 @@ class _Fusion:
             for x in step.reads:
                 self.readers.setdefault(id(x.buffer), set()).add(k)
         self.makers = written_by(steps)
+        self.index = {id(step): k for k, step in enumerate(steps)}
+        self.aims = self.find_aims()
         self.done = [False] * len(steps)
         self.open: dict[int, Group] = {}  # by the buffers that a group makes
         self.reading: dict[int, list[Group]] = {}  # the open groups that read a buffer
@@ -136,6 +140,79 @@ class _Fusion:
             self.done[m] for x in step.reads for m in self.makers.get(id(x.buffer), ())
         )
 
+    # Sums over different axes.
+
+    def find_aims(self) -> list[frozenset[tuple[int, ...]] | None]:
+        """For each pointwise step, the axes that its result is soon reduced along; None: it is stored anyway.
+
+        A loop has the rows of one set of axes. What is computed in a loop over others than those that it is reduced
+        along has to be stored and read again, while both loops can compute it from what they read.
+        """
+        found: list[frozenset[tuple[int, ...]] | None] = [None] * len(self.steps)
+        for k in reversed(range(len(self.steps))):
+            step = self.steps[k]
+            if isinstance(step, LoopStep) and step.is_pointwise:
+                found[k] = self.aims_of(k, step, found)
+        return found
+
+    def aims_of(
+        self, k: int, step: LoopStep, later: Sequence[frozenset[tuple[int, ...]] | None]
+    ) -> frozenset[tuple[int, ...]] | None:
+        aims: set[tuple[int, ...]] = set()
+        for y in step.outputs:
+            if id(y.buffer) in self.outputs or y.buffer.in_parts:
+                return None
+            for r in self.readers.get(id(y.buffer), ()):
+                reader = self.steps[r]
+                if (
+                    r > k + WINDOW
+                    or not isinstance(reader, LoopStep)
+                    or not same_shape(reader.shape, step.shape)
+                ):
+                    return None
+                aims.update((later[r] or ()) if reader.is_pointwise else (reader.loop.axes,))
+        return frozenset(aims)
+
+    def aims_together(self, group: Group) -> frozenset[tuple[int, ...]]:
+        """Of the results of pointwise steps that others read; none if one of these is stored anyway."""
+        members = {id(step) for step, _ in group.members}
+        aims: set[tuple[int, ...]] = set()
+        for step, _ in group.members:
+            if any(self.is_needed(y.buffer, members) for y in step.outputs):
+                own = self.aims[self.index[id(step)]]
+                if not own:
+                    return frozenset()
+                aims |= own
+        return frozenset(aims)
+
+    def leads_away(self, group: Group, axes: tuple[int, ...]) -> bool:
+        """Whether all that pointwise steps give is soon reduced along other axes, and nothing of it along these."""
+        aims = self.aims_together(group)
+        return bool(aims) and axes not in aims
+
+    def is_computed_apart(self, group: Group, step: LoopStep, sources: Sequence[Group]) -> bool:
+        """Whether a step that reads a group is left to the loop that reduces it along other axes.
+
+        That loop reads what the step reads, instead of a result that this one would write. A step that needs a number
+        of a row stays, since only this loop has it before it ends.
+        """
+        aims = self.aims[self.index[id(step)]]
+        if not group.space.axes or not step.is_pointwise or not aims or group.space.axes in aims:
+            return False
+        passes = 0  # over memory, which take the place of two
+        for x in step.reads:
+            made = group.made.get(id(x.buffer))
+            if made is not None and made[1] != WHOLE:
+                return False
+            if made is not None:
+                own = {id(step), *(id(member) for member, _ in group.members)}
+                passes += 1 if self.is_needed(x.buffer, own) else 2
+                continue
+            source = next((g for g in sources if id(x.buffer) in g.made), None)
+            reads = [x] if source is None else operands_of(source)
+            passes += len({r.key for r in reads if same_shape(r.shape, step.shape)})
+        return passes <= 2
+
     # Joining.
 
     def join(self, k: int, step: LoopStep, only: Group | None = None) -> Group | None:
@@ -199,6 +276,8 @@ class _Fusion:
         taken, members = [], [(step, view)]
         merged = Group(number, space, members)
         for group in sources:
+            if view == WHOLE and self.is_computed_apart(group, step, sources):
+                continue
             seen = self.fitted(k, group, space, view, step)
             if seen is None:
                 continue
@@ -268,7 +347,7 @@ class _Fusion:
         if group.weight > WEIGHT:
             return False
         members = {id(step) for step, _ in group.members}
-        operands = {x.key for step, _ in group.members for x in step.reads if id(x.buffer) not in group.made}
+        operands = {x.key for x in operands_of(group)}
         stored = {key for key, (y, _) in group.made.items() if self.is_needed(y.buffer, members)}
         if len(operands) + len(stored) > OPERANDS:
             return False
@@ -306,7 +385,8 @@ class _Fusion:
             return False
         own = Space(step.shape, step.loop.axes)
         apart = self.traffic(group.space, group.members) + self.traffic(own, [(step, WHOLE)])
-        return self.traffic(space, [*seen, (step, view)]) < apart
+        together = self.traffic(space, [*seen, (step, view)])
+        return together < apart or (together == apart and is_shared(space))
 
     def traffic(self, space: Space, members: Sequence[tuple[LoopStep, View]]) -> int:
         """Bytes that the loop of these steps reads and writes in all of its passes."""
@@ -330,13 +410,20 @@ class _Fusion:
         if not same_shape(a.space.shape, b.space.shape) or not same_shape(shared.shape, a.space.shape):
             return False
         if not a.space.axes and not b.space.axes:
-            return True
+            return not self.part_ways(a, b)
         if a.space.axes == b.space.axes and self.only_reduces(a) and self.only_reduces(b):
             return True
         if a.space.axes and b.space.axes and a.space.axes != b.space.axes:
             return False
-        space = a.space if a.space.axes else b.space
+        space, pointwise = (a.space, b) if a.space.axes else (b.space, a)
+        if self.leads_away(pointwise, space.axes):
+            return False
         return self.rows_fit(space, a.members, b.members[-1][0])
+
+    def part_ways(self, a: Group, b: Group) -> bool:
+        """Whether pointwise loops are soon reduced along axes of which none are the same."""
+        aims = self.aims_together(a), self.aims_together(b)
+        return all(aims) and not (aims[0] & aims[1])
 
     def only_reduces(self, group: Group) -> bool:
         """Whether a group stores nothing but numbers of rows."""
@@ -344,6 +431,18 @@ class _Fusion:
         return not any(
             view == WHOLE and self.is_needed(place.buffer, members) for place, view in group.made.values()
         )
+
+
+def is_shared(space: Space) -> bool:
+    """Whether there are rows enough for threads, each of which is one piece of memory that is cached in part."""
+    rank, count = len(space.shape), len(space.axes)
+    rows = math.prod(space.shape[: rank - count])
+    return count > 0 and space.axes == tuple(range(rank - count, rank)) and rows >= ROWS
+
+
+def operands_of(group: Group) -> list[BufferView]:
+    """What the steps of a group read that none of them makes."""
+    return [x for step, _ in group.members for x in step.reads if id(x.buffer) not in group.made]
 
 
 def tells_rows(group: Group) -> bool:

@@ -27,7 +27,7 @@ from weft.executor.registers import Registers, Slots
 from weft.executor.steps import LoopStep, NativeStep, Origin, Step
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.kernels import choices
 from weft.ops import registry
 from weft.ops.kernels import ANY, CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
@@ -205,9 +205,9 @@ class Lowering:
         new = [n for n in Graph([], listed).nodes if n.op is not None and id(n) not in self.seen]
         self.seen.update(map(id, new))
         self.kept.extend(v for part in new for v in part.outputs)
-        for value in reads_of(node):
+        for value in node.reads:
             self.readers[id(value)] -= 1
-        for value in (v for part in new for v in reads_of(part)):
+        for value in (v for part in new for v in part.reads):
             self.readers[id(value)] = self.readers.get(id(value), 0) + 1
         for result, output in zip(listed, node.outputs, strict=True):
             if id(output) in self.wanted:
@@ -482,6 +482,6 @@ def _readers(graph: Graph) -> dict[int, int]:
     """How many inputs of nodes each value is."""
     count: dict[int, int] = {}
     for node in graph.nodes:
-        for value in reads_of(node):
+        for value in node.reads:
             count[id(value)] = count.get(id(value), 0) + 1
     return count

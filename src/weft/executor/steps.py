@@ -98,6 +98,11 @@ class LoopStep(Step):
         """Of all expressions, each once."""
         return list(e.walk(*(part.value for stage in self.loop.stages for part in parts(stage))))
 
+    @cached_property
+    def calls_functions(self) -> bool:
+        """Whether an expression has a function such as exp in it, which is many basic operations."""
+        return any(node.op in e.FUNCTIONS for node in self.nodes)
+
     @property
     def is_pointwise(self) -> bool:
         """Every element by itself, from the elements at its position."""

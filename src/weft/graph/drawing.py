@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from weft.graph.graph import reads_of
 from weft.ops.node import Node, Value
 
 __all__ = ["Box", "Edge", "boxes_of", "svg"]
@@ -60,7 +59,7 @@ def boxes_of(
     edges = [
         Edge(index[id(value.node)], k, label(value))
         for k, node in enumerate(nodes)
-        for value in reads_of(node)
+        for value in node.reads
         if id(value.node) in index
     ]
     return [box(node) for node in nodes], edges

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 
 from weft.base.typing import Any
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.ops import functions as F
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op, parameters
@@ -53,7 +53,7 @@ class _Recomputed:
         waiting = [value.node]  # not a recursion: graphs are long
         while waiting:
             node = waiting[-1]
-            missing = [v.node for v in reads_of(node) if not self._is_known(v)]
+            missing = [v.node for v in node.reads if not self._is_known(v)]
             waiting.extend(missing)
             if missing:
                 continue

@@ -22,7 +22,7 @@ from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
 from weft.ops.types import TensorType
 
-__all__ = ["Graph", "graph_of", "interpret", "ordered", "reads_of"]
+__all__ = ["Graph", "graph_of", "interpret", "ordered"]
 
 
 class Graph:
@@ -76,11 +76,6 @@ class Graph:
         return "\n".join([*lines, f"  return {', '.join(map(name, given))}"])
 
 
-def reads_of(node: Node) -> list[Value]:
-    """The values that a node reads, once for each time."""
-    return [v for v in (*node.inputs, *node.runtime.values()) if v is not None]
-
-
 def ordered(outputs: Iterable[Value | None]) -> list[Node]:
     """The nodes that outputs need, each after those it reads, otherwise in the order in which they are needed."""
     done: dict[int, Node] = {}
@@ -92,7 +87,7 @@ def ordered(outputs: Iterable[Value | None]) -> list[Node]:
             done.setdefault(id(node), stack.pop())
         else:
             begun.add(id(node))
-            stack.extend(v.node for v in reversed(reads_of(node)) if id(v.node) not in begun)
+            stack.extend(v.node for v in reversed(node.reads) if id(v.node) not in begun)
     return list(done.values())
 
 
@@ -104,7 +99,7 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
         node = stack.pop()
         if id(node) not in found:
             found[id(node)] = node
-            stack.extend(v.node for v in reversed(reads_of(node)))
+            stack.extend(v.node for v in reversed(node.reads) if id(v.node) not in found)
     by_place = sorted(found.values(), key=lambda node: node.place)
     return tuple(by_place if _is_in_order(by_place) else _in_order(found))
 
@@ -113,8 +108,9 @@ def _is_in_order(nodes: Sequence[Node]) -> bool:
     """Whether each node comes after those it reads; so it is unless a node took over an earlier one's place."""
     seen: set[int] = set()
     for node in nodes:
-        if not all(id(v.node) in seen for v in reads_of(node)):
-            return False
+        for v in node.reads:
+            if id(v.node) not in seen:
+                return False
         seen.add(id(node))
     return True
 
@@ -122,25 +118,27 @@ def _is_in_order(nodes: Sequence[Node]) -> bool:
 def _in_order(found: Mapping[int, Node]) -> list[Node]:
     import heapq  # graphs of one operator are in order
 
-    waits: dict[int, int] = {}
-    readers: dict[int, list[Node]] = {}
-    for node in found.values():
-        sources = {id(v.node) for v in reads_of(node)}
-        waits[id(node)] = len(sources)
-        for source in sources:
-            readers.setdefault(source, []).append(node)
-    # Nodes of one place follow each other as they were found: `order` keeps the heap from comparing nodes.
-    order = {key: k for k, key in enumerate(found)}
-    ready = [(n.place, order[key], n) for key, n in found.items() if not waits[key]]
+    # Nodes of one place follow each other as they were found: the number keeps the heap from comparing nodes.
+    waits: dict[int, int] = {}  # how many reads of a node are of nodes that are not done
+    readers: dict[int, list[tuple[int, int, Node]]] = {key: [] for key in found}  # once for each read
+    ready: list[tuple[int, int, Node]] = []
+    for k, (key, node) in enumerate(found.items()):
+        entry = (node.place, k, node)
+        waits[key] = len(node.reads)
+        for v in node.reads:
+            readers[id(v.node)].append(entry)
+        if not node.reads:
+            ready.append(entry)
     heapq.heapify(ready)
     done: list[Node] = []
     while ready:
         node = heapq.heappop(ready)[-1]
         done.append(node)
-        for reader in readers.get(id(node), ()):
-            waits[id(reader)] -= 1
-            if not waits[id(reader)]:
-                heapq.heappush(ready, (reader.place, order[id(reader)], reader))
+        for entry in readers[id(node)]:
+            key = id(entry[-1])
+            waits[key] -= 1
+            if not waits[key]:
+                heapq.heappush(ready, entry)
     return done
 
 

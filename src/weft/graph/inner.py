@@ -210,6 +210,8 @@ class StopGradient(Mark):
     """x, whose gradient is zero: what no_grad and detach keep out, and what operators write besides their results."""
 
     stops_gradient: ClassVar[bool] = True
+    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
+    dtype_rule: ClassVar[str] = "-> x"
 
     def vjp(self, dy: Any) -> Any:
         return None

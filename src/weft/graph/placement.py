@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from weft.base.device import Device
 from weft.base.record import Record
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.ops.node import Node, Value, input_value
 
 __all__ = ["Part", "copies", "devices", "partition", "spans_devices"]
@@ -90,7 +90,7 @@ class _Partition:
         for node in self.graph.nodes:
             if node.op is None or node.device is None or crosses(node):
                 continue
-            if any(self.is_late(v.node, node.device) for v in reads_of(node)):
+            if any(self.is_late(v.node, node.device) for v in node.reads):
                 self.close(node.device)
             self.began.setdefault(node.device, len(self.done))
             self.open.setdefault(node.device, []).append(node)
@@ -160,13 +160,13 @@ class _Partition:
     def read_by(self, nodes: Iterable[Node]) -> list[Value]:
         """What nodes read, and what that is computed from as far as it belongs to no device; each once."""
         found: dict[int, Value] = {}
-        waiting = [v for node in nodes for v in reads_of(node)]
+        waiting = [v for node in nodes for v in node.reads]
         while waiting:
             value = waiting.pop()
             if id(value) not in found:
                 found[id(value)] = value
                 if value.node.op is not None and value.node.device is None:
-                    waiting.extend(reads_of(value.node))
+                    waiting.extend(value.node.reads)
         return list(found.values())
 
     def part(self, k: int, wanted: Sequence[Value], writes: dict[int, Value]) -> Part:

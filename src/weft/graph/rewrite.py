@@ -3,6 +3,8 @@
 A rule looks at one node of the old graph and gives the values that replace its outputs, made of new values, or None.
 Rules are used again until none finds anything. A `local` rule declares the operators that it replaces: it sees no other
 nodes, and a graph that has none of them is not gone through. Nodes before the first one that changes are not touched.
+A rule that answers `from_operands` sees a node again only if the node is new, and one that is `complete` has a single
+round, so that no round goes over a graph only to find nothing.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -22,11 +24,11 @@ graph(x0: f32[2]@cpu:0)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.kernels import choices
 from weft.ops.kernels import Loop, Native, Parts, Several
 from weft.ops.node import Node, Value
@@ -34,7 +36,7 @@ from weft.ops.op import Op
 from weft.ops.registry import cached
 from weft.ops.types import TensorType
 
-__all__ = ["Rewriting", "counters", "first_choice", "local", "rewrite"]
+__all__ = ["Rewriting", "complete", "counters", "first_choice", "from_operands", "local", "rewrite"]
 
 ROUNDS = 1000  # more is a rule that undoes another one's work
 
@@ -56,6 +58,22 @@ def local(*roots: type[Op]) -> Callable[[RuleT], RuleT]:
     return declare
 
 
+def from_operands(rule: RuleT) -> RuleT:
+    """Declare that what a rule gives for a node follows from the node and what it is computed from.
+
+    Nodes are immutable and refer to what they are computed from. So a node that a round left as it is would get the
+    same answer in the next round, and the rule sees the others only.
+    """
+    rule.is_from_operands = True  # type: ignore[attr-defined]
+    return rule
+
+
+def complete(rule: RuleT) -> RuleT:
+    """Declare that one round finds all that a rule can find: its rewrites never make another one possible."""
+    rule.is_complete = True  # type: ignore[attr-defined]
+    return rule
+
+
 def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | None = None) -> Graph:
     """The graph with the rule applied wherever it gives something, over and over; the same object if nowhere.
 
@@ -65,14 +83,22 @@ def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | Non
     * what a caller gets as memory of its own does not become a view of an input.
     """
     roots: tuple[type[Op], ...] = getattr(rule, "roots", ())
+    from_operands, is_complete = getattr(rule, "is_from_operands", False), getattr(rule, "is_complete", False)
+    seen: set[int] = set()
+    before: list[Graph] = []  # so that the ids of nodes that were seen stay theirs
     for _ in range(ROUNDS):
-        if roots and not any(isinstance(node.op, roots) for node in graph.nodes):
+        if roots and not any(isinstance(node.op, roots) and id(node) not in seen for node in graph.nodes):
             return graph
         rewriting = Rewriting(graph)
-        made = rewriting.run(rule, show, drop)
+        made = rewriting.run(rule, show, drop, seen)
         if not rewriting.count:
             return graph
+        if from_operands:
+            seen.update(map(id, graph.nodes))
+            before.append(graph)
         graph = made
+        if is_complete:
+            return graph
     raise AssertionError(f"{rule!r}: rewrites without an end")
 
 
@@ -100,7 +126,7 @@ class Rewriting:
     def _readers(self) -> dict[int, list[Node]]:
         found: dict[int, list[Node]] = {}
         for node in self.graph.nodes:
-            for value in reads_of(node):
+            for value in node.reads:
                 found.setdefault(id(value), []).append(node)
         return found
 
@@ -109,7 +135,7 @@ class Rewriting:
         found = {id(self.graph.inputs[k].node) for k in self.graph.lasting}
         for node in self.graph.nodes:
             known = node.op is not None and not node.op.random
-            if known and all(v.is_constant or id(v.node) in found for v in reads_of(node)):
+            if known and all(v.is_constant or id(v.node) in found for v in node.reads):
                 found.add(id(node))
         return found
 
@@ -138,13 +164,17 @@ class Rewriting:
 
     # The machinery.
 
-    def run(self, rule: Rule, show: Show | None, drop: Show | None = None) -> Graph:
+    def run(
+        self, rule: Rule, show: Show | None, drop: Show | None = None, seen: Collection[int] = ()
+    ) -> Graph:
+        """The graph with the rule applied to each node, but for those that are seen already, by id."""
         roots: tuple[type[Op], ...] = getattr(rule, "roots", ())
         for node in self.graph.nodes:
             if node.op is None:
                 continue
-            given = rule(node, self) if not roots or isinstance(node.op, roots) else None
-            made = self._checked(node, given)
+            asked = (not roots or isinstance(node.op, roots)) and id(node) not in seen
+            given = rule(node, self) if asked else None
+            made = None if given is None else self._checked(node, given)
             if made is not None:
                 self.count += 1
                 counters["rewritten"] += 1
@@ -168,7 +198,7 @@ class Rewriting:
     def _rebuilt(self, node: Node) -> Node:
         """The node on new values; itself if they are the old ones."""
         known = self._new
-        if not known or not any(id(v) in known for v in reads_of(node)):
+        if not known or not any(id(v) in known for v in node.reads):
             return node
         inputs = [None if v is None else self.new(v) for v in node.inputs]
         runtime = {name: self.new(v) for name, v in node.runtime.items()}
@@ -181,10 +211,8 @@ class Rewriting:
         self._kept.append(made)
         return made
 
-    def _checked(self, node: Node, made: Made) -> list[Value] | None:
+    def _checked(self, node: Node, made: Value | Sequence[Value | None]) -> list[Value] | None:
         """What a rule gave, one value for each output; None if it cannot be taken."""
-        if made is None:
-            return None
         given = [made] if isinstance(made, Value) else list(made)
         if len(given) != len(node.outputs):
             raise AssertionError(f"{node!r} has {len(node.outputs)} outputs, replaced by {len(given)}")
@@ -212,7 +240,7 @@ class Rewriting:
             self._kept.append(made)
             # The line of the one that it replaces, unless a rule has named one of what it merges.
             made.place, made.where = node.place, made.where or node.where
-            stack.extend(v.node for v in reads_of(made))
+            stack.extend(v.node for v in made.reads)
 
     def _draws(self, node: Node) -> frozenset[int]:
         """The places of the random operators that a node's outputs come from."""
@@ -222,14 +250,14 @@ class Rewriting:
             if id(top) in self._drawn:
                 stack.pop()
                 continue
-            waiting = [v.node for v in reads_of(top) if id(v.node) not in self._drawn]
+            waiting = [v.node for v in top.reads if id(v.node) not in self._drawn]
             if waiting:
                 stack.extend(waiting)
                 continue
             stack.pop()
             self._kept.append(top)
             own = {top.place} if top.op is not None and top.op.random else frozenset[int]()
-            self._drawn[id(top)] = frozenset(own).union(*(self._drawn[id(v.node)] for v in reads_of(top)))
+            self._drawn[id(top)] = frozenset(own).union(*(self._drawn[id(v.node)] for v in top.reads))
         return self._drawn[id(node)]
 
     def _may_leave(self, old: Value, new: Value) -> bool:
@@ -267,5 +295,5 @@ def _escaping(graph: Graph) -> set[int]:
     found = {id(v) for v in graph.outputs if v is not None}
     for node in reversed(graph.nodes):
         if node.op is not None and any(id(v) in found for v in node.outputs) and not _makes_memory(node):
-            found.update(id(v) for v in reads_of(node))
+            found.update(id(v) for v in node.reads)
     return found

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.kernels import choices
 from weft.ops.kernels import View
 from weft.ops.node import Node, Value, input_value
@@ -65,7 +65,7 @@ class _Second:
                 self.kept[stand_in] = value
                 self.made[id(value)] = stand_in
             else:
-                missing = [v for v in reads_of(node) if id(v) not in self.made]
+                missing = [v for v in node.reads if id(v) not in self.made]
                 if missing:
                     stack.extend(missing)
                     continue

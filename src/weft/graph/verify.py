@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.base.errors import GraphError
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.ops.node import Node
 from weft.ops.types import TensorType
 
@@ -61,7 +61,7 @@ def _check_inputs(graph: Graph, name: str) -> None:
 
 
 def _check_reads(node: Node, known: set[int], name: str) -> None:
-    for value in reads_of(node):
+    for value in node.reads:
         if value.index >= len(value.node.outputs) or value.node.outputs[value.index] is not value:
             raise GraphError(f"{name}: {node!r} reads a value that is no output of its node {value.node!r}")
         if id(value) in known or value.is_constant:

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 
 from weft import _core
+from weft import storage as _storage  # noqa: F401 - the memory of arrays, which every module here may ask for
 from weft.base.typing import Any
 
 

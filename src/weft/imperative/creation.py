@@ -257,7 +257,9 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    start, stop, step = _number(start), _number(stop), _number(step)
+    start, stop, step = (
+        _number("arange", name, value) for name, value in (("start", start), ("stop", stop), ("step", step))
+    )
     if step == 0:
         raise ValueError("arange: step must not be 0")
     if not all(map(math.isfinite, (start, stop, step))):
@@ -273,7 +275,9 @@ def arange(
     return _core.stepped(count, start if count else 0, step if count > 1 else 1, dtype, device)
 
 
-def _number(value: Any) -> int | float:
+def _number(function: str, name: str, value: Any) -> int | float:
+    if isinstance(value, str | bytes) or not (hasattr(value, "__index__") or hasattr(value, "__float__")):
+        raise TypeError(f"{function}: {name} must be a number, got {value!r}")
     return operator.index(value) if hasattr(value, "__index__") else float(value)
 
 

@@ -25,6 +25,7 @@ from weakref import ref
 
 from weft import _core
 from weft.base.errors import DTypeError, GraphError, ShapeError
+from weft.base.name_hints import add_name_hints, visible_names
 from weft.imperative.tensor import Tensor, keep_gradient
 from weft.ops import registry
 from weft.ops.node import Value
@@ -133,7 +134,7 @@ class GradManager:
         They are called as soon as a gradient is final, while others are still computed. A callback with a method
         finish() may put its work off: finish is called once after all gradients of a backward, also of one that
         raises, and returns pairs (tensor, gradient), whose gradients take the places of what the callback was given;
-        None: the tensor gets none. Such callbacks come after the others.
+        None: the tensor gets none. Such callbacks come after the others. A method attached(tensor) is called here.
 
         Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
         """
@@ -152,6 +153,9 @@ class GradManager:
             of_x = self._callbacks[id(x)]
             # What exchanges gradients comes last, whichever was known first.
             of_x[:] = sorted([*of_x, *hooks], key=lambda hook: hasattr(hook, "finish"))
+            for hook in of_x:
+                if (attached := getattr(hook, "attached", None)) is not None:
+                    attached(x)
         return self
 
     def attached_tensors(self) -> list[Tensor]:
@@ -355,6 +359,10 @@ def value_and_grad(
     >>> value.item(), slope.item()
     (9.0, 6.0)
     """
+    if not callable(f):
+        raise TypeError(
+            f"grad: takes a function, got {type(f).__name__}; backward of a result is GradManager's"
+        )
 
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if len(set(numbers)) != len(numbers):
@@ -373,7 +381,9 @@ def value_and_grad(
         for k in numbers:
             x = inner[k]
             if not isinstance(x, Tensor) and not (isinstance(x, Value) and _core.capture() is not None):
-                raise TypeError(f"grad: argument {k} must be a Tensor, got {type(x).__name__}")
+                raise TypeError(
+                    f"grad: argument {k} must be a Tensor, got {type(x).__name__}; weft.tensor(x) makes one of numbers"
+                )
             inner[k], leaf = _another(x, keep_past=is_outside)
             leaves.append(leaf)
         recordings = _recordings()
@@ -425,6 +435,9 @@ def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that gives the gradient of f, whose value is one number, with respect to the arguments argnums.
+
+    The gradient has the shape and dtype of the argument; for several argnums it is a tuple. has_aux: f returns (value,
+    aux), and the function (gradient, aux). Raises as value_and_grad does.
 
     >>> import weft as wf
     >>> cube = lambda x: x * x * x
@@ -523,6 +536,10 @@ class Function:
         ys = [here.lift(y) for y in (result if isinstance(result, tuple | list) else (result,))]
         made = with_gradient(type(self).__name__, ys, xs, self.backward)
         return tuple(made) if isinstance(result, tuple | list) else made[0]
+
+
+setattr(Function, "__dir__", visible_names)  # noqa: B010 - of the class and its subclasses
+add_name_hints(Function, "Function")
 
 
 def _restore(states: dict[str, Any]) -> None:

@@ -248,6 +248,7 @@ class _Seen:
     """Memory of a tensor that Python keeps, in the place of a `_core.Held`."""
 
     alone = False
+    has_faces = False  # but its own
 
     def __init__(self, x: Any) -> None:
         self._x = x
@@ -336,10 +337,9 @@ class LazyTrace(LazyScribe):
         self._values[origin] = value
         return Scribe.number(self, value, origin)
 
-    def kept(self, shown: set[int]) -> bool:
-        return any(
-            not s.base.held.alone for s in self.storages if s.base.serial not in shown and self.made_here(s)
-        )
+    def kept(self, shown: set[int], by_tensors: bool = False) -> bool:
+        others = (s.base.held for s in self.storages if s.base.serial not in shown and self.made_here(s))
+        return any(held.has_faces if by_tensors else not held.alone for held in others)
 
     def read(self, geometry: Any) -> None:
         x = Geometry(*geometry)

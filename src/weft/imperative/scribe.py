@@ -14,7 +14,7 @@ from weakref import ref
 from weft import _core
 from weft.base.users_line import users_line
 from weft.graph.functionalization import Geometry, Overlap, Storage, Storages
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.graph.inner import Again, Rewritten, as_drawn, stopped
 from weft.graph.instantiate import instantiate
 from weft.graph.recording import CannotRecord
@@ -149,10 +149,14 @@ class Scribe:
         if not self._born(Geometry(*_core.geometry(x))):
             self.read_recorded.setdefault(id(x), (x, flag))
 
-    def kept(self, shown: set[int]) -> bool:
-        """True if an array made during the recording is still referenced; shown: serials that do not count."""
+    def kept(self, shown: set[int], by_tensors: bool = False) -> bool:
+        """True if an array made during the recording is still referenced; shown: serials that do not count.
+
+        by_tensors: by a Tensor of Python, not by the history of another array.
+        """
         made = {s.base.serial for s in self.storages if self.made_here(s)} - shown
-        return any(serial is not None and _core.is_alive(serial) for serial in made)
+        is_kept = _core.has_faces if by_tensors else _core.is_alive
+        return any(serial is not None and is_kept(serial) for serial in made)
 
     def fail(self, fact: str) -> None:
         """Give up."""
@@ -466,7 +470,7 @@ class Scribe:
         alive = {id(node) for node in Graph([], wanted).nodes}
         # What was drawn and not used: the stream of random numbers goes on as if it were.
         wanted += [v for v in self.random if id(v.node) not in alive]
-        used = {id(v) for node in Graph([], wanted).nodes for v in reads_of(node)} | {id(v) for v in wanted}
+        used = {id(v) for node in Graph([], wanted).nodes for v in node.reads} | {id(v) for v in wanted}
         used |= {id(source.value) for source, _ in written}
         met = {id(source): source for source in (*self.sources, *(source for source, _ in written))}
         sources = [source for source in met.values() if id(source.value) in used]

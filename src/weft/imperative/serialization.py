@@ -531,7 +531,17 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 def _flattened(tensors: Any) -> tuple[dict[str, Any], str | None]:
     """The tensors by name, and the text of how they were held; None for a flat mapping."""
     if not isinstance(tensors, Mapping | list | tuple):
-        raise TypeError(f"save: takes tensors in a mapping, a list or a tuple, not {type(tensors).__name__}")
+        if isinstance(tensors, str | os.PathLike):
+            hint = "; the path comes first: save(path, tensors)"
+        elif hasattr(tensors, "state_dict"):
+            hint = "; save(path, x.state_dict()) saves its parameters"
+        elif isinstance(tensors, Tensor):
+            hint = "; a single tensor is saved by save(path, [x])"
+        else:
+            hint = ""
+        raise TypeError(
+            f"save: takes tensors in a mapping, a list or a tuple, not {type(tensors).__name__}{hint}"
+        )
     found: dict[str, Any] = {}
     structure = _structure_of(tensors, "", found, 0)
     is_flat = isinstance(tensors, Mapping) and all(isinstance(x, Tensor) for x in tensors.values())

@@ -82,6 +82,7 @@ class Trace:
         self._under: dict[Any, Any] = {(): self._plain}  # Replays by what calls are inside of
         self._programs: list[Any] = []  # Traced, or DynamicTraced
         self._made = self._attempts = 0
+        self._is_in_doubt = False  # whether the last call has made arrays that later ones may find
         self._breaks: dict[str, None] = {}
         self._unsteady = 0  # calls in a row that made programs of segments
         self._watched = WATCHED
@@ -274,7 +275,9 @@ class Trace:
                         structure,
                     )
                 again = False
-                if program is not None and (left := self._left(scribe, outside, program, result)):
+                if program is not None and self._may_find_more(scribe, program, result):
+                    program, again = None, True
+                elif program is not None and (left := self._left(scribe, outside, program, result)):
                     self._attempts += 1
                     program, again = None, self._attempts < ATTEMPTS
                     if not again:
@@ -346,17 +349,30 @@ class Trace:
         if outside.changed():
             return "each call changes variables or attributes, on which it depends"
         made = "each call makes arrays that are kept elsewhere"
+        if _has_history(result):  # which keeps arrays as well: see _may_find_more
+            return ""
         return made if self._keeps_arrays(scribe, program, result) else ""
 
-    def _keeps_arrays(self, scribe: Scribe, program: Traced, result: Any) -> bool:
-        tensors = [x for x in flatten(result)[0] if isinstance(x, Tensor)]
-        if any(x.requires_grad for x in tensors):  # what their history keeps alive cannot be told from that
-            return False
-        if not scribe.kept(program.shown):
+    def _may_find_more(self, scribe: Scribe, program: Traced, result: Any) -> bool:
+        """Whether tensors are left behind that later calls may find, or that contexts of custom gradients keep.
+
+        Which of both cannot be told where the result has a history. So the function is written down once more: what its
+        second call makes, too, is not found by later ones.
+        """
+        self._is_in_doubt = (
+            not self._is_in_doubt
+            and _has_history(result)
+            and self._keeps_arrays(scribe, program, result, by_tensors=True)
+        )
+        return self._is_in_doubt
+
+    @staticmethod
+    def _keeps_arrays(scribe: Scribe, program: Traced, result: Any, by_tensors: bool = False) -> bool:
+        if not scribe.kept(program.shown, by_tensors):
             return False
         with scribe.unobserved():
-            settle([*tensors, *(source.tensor for source, _ in scribe.written_sources())])
-        return scribe.kept(program.shown)
+            settle([*_tensors_in(result), *(source.tensor for source, _ in scribe.written_sources())])
+        return scribe.kept(program.shown, by_tensors)
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays().add(args, kwargs, program, program.spec if program else None)
@@ -469,6 +485,15 @@ def _warn(text: str, where: str) -> None:
     events.note("warning", text, where)
     file, _, line = where.rpartition(":")
     warnings.warn_explicit(text, TraceWarning, file, int(line))
+
+
+def _tensors_in(result: Any) -> list[Tensor]:
+    return [x for x in flatten(result)[0] if isinstance(x, Tensor)]
+
+
+def _has_history(result: Any) -> bool:
+    """Whether a result is recorded, so that it keeps arrays that it was computed from."""
+    return any(x.requires_grad for x in _tensors_in(result))
 
 
 def settle(tensors: Sequence[Tensor]) -> None:

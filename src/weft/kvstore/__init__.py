@@ -10,6 +10,7 @@ tensor([2., 2.], dtype=float32, device=cpu:0)
 docs/distributed.md has the kinds and how jobs are started.
 """
 
+from weft.base.name_hints import add_hints as _add_hints
 from weft.distributed.gradients import all_reduce_callback as all_reduce
 from weft.kvstore.base import KVStore as KVStore
 from weft.kvstore.base import create as create
@@ -19,3 +20,5 @@ from weft.kvstore.local import LocalStore as LocalStore
 from weft.kvstore.rows import RowSparse as RowSparse
 
 __all__ = ["KVStore", "LocalStore", "RowSparse", "all_reduce", "create", "kinds", "register"]
+
+_add_hints(globals())

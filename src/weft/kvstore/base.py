@@ -181,6 +181,19 @@ def listed(name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
     return [(check_key(name, key), [] if value is None else several(name, value))]
 
 
+def listed_rows(key: Any, out: Any, row_ids: Any) -> list[tuple[Key, Any, Any]]:
+    """Keys with the array that takes the rows, or None, and the rows of each. Raises ValueError for unequal lists."""
+    many = isinstance(key, list | tuple)
+    keys = list(key) if many else [key]
+    outs, rows = (out, row_ids) if many else ([out], [row_ids])
+    outs = [None] * len(keys) if outs is None else outs
+    if rows is None or len(rows) != len(keys) or any(r is None for r in rows):
+        raise ValueError("row_sparse_pull: each key needs its row_ids")
+    if len(outs) != len(keys):
+        raise ValueError(f"row_sparse_pull: {len(keys)} keys need a list of as many arrays, got {len(outs)}")
+    return [(check_key("row_sparse_pull", k), y, r) for k, y, r in zip(keys, outs, rows, strict=True)]
+
+
 def check_key(name: str, key: Any) -> Key:
     """The key. Raises TypeError if it is none."""
     if isinstance(key, bool) or not isinstance(key, int | str):
@@ -204,6 +217,18 @@ def same_types(name: str, old: Iterator[Key] | Sequence[Key], new: Sequence[Key]
     found = {type(k).__name__ for k in [*old, *new]}
     if len(found) > 1:
         raise TypeError(f"{name}: the keys of a store are all int or all str, got both")
+
+
+def new_keys(name: str, old: Sequence[Key], key: Any, value: Any) -> list[tuple[Key, list[Tensor]]]:
+    """Keys with their first values. Raises ValueError for a key that is there, TypeError for what is no Tensor."""
+    pairs = listed(name, key, value)
+    same_types(name, old, [k for k, _ in pairs])
+    for k, values in pairs:
+        if k in old:
+            raise ValueError(f"{name}: the key {k!r} is initialised already")
+        if not values or any(not isinstance(v, Tensor) for v in values):
+            raise TypeError(f"{name}: the key {k!r} begins with a Tensor")
+    return pairs
 
 
 def check_like(name: str, key: Key, value: Any, stored: Any) -> None:

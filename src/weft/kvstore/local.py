@@ -19,7 +19,7 @@ from weft.imperative.bodies import in_graph
 from weft.imperative.creation import tensor
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, KVStore, check_like, listed, register, same_types, unknown
+from weft.kvstore.base import Key, KVStore, check_like, listed, listed_rows, new_keys, register, unknown
 from weft.kvstore.rows import RowSparse, lazy_update
 from weft.optimizer.optimizer import Optimizer
 
@@ -42,22 +42,12 @@ class LocalStore(KVStore):
         self._residuals: dict[tuple[Key, int], Tensor | None] = {}
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
-        pairs = self._new("init", key, value)
+        pairs = new_keys("init", list(self._stored), key, value)
         with no_grad():
             for k, (first, *_) in pairs:
                 self._stored[k] = first.copy()
                 self._first[k] = ref(first)
         self._make_states()
-
-    def _new(self, name: str, key: Any, value: Any) -> list[tuple[Key, list[Tensor]]]:
-        pairs = listed(name, key, value)
-        same_types(name, list(self._stored), [k for k, _ in pairs])
-        for k, values in pairs:
-            if k in self._stored:
-                raise ValueError(f"{name}: the key {k!r} is initialised already")
-            if not values or any(not isinstance(v, Tensor) for v in values):
-                raise TypeError(f"{name}: the key {k!r} begins with a Tensor")
-        return pairs
 
     def _checked(self, name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
         pairs = listed(name, key, value)
@@ -98,6 +88,11 @@ class LocalStore(KVStore):
         if x.dtype.name != "float32":
             raise DTypeError(f"push: only float32 values are compressed, the key {key!r} has type {x.dtype}")
         if (key, number) not in self._residuals:
+            if in_graph([x]):
+                raise RuntimeError(
+                    f"push: the key {key!r} gets {number + 1} values for the first time in a traced function, which "
+                    "cannot make what compression keeps of them: push as many once before"
+                )
             self._residuals[key, number] = self._codec.new_residual(x)
         return self._residuals[key, number]
 
@@ -135,14 +130,8 @@ class LocalStore(KVStore):
     def row_sparse_pull(
         self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, row_ids: Any = None
     ) -> Any:
-        several = isinstance(key, list | tuple)
-        keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
-        outs, rows = (out, row_ids) if several else ([out], [row_ids])
-        outs = [None] * len(keys) if outs is None else outs
-        if rows is None or len(rows) != len(keys) or len(outs) != len(keys) or any(r is None for r in rows):
-            raise ValueError("row_sparse_pull: each key needs its row_ids")
-        found = [self._rows(k, y, r) for k, y, r in zip(keys, outs, rows, strict=True)]
-        return found if several else found[0]
+        found = [self._rows(*each) for each in listed_rows(key, out, row_ids)]
+        return found if isinstance(key, list | tuple) else found[0]
 
     def _rows(self, key: Key, out: Tensor | None, row_ids: Any) -> Any:
         if key not in self._stored:
@@ -170,6 +159,10 @@ class LocalStore(KVStore):
 
     def _make_states(self) -> None:
         """Now, not at the first push: a trace of that would take them for its own."""
+        if (codec := self._codec) is not None:
+            for k, stored in self._stored.items():
+                if (k, 0) not in self._residuals and stored.dtype.name == "float32":
+                    self._residuals[k, 0] = codec.new_residual(stored)
         if self._optimizer is not None:
             for k, stored in self._stored.items():
                 self._optimizer.of(k, stored)
@@ -181,6 +174,7 @@ class LocalStore(KVStore):
 
     def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
         self._codec, self._residuals = make_codec(parameters), {}
+        self._make_states()
 
     def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
         checkpoint.save(path, optimizer=self._need_optimizer("save_optimizer_states"))

@@ -9,6 +9,7 @@ it has begun goes with that: one call of the server does both.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import sys
@@ -24,15 +25,18 @@ import numpy as np
 
 from weft import _core
 from weft.base import events, flags
-from weft.base.errors import DTypeError
+from weft.base.errors import DTypeError, EngineError
 from weft.base.users_line import users_line
+from weft.distributed.collective import described
 from weft.distributed.compression import Codec, make_codec
+from weft.distributed.errors import DistributedError
 from weft.distributed.world import world
 from weft.engine import default_engine
 from weft.imperative.creation import empty
+from weft.imperative.dependence import happens_once
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, KVStore, check_like, listed, register, same_types, unknown
+from weft.kvstore.base import Key, KVStore, check_like, listed, listed_rows, new_keys, register, unknown
 from weft.kvstore.local import check_optimizer, unique_rows
 from weft.kvstore.ray_cluster import connect, job_name, server_actors
 from weft.kvstore.rows import RowSparse
@@ -80,9 +84,9 @@ class _Known:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, pieces: list[Piece]) -> None:
         self.shape, self.dtype, self.pieces = shape, dtype, pieces
-        self.turn = default_engine().new_variable()  # keeps pushes and pulls of the key in order
-        self.pushes = 0
-        self.base: dict[int, int] = {}  # version on each server when this worker came
+        # Keeps pushes and pulls of the key in order: pushes overwrite it and pulls change it, so that what is pulled
+        # behind a push that has failed has failed as well, until the next push.
+        self.turn = default_engine().new_variable()
         self.residual: list[Tensor | None] = []
         self.latest: _Push | None = None  # if no pull has come behind it
 
@@ -92,32 +96,28 @@ class _Push:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.begun = False
-        self.version: int | None = (
-            None  # that the pull waits for, as if there had been no pushes before this worker's
-        )
+        self.begun = self.pulls = False
         self.answers: dict[int, Any] = {}  # by server
 
-    def take_along(self, version: int) -> bool:
+    def take_along(self) -> bool:
         """Whether the pull goes with it: not once it has begun."""
         with self.lock:
-            if not self.begun:
-                self.version = version
-            return not self.begun
+            self.pulls = not self.begun
+            return self.pulls
 
-    def begin(self) -> int | None:
-        """The version of the pull that goes with it, if one does."""
+    def begin(self) -> bool:
+        """Whether a pull goes with it."""
         with self.lock:
             self.begun = True
-            return self.version
+            return self.pulls
 
 
 @register(*MODES)
 class ParameterServerStore(KVStore):
     """Kinds of the module. See KVStore.
 
-    dist_sync_ps: a push is the sum of all workers', applied once all have pushed; a pull waits for this worker's own
-    pushes to be applied. dist_async: each push is applied when it comes. dist_ssp: as dist_async, but a pull waits
+    dist_sync_ps: a push is the sum of all workers', applied once all have pushed. If one of them cannot push, all get
+    an error. dist_async: each push is applied when it comes. dist_ssp: as dist_async, but a pull waits
     while another worker is more than `staleness` pushes of the key behind. The last two need an optimizer.
     servers: how many. snapshots: a folder for what servers survive by, which all machines of servers must see; None:
     one below the folder for temporary files. every: updates between snapshots. sync: survive a power failure, too,
@@ -156,7 +156,7 @@ class ParameterServerStore(KVStore):
         self._codec: Codec | None = None
         self._first: dict[Key, Any] = {}
         self._optimizer: Any = None
-        self._calls: dict[object, tuple[str, int, float]] = {}  # that are under way
+        self._calls: dict[object, tuple[_Asked, int, float]] = {}  # that are under way
         name = f"{socket.gethostname()}, pid {os.getpid()}"
         self._job = job
         self._all("join", self._world.rank, name)
@@ -178,6 +178,13 @@ class ParameterServerStore(KVStore):
     def _all(self, method: str, *args: Any) -> list[Any]:
         return self._ray.get([getattr(server, method).remote(*args) for server in self._servers])
 
+    def _answer(self, reference: Any) -> Any:
+        """What a server answers. Raises what it has raised."""
+        try:
+            return self._ray.get(reference)
+        except Exception as error:
+            raise _cause(error) from None
+
     def _call(
         self,
         of: _Asked,
@@ -189,7 +196,7 @@ class ParameterServerStore(KVStore):
     ) -> None:
         """Call a server; then(answer) runs when it has answered, done(error) at the end."""
         key, began = object(), time.perf_counter_ns()
-        self._calls[key] = (of.text, server, time.monotonic())
+        self._calls[key] = (of, server, time.monotonic())
 
         def answered(future: Any) -> None:
             self._calls.pop(key, None)
@@ -213,44 +220,61 @@ class ParameterServerStore(KVStore):
             done(error)
 
     def _watch(self) -> None:
-        """Name servers that do not answer for long, on stderr."""
+        """Name servers that do not answer for long, on stderr; end rounds that cannot end by themselves."""
         period: float = flags.get("WEFT_STALL_S")
         told: dict[object, float] = {}
         while True:
             time.sleep(min(max(period / 4, 0.05), 1.0))
             now = time.monotonic()
-            for key, (text, server, begin) in list(self._calls.items()):
+            for key, (of, server, begin) in list(self._calls.items()):
                 if now - max(begin, told.get(key, 0.0)) > period:
                     told[key] = now
                     sys.stderr.write(
-                        f"weft: rank {self.rank} has waited {now - begin:.0f} s in {text} for server {server}\n"
+                        f"weft: rank {self.rank} has waited {now - begin:.0f} s in {of.text} for server {server}\n"
                     )
                     sys.stderr.flush()
+                    if of.push is not None and self.type == "dist_sync_ps":
+                        self._give_up(of.push, server)
+
+    def _give_up(self, push: tuple[Key, str, int, int], server: int) -> None:
+        """Let a round fail if the workers that it waits for wait in a barrier.
+
+        They wait for this worker there, which comes to no barrier before this push has ended. So what the first server
+        says of them still holds when the other one, which has the round, is asked.
+        """
+        with contextlib.suppress(Exception):
+            meeting = self._ray.get(self._servers[0].meeting.remote())
+            self._servers[server].give_up.remote(*push, meeting)
 
     # Keys.
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
-        pairs = listed("init", key, value)
-        same_types("init", list(self._keys), [k for k, _ in pairs])
-        for k, values in pairs:
-            if k in self._keys:
-                raise ValueError(f"init: the key {k!r} is initialised already")
-            if not values or any(not isinstance(v, Tensor) for v in values):
-                raise TypeError(f"init: the key {k!r} begins with a Tensor")
-        waiting = []
-        for k, (first, *_) in pairs:
+        try:
+            pairs = new_keys("init", list(self._keys), key, value)
+            arrays = [first.numpy() for _, (first, *_) in pairs]
+        except Exception as error:
+            with contextlib.suppress(DistributedError):  # what the others get
+                self._meet(f"init failed: {type(error).__name__}: {error}")
+            raise
+        self._meet("init " + "; ".join(f"{k!r} {described(first)}" for k, (first, *_) in pairs))
+        waiting: list[Any] = []
+        for (k, (first, *_)), array in zip(pairs, arrays, strict=True):
             shape = tuple(first.shape)
             known = _Known(shape, first.dtype, divided(k, shape, len(self._servers), self._big))
-            array = first.numpy()
             for piece in known.pieces:
-                part = np.ascontiguousarray(piece.of(array)) if self.rank == 0 else None
-                waiting.append((known, piece, self._servers[piece.server].init.remote(k, part, self.rank)))
+                part = np.ascontiguousarray(piece.of(array))
+                arguments = (k, (first.dtype.name, part.shape))
+                server = self._servers[piece.server]
+                mine = part if self.rank == 0 else None
+                waiting.append((server, arguments, part, server.init.remote(*arguments, mine, self.rank)))
             self._keys[k] = known
             self._first[k] = first
-        for known, piece, reference in waiting:
-            known.base[piece.server] = self._ray.get(reference)
+        for server, arguments, part, reference in waiting:
+            if not self._answer(reference):  # those before have died
+                self._answer(server.init.remote(*arguments, part, self.rank))
 
     def _known(self, name: str, key: Any, value: Any) -> list[tuple[Key, _Known, list[Any]]]:
+        happens_once(f"{name} talks to parameter servers")
         found = []
         for k, values in listed(name, key, value):
             if k not in self._keys:
@@ -262,8 +286,7 @@ class ParameterServerStore(KVStore):
 
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
         with no_grad():
-            for k, known, values in self._known("push", key, value):
-                known.pushes += 1
+            for k, known, values in self._to_push(key, value):
                 if isinstance(values[0], RowSparse):
                     self._push_rows(k, known, RowSparse.summed(values), priority)
                     continue
@@ -280,11 +303,44 @@ class ParameterServerStore(KVStore):
                         priority,
                     )
 
+    def _to_push(self, key: Any, value: Any) -> list[tuple[Key, _Known, list[Any]]]:
+        """The keys with what is pushed. If that cannot be, the other workers' pushes of these keys fail as well."""
+        try:
+            found = self._known("push", key, value)
+            for k, known, values in found:
+                self._check_pushed(k, known, values)
+            return found
+        except Exception as error:
+            for k in key if isinstance(key, list | tuple) else [key]:
+                if isinstance(k, int | str) and k in self._keys:
+                    self._refuse(k, self._next_number(), f"{type(error).__name__}: {error}")
+            raise
+
+    def _check_pushed(self, key: Key, known: _Known, values: list[Any]) -> None:
+        if len({type(v) for v in values}) > 1:
+            raise TypeError(f"push: the values of the key {key!r} are all Tensors or all RowSparse")
+        if isinstance(values[0], RowSparse):
+            if any(not piece.whole and not piece.by_rows for piece in known.pieces):
+                raise ValueError(f"push: the key {key!r} is divided by elements and takes no rows")
+        elif self._codec is not None and known.dtype.name != "float32":
+            raise DTypeError(
+                f"push: only float32 values are compressed, the key {key!r} has type {known.dtype}"
+            )
+
+    def _next_number(self) -> int:
+        with self._lock:
+            self._number += 1
+            return self._number
+
+    def _refuse(self, key: Key, number: int, why: str) -> None:
+        """Tell the servers that this worker does not push what the others wait for."""
+        if self.type == "dist_sync_ps":
+            for piece in self._keys[key].pieces:
+                self._servers[piece.server].refuse.remote(key, self._worker, number, self.rank, why)
+
     def _push_rows(self, key: Key, known: _Known, x: RowSparse, priority: int) -> None:
         sends: list[Any] = []
         for piece in known.pieces:
-            if not piece.whole and not piece.by_rows:
-                raise ValueError(f"push: the key {key!r} is divided by elements and takes no rows")
             low, high = np.searchsorted(x.rows, [piece.begin, piece.end])
             rows = x.rows[low:high] - piece.begin
             values = x.values[int(low) : int(high)]
@@ -294,8 +350,6 @@ class ParameterServerStore(KVStore):
     def _push_compressed(self, key: Key, known: _Known, x: Tensor, priority: int) -> None:
         codec = self._codec
         assert codec is not None
-        if x.dtype.name != "float32":
-            raise DTypeError(f"push: only float32 values are compressed, the key {key!r} has type {x.dtype}")
         flat = x.reshape(-1)
         row = x.size // max(x.shape[0], 1) if x.shape else 1
         parts = []
@@ -311,15 +365,15 @@ class ParameterServerStore(KVStore):
 
     def _send(self, key: Key, known: _Known, sends: Sequence[Any], priority: int) -> None:
         """Push one operation that sends all pieces, and ends when the servers have committed them."""
-        with self._lock:
-            self._number += 1
-            number = self._number
+        number = self._next_number()
         inputs = [_core.alias(x, keep_past=False) for _, xs, *_ in sends for x in xs]
-        asked = _Asked(f"push {key!r}")
+        asked = _Asked(f"push {key!r}", (key, self._worker, number, self.rank))
         push = _Push()
+        begun: list[bool] = []
 
         def start(_: Any, on_complete: Any) -> None:
-            version = push.begin()
+            begun.append(True)
+            pulls = push.begin()
             left = _Countdown(len(sends), on_complete)
             arrays = iter([x.numpy() for x in inputs])
             for piece, xs, take, form in sends:
@@ -330,17 +384,22 @@ class ParameterServerStore(KVStore):
                 if form["kind"] == "rows":
                     parts = [form["rows"], *parts]
                 arguments = (key, self._worker, number, self.rank, parts, {"kind": form["kind"]})
-                if version is None:
+                if not pulls:
                     self._call(asked, piece.server, "push", arguments, lambda _: None, left)
                     continue
 
                 def keep(answer: Any, server: int = piece.server) -> None:
                     push.answers[server] = answer
 
-                wanted = known.base.get(piece.server, 0) + version
-                self._call(asked, piece.server, "pushpull", (*arguments, wanted), keep, left)
+                self._call(asked, piece.server, "pushpull", arguments, keep, left)
 
-        default_engine().push_async(start, None, inputs, (), [known.turn], priority, f"push {key!r}")
+        def ended(error: Any) -> None:
+            if error is not None and not begun:  # skipped, because what it reads has failed
+                self._refuse(key, number, str(error).partition("\n")[0])
+
+        default_engine().push_async(
+            start, None, inputs, (), [known.turn], priority, f"push {key!r}", on_done=ended
+        )
         known.latest = push  # now that a pull comes behind it
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0) -> Any:
@@ -357,9 +416,9 @@ class ParameterServerStore(KVStore):
         return made if isinstance(key, list | tuple) else made[0]
 
     def _receive(self, key: Key, known: _Known, targets: list[Tensor], priority: int) -> None:
-        pushes, asked = known.pushes, _Asked(f"pull {key!r}")
+        asked = _Asked(f"pull {key!r}")
         push, known.latest = known.latest, None
-        together = push is not None and push.take_along(pushes)
+        together = push is not None and push.take_along()
 
         def start(_: Any, on_complete: Any) -> None:
             left = _Countdown(len(known.pieces), on_complete)
@@ -378,31 +437,25 @@ class ParameterServerStore(KVStore):
                     write(push.answers.pop(piece.server))
                     left()
                     continue
-                version = known.base.get(piece.server, 0) + pushes
-                arguments = (key, self.rank, version)
-                self._call(asked, piece.server, "pull", arguments, write, left)
+                self._call(asked, piece.server, "pull", (key, self.rank), write, left)
 
-        default_engine().push_async(start, None, (), (), [*targets, known.turn], priority, f"pull {key!r}")
+        default_engine().push_async(start, None, (), [known.turn], targets, priority, f"pull {key!r}")
 
     def row_sparse_pull(
         self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, row_ids: Any = None
     ) -> Any:
-        several = isinstance(key, list | tuple)
-        keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
-        outs, ids = (out or [None] * len(keys), row_ids) if several else ([out], [row_ids])
-        if ids is None or len(ids) != len(keys) or any(each is None for each in ids):
-            raise ValueError("row_sparse_pull: each key needs its row_ids")
-        found = [self._pull_rows(k, y, each, priority) for k, y, each in zip(keys, outs, ids, strict=True)]
-        return found if several else found[0]
+        found = [self._pull_rows(*each, priority) for each in listed_rows(key, out, row_ids)]
+        return found if isinstance(key, list | tuple) else found[0]
 
     def _pull_rows(self, key: Key, out: Tensor | None, row_ids: Any, priority: int) -> Any:
+        happens_once("row_sparse_pull talks to parameter servers")
         if key not in self._keys:
             raise unknown("row_sparse_pull", key, self._keys)
         known = self._keys[key]
         rows = unique_rows(row_ids, known.shape)
         known.latest = None
         values = empty((rows.size, *known.shape[1:]), dtype=known.dtype)
-        pushes, asked = known.pushes, _Asked(f"row_sparse_pull {key!r}")
+        asked = _Asked(f"row_sparse_pull {key!r}")
 
         def start(_: Any, on_complete: Any) -> None:
             left = _Countdown(len(known.pieces), on_complete)
@@ -413,12 +466,11 @@ class ParameterServerStore(KVStore):
                 def write(answer: Any, low: int = int(low), high: int = int(high)) -> None:
                     target[low:high] = answer
 
-                version = known.base.get(piece.server, 0) + pushes
-                arguments = (key, self.rank, version, rows[low:high] - piece.begin)
+                arguments = (key, self.rank, rows[low:high] - piece.begin)
                 self._call(asked, piece.server, "pull", arguments, write, left)
 
         default_engine().push_async(
-            start, None, (), (), [values, known.turn], priority, f"row_sparse_pull {key!r}"
+            start, None, (), [known.turn], [values], priority, f"row_sparse_pull {key!r}"
         )
         if out is None:
             return RowSparse(rows, values, known.shape)
@@ -444,39 +496,55 @@ class ParameterServerStore(KVStore):
             "options": dict(groups[0]),
             "keys": keys,
         }
-        self._configure("updater", value)
+        self._configure("updater", value, f"set_optimizer {value['name']}")
         self._optimizer = type(optimizer)
 
     def set_updater(self, updater: Callable[[Key, Any, Tensor], Any]) -> None:
         if not callable(updater):
             raise TypeError(f"set_updater: takes a function, got {type(updater).__name__}")
-        self._configure("updater", {"kind": "updater", "name": reference_of(updater)})
+        name = reference_of(updater)
+        self._configure("updater", {"kind": "updater", "name": name}, f"set_updater {name}")
 
     def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
         self._codec = make_codec(parameters)
         for known in self._keys.values():
             known.residual = []
-        self._configure("compression", self._codec.parameters)
+        parameters = self._codec.parameters
+        self._configure("compression", parameters, f"set_gradient_compression {parameters}")
 
-    def _configure(self, what: str, value: Any) -> None:
+    def _configure(self, what: str, value: Any, text: str) -> None:
         """Rank 0 tells the servers; all wait until they know."""
         self._finish()
         if self.rank == 0:
             self._all("configure", what, value)
-        self.barrier()
+        self._meet(text)
 
-    def _finish(self) -> None:
+    def _finish(self) -> Exception | None:
+        """Wait for all pushes and pulls; gives the first error of a last push."""
+        found = None
         for known in self._keys.values():
-            default_engine().wait_for_var(known.turn)
+            try:
+                default_engine().wait_for_var(known.turn)
+            except EngineError as error:
+                found = found or error
+        return found
 
     def barrier(self) -> None:
-        self._finish()
+        error = self._finish()
+        self._meet("barrier")  # the others wait there all the same
+        if error is not None:
+            raise error
+
+    def _meet(self, text: str) -> None:
+        """Wait until all workers do the same. Raises DistributedError, on all of them, if they do not."""
         _barriers[self._job] = _barriers.get(self._job, 0) + 1
         if self.type == "dist_ssp":
             self._all("rest", self.rank, True)
-        self._ray.get(self._servers[0].barrier.remote(_barriers[self._job], self.rank))
-        if self.type == "dist_ssp":
-            self._all("rest", self.rank, False)
+        try:
+            self._answer(self._servers[0].barrier.remote(_barriers[self._job], self.rank, text))
+        finally:
+            if self.type == "dist_ssp":
+                self._all("rest", self.rank, False)
 
     def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
         from weft import checkpoint
@@ -530,10 +598,11 @@ def close_all() -> None:
 
 
 class _Asked:
-    """A push or pull: what it is, the user's line, when it was asked for."""
+    """A push or pull: what it is, the user's line, when it was asked for; push: how servers know a push."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.where, self.asked_ns = text, users_line(), time.perf_counter_ns()
+    def __init__(self, text: str, push: tuple[Key, str, int, int] | None = None) -> None:
+        self.text, self.push = text, push
+        self.where, self.asked_ns = users_line(), time.perf_counter_ns()
 
 
 class _Countdown:

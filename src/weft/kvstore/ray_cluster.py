@@ -42,11 +42,22 @@ def connect() -> Any:
     if not ray.is_initialized():
         options: dict[str, Any] = {"namespace": "weft", "include_dashboard": False, "log_to_driver": True}
         if not os.environ.get("RAY_ADDRESS"):
+            _stay_on_loopback(ray)
             # Without limits of its own: a server or worker mostly waits, and one machine may have few cores.
             options |= {"_node_ip_address": "127.0.0.1", "num_cpus": max(os.cpu_count() or 1, 16)}
         ray.init(**options)
         atexit.register(ray.shutdown)
     return ray
+
+
+def _stay_on_loopback(ray: Any) -> None:
+    """Let the processes of a cluster of this machine listen on 127.0.0.1 alone.
+
+    On Linux Ray takes the address of the network where it is given that of the loopback device, unless it is told that
+    there are no clusters of several machines.
+    """
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # for the processes that it starts
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # it may have been imported before
 
 
 def server_actors(job: str, count: int, arguments: tuple[Any, ...], folder: str | None) -> list[Any]:

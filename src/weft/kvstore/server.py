@@ -7,13 +7,16 @@ Invariants. (1) An update is committed when its record is in the journal; a push
 acknowledged survives. (2) A push has a sequence number of its worker; records carry the numbers of what they contain,
 so after a restart a push that is sent again is known, and applied once. (3) Who is there, and which barriers are over,
 is in the journal, too. (4) Synchronous kinds acknowledge a push when its round is committed; a round that a killed
-server had not committed is sent again as a whole.
+server had not committed is sent again as a whole. (5) A round that one worker cannot take part in fails for all of
+them, which is in the journal as well; it changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+import itertools
 import os
 import sys
 import time
@@ -25,6 +28,7 @@ import numpy as np
 from weft import checkpoint
 from weft.base import flags
 from weft.distributed.compression import make_codec
+from weft.distributed.errors import CollectiveTimeout, DistributedError
 from weft.imperative.creation import asarray, tensor
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
@@ -57,6 +61,13 @@ class _Applied:
             self.above.discard(self.low)
 
 
+class _Refused:
+    """What a worker pushes that cannot take part in a round: why not."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
 class Server:
     """See the module. mode: one of MODES; staleness: how far "dist_ssp" lets workers run ahead of the slowest.
 
@@ -83,7 +94,8 @@ class Server:
         self.rounds: dict[
             Key, dict[int, tuple[str, int, Any]]
         ] = {}  # what ranks have pushed in an open round
-        self.barriers: dict[int, set[int]] = {}
+        self.barriers: dict[int, dict[int, str]] = {}  # what each rank has called, of those that are not over
+        self.disagreements: dict[int, str] = {}
         self.passed = 0  # the last barrier that all have passed
         self.updater: dict[str, Any] | None = None
         self.compression: dict[str, Any] | None = None
@@ -123,19 +135,47 @@ class Server:
         self._record({"do": "rest", "value": [rank, waits]}, [])
         await self._notify()
 
-    async def barrier(self, number: int, rank: int) -> None:
-        """Returns when all active workers have called it with this number."""
-        here = self.barriers.setdefault(number, set())
-        here.add(rank)
+    async def barrier(self, number: int, rank: int, text: str = "barrier") -> None:
+        """Returns when all active workers have called it with this number; text: what they do there.
+
+        Raises DistributedError, for each of them, if the texts differ.
+        """
+        here = self.barriers.setdefault(number, {})
+        here[rank] = text
         await self._notify()
-        await self._wait(
-            lambda: number <= self.passed or self._expected() <= here,
-            lambda: (f"barrier {number}", self._expected() - here),
-        )
+        try:
+            await self._wait(
+                lambda: number <= self.passed or self._expected() <= here.keys(),
+                lambda: (text.partition(" ")[0], self._expected() - here.keys()),
+            )
+        except CollectiveTimeout:
+            here.pop(rank, None)
+            raise
         if number > self.passed:
             self.passed = number
             self._record({"do": "passed", "value": number}, [])
+            if len(set(here.values())) > 1:
+                self.disagreements[number] = _disagreement(here)
         self.barriers.pop(number, None)
+        if number in self.disagreements:
+            raise DistributedError(self.disagreements[number])
+
+    async def meeting(self) -> dict[int, str]:
+        """The workers that wait for others in a barrier, and what they do there."""
+        open_ones = (here for number, here in self.barriers.items() if number > self.passed)
+        return {rank: text for here in open_ones for rank, text in here.items()}
+
+    async def give_up(
+        self, key: Key, worker: str, number: int, rank: int, meeting: Mapping[int, str]
+    ) -> None:
+        """Let the round of a push fail if all that it waits for are in `meeting`, where they wait for this worker."""
+        given = self.rounds.get(key, {})
+        missing = self._expected() - given.keys()
+        if rank in given and given[rank][:2] == (worker, number) and missing and missing <= meeting.keys():
+            for other in missing:
+                given[other] = ("", 0, _Refused(f"waits in {meeting[other].partition(' ')[0]}"))
+            self._close_round(key)
+            await self._notify()
 
     def _expected(self) -> set[int]:
         """The ranks that rounds and barriers wait for: those that are there, and those that are still to come."""
@@ -170,18 +210,30 @@ class Server:
 
     # Keys.
 
-    async def init(self, key: Key, value: Any, rank: int) -> int:
-        """Rank 0's value is taken; the others wait for it. Gives the version."""
-        if rank == 0:
+    async def init(self, key: Key, like: tuple[str, tuple[int, ...]], value: Any, rank: int) -> bool:
+        """The value of the first rank that is there is taken; the others, whose value is None, wait for it.
+
+        like: the type and shape of each. Gives False if this worker has become the first one: it calls again with its
+        value. Raises ValueError if the key is there and is not like that.
+        """
+        if value is None:
+            await self._wait(
+                lambda: key in self.versions or rank == min(self._expected(), default=rank),
+                lambda: (f"init of {key!r}", {min(self._expected())}),
+            )
             if key not in self.versions:
-                self._do_init(key, value)
-                self._record({"do": "init", "key": key}, [value])
-            elif tuple(self.store._stored[key].shape) != value.shape:
-                raise ValueError(f"init: the key {key!r} is initialised already, with another shape")
+                return False
+        elif key not in self.versions:
+            self._do_init(key, value)
+            self._record({"do": "init", "key": key}, [value])
             await self._notify()
-        else:
-            await self._wait(lambda: key in self.versions, lambda: (f"init of {key!r}", {0}))
-        return self.versions[key]
+        stored = self.store._stored[key]
+        if (stored.dtype.name, tuple(stored.shape)) != (like[0], tuple(like[1])):
+            raise ValueError(
+                f"init: the key {key!r} is {stored.dtype}{list(stored.shape)} on the server, "
+                f"the value {like[0]}{list(like[1])}"
+            )
+        return True
 
     async def configure(self, what: str, value: Any) -> None:
         """The updater or the compression, as plain data."""
@@ -196,32 +248,47 @@ class Server:
             raise KeyError(f"push: no key {key!r} was initialised on the server")
         if number in self.applied.setdefault(worker, _Applied()):
             return self.versions[key]
-        pushed = self._decoded(key, parts, form)
         if self.mode != "dist_sync_ps":
-            self._commit(key, [(worker, number, rank)], pushed)
+            self._commit(key, [(worker, number, rank)], self._decoded(key, parts, form))
             await self._notify()
             return self.versions[key]
-        self.rounds.setdefault(key, {})[rank] = (worker, number, pushed)
-        self._close_round(key)
-        await self._notify()
-        await self._wait(
-            lambda: number in self.applied[worker] or (worker, number) in self.failures,
-            lambda: (f"push of {key!r}", self._expected() - set(self.rounds.get(key, ()))),
-        )
+        try:
+            pushed = self._decoded(key, parts, form)
+        except Exception as error:
+            pushed = _Refused(str(error))
+        return await self._take_part(key, worker, number, rank, pushed)
+
+    async def refuse(self, key: Key, worker: str, number: int, rank: int, why: str) -> None:
+        """A worker cannot push what its turn is to push: the round fails for all, which are told why."""
+        if self.mode == "dist_sync_ps" and key in self.versions:
+            with contextlib.suppress(DistributedError):
+                await self._take_part(key, worker, number, rank, _Refused(why))
+
+    async def _take_part(self, key: Key, worker: str, number: int, rank: int, pushed: Any) -> int:
+        """Wait for the end of a round. Raises DistributedError if it has failed."""
+        applied = self.applied.setdefault(worker, _Applied())
+        if (worker, number) not in self.failures:
+            given = self.rounds.setdefault(key, {})
+            given[rank] = (worker, number, pushed)
+            self._close_round(key)
+            await self._notify()
+            try:
+                await self._wait(
+                    lambda: number in applied or (worker, number) in self.failures,
+                    lambda: (f"push of {key!r}", self._expected() - set(self.rounds.get(key, ()))),
+                )
+            except CollectiveTimeout:
+                given.pop(rank, None)
+                raise
         if (worker, number) in self.failures:
-            raise ValueError(self.failures[worker, number])
+            raise DistributedError(self.failures[worker, number])
         return self.versions[key]
 
-    async def pull(self, key: Key, rank: int, version: int = 0, rows: Any = None) -> Any:
-        """What is stored; waits for a version (synchronous), or for the slowest workers (stale synchronous)."""
+    async def pull(self, key: Key, rank: int, rows: Any = None) -> Any:
+        """What is stored; waits for the slowest workers if the kind is stale synchronous."""
         if key not in self.versions:
             raise KeyError(f"pull: no key {key!r} was initialised on the server")
-        if self.mode == "dist_sync_ps":
-            await self._wait(
-                lambda: self.versions[key] >= version,
-                lambda: (f"pull of {key!r}", self._expected() - set(self.rounds.get(key, ()))),
-            )
-        elif self.mode == "dist_ssp":
+        if self.mode == "dist_ssp":
             await self._wait(
                 lambda: not self._behind(key, rank), lambda: (f"pull of {key!r}", self._behind(key, rank))
             )
@@ -229,11 +296,11 @@ class Server:
         return self._copy(stored) if rows is None else stored[rows]
 
     async def pushpull(
-        self, key: Key, worker: str, number: int, rank: int, parts: Any, form: Mapping[str, Any], version: int
+        self, key: Key, worker: str, number: int, rank: int, parts: Any, form: Mapping[str, Any]
     ) -> Any:
         """push, then pull: one call of the worker."""
         await self.push(key, worker, number, rank, parts, form)
-        return await self.pull(key, rank, version)
+        return await self.pull(key, rank)
 
     def _copy(self, stored: Any) -> Any:
         """What an answer is made of while the next update may already write.
@@ -307,13 +374,16 @@ class Server:
         values = [value for *_, value in ordered]
         by = [(worker, number, rank) for rank in sorted(given) for worker, number, _ in [given[rank]]]
         try:
+            if any(isinstance(v, _Refused) for v in values):
+                raise DistributedError(_refusals(key, dict(zip(sorted(given), values, strict=True))))
             if len({isinstance(v, RowSparse) for v in values}) > 1:
                 raise ValueError(f"push: ranks push rows and whole arrays of the key {key!r}")
             with no_grad():
                 self._commit(key, by, _sum(values))
         except Exception as error:
-            for worker, number, _ in by:
-                self.failures[worker, number] = str(error)
+            failed = [[worker, number, str(error)] for worker, number, _ in by]
+            self._do_failed(failed)
+            self._record({"do": "failed", "value": failed}, [])
 
     def _commit(self, key: Key, by: Sequence[tuple[str, int, int]], pushed: Any) -> None:
         if self.mode != "dist_sync_ps" and self.updater is None:
@@ -341,6 +411,10 @@ class Server:
             self.applied.setdefault(worker, _Applied()).add(number)
             clocks = self.clocks.setdefault(key, {})
             clocks[rank] = clocks.get(rank, 0) + 1
+
+    def _do_failed(self, value: Any) -> None:
+        for worker, number, why in value:
+            self.failures[worker, number] = why
 
     def _do_init(self, key: Key, value: Any) -> None:
         self.store.init(key, asarray(np.array(value)))
@@ -382,6 +456,7 @@ class Server:
             "seen": sorted(self.seen),
             "idle": sorted(self.idle),
             "passed": self.passed,
+            "failures": [[worker, number, why] for (worker, number), why in self.failures.items()],
             "clocks": [[key, [[r, n] for r, n in of.items()]] for key, of in self.clocks.items()],
             "updater": self.updater,
             "compression": self.compression,
@@ -403,6 +478,7 @@ class Server:
             self.active = {rank: name for rank, name in values["active"]}  # noqa: C416
             self.seen, self.idle = set(values["seen"]), set(values["idle"])
             self.passed = values["passed"]
+            self._do_failed(values["failures"])
             self.clocks = {key: dict(of) for key, of in values["clocks"]}
             if values["compression"] is not None:
                 self._do_compression(values["compression"])
@@ -437,13 +513,18 @@ class Server:
             self._condition().notify_all()
 
     async def _wait(self, ready: Callable[[], bool], what: Callable[[], tuple[str, set[int]]]) -> None:
-        """Until ready; workers that keep others waiting for long are named on stderr."""
+        """Until ready; workers that keep others waiting for long are named on stderr.
+
+        Raises CollectiveTimeout, which names them, too, after WEFT_COLLECTIVE_TIMEOUT_S.
+        """
         period: float = flags.get("WEFT_STALL_S")
+        limit: float = flags.get("WEFT_COLLECTIVE_TIMEOUT_S")
         begin = time.monotonic()
         async with self._condition():
             while not ready():
+                waited = time.monotonic() - begin
                 try:
-                    await asyncio.wait_for(self._condition().wait(), period)
+                    await asyncio.wait_for(self._condition().wait(), max(min(period, limit - waited), 0.01))
                 except TimeoutError:
                     if ready():
                         return
@@ -452,6 +533,10 @@ class Server:
                         f"rank {r} ({self.active.get(r, 'not there yet')})" for r in sorted(missing)
                     )
                     waited = time.monotonic() - begin
+                    if waited > limit:
+                        raise CollectiveTimeout(
+                            f"{text}: not all workers came within {limit:g} s: {names or 'none is missing'}"
+                        ) from None
                     sys.stderr.write(
                         f"weft: the server has waited {waited:.0f} s in {text} for {names or 'nobody'}\n"
                     )
@@ -494,6 +579,24 @@ class _State:
         """After the updater is known."""
         if self.optimizer is not None and self.store._optimizer is not None:
             self.store._optimizer.load_state_dict(self.optimizer)
+
+
+def _disagreement(said: Mapping[int, str]) -> str:
+    """The text of an error: of what ranks have called, the first part that differs."""
+    called = {rank: text.split("; ") for rank, text in sorted(said.items())}
+    parts = next(
+        parts
+        for parts in itertools.zip_longest(*called.values(), fillvalue="nothing more")
+        if len(set(parts)) > 1
+    )
+    lines = "".join(f"\n  rank {rank}: {part}" for rank, part in zip(called, parts, strict=True))
+    return f"{said[min(said)].partition(' ')[0]}: ranks disagree:{lines}"
+
+
+def _refusals(key: Key, values: Mapping[int, Any]) -> str:
+    """The text of an error: which ranks could not take part in a round."""
+    lines = "".join(f"\n  rank {r}: {v.why}" for r, v in values.items() if isinstance(v, _Refused))
+    return f"push of {key!r}: a rank could not take part:{lines}"
 
 
 def _sum(values: Sequence[Any]) -> Any:

@@ -23,7 +23,7 @@ from weft.distributed.world import world
 from weft.imperative.creation import tensor, zeros
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, register
+from weft.kvstore.base import Key, new_keys, register
 from weft.kvstore.local import LocalStore
 from weft.kvstore.rows import RowSparse
 
@@ -56,7 +56,7 @@ class SynchronousStore(LocalStore):
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
         with self._together(f"init {key!r}"):
-            pairs = self._new("init", key, value)
+            pairs = new_keys("init", list(self._stored), key, value)
         super().init(key, value)
         if self.num_workers > 1:
             names = [k for k, _ in pairs]

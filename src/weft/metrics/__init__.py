@@ -9,5 +9,8 @@ update() adds a batch without waiting for it, compute() returns the current valu
 0.5
 """
 
+from weft.base.name_hints import add_hints as _add_hints
 from weft.metrics.classification import *  # noqa: F403
 from weft.metrics.metric import *  # noqa: F403
+
+_add_hints(globals())

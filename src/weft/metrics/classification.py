@@ -1,4 +1,4 @@
-"""Metrics of classification: scores [n, ..., c] or classes against targets, integers."""
+"""Metrics of classification: scores [n, ..., c] or classes against targets, integers; lists and arrays, too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from weft import _core
 from weft import functional as F
 from weft.base.errors import DTypeError, ShapeError
-from weft.imperative.creation import zeros
+from weft.imperative.creation import asarray, zeros
 from weft.imperative.tensor import Tensor
 from weft.metrics.metric import Metric, Sum
 
@@ -47,6 +47,7 @@ class Accuracy(Metric):
         self._right, self._count = Sum(), 0
 
     def add(self, x: Tensor, target: Tensor) -> None:
+        x, target = asarray(x), asarray(target)
         self._right.add(F.equal(_classes(self, x, target), target))
         self._count += target.size
 
@@ -76,6 +77,7 @@ class TopKAccuracy(Metric):
         self._right, self._count = Sum(), 0
 
     def add(self, x: Tensor, target: Tensor) -> None:
+        x, target = asarray(x), asarray(target)
         _check(self, x, target, scores=True)
         if x.shape[-1] < self.k:
             raise ShapeError(f"TopKAccuracy: fewer than {self.k} classes: x is {_core.describe(x)}")
@@ -110,6 +112,7 @@ class ConfusionMatrix(Metric):
         self._counts: Tensor = zeros((self.num_classes, self.num_classes), dtype="int64")
 
     def add(self, x: Tensor, target: Tensor) -> None:
+        x, target = asarray(x), asarray(target)
         found = _classes(self, x, target).to_device(self._counts.device).reshape(-1)
         wanted = target.to_device(self._counts.device).reshape(-1)
         ones = zeros(wanted.shape, dtype="int64") + 1

@@ -7,6 +7,7 @@ from typing import Any
 from weft import _core
 from weft import functional as F
 from weft.base.errors import ShapeError
+from weft.imperative.creation import asarray
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
 
@@ -68,8 +69,9 @@ class Sum:
 
 
 class Mean(Metric):
-    """The mean of numbers, such as losses: update(value, weight=1), value a tensor or a number, of which each element
-    counts weight times. NaN before the first.
+    """The mean of numbers, such as losses: update(value, weight=1), value a number, a tensor or a list.
+
+    Each element counts weight times. NaN before the first.
 
     >>> import weft as wf
     >>> loss = Mean()
@@ -83,7 +85,8 @@ class Mean(Metric):
         self._sum, self._number, self._weight = Sum(), 0.0, 0.0
 
     def add(self, value: Tensor | float, weight: float = 1.0) -> None:
-        if isinstance(value, Tensor):
+        if not isinstance(value, int | float):
+            value = asarray(value)
             self._sum.add(value.astype("float64") * weight)
             self._weight += weight * value.size
         else:
@@ -112,6 +115,7 @@ class MeanSquaredError(Metric):
         self._mean = Mean()
 
     def add(self, x: Tensor, target: Tensor) -> None:
+        x, target = asarray(x), asarray(target)
         if x.shape != target.shape:
             listed = f"x is {_core.describe(x)}, target is {_core.describe(target)}"
             raise ShapeError(f"MeanSquaredError: shapes differ: {listed}")

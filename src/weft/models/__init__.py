@@ -7,6 +7,7 @@
 (1, 5, 50)
 """
 
+from weft.base.name_hints import add_hints as _add_hints
 from weft.models.gpt import GPT as GPT
 from weft.models.gpt import Cache as Cache
 from weft.models.gpt import GPTConfig as GPTConfig
@@ -19,3 +20,5 @@ from weft.models.resnet import resnet34 as resnet34
 from weft.models.resnet import resnet50 as resnet50
 from weft.models.resnet import resnet101 as resnet101
 from weft.models.resnet import resnet152 as resnet152
+
+_add_hints(globals())

@@ -39,7 +39,12 @@ class Sequential(Module):
 
     def _add(self, name: str, layer: Any) -> None:
         if not isinstance(layer, Module):
-            raise TypeError(f"Sequential: takes modules, got {type(layer).__name__} as {name}")
+            hint = ""
+            if isinstance(layer, list | tuple):
+                hint = "; a list is given as Sequential(*layers)"
+            elif callable(layer):
+                hint = "; functions such as relu are modules, too: ReLU()"
+            raise TypeError(f"Sequential: takes modules, got {type(layer).__name__} as number {name}{hint}")
         self._layers[name] = layer
 
     def append(self, layer: Module) -> Sequential:

@@ -16,6 +16,7 @@ from typing import Any
 from weft import functional as F
 from weft import random
 from weft.base.errors import ShapeError
+from weft.base.name_hints import add_hints as _add_hints
 from weft.imperative.creation import asarray
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
@@ -226,3 +227,6 @@ def orthogonal_(x: Tensor, gain: float = 1.0) -> None:
     q = q * np.sign(np.diag(r))  # without it the signs would not be evenly spread
     values = (q if rows >= columns else q.T).reshape(x.shape) * gain
     _write(x, asarray(np.ascontiguousarray(values)).astype(x.dtype).to_device(x.device))
+
+
+_add_hints(globals())

@@ -26,7 +26,9 @@ def __getattr__(name: str) -> object:
         from weft.ops.foreign import ArrayMethods
 
         return ArrayMethods
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from weft.base.name_hints import missing
+
+    raise missing(__name__, name, lambda: __all__)
 
 
 def _call_foreign() -> object:

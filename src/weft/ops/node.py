@@ -42,9 +42,22 @@ class Node:
     Raises DeviceError for inputs on different devices.
     """
 
-    __slots__ = ("choice", "device", "inputs", "name", "op", "outputs", "place", "runtime", "value", "where")
+    __slots__ = (
+        "_reads",
+        "choice",
+        "device",
+        "inputs",
+        "name",
+        "op",
+        "outputs",
+        "place",
+        "runtime",
+        "value",
+        "where",
+    )
 
     choice: Any  # what weft.graph.rewrite.first_choice has found, once it was asked for
+    _reads: tuple[Value, ...]
 
     def __init__(
         self,
@@ -79,6 +92,16 @@ class Node:
                     f"{self.op.name}: operands on different devices: {listed}; x.to_device(device) copies"
                 )
         return self.op.home() or found
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """The values that it reads, once for each time; each pass over a graph asks for them several times."""
+        try:
+            return self._reads
+        except AttributeError:
+            found = tuple(v for v in (*self.inputs, *self.runtime.values()) if v is not None)
+            self._reads = found
+            return found
 
     def bound(self) -> Op:
         """The operator with the Values of its Runtime attributes in their places."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from types import GenericAlias
 
 from weft import _core
@@ -173,13 +174,22 @@ def _union(converters: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return convert
 
 
+def _one_of(choices: tuple[Any, ...]) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if not any(value == choice and type(value) is type(choice) for choice in choices):
+            raise TypeError
+        return value
+
+    return convert
+
+
 def _none(value: Any) -> None:
     if value is not None:
         raise TypeError
 
 
-# The types of attributes: these names, those of attribute_type, ``tuple[T, ...]`` of one and ``T | U``, of which the
-# first that takes the value converts it.
+# The types of attributes: these names, those of attribute_type, ``tuple[T, ...]`` of one, ``Literal[...]`` of choices,
+# and ``T | U``, of which the first that takes the value converts it.
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "int": _integer,
     "float": _number,
@@ -213,7 +223,9 @@ def converter_of(text: str) -> Callable[[Any], Any]:
     Traceback (most recent call last):
         ...
     TypeError: 'list[int]' is no type of attributes; accepted are int, float, bool, str, DType, Device, None, object, \
-classes with @attribute_type, tuple[T, ...] and T | U
+classes with @attribute_type, tuple[T, ...], Literal[...] and T | U
+    >>> converter_of("Literal['sum', 'mean']")("mean")
+    'mean'
     """
     converter = _CONVERTERS.get(text)
     if converter is None:
@@ -223,11 +235,15 @@ classes with @attribute_type, tuple[T, ...] and T | U
             converter = _union([converter_of(part) for part in parts])
         elif text.startswith("tuple[") and text.endswith(", ...]"):
             converter = _several(converter_of(text[len("tuple[") : -len(", ...]")]))
+        elif text.startswith("Literal[") and text.endswith("]"):
+            import ast  # few operators have choices
+
+            converter = _one_of(ast.literal_eval(f"({text[len('Literal[') : -1]},)"))
         else:
             words = (name for name in _CONVERTERS if name.isidentifier() and name not in _declared)
             raise TypeError(
                 f"{text!r} is no type of attributes; accepted are {', '.join(words)}, "
-                "classes with @attribute_type, tuple[T, ...] and T | U"
+                "classes with @attribute_type, tuple[T, ...], Literal[...] and T | U"
             )
         _CONVERTERS[text] = converter
     return converter
@@ -405,6 +421,7 @@ class Op:
         """
         return {a.name: getattr(self, a.name) for a in self.attributes}
 
+    @cached_property
     def _key(self) -> tuple[Any, ...]:
         # The type counts: 1, 1.0 and True are different attributes, and so are 0.0 and -0.0.
         return tuple(
@@ -414,10 +431,10 @@ class Op:
         )
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()
+        return self is other or (type(self) is type(other) and self._key == other._key)
 
     def __hash__(self) -> int:
-        return hash((type(self).name, self._key()))
+        return hash((type(self).name, self._key))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.values().items())})"

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.base.errors import names_keywords
+from weft.base.name_hints import add_hints as _add_hints
 from weft.optimizer.optimizer import Optimizer
 
 __all__ = [
@@ -225,3 +226,6 @@ class LinearWarmup(LRScheduler):
         if step < self.steps:
             return base * (self.start + (1 - self.start) * step / self.steps)
         return base if self.then is None else self.then.rate(base, step - self.steps)
+
+
+_add_hints(globals())

@@ -44,7 +44,9 @@ _core.set_array_engine(default_engine())
 
 def __getattr__(name: str) -> Any:
     if name not in ("SharedMemory", "alloc_shared", "attach_shared"):
-        raise AttributeError(f"module 'weft.storage' has no attribute {name!r}")
+        from weft.base.name_hints import missing
+
+        raise missing(__name__, name, lambda: __all__)
     from weft.storage import shared  # not before it is needed
 
     return getattr(shared, name)

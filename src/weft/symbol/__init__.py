@@ -18,6 +18,7 @@ from weft import imperative as _imperative  # noqa: F401 - so that functions can
 from weft.imperative.control import cond, foreach, while_loop
 from weft.ops import registry as _registry
 from weft.symbol.compose import compose as _compose
+from weft.symbol.creation import arange, eye, linspace, normal, randint, uniform
 from weft.symbol.custom import Custom
 from weft.symbol.executor import Executor
 from weft.symbol.names import AttrScope, NameScope
@@ -29,13 +30,19 @@ __all__ = [
     "Executor",
     "NameScope",
     "Symbol",
+    "arange",
     "cond",
+    "eye",
     "foreach",
     "from_json",
     "full",
     "group",
+    "linspace",
     "load",
+    "normal",
     "ones",
+    "randint",
+    "uniform",
     "var",
     "while_loop",
     "zeros",
@@ -44,7 +51,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_") or name not in _registry.public_names():
-        raise AttributeError(f"module 'weft.symbol' has no attribute {name!r}")
+        from weft.base.name_hints import missing
+
+        raise missing(__name__, name, __dir__)
 
     def function(*args: Any, **kwargs: Any) -> Symbol:
         cls = _registry.get(name)

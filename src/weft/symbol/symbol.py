@@ -19,7 +19,9 @@ import numpy as np
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import GraphError
+from weft.base.name_hints import missing
 from weft.executor.budget import checked_budget
+from weft.graph.inner import StopGradient
 from weft.graph.symbols import (
     SymbolNode,
     check_names,
@@ -36,7 +38,6 @@ from weft.ops import registry
 from weft.ops.node import ArrayMethods, Value, add_operators, method_of
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
-from weft.ops.types import TensorType
 from weft.symbol import drawing
 from weft.symbol.binding import bind_arrays, bind_shapes
 from weft.symbol.compose import Outputs, compose, single
@@ -222,10 +223,7 @@ class Symbol(Outputs, ArrayMethods):
     def __getattr__(self, name: str) -> Any:
         if (method := method_of(self, name)) is not None:
             return method
-        raise AttributeError(
-            f"a Symbol has no attribute {name!r}, and no operator of that name is a method"
-            + ("; infer_shape and infer_type tell of sizes and types" if hasattr(TensorType, name) else "")
-        )
+        raise missing("Symbol", name, self.__dir__)
 
     def __dir__(self) -> list[str]:
         operators = (registry.get(name) for name in registry.public_names())
@@ -235,6 +233,19 @@ class Symbol(Outputs, ArrayMethods):
     def T(self) -> Symbol:
         """With the dimensions in the opposite order, as an array's."""
         return self.__weft_apply__(ReverseDims, (self,), {})
+
+    def detach(self) -> Symbol:
+        """The same value, which counts as a constant in gradients, as an array's detach().
+
+        >>> x = var("x")
+        >>> exe = (x * x.detach()).simple_bind(x=(2,))
+        >>> exe.arg_dict["x"][...] = 3
+        >>> _ = exe.forward(is_train=True)
+        >>> exe.backward()
+        >>> exe.grad_dict["x"]
+        tensor([3., 3.], dtype=float32, device=cpu:0)
+        """
+        return self.__weft_apply__(StopGradient, (self,), {})
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("the elements of a symbol are not known before it is computed")

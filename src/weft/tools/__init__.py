@@ -45,7 +45,9 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         if name not in _LAZY:
-            raise AttributeError(f"module 'weft.tools' has no attribute {name!r}")
+            from weft.base.name_hints import missing
+
+            raise missing(__name__, name, lambda: __all__)
         value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
         return value
 

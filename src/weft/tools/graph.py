@@ -23,7 +23,7 @@ from weft.base.errors import GraphError
 from weft.executor.buffers import row_major
 from weft.executor.lowering import Lowering
 from weft.executor.planner import make_plan
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.graph.passes import PASSES
 from weft.graph.rewrite import rewrite
 from weft.imperative.serialization import FileFormatError
@@ -197,7 +197,7 @@ def _picture(graph: Graph, step_of: dict[int, int], layouts: dict[int, str]) -> 
             step=step_of.get(id(node)),
             device=str(node.device or ""),
         )
-        edges += [(number[id(v)], made, label(v)) for v in reads_of(node) if id(v) in number]
+        edges += [(number[id(v)], made, label(v)) for v in node.reads if id(v) in number]
         number.update(dict.fromkeys(map(id, node.outputs), made))
     for k, output in enumerate(graph.outputs):
         if output is None or id(output) not in number:
@@ -215,7 +215,7 @@ def _fold(graph: Graph, number: dict[int, int], nodes: list[dict[str, Any]]) -> 
     """Inputs that one operator reads, not in the first place, are its own: parameters, mostly."""
     readers: dict[int, set[int]] = {}
     for node in graph.nodes:
-        for k, value in enumerate(reads_of(node)):
+        for k, value in enumerate(node.reads):
             if node.op is not None and id(value) in number:
                 at = number[id(node.outputs[0])]
                 readers.setdefault(id(value), set()).update({at} if k else {at, -1})

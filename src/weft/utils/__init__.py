@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+from weft.base.name_hints import add_hints as _add_hints
 from weft.utils.benchmark import Benchmark, benchmark
 
 __all__ = ["Benchmark", "benchmark"]
+
+_add_hints(globals())

@@ -1,4 +1,7 @@
-"""Training by parameter servers; the arguments: kind, a folder, steps. Rank 0 writes what came out to the folder."""
+"""Training by parameter servers; the arguments: kind, a folder, steps. Rank 0 writes what came out to the folder.
+
+In float64, but for compression. EVERY: updates between snapshots.
+"""
 
 import json
 import os
@@ -15,13 +18,16 @@ import weft.optimizer as optim
 kind, folder, steps, *rest = sys.argv[1:]
 compression = json.loads(rest[0]) if rest else None
 traced_step = len(rest) > 1
-kv = wf.kvstore.create(kind, servers=2, big=20, snapshots=f"{folder}/snapshots", every=5)
+kv = wf.kvstore.create(
+    kind, servers=2, big=20, snapshots=f"{folder}/snapshots", every=int(os.environ.get("EVERY", "5"))
+)
 r, n = kv.rank, kv.num_workers
 rng = np.random.default_rng(0)
-X, Y = rng.standard_normal((4 * n, 5)).astype("float32"), rng.standard_normal((4 * n, 3)).astype("float32")
+dtype = "float32" if compression else "float64"
+X, Y = rng.standard_normal((4 * n, 5)).astype(dtype), rng.standard_normal((4 * n, 3)).astype(dtype)
 x, y = wf.tensor(X[4 * r : 4 * r + 4]), wf.tensor(Y[4 * r : 4 * r + 4])
 wf.random.seed(0)
-net = M.Sequential(M.Linear(5, 8), M.Tanh(), M.Linear(8, 3))
+net = M.Sequential(M.Linear(5, 8, dtype=dtype), M.Tanh(), M.Linear(8, 3, dtype=dtype))
 params = list(net.parameters())
 keys = [f"p{k}" for k in range(len(params))]
 kv.init(keys, params)
@@ -40,16 +46,20 @@ def gradients(x, y):
     found = [p.grad for p in params]
     for p in params:
         p.grad = None
-    return found
+    return loss, found
 
 
+losses = []
 compute = wf.trace(gradients) if traced_step else gradients
 for step in range(int(steps)):
-    kv.push(keys, compute(x, y))
+    loss, found = compute(x, y)
+    kv.push(keys, found)
     kv.pull(keys, params)
     for p in params:
         p.wait()
+    losses.append(loss.item())
     Path(folder, f"step-{r}").write_text(str(step + 1))
+np.save(f"{folder}/losses-{r}.npy", losses)
 kv.barrier()
 kv.pull(keys, params)
 if r == min(int(k) for k in kv.server_states()[0]["active"]):

@@ -16,6 +16,7 @@ time.
 ((3, 32, 32), dtype('float32'), -1.0)
 """
 
+from weft.base.name_hints import add_hints as _add_hints
 from weft.data.transforms.base import Compose as Compose
 from weft.data.transforms.base import Item as Item
 from weft.data.transforms.base import RandomApply as RandomApply
@@ -24,3 +25,5 @@ from weft.data.transforms.base import Transform as Transform
 from weft.data.transforms.colour import *  # noqa: F403
 from weft.data.transforms.geometry import *  # noqa: F403
 from weft.data.transforms.mix import *  # noqa: F403
+
+_add_hints(globals())

@@ -19,7 +19,16 @@ Stream = Any  # _core.SampleRandom
 
 
 class Item:
-    """A picture with what moves with it. Geometry is done here, once for all transforms."""
+    """A picture and what moves with it: the methods change all of them, so that transforms need not.
+
+    image: u8[h, w, c]. boxes: [n, 4 or more], corners x0, y0, x1, y1 in pixels first. mask: [h, w, ...]. labels: [n],
+    of the boxes; those of boxes that leave the picture are removed. Raises ValueError for other shapes.
+
+    >>> item = Item(np.zeros((4, 6, 3), np.uint8), boxes=[[1, 1, 3, 2]])
+    >>> item.flip(1)
+    >>> item.boxes.tolist()
+    [[3.0, 1.0, 5.0, 2.0]]
+    """
 
     def __init__(
         self,
@@ -164,7 +173,12 @@ class Transform:
 
 
 class Compose(Transform):
-    """Transforms one after the other. Other callables may be among them: they are called with the picture."""
+    """Transforms one after the other. Other callables may be among them: they are called with the picture.
+
+    >>> invert = lambda image: 255 - image
+    >>> Compose([invert, lambda image: image // 2])(np.zeros((1, 1, 1), np.uint8)).tolist()
+    [[[127]]]
+    """
 
     def __init__(self, transforms: Sequence[Any]) -> None:
         self.transforms = list(transforms)
@@ -186,7 +200,12 @@ class Compose(Transform):
 
 
 class RandomApply(Transform):
-    """A transform with probability p."""
+    """Applies a transform with probability p.
+
+    >>> from weft.data import transforms as T
+    >>> RandomApply(T.Grayscale(), p=0.0)(np.full((1, 1, 3), 7, np.uint8)).tolist()
+    [[[7, 7, 7]]]
+    """
 
     def __init__(self, transform: Transform, p: float = 0.5) -> None:
         self.transform, self.p = transform, p
@@ -196,7 +215,12 @@ class RandomApply(Transform):
 
 
 class RandomChoice(Transform):
-    """One of several transforms, each as likely."""
+    """Applies one of several transforms, each equally likely.
+
+    >>> from weft.data import transforms as T
+    >>> RandomChoice([T.CenterCrop(2), T.Resize(2)])(np.zeros((8, 8, 3), np.uint8)).shape
+    (2, 2, 3)
+    """
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
         self.transforms = list(transforms)

@@ -1,4 +1,7 @@
-"""Transforms that change colours. Linear ones of a pixel are one matrix [3, 4], however many there are."""
+"""Transforms that change colours of pictures u8[h, w, c], red first.
+
+Linear changes of a pixel are one matrix [3, 4], however many there are.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +85,14 @@ def _looked_up(item: Item, table: np.ndarray) -> None:
 class ColorJitter(Transform):
     """Brightness, contrast, saturation and hue changed at random, in random order, by one matrix.
 
-    brightness, contrast, saturation: factors of 1 - x to 1 + x, or within limits. hue: up to x turns of the colour
-    circle to either side, or within limits. The result is rounded and bounded to 0..255 once, at the end; contrast
-    refers to the mean of the picture before all changes. Of pictures with 1 channel only brightness and contrast.
+    brightness, contrast, saturation: x for a factor between 1 - x and 1 + x, or a pair of limits. hue: x for up to x
+    turns of the colour circle in either direction, or a pair of limits. The result is rounded and bounded to 0..255
+    once, at the end; contrast refers to the mean of the picture before all changes. Pictures with 1 channel get
+    brightness and contrast only. Raises ValueError for other numbers of channels than 1 and 3.
+
+    >>> picture = np.full((2, 2, 3), 100, np.uint8)
+    >>> ColorJitter(brightness=(1.5, 1.5))(picture)[0, 0].tolist()
+    [150, 150, 150]
     """
 
     def __init__(self, brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> None:
@@ -117,9 +125,13 @@ class ColorJitter(Transform):
 
 
 class Lighting(Transform):
-    """Noise along the principal components of ImageNet's colours; alpha: its standard deviation.
+    """Noise along the principal components of ImageNet's colours, one amount for the whole picture u8[h, w, 3].
 
+    alpha: the standard deviation of the three amounts, as a share of the components' own.
     Source: Krizhevsky, Sutskever, Hinton 2012, ImageNet Classification with Deep Convolutional Neural Networks.
+
+    >>> Lighting(alpha=0.0)(np.full((1, 1, 3), 7, np.uint8)).tolist()
+    [[[7, 7, 7]]]
     """
 
     values = np.array([55.46, 4.794, 1.148])
@@ -134,7 +146,11 @@ class Lighting(Transform):
 
 
 class Grayscale(Transform):
-    """The brightness in all 3 channels, with probability p."""
+    """The brightness (ITU-R BT.601) in all 3 channels of a picture u8[h, w, 3], with probability p.
+
+    >>> Grayscale()(np.array([[[255, 0, 0]]], np.uint8)).tolist()
+    [[[76, 76, 76]]]
+    """
 
     def __init__(self, p: float = 1.0) -> None:
         self.p = p
@@ -145,7 +161,13 @@ class Grayscale(Transform):
 
 
 class GaussianNoise(Transform):
-    """Normal noise with standard deviation `std`, in steps of 0..255, on every value."""
+    """Normally distributed noise on every value of a picture; the result is rounded and bounded to 0..255.
+
+    std: the standard deviation, in the picture's units.
+
+    >>> GaussianNoise(std=0.0)(np.full((1, 2, 1), 7, np.uint8)).tolist()
+    [[[7], [7]]]
+    """
 
     def __init__(self, std: float) -> None:
         self.std = std
@@ -157,10 +179,15 @@ class GaussianNoise(Transform):
 
 
 class RandomErasing(Transform):
-    """A part of the picture becomes one colour, with probability p: of a share of the area, and a ratio of the edges.
+    """A random rectangle of the picture is filled, with probability p. Boxes and masks stay.
 
-    fill: a number, one for each channel, or "random": noise. Boxes and masks stay.
+    scale: limits of its share of the area; ratio: limits of height / width. fill: a number, one for each channel, or
+    "random" for noise. If 10 rectangles do not fit, the picture stays as it is.
     Source: Zhong et al. 2017, Random Erasing Data Augmentation.
+
+    >>> erased = RandomErasing(p=1, scale=(0.25, 0.25), ratio=(1, 1), fill=9)(np.zeros((8, 8, 1), np.uint8))
+    >>> int((erased == 9).sum())
+    16
     """
 
     def __init__(
@@ -247,7 +274,11 @@ class Normalize(Transform):
 
 
 class ToFloat(Normalize):
-    """Values 0..1 as f32[c, h, w]."""
+    """The picture as f32[c, h, w] with values 0..1; the last transform.
+
+    >>> ToFloat()(np.full((1, 2, 1), 255, np.uint8)).tolist()
+    [[[1.0, 1.0]]]
+    """
 
     def __init__(self, layout: str = "CHW") -> None:
         super().__init__(0.0, 255.0, layout)
@@ -315,11 +346,14 @@ def _by_affine(**options: float) -> Callable[[Item, float], None]:
 
 
 class RandAugment(Transform):
-    """`count` changes one after the other, each one of 14 at random, with a magnitude of 0 (none) to 30.
+    """Several random changes one after the other, each one of 14: rotation, shear, shift, colour, contrast, ...
 
+    count: the number of changes; magnitude: from 0 (none) to 30. Pictures u8[h, w, 3]; pixels from outside are grey.
     Source: Cubuk, Zoph, Shlens, Le 2019, RandAugment: Practical automated data augmentation with a reduced search
     space.
-    Pictures have 3 channels; what comes in at edges is grey.
+
+    >>> RandAugment(count=2, magnitude=9)(np.zeros((8, 8, 3), np.uint8)).shape
+    (8, 8, 3)
     """
 
     changes: dict[str, tuple[Callable[[Item, float], None], str]] = {  # noqa: RUF012

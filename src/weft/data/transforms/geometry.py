@@ -1,4 +1,4 @@
-"""Transforms that move pixels."""
+"""Transforms that move pixels of pictures u8[h, w, c]; sizes and distances are in pixels."""
 
 from __future__ import annotations
 
@@ -76,7 +76,13 @@ def _room(item: Item, size: tuple[int, int], who: str) -> tuple[int, int]:
 
 
 class CenterCrop(Transform):
-    """The middle part of the size (h, w), or a square. Raises ValueError if the picture is smaller."""
+    """The middle part of a picture.
+
+    size: (h, w), or a number for a square. Raises ValueError if the picture is smaller.
+
+    >>> CenterCrop(2)(np.arange(16, dtype=np.uint8).reshape(4, 4, 1))[..., 0].tolist()
+    [[5, 6], [9, 10]]
+    """
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = pair(size)
@@ -87,9 +93,13 @@ class CenterCrop(Transform):
 
 
 class RandomCrop(Transform):
-    """A part of the size (h, w), or a square, anywhere; padding: pixels of colour `fill` added on each side before.
+    """A part of a picture at a random position; each position is equally likely.
 
-    Raises ValueError if the picture is smaller.
+    size: (h, w), or a number for a square. padding: the number of pixels of colour `fill` that are added at each edge
+    first. Raises ValueError if the padded picture is smaller.
+
+    >>> RandomCrop(32, padding=4)(np.zeros((32, 32, 3), np.uint8)).shape
+    (32, 32, 3)
     """
 
     def __init__(self, size: int | Sequence[int], padding: int = 0, fill: Any = 0) -> None:
@@ -104,11 +114,15 @@ class RandomCrop(Transform):
 
 
 class RandomResizedCrop(Transform):
-    """A part with a random share of the area and ratio of the edges, in the size (h, w): Inception's crop.
+    """A random part of a picture, resized to one size: Inception's crop.
 
-    scale: limits of the share; ratio: of width to height, drawn evenly on a logarithmic scale. After 10 parts that do
-    not fit, the largest one in the middle is taken whose ratio is within the limits.
+    size: (h, w) of the result, or a number for a square. scale: limits of the part's share of the area; ratio: limits
+    of width / height, drawn evenly on a logarithmic scale. After 10 parts that do not fit, the largest one in the
+    middle is taken whose ratio is within the limits. filter: see weft.data.images.resize.
     Source: Szegedy et al. 2015, Going Deeper with Convolutions.
+
+    >>> RandomResizedCrop(8)(np.zeros((20, 30, 3), np.uint8)).shape
+    (8, 8, 3)
     """
 
     def __init__(
@@ -146,7 +160,11 @@ class RandomResizedCrop(Transform):
 
 
 class RandomHorizontalFlip(Transform):
-    """Left and right exchanged, with probability p."""
+    """Left and right exchanged, with probability p; boxes and masks move along.
+
+    >>> RandomHorizontalFlip(p=1)(np.array([[[1], [2]]], np.uint8)).tolist()
+    [[[2], [1]]]
+    """
 
     axis = 1
 
@@ -159,16 +177,20 @@ class RandomHorizontalFlip(Transform):
 
 
 class RandomVerticalFlip(RandomHorizontalFlip):
-    """Up and down exchanged, with probability p."""
+    """Top and bottom exchanged, with probability p; boxes and masks move along.
+
+    >>> RandomVerticalFlip(p=1)(np.array([[[1]], [[2]]], np.uint8)).tolist()
+    [[[2]], [[1]]]
+    """
 
     axis = 0
 
 
 class Pad(Transform):
-    """Pixels of colour `fill` at the edges.
+    """Pixels of one colour added at the edges.
 
-    padding: a number for all edges, or (top, bottom, left, right). size: at the bottom and the right, up to this size
-    (h, w).
+    padding: a number for all edges, or (top, bottom, left, right). size: (h, w) that the picture is extended to, at the
+    bottom and the right. fill: the colour, a number or one for each channel.
 
     >>> Pad(size=(4, 5))(np.zeros((2, 2, 1), np.uint8)).shape
     (4, 5, 1)
@@ -189,10 +211,14 @@ class Pad(Transform):
 
 
 class RandomAffine(Transform):
-    """Rotation, shift, scaling and shear around the middle, in one pass; the size stays.
+    """Random rotation, shift, scaling and shear around the middle, in one pass; the size stays.
 
-    degrees: largest rotation to either side, or limits. translate: largest shift as a share of (height, width), or of
-    both. scale: limits of the factor. shear: largest angle in degrees, or limits. fill: the colour of what comes in.
+    degrees: the largest rotation in either direction, or a pair of limits. translate: the largest shift as a share of
+    the edges, one number or (of the height, of the width). scale: limits of the factor. shear: the largest angle in
+    degrees, or a pair of limits. fill: the colour of pixels from outside of the picture.
+
+    >>> RandomAffine(degrees=(180, 180))(np.array([[[1], [2]]], np.uint8)).tolist()
+    [[[2], [1]]]
     """
 
     def __init__(
@@ -224,14 +250,22 @@ class RandomAffine(Transform):
 
 
 class RandomRotation(RandomAffine):
-    """Rotation around the middle by up to `degrees` to either side, or within limits."""
+    """Random rotation around the middle; degrees: the largest angle in either direction, or a pair of limits.
+
+    >>> RandomRotation((180, 180))(np.array([[[1], [2]]], np.uint8)).tolist()
+    [[[2], [1]]]
+    """
 
     def __init__(self, degrees: Any, filter: str = "linear", fill: Any = 0) -> None:
         super().__init__(degrees=degrees, filter=filter, fill=fill)
 
 
 class RandomShear(RandomAffine):
-    """Horizontal shear by an angle of up to `degrees` to either side, or within limits."""
+    """Random horizontal shear; degrees: the largest angle in either direction, or a pair of limits.
+
+    >>> RandomShear(10)(np.zeros((4, 6, 1), np.uint8)).shape
+    (4, 6, 1)
+    """
 
     def __init__(self, degrees: Any, filter: str = "linear", fill: Any = 0) -> None:
         super().__init__(shear=degrees, filter=filter, fill=fill)

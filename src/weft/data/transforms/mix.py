@@ -54,9 +54,14 @@ class Mixup:
 
 
 class CutMix(Mixup):
-    """As Mixup, of pictures float[c, h, w]: a rectangle comes from the other picture.
+    """A collator as Mixup, for pictures float[c, h, w]: a rectangle of each one comes from another of the batch.
 
+    The labels are mixed by the rectangle's share of the area.
     Source: Yun et al. 2019, CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features.
+
+    >>> x, label = CutMix(classes=2)([(np.zeros((1, 4, 4), "float32"), 0), (np.ones((1, 4, 4), "float32"), 1)])
+    >>> x.shape, label.sum(axis=1).tolist()
+    ((2, 1, 4, 4), [1.0, 1.0])
     """
 
     def __init__(self, classes: int, alpha: float = 1.0) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 
 from weft.base.dtype import DType, bool_
-from weft.graph.rewrite import Rewriting, local
+from weft.graph.rewrite import Rewriting, from_operands, local
 from weft.ops.activation import Relu
 from weft.ops.arithmetic import (
     Abs,
@@ -51,6 +51,7 @@ from weft.ops.node import Node, Value, make_node
 __all__ = ["algebraic_simplify", "is_lossless"]
 
 
+@from_operands
 @local(
     Abs,
     Add,

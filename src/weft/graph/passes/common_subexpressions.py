@@ -16,14 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from weft.graph.rewrite import Rewriting
+from weft.graph.rewrite import Rewriting, complete
 from weft.ops.node import Node, Value
 
 __all__ = ["common_subexpressions"]
 
 
+@complete
 def common_subexpressions(node: Node, graph: Rewriting) -> Sequence[Value] | None:
-    """The outputs of an earlier node with the same operator, inputs and runtime values; never of a random one."""
+    """The outputs of an earlier node with the same operator, inputs and runtime values; never of a random one.
+
+    Nodes are compared by what stands for their operands now, so one round joins whole expressions.
+    """
     assert node.op is not None
     if node.op.random:
         return None

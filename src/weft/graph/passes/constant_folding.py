@@ -19,7 +19,7 @@ from typing import Any
 
 from weft.base.dtype import DType
 from weft.base.errors import ShapeError
-from weft.graph.rewrite import Rewriting, first_choice
+from weft.graph.rewrite import Rewriting, first_choice, from_operands
 from weft.ops.creation import Full
 from weft.ops.elementary import FilledLike
 from weft.ops.evaluate import evaluate_loop
@@ -33,6 +33,7 @@ __all__ = ["constant_folding"]
 Number = bool | int | float
 
 
+@from_operands
 def constant_folding(node: Node, graph: Rewriting) -> Value | None:
     """A number, or an array of it, for a node whose elements are known; else numbers for the operands that are."""
     if isinstance(node.op, Full) and node.op.shape:

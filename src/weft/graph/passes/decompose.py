@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.graph.inner import Again
-from weft.graph.rewrite import Rewriting, first_choice
+from weft.graph.rewrite import Rewriting, first_choice, from_operands
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
 
 __all__ = ["decompose"]
 
 
+@from_operands
 def decompose(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     """The values of a node's decomposition, if its operator offers no kernel for these operands."""
     op = node.op

@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.epilogue import Epilogue, Step
+from weft.ops.kernels import Loop, View
 from weft.ops.node import Node, Value, make_node
 from weft.ops.pointwise import Pointwise
 
@@ -49,6 +50,11 @@ def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
     op, step, value = node.op, reader.op, node.outputs[0]
     if op is None or op.random or op.home() is not None:
         return None
+    own_kernel = first_choice(node)
+    if isinstance(own_kernel, View) or (isinstance(own_kernel, Loop) and not own_kernel.axes):
+        return (
+            None  # the planner joins pointwise loops by itself; asked before an Epilogue is made for nothing
+        )
     if any(spec.variadic and not isinstance(op, Epilogue) for spec in op.inputs):
         return None
     if not isinstance(step, Pointwise) or reader.runtime or reader.outputs[0].type != value.type:
@@ -78,4 +84,4 @@ def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
         (line for line in (reader.where, node.where) if getattr(line, "module", None)), reader.where
     )
     kernel = first_choice(made)
-    return made if kernel is not None and isinstance(kernel, type(first_choice(node))) else None
+    return made if kernel is not None and isinstance(kernel, type(own_kernel)) else None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from weft.expr import scalar as e
 from weft.expr.kernel import parts
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.graph.inner import as_drawn
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.kernels import Loop, View
@@ -202,7 +202,7 @@ class _Again:
     def missing(self, value: Value) -> list[Value]:
         """Of what a value is computed from, what has to be computed again before it."""
         candidate = self.chosen.get(id(value))
-        sources = reads_of(value.node) if candidate is None else candidate.sources
+        sources = value.node.reads if candidate is None else candidate.sources
         return [v for v in sources if id(v) in self.is_again and id(v) not in self.shared]
 
     def read(self, value: Value) -> Value:
@@ -231,40 +231,44 @@ class Lives:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.place = {id(node): k for k, node in enumerate(graph.nodes)}
+        self.views = {id(node) for node in graph.nodes if is_view(node)}
         self.readers: dict[int, list[Node]] = {}
         for node in graph.nodes:
-            for v in dict.fromkeys(reads_of(node)):
+            for v in dict.fromkeys(node.reads):
                 self.readers.setdefault(id(v), []).append(node)
         lasting = {id(graph.inputs[k].node) for k in graph.lasting}  # and what follows from them, done once
         for node in graph.nodes:
-            if node.op is not None and reads_of(node) and all(id(v.node) in lasting for v in reads_of(node)):
+            if node.op is not None and node.reads and all(id(v.node) in lasting for v in node.reads):
                 lasting.add(id(node))
         self.lasting = lasting
         self.leaving = {id(v) for v in graph.outputs if v is not None}
         self.last: dict[int, int] = {}  # of the memory of a value, by its id, the place where it is read last
+        self.until: dict[
+            int, int
+        ] = {}  # until when a node needs what it reads: a view of it, as long as the view
         for node in reversed(graph.nodes):
+            own = end = self.place[id(node)]
             for v in node.outputs:
-                self.last[id(v)] = max(
-                    (self._until(reader) for reader in self.readers.get(id(v), ())),
-                    default=self.place[id(node)],
-                )
+                last = self.last.setdefault(id(v), own)
+                if id(node) in self.views:
+                    end = max(end, last)
+            self.until[id(node)] = end
+            for v in node.reads:
+                if self.last.get(id(v), -1) < end:
+                    self.last[id(v)] = end
         self.peak = self._peak()
-
-    def _until(self, reader: Node) -> int:
-        """Until when a reader needs what it reads: if it is a view of that, as long as the view."""
-        own = self.place[id(reader)]
-        return max([own, *(self.last[id(v)] for v in reader.outputs)]) if is_view(reader) else own
 
     def _peak(self) -> int:
         """Behind which node the most memory is alive."""
         change = [0] * (len(self.graph.nodes) + 1)
         for k, node in enumerate(self.graph.nodes):
-            if node.op is None or is_view(node):
+            if node.op is None or id(node) in self.views:
                 continue
             for v in node.outputs:
                 if id(v) not in self.leaving:
-                    change[k] += size_bytes_of(v)
-                    change[self.last[id(v)] + 1 if self.last[id(v)] >= k else k] -= size_bytes_of(v)
+                    size, last = size_bytes_of(v), self.last[id(v)]
+                    change[k] += size
+                    change[last + 1 if last >= k else k] -= size
         live = most = found = 0
         for k, difference in enumerate(change):
             live += difference
@@ -274,13 +278,13 @@ class Lives:
 
     def is_kept(self, value: Value, until: int) -> bool:
         """Whether its memory is there at this place anyway."""
-        while value.node.op is not None and is_view(value.node):
+        while value.node.op is not None and id(value.node) in self.views:
             value = value.node.inputs[0]  # type: ignore[assignment]
         return value.node.op is None or id(value) in self.leaving or self.last[id(value)] >= until
 
     def candidate(self, value: Value) -> Candidate | None:
         node = value.node
-        if node.op is None or node.op.random or id(node) in self.lasting or is_view(node):
+        if node.op is None or node.op.random or id(node) in self.lasting or id(node) in self.views:
             return None
         same = self._early_views(value)
         late = [n for v in same for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]
@@ -292,7 +296,7 @@ class Lives:
             return None
         least = size_bytes_of(value) * SMALL_SHARE
         sources = [v for v in dict.fromkeys(_leaves(made, node)) if size_bytes_of(v) > least]
-        until = max(map(self._until, late))
+        until = max(self.until[id(n)] for n in late)
         more = sum(size_bytes_of(v) for v in sources if not self.is_kept(v, until))
         inside = [n for n in late if is_loop(n) and any(v is value for v in n.inputs)]
         traffic = self._traffic(value, inside, len(inside) < len(late), sources)
@@ -314,7 +318,7 @@ class Lives:
             sources = [v for v in dict.fromkeys(_leaves(made, node)) if id(v) not in own]
             return Candidate(value, list(dict.fromkeys(late)), views[1:], sources, size, *nothing)
         return Candidate(
-            value, list(dict.fromkeys(late)), views[1:], reads_of(node), size, *nothing, runs_again=True
+            value, list(dict.fromkeys(late)), views[1:], node.reads, size, *nothing, runs_again=True
         )
 
     def _early_views(self, value: Value) -> list[Value]:
@@ -322,7 +326,7 @@ class Lives:
         found = [value]
         for v in found:
             for n in self.readers.get(id(v), ()):
-                if self.place[id(n)] <= self.peak and n.inputs[0] is v and is_view(n):
+                if self.place[id(n)] <= self.peak and n.inputs[0] is v and id(n) in self.views:
                     found.append(n.outputs[0])
         return found
 
@@ -341,7 +345,7 @@ class Lives:
         passes, nodes = 1, [reader]
         for _ in range(NEAR):
             for node in nodes:
-                found |= wanted & {id(v) for v in reads_of(node)}
+                found |= wanted & {id(v) for v in node.reads}
                 choice = first_choice(node)
                 if isinstance(choice, Loop) and choice.axes:
                     passes = max(passes, len(choice.stages))
@@ -368,13 +372,13 @@ def _again(value: Value, read: Callable[[Value], Value]) -> Value | None:
 
 def _leaves(made: Value, node: Node) -> list[Value]:
     """What a computation reads of what there was before: the inputs of the node, and its other outputs."""
-    known = {*map(id, reads_of(node)), *map(id, node.outputs)}
+    known = {*map(id, node.reads), *map(id, node.outputs)}
     return [v for v in _within(made, known) if id(v) in known]
 
 
 def _operations(made: Value, node: Node) -> int:
     """How many operations a computation does on an element; a function is many."""
-    known = {*map(id, reads_of(node)), *map(id, node.outputs)}
+    known = {*map(id, node.reads), *map(id, node.outputs)}
     loops = [first_choice(v.node) for v in _within(made, known) if id(v) not in known]
     roots = [
         s.value for loop in loops if isinstance(loop, Loop) for stage in loop.stages for s in parts(stage)
@@ -395,7 +399,7 @@ def _within(made: Value, known: Collection[int]) -> list[Value]:
             seen.add(id(v))
             found.append(v)
             if id(v) not in known:
-                stack.extend(reads_of(v.node))
+                stack.extend(v.node.reads)
     return found
 
 

@@ -33,7 +33,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from weft.graph.graph import Graph, reads_of
+from weft.graph.graph import Graph
 from weft.graph.passes.recompute import Candidate, Lives, is_view, size_bytes_of
 from weft.graph.rewrite import first_choice
 from weft.ops.kernels import Native
@@ -206,7 +206,7 @@ class Segments:
             at = place[id(node)]
             if is_view(node):
                 at = max([at, *(found.get(id(v), at) for v in node.outputs)])
-            for v in reads_of(node):
+            for v in node.reads:
                 found[id(v)] = max(found.get(id(v), at), at)
         return found
 
@@ -221,7 +221,7 @@ def _cost(node: Node) -> float:
     """The time of a node, in bytes that could come from memory in that time."""
     if node.op is None or is_view(node):
         return 0
-    sizes = [size_bytes_of(v) for v in (*reads_of(node), *node.outputs)]
+    sizes = [size_bytes_of(v) for v in (*node.reads, *node.outputs)]
     y = node.outputs[0]
     given = [v for v in node.inputs if v is not None and not v.type.weak]
     family = getattr(getattr(node.op, "of", node.op), "family", "")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from weft.graph.passes.geometry import Geometry, permutation, row_major, same_strides, see_of
-from weft.graph.rewrite import Rewriting
+from weft.graph.rewrite import Rewriting, from_operands
 from weft.ops.node import Node, Value, make_node
 from weft.ops.shape import PermuteDims, Reshape
 from weft.ops.strided import AsStrided
@@ -27,6 +27,7 @@ from weft.ops.strided import AsStrided
 __all__ = ["views"]
 
 
+@from_operands
 def views(node: Node, graph: Rewriting) -> Value | None:
     """The source of a view, or a reshape or a permutation of it, where the view or two in a row come to that."""
     outer = see_of(node)
@@ -43,7 +44,9 @@ def views(node: Node, graph: Rewriting) -> Value | None:
             if found is not None:
                 return found
     alone = outer(source.shape, row_major(source.shape))
-    found = None if alone is None else _simplest(alone, graph.new(source), node)
+    if alone is None or not (isinstance(node.op, AsStrided) or alone[0] == source.shape):
+        return None
+    found = _simplest(alone, graph.new(source), node)
     return found if found is graph.new(source) or isinstance(node.op, AsStrided) else None
 
 

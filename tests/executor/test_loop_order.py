@@ -1,0 +1,88 @@
+"""In which order the native core runs the loops of rows: along the elements of the arrays that have the most."""
+
+import numpy as np
+import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
+
+import weft as wf
+import weft.ops.functions as F
+from weft import _core
+from weft.base.dtype import float32
+from weft.executor.loop_code import LoopCode
+from weft.executor.planner import make_plan
+from weft.graph.graph import graph_of, interpret
+from weft.ops.types import TensorType
+
+
+@pytest.fixture
+def patterns(monkeypatch):
+    """(lanes, how the operands move) of the loops that a function of arrays runs; its values are the reference's."""
+    seen = []
+    compile_loop = LoopCode.compile
+
+    def recorded(self, rank, row_rank, lanes, tile, inner, past):
+        seen.append((lanes, inner))
+        return compile_loop(self, rank, row_rank, lanes, tile, inner, past)
+
+    monkeypatch.setattr(LoopCode, "compile", recorded)
+    monkeypatch.setattr("weft.executor.loop_code._kernels", {})  # a loop that is known has its code already
+
+    def run(function, *arrays):
+        graph = graph_of(function, [TensorType(a.shape, float32) for a in arrays])
+        tensors = [wf.tensor(a) for a in arrays]
+        plan = make_plan(graph, "test", exact=True)
+        (found,) = _core.run_plan(plan, tensors)
+        np.testing.assert_allclose(found.numpy(), interpret(graph, arrays)[0], rtol=1e-4, atol=1e-5)
+        return seen
+
+    return run
+
+
+def drawn(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype("float32")
+
+
+def repeated(a):
+    """The vector as a column that repeats along the rows: strides of 1 and 0."""
+    return F.broadcast_to(F.expand_dims(a, axis=1), shape=(70, 80))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, x: F.sum(repeated(a) * x, axis=1),
+        lambda a, x: F.sum(F.expand_dims(a, axis=1) * x, axis=1, keepdims=True),
+        lambda a, x: x - F.mean(repeated(a) + x, axis=1, keepdims=True),
+    ],
+)
+def test_a_number_for_each_row_does_not_decide(patterns, function):
+    """It is the first operand and its elements are neighbours from row to row, but x has the rows."""
+    ((lanes, inner),) = patterns(function, drawn(70), drawn(70, 80))
+    assert not lanes
+    assert "a" not in inner
+
+
+def test_a_row_that_repeats_does_not_decide(patterns):
+    """Both axes make up the row; the loop in which x's elements are neighbours is the inner one."""
+    found = patterns(lambda b, x: F.sum(b * x), drawn(80), drawn(70, 80))
+    assert all("a" not in inner for _, inner in found)
+
+
+def test_columns_run_side_by_side(patterns):
+    ((lanes, inner),) = patterns(lambda x: F.sum(x * 3.0, axis=0), drawn(70, 80))
+    assert lanes
+    assert "a" not in inner
+
+
+def test_columns_beside_a_number_for_each_row(patterns):
+    ((lanes, inner),) = patterns(lambda a, x: F.sum(repeated(a) * x, axis=0), drawn(70), drawn(70, 80))
+    assert lanes
+    assert "a" not in inner
+
+
+def test_the_first_operand_decides_between_equals(patterns):
+    """x's elements are neighbours from row to row, y's along the rows: one of them is scattered in any order."""
+    ((lanes, _),) = patterns(
+        lambda x, y: F.sum(F.permute_dims(x, (1, 0)) * y, axis=1), drawn(80, 70), drawn(70, 80)
+    )
+    assert lanes
