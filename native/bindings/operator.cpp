@@ -81,7 +81,6 @@ struct OperatorFunction::Arguments {
   PyObject* few[kFew];
   PyObject** inputs = few;
   size_t count = 0;
-  std::vector<PyObject*> attributes_many;
   PyObject* attributes[16];
   std::vector<nb::object> kept;
 
@@ -234,7 +233,7 @@ bool OperatorFunction::is_named(int attribute, PyObject* names) const {
   return false;
 }
 
-bool OperatorFunction::accepts(PyObject* object) noexcept {
+bool OperatorFunction::accepts_other(PyObject* object) noexcept {
   return is_tensor(object) || is_number(object) || is_other_number(object) || is_other_array(object);
 }
 
@@ -376,10 +375,7 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
   const size_t variant = attributes_.empty() && !variants_.empty() ? 0 : variant_of(a);
   const uint64_t began = variants_cleared_;  // the planner runs Python, and other threads
   const nb::object made = nb::borrow(variants_[variant].made);
-  size_t dims = 0;
-  for (size_t k = 0; k < a.count; ++k)
-    if (a.inputs[k] && is_tensor(a.inputs[k])) dims += static_cast<size_t>(self_of(a.inputs[k]).ndim);
-  CallKey key(variant, records, a.count, dims);
+  CallKey key(variant, records, a.count);
   for (size_t k = 0; k < a.count; ++k) {
     PyObject* input = a.inputs[k];
     if (!input) {
@@ -619,10 +615,9 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   const std::span<const Scalar> numbers{a.numbers, a.number_count};
   const size_t output_count = plan->program->outputs.size();
   if (output_count == 1 && !destination && !plan->as_tuple) {  // made where it stays
-    nb::object result = new_tensor();
-    call_plan(plan, tensors, numbers, {}, {&tracked_of(result.ptr()), 1});
-    shown(result);
-    return result;
+    NewTensor result;
+    call_plan(plan, tensors, numbers, {}, {&result.tracked(), 1});
+    return result.take();
   }
   std::vector<Tracked> results(output_count);
   if (destination) {

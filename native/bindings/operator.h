@@ -31,7 +31,9 @@ class OperatorFunction {
   static inline uint64_t hits = 0, misses = 0, planner_calls = 0;
   size_t plans() const noexcept { return plans_.size(); }
   // Whether a call could take this as an operand.
-  static bool accepts(PyObject* object) noexcept;
+  static bool accepts(PyObject* object) noexcept {
+    return Py_TYPE(object) == tensor_type || accepts_other(object);
+  }
 
  private:
   struct Arguments;
@@ -57,6 +59,7 @@ class OperatorFunction {
   void parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count, PyObject* names) const;
   int attribute_named(PyObject* name) const;
   bool is_named(int attribute, PyObject* names) const;
+  static bool accepts_other(PyObject* object) noexcept;
   static PyObject* interpreter_among(PyObject* const* arguments, Py_ssize_t count) noexcept;
   size_t variant_of(Arguments& a);
   nb::object call_layers(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
@@ -91,11 +94,13 @@ class OperatorFunction {
 };
 
 // Python's operators on tensors; the functions are found on first use.
-#define WEFT_SLOTS(S)                                                                                      \
-  S(add)                                                                                                   \
-  S(subtract) S(multiply) S(divide) S(floor_divide) S(remainder) S(pow) S(bitwise_and) S(bitwise_or)       \
-      S(bitwise_xor) S(bitwise_left_shift) S(bitwise_right_shift) S(matmul) S(negative) S(positive) S(abs) \
-          S(bitwise_invert) S(less) S(less_equal) S(equal) S(not_equal) S(greater) S(greater_equal)
+// clang-format off: it goes back and forth between two forms of this
+#define WEFT_SLOTS(S)                                                                             \
+  S(add) S(subtract) S(multiply) S(divide) S(floor_divide) S(remainder) S(pow)                    \
+  S(bitwise_and) S(bitwise_or) S(bitwise_xor) S(bitwise_left_shift) S(bitwise_right_shift)        \
+  S(matmul) S(negative) S(positive) S(abs) S(bitwise_invert)                                      \
+  S(less) S(less_equal) S(equal) S(not_equal) S(greater) S(greater_equal)
+// clang-format on
 #define WEFT_SLOT(name) name,
 enum class Slot : uint8_t { WEFT_SLOTS(WEFT_SLOT) count };
 #undef WEFT_SLOT

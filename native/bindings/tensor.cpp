@@ -15,18 +15,23 @@ PyTypeObject* tensor_type = nullptr;
 
 nb::object wrap(Tensor&& tensor) { return wrap(Tracked(std::move(tensor))); }
 
-nb::object new_tensor() {
+NewTensor::NewTensor() {
   auto* self = PyObject_GC_New(PyTensor, tensor_type);  // tracked only by collect_through
   if (!self) throw nb::python_error();
   self->weakrefs = nullptr;
   self->gradient = nullptr;
   new (&self->tracked) Tracked();
-  return nb::steal(reinterpret_cast<PyObject*>(self));
+  object_ = nb::steal(reinterpret_cast<PyObject*>(self));
 }
 
-void shown(nb::handle tensor) noexcept {
-  if (Chunk* chunk = self_of(tensor.ptr()).chunk.get()) ++chunk->faces;
-  collect_through(tensor.ptr());
+NewTensor::~NewTensor() {
+  if (object_.is_valid()) tracked().tensor.chunk = {};
+}
+
+nb::object NewTensor::take() noexcept {
+  if (Chunk* chunk = tracked().tensor.chunk.get()) ++chunk->faces;
+  collect_through(object_.ptr());
+  return std::move(object_);
 }
 
 void collect_through(PyObject* tensor) noexcept {
@@ -35,10 +40,9 @@ void collect_through(PyObject* tensor) noexcept {
 }
 
 nb::object wrap(Tracked&& tracked) {
-  nb::object self = new_tensor();
-  tracked_of(self.ptr()) = std::move(tracked);
-  shown(self);
-  return self;
+  NewTensor made;
+  made.tracked() = std::move(tracked);
+  return made.take();
 }
 
 Tensor& tensor_of(nb::handle object, const char* function) {

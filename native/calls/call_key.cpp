@@ -31,8 +31,16 @@ void add_sizes(std::span<const Tracked* const> arrays, uint64_t* key, size_t& le
 
 }  // namespace
 
-std::span<const uint64_t> CallKey::of(Scope scope, std::span<const Tracked* const> arrays) noexcept {
+void CallKey::make_room(size_t words) {
+  if (words <= std::max(kWords, many_.size())) return;
+  if (many_.empty()) many_.assign(few_, few_ + length_);
+  many_.resize(words);
+  key_ = many_.data();
+}
+
+std::span<const uint64_t> CallKey::of(Scope scope, std::span<const Tracked* const> arrays) {
   size_t length = length_;
+  if (scope != Scope::aligned) make_room(length_ + 2 * dims_);
   key_[0] = key_[0] << 2 >> 2 | static_cast<uint64_t>(scope) << 62;
   if (scope == Scope::extents && !add_extents(arrays, key_, length)) return {};
   if (scope == Scope::exact) add_sizes(arrays, key_, length);

@@ -15,12 +15,10 @@ enum class Scope : uint8_t { aligned, extents, exact };
 
 class CallKey {
  public:
-  // variant: the number of its static attributes. dims: of all its arrays together.
-  CallKey(size_t variant, bool records, size_t operands, size_t dims) {
-    if (const size_t needed = 2 + operands + 2 * dims; needed > kWords) {
-      many_.resize(needed);
-      key_ = many_.data();
-    }
+  // variant: the number of its static attributes.
+  CallKey(size_t variant, bool records, size_t operands) {
+    if (2 + operands > kWords) [[unlikely]]
+      make_room(2 + operands);
     key_[0] = variant | static_cast<uint64_t>(records) << 32 | static_cast<uint64_t>(operands) << 33;
     key_[1] = 0;
   }
@@ -31,6 +29,7 @@ class CallKey {
   void add_number(Scalar::Kind kind) noexcept { key_[length_++] = 2 | static_cast<uint64_t>(kind) << 2; }
   void add_array(const Tensor& x) noexcept {
     uint64_t ones = 0;
+    dims_ += static_cast<size_t>(x.ndim);
     for (; rank_ < x.ndim; ++rank_) space_[rank_] = 1;
     for (int d = 0; d < x.ndim; ++d) {
       const int64_t size = x.shape[x.ndim - 1 - d];
@@ -50,14 +49,17 @@ class CallKey {
 
   bool is_aligned() const noexcept { return is_aligned_; }
   // The key for a scope, once all operands are added; empty: this scope has none for such arrays.
-  std::span<const uint64_t> of(Scope scope, std::span<const Tracked* const> arrays) noexcept;
+  std::span<const uint64_t> of(Scope scope, std::span<const Tracked* const> arrays);
 
  private:
   static constexpr size_t kWords = 64;
+  void make_room(size_t words);
+
   uint64_t few_[kWords];
   std::vector<uint64_t> many_;
   uint64_t* key_ = few_;
   size_t length_ = 2;
+  size_t dims_ = 0;          // of all arrays together
   int64_t space_[kMaxDims];  // that the arrays fill when they are broadcast, the last dimension first
   int rank_ = 0;
   bool is_aligned_ = true;

@@ -14,12 +14,8 @@ struct Planned {
 
   Ref<Plan> plan_for(const std::vector<Sizes>& shapes, size_t variant = 0) {
     std::vector<Tracked> arrays;
-    size_t dims = 0;
-    for (const Sizes& shape : shapes) {
-      arrays.push_back(numbers(shape, 0));
-      dims += shape.size();
-    }
-    CallKey key(variant, false, arrays.size(), dims);
+    for (const Sizes& shape : shapes) arrays.push_back(numbers(shape, 0));
+    CallKey key(variant, false, arrays.size());
     std::vector<const Tracked*> pointers;
     for (const Tracked& x : arrays) {
       key.add_array(x.tensor);
