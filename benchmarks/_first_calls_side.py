@@ -82,9 +82,9 @@ def main():
     background.wait()
     total = {"wall_s": time.perf_counter() - begin[0], "cpu_s": time.process_time() - begin[1]}
     call()
-    plans = [program.plan.recipe for program in step.programs]
-    steps = sum(len(recipe.steps) for recipe in plans)
-    nodes = sum(len(recipe.graph.nodes) for recipe in plans)
+    plans = [program.plan.info for program in step.programs]
+    steps = sum(len(info.steps) for info in plans)
+    nodes = sum(len(info.graph.nodes) for info in plans)
     print(
         json.dumps(
             {"calls": calls, "total": total, "steps": steps, "nodes": nodes, "spent": compiler.spent_s}

@@ -4,13 +4,15 @@ Stopped (SIGSTOP) with all its children: whatever its threads would do while the
 the others.
 """
 
+import contextlib
 import json
 import os
 import select
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +28,18 @@ class Side(NamedTuple):
 
 class SideError(Exception):
     """A side that cannot do what it was asked; the text is the reason."""
+
+
+@contextlib.contextmanager
+def with_bytecode() -> Iterator[dict[str, str]]:
+    """The environment of fresh processes that find the bytecode of all modules, as where a package was installed.
+
+    The first such process writes it, so its times are not to be counted.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        yield environment
 
 
 class Process:

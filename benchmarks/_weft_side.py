@@ -28,7 +28,7 @@ def integers(limit: int, *shape: int) -> wf.Tensor:
 
 
 def by(variant: str, function: Callable) -> Callable:
-    """The function itself, or traced. Lazily: the first call, too, is planned as a whole, and needs less memory."""
+    """The function itself, or traced. LazyBlock: the first call, too, is planned as a whole, and needs less memory."""
     return wf.trace(function, lazy="lazily" in variant) if variant.startswith("traced") else function
 
 

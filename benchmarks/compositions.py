@@ -90,7 +90,7 @@ def measure(name, training, repeats):
     for _ in range(repeats):
         for run, times in zip(runs, (row.times, row.others), strict=True):
             times.append(seconds_of(lambda run=run: run(*operands)))
-    loops = [len(run.programs[0].plan.recipe.steps) for run in runs]
+    loops = [len(run.programs[0].plan.info.steps) for run in runs]
     row.note = f"{min(row.others) * 1e6:.0f} us composed, loops {loops[0]} / {loops[1]}"
     return row
 

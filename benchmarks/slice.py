@@ -8,13 +8,12 @@ over PyTorch's; the note has weft's time. Without it, rows that need PyTorch sho
 """
 
 import argparse
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import _environments as environments
+from _process import with_bytecode
 from _side import Side, SideError
 from _table import RatioRow, Row, introduce, show, write
 
@@ -108,9 +107,7 @@ def time_row(case: str, unit: str, bar: float | None, side: Side, turns: int) ->
 def fresh_rows(runs: int) -> list[Row]:
     rows = [Row(name, "ms", bar=bar) for name, bar in FRESH.items()]
     run = [sys.executable, "-c", IN_A_FRESH_PROCESS]
-    with tempfile.TemporaryDirectory() as folder:  # bytecode is there, as where a package was installed
-        environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    with with_bytecode() as environment:
         for turn in range(runs + 1):
             out = subprocess.run(run, stdout=subprocess.PIPE, text=True, check=True, env=environment)
             for row, value in zip(rows, out.stdout.split(), strict=True):

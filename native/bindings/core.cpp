@@ -25,7 +25,7 @@ NB_MODULE(_core, m) {
   weft::bind_operator(m);
   weft::bind_layers(m);
   weft::bind_tape(m);
-  weft::bind_scribe(m);
+  weft::bind_launch_recorder(m);
   weft::bind_log(m);
   weft::bind_traced(m);
   weft::bind_onednn(m);

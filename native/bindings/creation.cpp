@@ -1,6 +1,6 @@
 // creation.cpp: new tensors: empty, filled, counted, and from nested Python sequences.
 #include "bindings/hooks.h"
-#include "bindings/scribe.h"
+#include "bindings/launch_recorder.h"
 
 #include <vector>
 
@@ -190,7 +190,7 @@ nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
     store(element, type, as_scalar_for(leaf, type));
     element += size_of(type);
   }
-  if (!nested.any_known || !context().scribe) return wrap(std::move(x));
+  if (!nested.any_known || !context().recorder) return wrap(std::move(x));
   // What is written down has the elements that a trace knows from its arguments; the others are constants.
   nb::object made = wrap(std::move(x));
   met(made.ptr());

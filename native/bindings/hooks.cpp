@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "bindings/scribe.h"
+#include "bindings/launch_recorder.h"
 
 namespace weft {
 
@@ -40,8 +40,8 @@ void register_hooks(const nb::kwargs& hooks) {
     PyObject* const before = std::exchange(loaders[k], nb::borrow(loader).release().ptr());
     hook_values[k] = nullptr;  // calls that are under way may still use it, so it is never released
     Py_XDECREF(before);
-    if (k == static_cast<size_t>(Hook::known_number_type))
-      known_number_type = reinterpret_cast<PyTypeObject*>(load_hook(Hook::known_number_type));
+    if (k == static_cast<size_t>(Hook::traced_float_type))
+      traced_float_type = reinterpret_cast<PyTypeObject*>(load_hook(Hook::traced_float_type));
   }
 }
 
@@ -63,7 +63,7 @@ void bind_hooks(nb::module_& m) {
   // A function keeps the globals of its module, and all that they lead to: the hooks go with this module's
   // own.
   m.attr("_hooks") = nb::capsule(hook_values, [](void*) noexcept {
-    known_number_type = nullptr;
+    traced_float_type = nullptr;
     for (size_t k = 0; k < kHooks; ++k) {
       Py_CLEAR(loaders[k]);
       Py_CLEAR(hook_values[k]);

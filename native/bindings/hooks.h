@@ -26,7 +26,7 @@ namespace weft {
   H(ever_scoped, "list[bool]")                                                                        \
   H(failure_class, "collections.abc.Callable[[type], type]")                                          \
   H(folder, "str")                                                                                    \
-  H(known_number_type, "type")                                                                        \
+  H(traced_float_type, "type")                                                                        \
   H(module_here, "collections.abc.Callable[[], int]")                                                 \
   H(of_sizes, "collections.abc.Callable[[object, object, object, object], object]")                   \
   H(on_deleted, "collections.abc.Callable[[object], collections.abc.Callable[[object], None]]")       \

@@ -3,20 +3,20 @@
 
 #include <nanobind/stl/vector.h>
 
-#include "bindings/scribe.h"
+#include "bindings/launch_recorder.h"
 #include "program/builder.h"
 
 namespace weft {
 namespace {
 
-// An array as a scribe's methods get it.
+// An array as a recorder's methods get it.
 nb::object told(const LoggedArray& array) {
   const Tensor& x = array.x;
   if (!array.serial) return sizes_of(x, array.device);
   return geometry_of(x, array.serial, array.device, x.chunk ? hold(x) : nb::none());
 }
 
-// (method, arguments) of a Scribe.
+// (method, arguments) of a ArrayRecorder.
 nb::object told(const LoggedOperation& operation) {
   nb::list arrays, numbers, results;
   for (const LoggedArray& x : operation.arrays) arrays.append(told(x));
@@ -25,8 +25,8 @@ nb::object told(const LoggedOperation& operation) {
   using Kind = LoggedOperation::Kind;
   switch (operation.kind) {
     case Kind::launch: {
-      PyObject* const recipe = operation.plan->recipe;
-      return nb::make_tuple("launched", nb::handle(recipe ? recipe : Py_None), arrays, numbers, results,
+      PyObject* const info = operation.plan->info;
+      return nb::make_tuple("launched", nb::handle(info ? info : Py_None), arrays, numbers, results,
                             operation.site->text());
     }
     case Kind::fill:

@@ -1,7 +1,7 @@
 #include "bindings/operator.h"
 #include "bindings/hooks.h"
 
-#include "bindings/scribe.h"
+#include "bindings/launch_recorder.h"
 
 #include <algorithm>
 

@@ -84,7 +84,7 @@ class PythonStages {
 };
 
 // What the planner makes of a description.
-Ref<Plan> plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::object recipe, int64_t serial,
+Ref<Plan> plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::object info, int64_t serial,
                   const std::vector<bool>& gradients, std::vector<std::vector<int64_t>> strides) {
   auto plan = make_ref<Plan>();
   plan->program = builder.finish(serial);
@@ -96,7 +96,7 @@ Ref<Plan> plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::objec
   for (size_t k = 0; k < gradients.size(); ++k)
     if (gradients[k]) plan->gradients.set(k);
   plan->strides = std::move(strides);
-  plan->recipe = recipe.release().ptr();
+  plan->info = info.release().ptr();
   return plan;
 }
 
@@ -152,7 +152,7 @@ void bind_builder(nb::module_& m) {
           nb::arg("plan"), nb::arg("inputs"), nb::arg("numbers"), nb::arg("outputs"))
       .def("add_wire", &B::add_wire, nb::arg("wire"), nb::arg("into"), nb::arg("dtype"),
            nb::arg("device").none(), nb::arg("shape"), nb::arg("strides"))
-      .def("plan", plan_of, nb::arg("visible"), nb::arg("as_tuple"), nb::arg("recipe"), nb::kw_only(),
+      .def("plan", plan_of, nb::arg("visible"), nb::arg("as_tuple"), nb::arg("info"), nb::kw_only(),
            nb::arg("serial") = 0, nb::arg("gradients") = std::vector<bool>(),
            nb::arg("strides") = std::vector<std::vector<int64_t>>(),
            "The plan; nothing can be added afterwards. visible: how many results callers get.");
@@ -180,9 +180,8 @@ void bind_program(nb::module_& m) {
           "reorders", [](const PyKernel& kernel) { return kernel.kernel->reorders(); },
           "How many copies into other layouts a run makes.");
   Class<PyPlan>(m, "Plan", "A program, and what it was made from.")
-      .def_prop_ro(
-          "recipe",
-          [](const PyPlan& plan) { return nb::borrow(plan.plan->recipe ? plan.plan->recipe : Py_None); })
+      .def_prop_ro("info",
+                   [](const PyPlan& plan) { return nb::borrow(plan.plan->info ? plan.plan->info : Py_None); })
       // Makes the code of a step ahead of the first run; False: there is no such step.
       .def(
           "bind_ahead",

@@ -230,7 +230,7 @@ void bind_ahead(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_python_kernel(nb::module_& m);
 void bind_storage(nb::module_& m);
-void bind_scribe(nb::module_& m);
+void bind_launch_recorder(nb::module_& m);
 void bind_log(nb::module_& m);
 void bind_traced(nb::module_& m);
 // After all others.

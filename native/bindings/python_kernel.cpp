@@ -9,8 +9,8 @@
 #include "bindings/convert.h"
 #include "bindings/functions.h"
 #include "bindings/layers.h"
+#include "tensor/array_recorder.h"
 #include "tensor/operations.h"
-#include "tensor/scribe.h"
 
 namespace weft {
 namespace {

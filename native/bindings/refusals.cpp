@@ -93,8 +93,12 @@ void bind_refusals(nb::module_& m) {
       bind_refusals(inner);
     }
     if (!PyType_Check(object.ptr())) continue;
-    for (nb::handle member : nb::steal<nb::list>(PyMapping_Values(object.attr("__dict__").ptr())))
+    for (nb::handle member : nb::steal<nb::list>(PyMapping_Values(object.attr("__dict__").ptr()))) {
       if (is_bound(member)) replace_in(member);
+      if (!PyObject_TypeCheck(member.ptr(), &PyProperty_Type)) continue;
+      for (const char* accessor : {"fget", "fset"})
+        if (nb::object function = member.attr(accessor); is_bound(function)) replace_in(function);
+    }
   }
 }
 

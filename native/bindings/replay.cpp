@@ -124,7 +124,7 @@ void bind_spec(nb::module_& m) {
       m, "ReplaySpec",
       "A program of a traced function, and how calls use it.\n\n"
       "arrays, numbers: where what it takes is found; results, of which those that are `stopped` have no\n"
-      "history. surroundings: (place, name, value) of what was found outside of the arguments; watched, "
+      "history. environment: (place, name, value) of what was found outside of the arguments; watched, "
       "containers:\nthings whose states matter; gradients: whether tensors had one; guard: what else has "
       "to hold of the leaves.\n"
       "build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that "
@@ -134,7 +134,7 @@ void bind_spec(nb::module_& m) {
       .def(
           "__init__",
           [](ReplaySpec* self, const PyPlan& plan, Finds arrays, Finds numbers, Finds results,
-             const std::vector<size_t>& stopped, Places surroundings, nb::object watched,
+             const std::vector<size_t>& stopped, Places environment, nb::object watched,
              std::vector<nb::object> containers, std::vector<std::pair<Find, bool>> gradients,
              nb::object guard, nb::object build, nb::object effect, std::vector<uint64_t> elsewhere,
              std::vector<nb::object> shared) {
@@ -150,8 +150,8 @@ void bind_spec(nb::module_& m) {
                                  std::to_string(spec.results.size()) + " is stopped");
               spec.stopped[k] = true;
             }
-            for (auto& [place, name, value] : surroundings)
-              spec.surroundings.push_back({std::move(place), std::move(name), std::move(value)});
+            for (auto& [place, name, value] : environment)
+              spec.environment.push_back({std::move(place), std::move(name), std::move(value)});
             spec.watched = std::move(watched);
             for (const nb::object& container : containers)
               if (!PyList_Check(container.ptr()) && !PyDict_Check(container.ptr()))
@@ -168,7 +168,7 @@ void bind_spec(nb::module_& m) {
             new (self) ReplaySpec(std::move(spec));
           },
           nb::arg("plan"), nb::kw_only(), nb::arg("arrays"), nb::arg("numbers"), nb::arg("results"),
-          nb::arg("stopped") = std::vector<size_t>(), nb::arg("surroundings") = Places(),
+          nb::arg("stopped") = std::vector<size_t>(), nb::arg("environment") = Places(),
           nb::arg("watched").none() = nb::none(), nb::arg("containers") = std::vector<nb::object>(),
           nb::arg("gradients") = std::vector<std::pair<Find, bool>>(), nb::arg("guard").none() = nb::none(),
           nb::arg("build").none() = nb::none(), nb::arg("effect").none() = nb::none(),
@@ -176,7 +176,7 @@ void bind_spec(nb::module_& m) {
           nb::sig(
               "def __init__(self, plan: Plan, *, arrays: collections.abc.Sequence[Find], numbers: "
               "collections.abc.Sequence[Find], results: collections.abc.Sequence[Find], stopped: "
-              "collections.abc.Sequence[int] = (), surroundings: collections.abc.Sequence[tuple[object, "
+              "collections.abc.Sequence[int] = (), environment: collections.abc.Sequence[tuple[object, "
               "object, "
               "object]] = (), watched: collections.abc.Callable[[], bool] | None = None, containers: "
               "collections.abc.Sequence[list | dict] = (), gradients: "
@@ -238,7 +238,7 @@ std::vector<PyObject*> ReplaySpec::references() const {
   for (const std::vector<Find>* finds : {&arrays, &numbers, &results})
     for (const Find& find : *finds) all.push_back(find.object.ptr());
   for (const auto& [find, had] : gradients) all.push_back(find.object.ptr());
-  for (const Outside& outside : surroundings)
+  for (const Outside& outside : environment)
     all.insert(all.end(), {outside.place.ptr(), outside.name.ptr(), outside.value.ptr()});
   for (const nb::object& container : containers) all.push_back(container.ptr());
   for (const nb::object& x : shared) all.push_back(x.ptr());

@@ -41,7 +41,7 @@ struct ReplaySpec {
   Ref<Plan> plan;
   std::vector<Find> arrays, numbers, results;
   std::vector<bool> stopped;  // results that have no history, whatever the array has that they are seen in
-  std::vector<Outside> surroundings;
+  std::vector<Outside> environment;
   nb::object watched =
       nb::none();  // whether things that `changes` counts are as they were; None: there are none
   std::vector<nb::object> containers;  // lists and dicts that belong to those things

@@ -3,7 +3,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bindings/convert.h"
-#include "bindings/scribe.h"
+#include "bindings/launch_recorder.h"
 #include "program/builder.h"
 #include "storage/runtime.h"
 #include "tensor/exchange.h"
@@ -42,7 +42,7 @@ struct PyRandomStream {
   Generator generator;
 };
 
-std::array<int64_t, 2> take_words(Device device) {
+std::array<int64_t, 2> take_stream_words(Device device) {
   std::array<int64_t, 2> words{};
   const int64_t shape[] = {2}, strides[] = {1};
   Generator& parent = Runtime::get().generator(device);
@@ -64,7 +64,7 @@ void bind_random(nb::module_& m) {
   m.attr("MOST_WORD") = kMostWord;
   Class<PyRandomStream>(m, "RandomStream")
       .def("__init__",
-           [](PyRandomStream* self, Device device) { new (self) PyRandomStream(take_words(device)); })
+           [](PyRandomStream* self, Device device) { new (self) PyRandomStream(take_stream_words(device)); })
       .def("__copy__", [](PyRandomStream& self) { return new PyRandomStream(self.generator.state()); });
   def(m, "random_stream",
       [] { return nb::borrow(context().stream_object ? context().stream_object : Py_None); });
@@ -77,16 +77,16 @@ void bind_random(nb::module_& m) {
       },
       nb::arg("kind"), nb::arg("dtype"), nb::arg("count"), "How many positions of a stream it takes.");
   def(m, "seed_all", [](uint64_t seed) {
-    if (context().scribe) context().scribe->random_state();
+    if (context().recorder) context().recorder->random_state();
     Runtime::get().seed_all(seed);
   });
   def(m, "get_generator", [](Device device) {
-    if (context().scribe) context().scribe->random_state();
+    if (context().recorder) context().recorder->random_state();
     const Generator::State state = Runtime::get().devices_generator(device).state();
     return std::make_tuple(state.seed, state.stream, state.offset);
   });
   def(m, "set_generator", [](Device device, uint64_t seed, uint64_t stream, uint64_t offset) {
-    if (context().scribe) context().scribe->random_state();
+    if (context().recorder) context().recorder->random_state();
     Runtime::get().set_generator(device, {seed, stream, offset});
   });
   def_random(m, "random_uniform", "uniform", "low", "high", push_uniform);

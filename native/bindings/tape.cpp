@@ -2,8 +2,8 @@
 #include "bindings/tape.h"
 
 #include "bindings/hooks.h"
+#include "bindings/launch_recorder.h"
 #include "bindings/operator.h"
-#include "bindings/scribe.h"
 
 namespace weft {
 
@@ -18,7 +18,7 @@ Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& wanted, const
   ++OperatorFunction::planner_calls;
   const BelowLayers below;
   const nb::object made =
-      call_hook(Hook::plan_backward, nb::handle(plan.recipe), listed(wanted), listed(given));
+      call_hook(Hook::plan_backward, nb::handle(plan.info), listed(wanted), listed(given));
   return made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
 }
 
@@ -26,7 +26,7 @@ std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> plan_recording(cons
   nb::object found;
   {
     const BelowLayers below;
-    found = call_hook(Hook::plan_recording, nb::handle(plan.recipe));
+    found = call_hook(Hook::plan_recording, nb::handle(plan.info));
   }
   std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> made;
   if (const nb::object form = found[0]; !form.is_none()) made.first = nb::cast<PyPlan&>(form).plan;
@@ -42,9 +42,9 @@ Tracked sum(Tracked&& first, Tracked&& second) {
   return tracked_of(made.ptr());
 }
 
-std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& slopes) {
+std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& cotangents) {
   nb::list given;
-  for (Tracked& slope : slopes) given.append(wrap(std::move(slope)));
+  for (Tracked& cotangent : cotangents) given.append(wrap(std::move(cotangent)));
   const nb::object made = nb::handle(node.function)(*nb::tuple(given));
   const std::string at = "\n  called at " + node.site.text();
   if (!made.is_none() && !is_tensor(made) && !PyTuple_Check(made.ptr()) && !PyList_Check(made.ptr()))
@@ -110,6 +110,8 @@ void bind_tape(nb::module_& m) {
     context().no_grads_before = context().no_grads;
     return before;
   });
+  // What is being written down now, 0: nothing.
+  def(m, "epoch", [] { return context().stop_epoch; });
   def(m, "end_epoch", [](nb::tuple before) {
     context().stop_epoch = nb::cast<uint32_t>(before[0]);
     context().no_grads_before = nb::cast<int>(before[1]);
@@ -169,10 +171,15 @@ void bind_tape(nb::module_& m) {
     return nb::make_tuple(node && recording() ? node->number : 0,
                           tensor.chunk->writes.load(std::memory_order_relaxed));
   });
-  def(m, "is_stopped", [](nb::handle x) {
-    tensor_of(x, "is_stopped");
-    return is_stopped(tracked_of(x.ptr()));
-  });
+  // Whether it has left the history of what is written down; or was, in an epoch around this one.
+  def(
+      m, "is_stopped",
+      [](nb::handle x, uint32_t epoch) {
+        tensor_of(x, "is_stopped");
+        const Tracked& tracked = tracked_of(x.ptr());
+        return is_stopped(tracked) || (epoch && tracked.stopped == epoch);
+      },
+      nb::arg("x"), nb::arg("epoch") = 0);
   def(m, "is_tracked", [](nb::handle x) {
     tensor_of(x, "is_tracked");
     return static_cast<bool>(tracked_of(x.ptr()).node);
@@ -191,33 +198,34 @@ void bind_tape(nb::module_& m) {
         return wrap(std::move(y));
       },
       nb::arg("x"), nb::arg("keep_past"), nb::arg("is_result") = false);
-  // The gradients of `leaves`, None where there is none, from those of `roots`; a slope None: 1 for every
+  // The gradients of `leaves`, None where there is none, from those of `roots`; a cotangent None: 1 for every
   // element. on_final(number of a leaf, its gradient), unless None, is called while others are still
   // computed, as soon as a gradient is final.
   def(
       m, "backward",
-      [](nb::list roots, nb::list slopes, nb::list leaves, bool create_graph, nb::object on_final) {
+      [](nb::list roots, nb::list cotangents, nb::list leaves, bool create_graph, nb::object on_final) {
         const Layers callers = context().layers;
         const BelowLayers below;
         const NotRecording off(!create_graph);
         std::vector<const Tracked*> from, with;
         std::vector<nb::object> kept;
-        if (nb::len(roots) != nb::len(slopes))
+        if (nb::len(roots) != nb::len(cotangents))
           throw ValueError("backward: " + std::to_string(nb::len(roots)) + " values, but " +
-                           std::to_string(nb::len(slopes)) + " gradients of them");
+                           std::to_string(nb::len(cotangents)) + " gradients of them");
         for (size_t i = 0; i < nb::len(roots); ++i) {
-          nb::object root = roots[i], slope = slopes[i];
+          nb::object root = roots[i], cotangent = cotangents[i];
           const Tensor& y = tensor_of(root, "backward");
-          if (!slope.is_none()) check_slope(tensor_of(slope, "backward"), y, y.device(), "backward", "y");
+          if (!cotangent.is_none())
+            check_cotangent(tensor_of(cotangent, "backward"), y, y.device(), "backward", "y");
           if (!tracked_of(root.ptr()).node) continue;
-          if (slope.is_none())
-            slope = wrap(filled(y, y.device(), 1));
+          if (cotangent.is_none())
+            cotangent = wrap(filled(y, y.device(), 1));
           else
-            met(slope.ptr());
+            met(cotangent.ptr());
           from.push_back(&tracked_of(root.ptr()));
-          with.push_back(&tracked_of(slope.ptr()));
+          with.push_back(&tracked_of(cotangent.ptr()));
           kept.push_back(root);
-          kept.push_back(slope);
+          kept.push_back(cotangent);
         }
         std::vector<TapeNode*> wanted;
         std::vector<Ref<TapeNode>> held;
@@ -236,7 +244,7 @@ void bind_tape(nb::module_& m) {
         for (auto& gradient : found) results.append(gradient ? wrap(std::move(*gradient)) : nb::none());
         return results;
       },
-      nb::arg("roots"), nb::arg("slopes"), nb::arg("leaves"), nb::arg("create_graph"),
+      nb::arg("roots"), nb::arg("cotangents"), nb::arg("leaves"), nb::arg("create_graph"),
       nb::arg("on_final") = nb::none());
   // A region begins that is not recorded.
   def(m, "begin_noting", begin_noting);

@@ -1,8 +1,8 @@
 // tensor.cpp: the type weft.Tensor: its life, attributes and views. Methods that need no native help are
 // written in Python and set on the type (weft/imperative/tensor.py).
 #include "bindings/hooks.h"
+#include "bindings/launch_recorder.h"
 #include "bindings/operator.h"
-#include "bindings/scribe.h"
 #include "tensor/scalar.h"
 
 #include <structmember.h>
@@ -119,7 +119,7 @@ Shape as_shape(nb::handle object, const char* function) {
 
 bool is_number(nb::handle object) noexcept {
   return PyBool_Check(object.ptr()) || PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr()) ||
-         Py_TYPE(object.ptr()) == known_number_type;
+         Py_TYPE(object.ptr()) == traced_float_type;
 }
 
 Scalar as_scalar(nb::handle number) {
@@ -130,7 +130,7 @@ Scalar as_scalar(nb::handle number) {
   } else if (PyFloat_Check(number.ptr())) {
     scalar.kind = Scalar::Kind::real;
     scalar.real = PyFloat_AsDouble(number.ptr());
-  } else if (Py_TYPE(number.ptr()) == known_number_type) {
+  } else if (Py_TYPE(number.ptr()) == traced_float_type) {
     scalar = as_scalar(number.attr("value"));
     scalar.origin = nb::cast<uint32_t>(number.attr("origin"));
   } else {
@@ -325,7 +325,7 @@ PyObject* numpy(PyObject* self, PyObject*) {
 
 PyObject* wait(PyObject* self, PyObject*) {
   return guarded_object([&] {
-    if (context().scribe) context().scribe->awaited(self_of(self));
+    if (context().recorder) context().recorder->awaited(self_of(self));
     wait_unobserved(self_of(self));
     return nb::none();
   });

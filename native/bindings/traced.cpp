@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "bindings/hooks.h"
+#include "bindings/launch_recorder.h"
 #include "bindings/operator.h"
 #include "bindings/replay.h"
-#include "bindings/scribe.h"
 #include "program/scratch.h"
 
 namespace weft {
@@ -303,7 +303,7 @@ struct Replay : ReplaySpec {
     if (!elsewhere.empty())
       for (PyObject* x : a.tensors)
         if (std::ranges::binary_search(elsewhere, self_of(x).chunk->serial)) return false;
-    if (!std::ranges::all_of(surroundings, is_as_it_was)) return false;
+    if (!std::ranges::all_of(environment, is_as_it_was)) return false;
     bool same_contents = true;
     for (Contents& each : contents) same_contents &= each.same();
     if (!watched.is_none() && (seen_changes != changes || !same_contents)) {
@@ -438,7 +438,7 @@ struct Replay : ReplaySpec {
         object = held.back().ptr();
         tensor_of(object, "trace");
       }
-      if (context().scribe) met(object);
+      if (context().recorder) met(object);
       objects[k] = object;
       tracked[k] =
           find.window ? &windows.emplace_back(find.window->of(self_of(object))) : &tracked_of(object);

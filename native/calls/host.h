@@ -68,7 +68,7 @@ std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> plan_recording(cons
 Tracked sum(Tracked&& a, Tracked&& b);
 // What the function of a node (TapeNode::function) makes of the gradients of its outputs: for each input one,
 // or none.
-std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& slopes);
+std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& cotangents);
 // The module of a call that is made, as Context::module; for calls that are written down.
 uint32_t module_of_call();
 

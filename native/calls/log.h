@@ -5,7 +5,7 @@
 // are inputs. Two segments of the same words are the same program, whatever the memory and the inputs are. A
 // segment ends when somebody looks; its program is found by its words, and by which results somebody still
 // holds. Only for words that are new is the language asked (host::program_of), which gets the operations as a
-// scribe would. All of it is guarded by the lock of the language.
+// recorder would. All of it is guarded by the lock of the language.
 //
 // Nothing that the language cannot write down may get in: `place` refuses what
 // weft/graph/functionalization.py would refuse, and what was put off is then done first.
@@ -27,7 +27,7 @@ struct LoggedArray {
   Device device;
 };
 
-// An operation as a segment's program needs it: what a method of Scribe was given.
+// An operation as a segment's program needs it: what a method of ArrayRecorder was given.
 struct LoggedOperation {
   enum class Kind : uint8_t { launch, fill, copy, range, draw, permute } kind;
   Draw draw{};                                      // Kind::draw
@@ -54,7 +54,7 @@ struct LoggedProgram {
   std::vector<size_t> numbers;
 };
 
-class Log final : public LaunchScribe {
+class Log final : public LaunchRecorder {
  public:
   // For an object that makes programs of it, and outlives it. watched: it is told where somebody looks.
   Log(_object* target, bool watched) noexcept : target_(target), watched_(watched) {}

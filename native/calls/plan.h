@@ -31,9 +31,9 @@ class Bits {
 // What the planner makes: a program, and what only calls from Python need of it.
 struct Plan : Counted<Plan> {
   Ref<const Program> program;
-  int visible = 0;            // outputs that callers get; hidden ones and those that write an input follow
-  bool as_tuple = false;      // callers get a tuple even of one
-  _object* recipe = nullptr;  // the planner's own object, with the graph; for gradients; owned
+  int visible = 0;          // outputs that callers get; hidden ones and those that write an input follow
+  bool as_tuple = false;    // callers get a tuple even of one
+  _object* info = nullptr;  // the planner's own object, with the graph; for gradients; owned
   // The plans of its gradients, by which inputs' are wanted and which outputs' come in.
   struct Backward {
     Bits wanted;
@@ -49,7 +49,7 @@ struct Plan : Counted<Plan> {
   Ref<Plan> recorded;  // that form, once it is known; null: this one (tape.h, recorded_form). GIL
   std::vector<std::vector<int64_t>> strides;  // that the inputs must have, in elements; empty: any will do
 
-  ~Plan() { release_now(recipe); }
+  ~Plan() { release_now(info); }
 };
 
 }  // namespace weft

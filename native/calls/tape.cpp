@@ -45,13 +45,13 @@ bool is_differentiable(const Tensor& x) noexcept { return is_differentiable(x.dt
 // tell.
 uint32_t noted_module() {
   const Context& here = context();
-  return here.module || !here.scribe ? here.module : host::module_of_call();
+  return here.module || !here.recorder ? here.module : host::module_of_call();
 }
 
 // What is told of launches.
-LaunchScribe& current() noexcept { return static_cast<LaunchScribe&>(*context().scribe); }
+LaunchRecorder& current() noexcept { return static_cast<LaunchRecorder&>(*context().recorder); }
 
-// Whether usual_slopes would give these.
+// Whether usual_cotangents would give these.
 bool are_usual(const std::vector<bool>& given, const Plan& plan) {
   for (size_t j = 0; j < given.size(); ++j) {
     const bool is_written = std::ranges::any_of(plan.writes, [&](const auto& w) { return w.first == j; });
@@ -70,7 +70,7 @@ size_t usual_backward_of(const Ref<Plan>& plan, const Bits& wanted) {
   };
   auto found = find();
   if (found == plan->backwards.end()) {
-    backward_of(plan, wanted, usual_slopes(*plan));
+    backward_of(plan, wanted, usual_cotangents(*plan));
     found = find();
   }
   return static_cast<size_t>(found - plan->backwards.begin());
@@ -135,7 +135,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
 
 }  // namespace
 
-std::vector<bool> usual_slopes(const Plan& plan) {
+std::vector<bool> usual_cotangents(const Plan& plan) {
   std::vector<bool> given(plan.program->outputs.size());
   std::fill_n(given.begin(), std::min<size_t>(static_cast<size_t>(plan.visible), given.size()), true);
   for (const auto& [output, input] : plan.writes) given[output] = true;
@@ -159,13 +159,13 @@ Ref<Plan> recorded_form(const Ref<Plan>& plan) {
   return form;
 }
 
-Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& slopes) {
+Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& cotangents) {
   for (const Plan::Backward& known : plan->backwards)
-    if (known.wanted == wanted && known.given == slopes) return known.plan;
+    if (known.wanted == wanted && known.given == cotangents) return known.plan;
   std::vector<bool> flags(plan->program->uses.size());
   for (size_t k = 0; k < flags.size(); ++k) flags[k] = wanted.test(k);
-  const Ref<Plan> backward = host::plan_backward(*plan, flags, slopes);
-  plan->backwards.push_back({wanted, slopes, backward});
+  const Ref<Plan> backward = host::plan_backward(*plan, flags, cotangents);
+  plan->backwards.push_back({wanted, cotangents, backward});
   return backward;
 }
 
@@ -299,9 +299,9 @@ void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std
     const Chunk* chunk = inputs[k]->tensor.chunk.get();
     versions[k] = chunk ? chunk->writes.load(std::memory_order_relaxed) : 0;
   }
-  if (context().scribe) {
+  if (context().recorder) {
     bool left_out = false;
-    if (context().scribe->defers()) {
+    if (context().recorder->defers()) {
       plan->program->prepare({tensors.get(), inputs.size()}, destinations, outputs.get());
       left_out = current().launched(*plan, inputs, numbers, results);
     }
@@ -309,7 +309,7 @@ void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std
       const Unobserved quiet;
       plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
     }
-    if (!context().scribe->defers()) current().launched(*plan, inputs, numbers, results);
+    if (!context().recorder->defers()) current().launched(*plan, inputs, numbers, results);
     if (context().stop_epoch) note_stopped_views(*plan->program, inputs, results);
   } else {
     plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
@@ -344,14 +344,15 @@ Tensor filled(const Tensor& like, Device device, int64_t value) {
   return x;
 }
 
-void check_slope(const Tensor& slope, const Tensor& of, Device device, const std::string& function,
-                 const std::string& what, const std::string& where) {
-  if (std::ranges::equal(slope.dims(), of.dims()) && slope.dtype == of.dtype && slope.device() == device)
+void check_cotangent(const Tensor& cotangent, const Tensor& of, Device device, const std::string& function,
+                     const std::string& what, const std::string& where) {
+  if (std::ranges::equal(cotangent.dims(), of.dims()) && cotangent.dtype == of.dtype &&
+      cotangent.device() == device)
     return;
   const std::string names =
-      function + ": " + what + " is " + describe(of) + ", its gradient " + describe(slope) + where;
-  if (!std::ranges::equal(slope.dims(), of.dims())) throw ShapeError(names);
-  if (slope.dtype != of.dtype) throw DTypeError(names);
+      function + ": " + what + " is " + describe(of) + ", its gradient " + describe(cotangent) + where;
+  if (!std::ranges::equal(cotangent.dims(), of.dims())) throw ShapeError(names);
+  if (cotangent.dtype != of.dtype) throw DTypeError(names);
   throw DeviceError(names);
 }
 

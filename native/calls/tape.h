@@ -16,7 +16,7 @@
 #include "calls/plan.h"
 #include "calls/tracked.h"
 #include "storage/context.h"
-#include "tensor/scribe.h"
+#include "tensor/array_recorder.h"
 
 namespace weft {
 
@@ -70,9 +70,9 @@ inline bool is_stopped(const Tracked& x) noexcept {
   return epoch && x.stopped == epoch;
 }
 
-// What writes down what a thread does (tensor/scribe.h), and is told of launches: for an object of the
-// language. All scribes of calls are.
-class LaunchScribe : public Scribe {
+// What writes down what a thread does (tensor/array_recorder.h), and is told of launches: for an object of
+// the language. All recorders of calls are.
+class LaunchRecorder : public ArrayRecorder {
  public:
   virtual _object* target() const noexcept = 0;  // borrowed
   // A tensor of the language is about to be used by this thread: what writes down may need the object.
@@ -121,15 +121,15 @@ void note_overwriting(const Tensor& x);
 const Site* overwriting_of(const Chunk* chunk) noexcept;
 // Raises ShapeError, DTypeError or DeviceError unless a gradient of an array is like the array. The other
 // arguments are for the message: "function: what is f32[2]@cpu:0, its gradient f64[2]@cpu:0where".
-void check_slope(const Tensor& slope, const Tensor& of, Device device, const std::string& function,
-                 const std::string& what, const std::string& where = {});
+void check_cotangent(const Tensor& cotangent, const Tensor& of, Device device, const std::string& function,
+                     const std::string& what, const std::string& where = {});
 // An array of like's shape and type, every element this number.
 Tensor filled(const Tensor& like, Device device, int64_t value);
 // The plan of the gradients of `plan`'s inputs in `wanted`, from those of its outputs in `given`; null if all
 // are zero. May throw what a rule throws.
 Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& given);
 // The outputs that gradients come in for, as a rule: those that callers get, and new contents of inputs.
-std::vector<bool> usual_slopes(const Plan& plan);
+std::vector<bool> usual_cotangents(const Plan& plan);
 // The same plan with what its gradient reads of what it drew as more hidden outputs; itself if it draws
 // nothing.
 Ref<Plan> recorded_form(const Ref<Plan>& plan);
@@ -151,13 +151,13 @@ void call_checked(const Ref<Plan>& plan, std::span<const Tracked* const> inputs,
                   std::span<const Scalar> numbers, std::span<const Tensor* const> destinations,
                   std::span<Tracked> results, bool late);
 
-// The gradients of the leaves, where there are any, from those of the roots, `slopes`. With create_graph what
-// is computed is recorded in turn, if the caller has recording on, and the history stays. on_final, if it is
-// not empty, is called for each of the leaves that has a gradient, as soon as nothing more will be added to
-// it.
+// The gradients of the leaves, where there are any, from those of the roots, `cotangents`. With create_graph
+// what is computed is recorded in turn, if the caller has recording on, and the history stays. on_final, if
+// it is not empty, is called for each of the leaves that has a gradient, as soon as nothing more will be
+// added to it.
 using OnFinal = std::function<void(size_t leaf, const Tracked& gradient)>;
 std::vector<std::optional<Tracked>> walk_back(std::span<const Tracked* const> roots,
-                                              std::span<const Tracked* const> slopes,
+                                              std::span<const Tracked* const> cotangents,
                                               std::span<TapeNode* const> leaves, bool create_graph,
                                               const OnFinal& on_final = {});
 

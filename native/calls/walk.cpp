@@ -31,9 +31,9 @@ class Walk {
   }
 
   std::vector<std::optional<Tracked>> run(std::span<const Tracked* const> roots,
-                                          std::span<const Tracked* const> slopes) {
+                                          std::span<const Tracked* const> cotangents) {
     for (const Tracked* root : roots) mark(root->node.get());
-    for (size_t i = 0; i < roots.size(); ++i) add(roots[i]->node, roots[i]->index, Tracked(*slopes[i]));
+    for (size_t i = 0; i < roots.size(); ++i) add(roots[i]->node, roots[i]->index, Tracked(*cotangents[i]));
     while (!queue_.empty()) {
       const Ref<TapeNode> node = queue_.top().node;
       queue_.pop();
@@ -48,7 +48,7 @@ class Walk {
     Ref<TapeNode> node;
     bool operator<(const Entry& other) const { return node->number < other.node->number; }
   };
-  using Slopes = std::vector<std::optional<Tracked>>;
+  using Cotangents = std::vector<std::optional<Tracked>>;
 
   // Finds the nodes from which a wanted leaf can be reached.
   void mark(TapeNode* root) {
@@ -78,19 +78,19 @@ class Walk {
     return found != leads_.end() && found->second;
   }
 
-  void add(const Ref<TapeNode>& node, uint32_t index, Tracked&& slope) {
+  void add(const Ref<TapeNode>& node, uint32_t index, Tracked&& cotangent) {
     if (!node || !leads(node.get())) return;
-    auto [place, is_new] = slopes_.try_emplace(node.get());
-    Slopes& slopes = place->second;
+    auto [place, is_new] = cotangents_.try_emplace(node.get());
+    Cotangents& cotangents = place->second;
     if (is_new) queue_.push({node});
-    if (slopes.size() <= index) slopes.resize(index + 1);
-    std::optional<Tracked>& known = slopes[index];
+    if (cotangents.size() <= index) cotangents.resize(index + 1);
+    std::optional<Tracked>& known = cotangents[index];
     if (!known) {
-      known.emplace(std::move(slope));
+      known.emplace(std::move(cotangent));
       return;
     }
     Tracked before = std::move(*known);
-    known.emplace(host::sum(std::move(before), std::move(slope)));
+    known.emplace(host::sum(std::move(before), std::move(cotangent)));
   }
 
   // Reports the wanted leaves that got their last summand from this node, or are it. A gradient is final when
@@ -105,32 +105,32 @@ class Walk {
     for (const TapeNode::Edge& edge : node.edges) {
       const auto place = awaited_.find(edge.node.get());
       if (place == awaited_.end() || --place->second) continue;
-      const auto found = slopes_.find(edge.node.get());
-      if (found == slopes_.end() || !announced_.insert(edge.node.get()).second) continue;
+      const auto found = cotangents_.find(edge.node.get());
+      if (found == cotangents_.end() || !announced_.insert(edge.node.get()).second) continue;
       on_final_(wanted_.at(edge.node.get()), *found->second[0]);
     }
   }
 
   void visit(const Ref<TapeNode>& node) {
-    const auto place = slopes_.find(node.get());
-    Slopes slopes = std::move(place->second);
-    slopes_.erase(place);
+    const auto place = cotangents_.find(node.get());
+    Cotangents cotangents = std::move(place->second);
+    cotangents_.erase(place);
     if (const auto wanted = wanted_.find(node.get()); wanted != wanted_.end()) {
       // What a leaf was before has a gradient by way of it, if another leaf is there.
-      if (!node->edges.empty()) add(node->edges[0].node, node->edges[0].index, Tracked(*slopes[0]));
-      found_[wanted->second] = std::move(slopes[0]);
+      if (!node->edges.empty()) add(node->edges[0].node, node->edges[0].index, Tracked(*cotangents[0]));
+      found_[wanted->second] = std::move(cotangents[0]);
       return;
     }
     const InContext of_call(node->context);
     switch (node->kind) {
       case TapeNode::Kind::leaf:
-        add(node->edges[0].node, node->edges[0].index, std::move(*slopes[0]));
+        add(node->edges[0].node, node->edges[0].index, std::move(*cotangents[0]));
         break;
       case TapeNode::Kind::plan:
-        visit_plan(node, slopes);
+        visit_plan(node, cotangents);
         break;
       case TapeNode::Kind::function:
-        visit_function(node, slopes);
+        visit_function(node, cotangents);
         break;
     }
   }
@@ -150,10 +150,10 @@ class Walk {
 
   // The plan of a node's gradients: the one it saved for; where a gradient read other hidden outputs and has
   // been recorded, one that takes theirs, too; where only some gradients come in or are wanted, as in higher
-  // orders, one of these alone, which multiplies no zeros. given: the slopes that it takes.
-  Ref<Plan> backward_for(const TapeNode& node, const Slopes& slopes, std::vector<bool>& given) const {
+  // orders, one of these alone, which multiplies no zeros. given: the cotangents that it takes.
+  Ref<Plan> backward_for(const TapeNode& node, const Cotangents& cotangents, std::vector<bool>& given) const {
     constexpr size_t kForms = 8;  // more of one plan are not made: zeros come in for what is missing
-    const std::vector<bool> usual = usual_slopes(*node.plan);
+    const std::vector<bool> usual = usual_cotangents(*node.plan);
     Bits wanted, all;
     for (size_t k = 0; k < node.edges.size(); ++k) {
       if (!node.edges[k].node || !is_differentiable(node.saved[k].dtype)) continue;
@@ -162,8 +162,8 @@ class Walk {
     }
     given.assign(usual.size(), false);
     bool more = false;
-    for (size_t j = 0; j < slopes.size(); ++j)
-      if (slopes[j]) {
+    for (size_t j = 0; j < cotangents.size(); ++j)
+      if (cotangents[j]) {
         given[j] = true;
         more |= !usual[j];
       }
@@ -201,21 +201,21 @@ class Walk {
            describe(node.saved[k]);
   }
 
-  void visit_plan(const Ref<TapeNode>& node, Slopes& slopes) {
+  void visit_plan(const Ref<TapeNode>& node, Cotangents& cotangents) {
     if (node->saved.empty())
       throw ValueError(node->plan->program->name + ": called at " + node->site.text() +
                        ": its history was freed by an earlier backward");
     const size_t count = node->edges.size();
     std::vector<bool> given;
-    const Ref<Plan> plan = backward_for(*node, slopes, given);
+    const Ref<Plan> plan = backward_for(*node, cotangents, given);
     if (!plan) return;
     const Plan& backward = *plan;
-    slopes.resize(given.size());
+    cotangents.resize(given.size());
     for (size_t j = 0; j < given.size(); ++j)
-      if (given[j] && !slopes[j])
-        slopes[j].emplace(filled(node->saved[count + j], node->plan->program->device_of(j), 0));
+      if (given[j] && !cotangents[j])
+        cotangents[j].emplace(filled(node->saved[count + j], node->plan->program->device_of(j), 0));
     std::vector<Tracked> inputs;
-    inputs.reserve(node->saved.size() + slopes.size());
+    inputs.reserve(node->saved.size() + cotangents.size());
     for (size_t k = 0; k < node->saved.size(); ++k) {
       check_version(*node, k);
       if (k < count)
@@ -225,8 +225,8 @@ class Walk {
       if (context().stop_epoch && node->epoch == context().stop_epoch && node->stopped.test(k))
         inputs.back().stopped = context().stop_epoch;
     }
-    for (auto& slope : slopes)
-      if (slope) inputs.push_back(std::move(*slope));
+    for (auto& cotangent : cotangents)
+      if (cotangent) inputs.push_back(std::move(*cotangent));
     for (size_t k = 0; k < backward.strides.size(); ++k)
       if (backward.program->uses[k] >= Program::Use::shown) lay_out(inputs[k].tensor, backward.strides[k]);
     std::vector<const Tracked*> pointers;
@@ -242,33 +242,34 @@ class Walk {
     }
   }
 
-  // A slope as a function of the language may have it, which may write to it: a copy where others read the
-  // same memory, arrays of the caller or nodes that the walk has not come to.
-  Tracked for_function(Slopes& slopes, size_t j) const {
-    Tracked& slope = *slopes[j];
-    const Chunk* chunk = slope.tensor.chunk.get();
+  // A cotangent as a function of the language may have it, which may write to it: a copy where others read
+  // the same memory, arrays of the caller or nodes that the walk has not come to.
+  Tracked for_function(Cotangents& cotangents, size_t j) const {
+    Tracked& cotangent = *cotangents[j];
+    const Chunk* chunk = cotangent.tensor.chunk.get();
     const auto shows = [&](const std::optional<Tracked>& x) {
-      return x && &*x != &slope && x->tensor.chunk.get() == chunk;
+      return x && &*x != &cotangent && x->tensor.chunk.get() == chunk;
     };
     bool shared =
-        chunk->faces != 0 || std::ranges::any_of(slopes, shows) || std::ranges::any_of(found_, shows);
-    for (const auto& [node, waiting] : slopes_) shared = shared || std::ranges::any_of(waiting, shows);
-    if (!shared) return std::move(slope);
-    return {copy_of(slope.tensor, slope.tensor.dtype, slope.tensor.device()), slope.node, slope.index};
+        chunk->faces != 0 || std::ranges::any_of(cotangents, shows) || std::ranges::any_of(found_, shows);
+    for (const auto& [node, waiting] : cotangents_) shared = shared || std::ranges::any_of(waiting, shows);
+    if (!shared) return std::move(cotangent);
+    return {copy_of(cotangent.tensor, cotangent.tensor.dtype, cotangent.tensor.device()), cotangent.node,
+            cotangent.index};
   }
 
-  void visit_function(const Ref<TapeNode>& node, Slopes& slopes) {
-    slopes.resize(node->outputs.size());
+  void visit_function(const Ref<TapeNode>& node, Cotangents& cotangents) {
+    cotangents.resize(node->outputs.size());
     const size_t inputs = node->edges.size();
     std::vector<Tracked> given;
-    for (size_t j = 0; j < slopes.size(); ++j)
-      given.push_back(slopes[j] ? for_function(slopes, j)
-                                : Tracked(filled(node->outputs[j], node->devices[inputs + j], 0)));
+    for (size_t j = 0; j < cotangents.size(); ++j)
+      given.push_back(cotangents[j] ? for_function(cotangents, j)
+                                    : Tracked(filled(node->outputs[j], node->devices[inputs + j], 0)));
     std::vector<std::optional<Tracked>> made = host::call_backward(*node, std::move(given));
     for (size_t k = 0; k < inputs; ++k) {
       if (!made[k]) continue;
-      check_slope(made[k]->tensor, node->saved[k], node->devices[k], "backward", "input " + std::to_string(k),
-                  "\n  called at " + node->site.text());
+      check_cotangent(made[k]->tensor, node->saved[k], node->devices[k], "backward",
+                      "input " + std::to_string(k), "\n  called at " + node->site.text());
       add(node->edges[k].node, node->edges[k].index, std::move(*made[k]));
     }
   }
@@ -291,7 +292,7 @@ class Walk {
   std::unordered_map<const TapeNode*, size_t> awaited_;  // edges to wanted leaves that may still add to them
   std::unordered_set<const TapeNode*> announced_;
   std::unordered_map<const TapeNode*, bool> leads_;
-  std::unordered_map<const TapeNode*, Slopes> slopes_;
+  std::unordered_map<const TapeNode*, Cotangents> cotangents_;
   std::priority_queue<Entry> queue_;
   std::vector<std::optional<Tracked>> found_;
 };
@@ -299,10 +300,10 @@ class Walk {
 }  // namespace
 
 std::vector<std::optional<Tracked>> walk_back(std::span<const Tracked* const> roots,
-                                              std::span<const Tracked* const> slopes,
+                                              std::span<const Tracked* const> cotangents,
                                               std::span<TapeNode* const> leaves, bool create_graph,
                                               const OnFinal& on_final) {
-  return Walk(leaves, create_graph, on_final).run(roots, slopes);
+  return Walk(leaves, create_graph, on_final).run(roots, cotangents);
 }
 
 }  // namespace weft

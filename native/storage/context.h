@@ -13,7 +13,7 @@ struct _object;
 namespace weft {
 
 class Generator;
-class Scribe;
+class ArrayRecorder;
 struct Noted;
 
 // What sees calls of operators before they are planned (bindings/layers.h).
@@ -24,9 +24,9 @@ struct Layers {
 
 struct Context {
   Layers layers;
-  Scribe* scribe = nullptr;          // what writes down what the thread does (tensor/scribe.h)
-  Generator* stream = nullptr;       // what it draws from, of whatever device; null: the devices' streams
-  _object* stream_object = nullptr;  // owned: what holds `stream`
+  ArrayRecorder* recorder = nullptr;  // what writes down what the thread does (tensor/array_recorder.h)
+  Generator* stream = nullptr;        // what it draws from, of whatever device; null: the devices' streams
+  _object* stream_object = nullptr;   // owned: what holds `stream`
 
   // Recording for gradients (bindings/tape.h).
   int recording_off = 0;  // > 0: inside no_grad

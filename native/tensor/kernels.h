@@ -29,7 +29,7 @@ struct Scalar {
     uint64_t unsigned_integer;  // only above the largest int64
     double real;
   };
-  uint32_t origin = 0;  // where a trace knows it from (scribe.h); 0: it is what it is
+  uint32_t origin = 0;  // where a trace knows it from (launch_recorder.h); 0: it is what it is
 };
 
 // to[i] = convert(from[i]). Equal shapes. Conversion as NumPy's astype does it (tensor/convert.h says

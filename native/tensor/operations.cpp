@@ -5,7 +5,7 @@
 
 #include "engine/device_kind.h"
 #include "storage/runtime.h"
-#include "tensor/scribe.h"
+#include "tensor/array_recorder.h"
 
 namespace weft {
 
@@ -82,7 +82,7 @@ void push_copy(const Tensor& to, const Tensor& source) {
     if (same) return;
     from = copy_of(from, to.dtype, to.device());
   }
-  if (context().scribe && context().scribe->copied(to, from)) return;
+  if (context().recorder && context().recorder->copied(to, from)) return;
   PushOptions options = options_for(to, "copy");
   if (to.device() != from.device()) options.queue = QueueKind::copy;
   push_kernel(to, &from, options, [to, from](RunContext&) {
@@ -94,14 +94,14 @@ void push_copy(const Tensor& to, const Tensor& source) {
 void push_fill(const Tensor& to, Scalar value) {
   check_writable(to, "fill");
   if (to.size == 0) return;
-  if (context().scribe && context().scribe->filled(to, value)) return;
+  if (context().recorder && context().recorder->filled(to, value)) return;
   push_kernel(to, nullptr, options_for(to, "fill"), [to, value](RunContext&) { fill(to.view(), value); });
 }
 
 void push_range(const Tensor& to, Scalar start, Scalar step) {
   check_writable(to, "range");
   if (to.size == 0) return;
-  if (context().scribe && context().scribe->counted(to, start, step)) return;
+  if (context().recorder && context().recorder->counted(to, start, step)) return;
   push_kernel(to, nullptr, options_for(to, "range"),
               [to, start, step](RunContext&) { fill_range(to.view(), start, step); });
 }
@@ -119,7 +119,7 @@ Reservation reserve(const Tensor& to, Draw kind, int64_t count) {
 
 void push_uniform(const Tensor& to, double low, double high) {
   if (to.size == 0) return;
-  if (context().scribe && context().scribe->drawn(to, Draw::uniform, real(low), real(high))) return;
+  if (context().recorder && context().recorder->drawn(to, Draw::uniform, real(low), real(high))) return;
   const Reservation from = reserve(to, Draw::uniform, to.size);
   push_kernel(to, nullptr, options_for(to, "uniform"),
               [to, from, low, high](RunContext&) { fill_uniform(to.view(), from, low, high); });
@@ -127,7 +127,7 @@ void push_uniform(const Tensor& to, double low, double high) {
 
 void push_normal(const Tensor& to, double mean, double std) {
   if (to.size == 0) return;
-  if (context().scribe && context().scribe->drawn(to, Draw::normal, real(mean), real(std))) return;
+  if (context().recorder && context().recorder->drawn(to, Draw::normal, real(mean), real(std))) return;
   const Reservation from = reserve(to, Draw::normal, to.size);
   push_kernel(to, nullptr, options_for(to, "normal"),
               [to, from, mean, std](RunContext&) { fill_normal(to.view(), from, mean, std); });
@@ -135,7 +135,8 @@ void push_normal(const Tensor& to, double mean, double std) {
 
 void push_integers(const Tensor& to, int64_t low, int64_t high) {
   if (to.size == 0) return;
-  if (context().scribe && context().scribe->drawn(to, Draw::integers, integer(low), integer(high))) return;
+  if (context().recorder && context().recorder->drawn(to, Draw::integers, integer(low), integer(high)))
+    return;
   const Reservation from = reserve(to, Draw::integers, to.size);
   push_kernel(to, nullptr, options_for(to, "randint"),
               [to, from, low, high](RunContext&) { fill_integers(to.view(), from, low, high); });
@@ -143,7 +144,7 @@ void push_integers(const Tensor& to, int64_t low, int64_t high) {
 
 void push_permutation(const Tensor& to, const Tensor& from) {
   if (to.size == 0) return;
-  if (context().scribe && context().scribe->permuted(to, from)) return;
+  if (context().recorder && context().recorder->permuted(to, from)) return;
   const Reservation taken =
       Runtime::get().generator(to.device()).reserve(blocks_for(Draw::bits, DType::uint64, to.shape[0]));
   push_kernel(to, &from, options_for(to, "permutation"),
@@ -173,7 +174,7 @@ bool writable(const Tensor& x) noexcept {
 }
 
 void wait_for(const Tensor& x, bool for_writing) {
-  if (context().scribe) context().scribe->read(x);
+  if (context().recorder) context().recorder->read(x);
   wait_unobserved(x, for_writing);
 }
 

@@ -44,7 +44,7 @@ bool writable(const Tensor& x) noexcept;
 // Waits until the elements can be read; `for_writing`: until nobody else reads or writes them. Raises what
 // the operation that should have produced them raised.
 void wait_for(const Tensor& x, bool for_writing = false);
-// The same where nobody is going to look at the elements; a scribe does not hear of it.
+// The same where nobody is going to look at the elements; a recorder does not hear of it.
 void wait_unobserved(const Tensor& x, bool for_writing = false);
 
 // While one of these lives, nobody waits for its arrays on this thread: they are a running function's own.

@@ -50,7 +50,7 @@ Ref<Plan> plan_with(const std::string& name, int inputs, const std::vector<Part>
   auto plan = make_ref<Plan>();
   plan->program = b.finish(0);
   plan->visible = static_cast<int>(parts.size());
-  plan->recipe = Language::make();
+  plan->info = Language::make();
   return plan;
 }
 
@@ -97,8 +97,8 @@ Tracked sum(Tracked&& a, Tracked&& b) {
   return testing::call(plan, a, b);
 }
 
-std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& slopes) {
-  return node.function->function(std::move(slopes));
+std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& cotangents) {
+  return node.function->function(std::move(cotangents));
 }
 
 uint32_t module_of_call() { return 7; }

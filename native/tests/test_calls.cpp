@@ -14,12 +14,12 @@ std::vector<double> gradients(const Tracked& y, const std::vector<Ref<TapeNode>>
                               const OnFinal& on_final = {}) {
   const Tracked one = numbers({y.tensor.shape[0]}, 1);
   const Tracked* roots[] = {&y};
-  const Tracked* slopes[] = {&one};
+  const Tracked* cotangents[] = {&one};
   std::vector<TapeNode*> wanted;
   for (const Ref<TapeNode>& leaf : leaves) wanted.push_back(leaf.get());
   std::vector<double> found;
   ++context().recording_off;
-  for (const std::optional<Tracked>& dx : walk_back(roots, slopes, wanted, false, on_final))
+  for (const std::optional<Tracked>& dx : walk_back(roots, cotangents, wanted, false, on_final))
     found.push_back(dx ? first_of(*dx) : -1);
   --context().recording_off;
   return found;
@@ -116,9 +116,9 @@ TEST(tape_gradients_of_gradients) {
   const Tracked y = call(product, call(product, x, x), x);
   const Tracked one = numbers({3}, 1);
   const Tracked* roots[] = {&y};
-  const Tracked* slopes[] = {&one};
+  const Tracked* cotangents[] = {&one};
   TapeNode* wanted[] = {leaf.get()};
-  const auto first = walk_back(roots, slopes, wanted, true);
+  const auto first = walk_back(roots, cotangents, wanted, true);
   CHECK_EQ(first_of(*first[0]), 12.0);
 }
 
@@ -167,9 +167,9 @@ TEST(tape_functions) {
     const Tracked y = call(product, x, x);
     Tracked z = numbers({3}, 100);
     _object* function = Language::make();
-    function->function = [](std::vector<Tracked>&& slopes) {
-      CHECK_EQ(slopes.size(), size_t{1});
-      CHECK_EQ(first_of(slopes[0]), 1.0);
+    function->function = [](std::vector<Tracked>&& cotangents) {
+      CHECK_EQ(cotangents.size(), size_t{1});
+      CHECK_EQ(first_of(cotangents[0]), 1.0);
       std::vector<std::optional<Tracked>> made(1);
       made[0] = numbers({3}, 10);
       return made;
@@ -238,7 +238,7 @@ TEST(context_is_the_threads_own) {
   context().no_grads = 1;
   CHECK(!recording() && stopping());
   bool is_apart = false;
-  std::thread([&] { is_apart = recording() && !stopping() && !context().scribe; }).join();
+  std::thread([&] { is_apart = recording() && !stopping() && !context().recorder; }).join();
   CHECK(is_apart);
   --context().recording_off;
   context().stop_epoch = 0;

@@ -9,12 +9,12 @@ namespace {
 // Meanwhile this thread's operations are put off.
 class PutOff {
  public:
-  explicit PutOff(weft::Log& log) : before_(std::exchange(context().scribe, &log)) {}
-  ~PutOff() { context().scribe = before_; }
+  explicit PutOff(weft::Log& log) : before_(std::exchange(context().recorder, &log)) {}
+  ~PutOff() { context().recorder = before_; }
   PutOff(const PutOff&) = delete;
 
  private:
-  Scribe* const before_;
+  ArrayRecorder* const before_;
 };
 
 // A log of a target that makes programs of the last operation of each segment, a sum.

@@ -82,7 +82,7 @@ class autocast(Transformation):  # its public name
     def _convert(self, x: Any, dtype: DType) -> Any:
         cast = registry.function("cast")
         # What is written down has to show where its arrays come from.
-        if not isinstance(x, _core.Tensor) or dtype is float32 or _core.get_scribe() is not None:
+        if not isinstance(x, _core.Tensor) or dtype is float32 or _core.get_recorder() is not None:
             return cast(x, dtype=dtype)
         state = _core.state_of(x)
         known = self._made.get(id(x))
@@ -216,7 +216,7 @@ class GradScaler:
             self.unscale_(optimizer)
         finite = self._finite.pop(id(optimizer))
         self._stepped.add(id(optimizer))
-        if _core.get_scribe() is not None:
+        if _core.get_recorder() is not None:
             _step_where(finite, optimizer)
             return finite
         done = bool(finite.item())

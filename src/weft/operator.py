@@ -230,11 +230,11 @@ class PropertyOp(PythonOp):
         )
         return [(a, b - first) for a, b in found]
 
-    def slopes(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
+    def cotangents(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
         return self.prop.gradient(list(dy), list(x), list(y))
 
     @property
-    def has_own_slopes(self) -> bool:  # type: ignore[override]
+    def has_custom_vjp(self) -> bool:  # type: ignore[override]
         return type(self.prop).gradient is not OperatorProperty.gradient
 
     def make_worker(self, device: Device) -> Operator:

@@ -104,3 +104,23 @@ def test_sizes_share_code(cold):
     g(wf.ones((40, 56))).wait()
     background.wait()
     assert misses() == before
+
+
+@pytest.mark.skipif(flags.get("WEFT_ENGINE") == "naive", reason="its calls make their code themselves")
+def test_threads_begin_at_the_last_step(monkeypatch):
+    """The call that runs the program begins at the first one, so that the two do not wait for each other's code."""
+    monkeypatch.setattr(background, "_thread_count", lambda: 1)
+    steps = []
+
+    class Plan:
+        class info:
+            work = ("first", "second", "third")
+
+        def bind_ahead(self, step):
+            steps.append(step)
+            return True
+
+    background.wait()
+    background.make_ahead(Plan())
+    background.wait()
+    assert steps == [2, 1, 0]

@@ -28,7 +28,7 @@ def kernels(inputs, outputs, writes=None):
     found = _core.run_plan(plan, tensors)
     for y, w in zip(found, interpret(graph, arrays), strict=True):
         np.testing.assert_allclose(y.numpy(), w, rtol=1e-4, atol=2e-4)
-    return len(plan.recipe.steps)
+    return len(plan.info.steps)
 
 
 def test_ten_pointwise_operations():
@@ -201,7 +201,7 @@ def loops_and_arena(inputs, outputs):
     """How many kernels a graph becomes, checked as by `kernels`, and the bytes of what it stores inside."""
     count = kernels(inputs, outputs)
     plan = make_plan(Graph(inputs, outputs), "test", exact=True)
-    return count, plan.recipe.memory_report().arena_bytes
+    return count, plan.info.memory_report().arena_bytes
 
 
 def test_a_product_that_is_summed_over_columns_is_computed_there():

@@ -77,7 +77,7 @@ def test_what_cannot_be_is_refused():
 def test_internal_memory_of_networks(networks, name, kind, least):
     """The MXNet paper's figures, Chen et al. 2015, arXiv:1512.01274, at batch 64."""
     graph = getattr(networks, f"{kind}_graph")(name)
-    report = make_plan(graph, name, exact=True).recipe.memory_report()
+    report = make_plan(graph, name, exact=True).info.memory_report()
     assert report.arena_bytes <= 1.05 * report.largest_live_bytes
     assert report.naive_bytes >= least * report.arena_bytes
     assert report.naive_bytes >= report.merged_bytes >= report.in_place_bytes >= report.arena_bytes

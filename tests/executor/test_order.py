@@ -58,12 +58,11 @@ def test_random_tasks(seed):
 def test_gradients_of_a_network_do_not_pile_up(networks):
     graph = networks.training_graph("resnet50", batch=2, size=64)
     parameters = sum(v.type.size * 4 for v in graph.inputs if v.node.name.startswith("p"))
-    recipe = make_plan(graph, "resnet50", exact=True).recipe
+    info = make_plan(graph, "resnet50", exact=True).info
     makers = ("WeightGradient", "Matmul")  # the latter where windows are few
-    lives = [life for life in recipe.memory_report().lifetimes if any(name in life.text for name in makers)]
+    lives = [life for life in info.memory_report().lifetimes if any(name in life.text for name in makers)]
     assert len(lives) > 50
     at_once = max(
-        sum(life.size_bytes for life in lives if life.first <= t <= life.last)
-        for t in range(len(recipe.steps))
+        sum(life.size_bytes for life in lives if life.first <= t <= life.last) for t in range(len(info.steps))
     )
     assert at_once < parameters / 5

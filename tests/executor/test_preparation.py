@@ -64,7 +64,7 @@ def traced_twice(net, x):
 
 def info_of(traced):
     (program,) = traced.programs
-    return program.plan.recipe
+    return program.plan.info
 
 
 def prepared_steps():
@@ -83,17 +83,17 @@ PACKED_PRODUCTS = {"sse4": 0, "avx2": 0, "avx512": 1}
 def test_weights_are_packed_and_folded_once(level):
     net, x = small_net(), images()
     traced = traced_twice(net, x)
-    recipe = info_of(traced)
-    convolutions = [text for text in recipe.steps if "Conv2d" in text]
+    info = info_of(traced)
+    convolutions = [text for text in info.steps if "Conv2d" in text]
     assert len(convolutions) == 2
     assert "Multiply" not in "".join(convolutions)
-    assert sum(text == "native pack" for text in recipe.prepared) == 2 + PACKED_PRODUCTS[level]
-    assert not any("pack" in text for text in recipe.steps)
-    assert recipe.reorders == 1  # of the images, which come channels first
+    assert sum(text == "native pack" for text in info.prepared) == 2 + PACKED_PRODUCTS[level]
+    assert not any("pack" in text for text in info.steps)
+    assert info.reorders == 1  # of the images, which come channels first
     before, ran = prepared_steps(), _core.onednn_counters()["reorders"]
     check(traced, net, x)
     assert prepared_steps() == before
-    assert _core.onednn_counters()["reorders"] - ran >= recipe.reorders
+    assert _core.onednn_counters()["reorders"] - ran >= info.reorders
 
 
 def test_only_the_ends_are_reordered():
@@ -242,8 +242,8 @@ def test_no_step_touches_what_is_not_its_own(monkeypatch):
 def test_arrays_that_lie_otherwise_are_taken():
     weight = wf.permute_dims(wf.tensor(np.arange(12, dtype="float32").reshape(4, 3)), (1, 0))
     types = [TensorType((3, 4), wf.float32), TensorType((3, 4), wf.float32)]
-    plan = compile_graph(graph_of(lambda w, x: x * F.exp(w), types), "table", lasting=[0])
-    assert plan.recipe.prepared
+    plan = compile_graph(graph_of(lambda w, x: x * F.exp(w), types), "table", stable_inputs=[0])
+    assert plan.info.prepared
     for w in (weight, weight.copy(), weight):
         (found,) = _core.run_plan(plan, [w, wf.ones((3, 4))])
         np.testing.assert_allclose(found.numpy(), np.exp(weight.numpy()), rtol=1e-6)
@@ -252,9 +252,9 @@ def test_arrays_that_lie_otherwise_are_taken():
 def test_memory_is_reported_and_released(level):
     net, x = small_net(), images()
     traced = traced_twice(net, x)
-    recipe = info_of(traced)
-    report, packs = recipe.memory_report(), recipe.prepared.count("native pack")
-    del recipe
+    info = info_of(traced)
+    report, packs = info.memory_report(), info.prepared.count("native pack")
+    del info
     weights = 32 * (3 * 9 + 32 + 10 * PACKED_PRODUCTS[level])
     assert 4 * weights <= report.kept_bytes <= 4 * 4 * weights
     assert "kept between runs" in str(report)
@@ -307,9 +307,9 @@ def test_half_types_need_no_round_trips(autocast):
     np.testing.assert_allclose(
         F.cast(found, dtype="float32").numpy(), F.cast(wanted, dtype="float32").numpy(), rtol=0.05, atol=0.05
     )
-    recipe = info_of(traced)
-    assert sum("Conv2d" in text for text in recipe.steps) == 2
-    assert not any("BatchNorm" in text for text in recipe.steps)
+    info = info_of(traced)
+    assert sum("Conv2d" in text for text in info.steps) == 2
+    assert not any("BatchNorm" in text for text in info.steps)
 
 
 def test_eight_threads_use_what_one_of_them_prepares(in_threads):
@@ -347,8 +347,8 @@ def test_what_is_much_larger_than_its_origin_is_not_kept():
     def table(w, x):
         return F.matmul(x, F.exp(F.expand_dims(w, axis=1) + F.expand_dims(w, axis=0)))
 
-    plan = compile_graph(graph_of(table, types), "table", lasting=[0])
-    assert plan.recipe.memory_report().kept_bytes < 1 << 20
+    plan = compile_graph(graph_of(table, types), "table", stable_inputs=[0])
+    assert plan.info.memory_report().kept_bytes < 1 << 20
 
 
 # Below AVX-512, oneDNN's products take float32 weights as they lie; those of half types are converted once.
@@ -359,8 +359,8 @@ PACKED = {
 
 
 @pytest.mark.parametrize("dtype", PACKED)
-def test_inputs_that_are_written_are_not_lasting(dtype, level):
+def test_inputs_that_are_written_are_not_stable(dtype, level):
     graph = graph_of(lambda w, x: F.matmul(x, w), [TensorType((64, 64), wf.as_dtype(dtype))] * 2)
-    assert compile_graph(graph, "product", lasting=[0]).recipe.prepared == PACKED[dtype][level]
+    assert compile_graph(graph, "product", stable_inputs=[0]).info.prepared == PACKED[dtype][level]
     written = type(graph)(graph.inputs, [*graph.outputs, F.negative(graph.inputs[0])], {1: 0})
-    assert compile_graph(written, "product", lasting=[0]).recipe.prepared == []
+    assert compile_graph(written, "product", stable_inputs=[0]).info.prepared == []

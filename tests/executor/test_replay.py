@@ -160,7 +160,7 @@ def test_check_mode_poisons_what_is_given_away(monkeypatch):
     plain = make_plan(graph, "plain", exact=True, as_tuple=True)
     monkeypatch.setenv("WEFT_CHECK", "1")
     checked = make_plan(graph, "checked", exact=True, as_tuple=True)
-    assert checked.recipe.memory_report().arena_bytes > plain.recipe.memory_report().arena_bytes
+    assert checked.info.memory_report().arena_bytes > plain.info.memory_report().arena_bytes
     for a, b in zip(_core.run_plan(plain, [tensor]), _core.run_plan(checked, [tensor]), strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 

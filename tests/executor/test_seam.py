@@ -7,7 +7,7 @@ import pytest
 
 import weft as wf
 from weft import _core
-from weft.executor.describe import NOTHING
+from weft.executor.emit import NOTHING
 
 
 def builder(inputs=1, **options):
@@ -62,7 +62,7 @@ def test_what_refers_to_nothing_raises_when_the_plan_is_made(describe, fact):
     b = builder()
     describe(b)
     with pytest.raises(ValueError, match=fact):
-        b.plan(0, False, "recipe")
+        b.plan(0, False, "info")
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_what_refers_to_nothing_raises_when_the_plan_is_made(describe, fact):
         lambda b: b.add_output("float33", -1, [], []),
         lambda b: b.add_step("kernel", [], 0, "", "", [], []),
         lambda b: b.add_part("plan", [], [], []),
-        lambda b: b.plan("all", False, "recipe"),
+        lambda b: b.plan("all", False, "info"),
         lambda b: _core.ReplaySpec("plan", arrays=[], numbers=[], results=[]),
         lambda b: _core.ReplaySpec(
-            b.plan(0, False, "recipe"), arrays=[("leaf", 0, None)], numbers=[], results=[]
+            b.plan(0, False, "info"), arrays=[("leaf", 0, None)], numbers=[], results=[]
         ),
         lambda b: _core.Find.leaf("0"),
         lambda b: _core.Find.python(3),
@@ -88,11 +88,11 @@ def test_what_is_of_another_type_raises(call):
 def test_a_builder_is_used_up():
     b = builder()
     b.add_result(0)
-    b.plan(1, False, "recipe")
+    b.plan(1, False, "info")
     with pytest.raises(ValueError, match="its program has been made"):
         b.add_result(0)
     with pytest.raises(ValueError, match="its program has been made"):
-        b.plan(1, False, "recipe")
+        b.plan(1, False, "info")
 
 
 def test_values_are_numbered_behind_the_inputs():
@@ -144,10 +144,10 @@ def test_the_context_is_the_threads_own(in_threads):
 
     def look(k):
         assert here.is_recording
-        assert (here.scribe, here.layers, here.capture) == (None, None, None)
+        assert (here.recorder, here.layers, here.capture) == (None, None, None)
 
     with wf.no_grad(), wf.lazy():
         assert not here.is_recording
-        assert here.scribe is _core.get_scribe() is not None
+        assert here.recorder is _core.get_recorder() is not None
         in_threads(look, range(2))
     look(0)

@@ -145,7 +145,7 @@ def test_sums_of_many_arrays(count):
     with wf.lazy():
         y = norm(xs)
     assert y.item() == squares
-    steps = [step for step in traced.programs[0].plan.recipe.steps if not step.startswith("view")]
+    steps = [step for step in traced.programs[0].plan.info.steps if not step.startswith("view")]
     assert len(steps) <= count // 8 + 2  # the sums, and adding them up
 
 

@@ -114,8 +114,8 @@ def test_values_are_those_of_computing_again(function, shape, dtype, computed_ag
         np.testing.assert_array_equal(stored[1], again[1])
     for a, b in zip(stored, interpret(graph(function, shape, dtype), [x]), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
-    assert len(plan.recipe.steps) == len(plain.recipe.steps)
-    assert plan.recipe.memory_report().arena_bytes == plain.recipe.memory_report().arena_bytes
+    assert len(plan.info.steps) == len(plain.info.steps)
+    assert plan.info.memory_report().arena_bytes == plain.info.memory_report().arena_bytes
 
 
 @pytest.mark.parametrize("function", [softmax, times_itself])

@@ -74,7 +74,7 @@ def counted(function):
 
 def test_off_by_default(own_cache):
     assert counted(plan) == {"asked": 0, "measured": 0, "from_disk": 0, "known": 0}
-    assert plan().recipe.steps == ["native TunedTwiceOfTests()"]
+    assert plan().info.steps == ["native TunedTwiceOfTests()"]
     assert not list(own_cache.rglob("choice-*"))
 
 
@@ -84,7 +84,7 @@ def test_candidates_are_timed_once_and_the_quickest_is_taken(own_cache, monkeypa
     made = []
     # The second candidate does not take these operands: the loop behind it is timed in its place, too.
     assert counted(lambda: made.append(plan())) == {"asked": 1, "measured": 3, "from_disk": 0, "known": 0}
-    assert "native" not in made[0].recipe.steps[0]
+    assert "native" not in made[0].info.steps[0]
     assert CALLS == ["slow"] * tuning.RUNS
     x = wf.tensor(np.arange(20.0, dtype="float32").reshape(4, 5))
     (y,) = _core.run_plan(made[0], [x])

@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from weft.expr import compiler
-from weft.expr.compiler import MAGIC, cache_folder, compile_kernel, counters
+from weft.expr.compiler import MAGIC, _toolchain, cache_folder, compile_kernel, counters
 from weft.expr.kernel import Kernel
 from weft.expr.llvm import print_kernel
 from weft.expr.scalar import load
@@ -261,6 +262,17 @@ def test_code_is_freed_with_its_owner(folder):
     out = np.empty(3)
     kept(np.arange(3.0), out)
     assert np.array_equal(out, np.arange(3.0) + 0.5)
+
+
+def test_dropping_code_does_not_enter_llvm(folder):
+    """Ctrl-C inside of its lock, which is Python, would leave that held: code is unloaded when more is linked."""
+    tools = _toolchain()
+    unused = tools.link(tools.compile(print_kernel(plus(0.75))), "plus")[1]
+    gone = weakref.ref(unused._library)
+    del unused
+    assert gone() is not None
+    tools.link(tools.compile(print_kernel(plus(1.75))), "plus")
+    assert gone() is None
 
 
 # Other processes.

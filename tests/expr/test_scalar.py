@@ -6,6 +6,8 @@ import itertools
 import math
 import operator
 import pickle
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -360,3 +362,56 @@ def test_substitute(x):
     assert seen == ["load", "constant", "add", "mul"]
     # What is put in is not looked at again.
     assert substitute(x, lambda part: x + 1 if part is x else part) is x + 1
+
+
+def test_walk_leaves_out_what_is_known():
+    x, y = load(0, "float32"), load(1, "float32")
+    inner = x * y
+    root = inner + y * 2.0
+    names = [part.op for part in walk(root)]
+    assert names == ["load", "load", "mul", "constant", "mul", "add"]
+    rest = list(walk(root, known={id(inner)}))
+    assert [part.op for part in rest] == ["load", "constant", "mul", "add"]
+    assert rest[0] is y
+    assert list(walk(root, known={id(root)})) == []
+
+
+COLLECTIONS = """
+import gc, threading, sys
+from weft.expr.scalar import constant, load
+from weft.ops import registry
+
+numbers, busy, stuck = iter(range(10**6)), [False], []
+
+def work():
+    load(0, "float32") + constant(float(next(numbers)), "float32")
+    registry.function("tanh")
+
+def on_collection(phase, _):
+    if phase == "start" and not busy[0]:
+        busy[0] = True
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(20)
+        if thread.is_alive():
+            stuck.append(1)
+            print("a lock is held", flush=True)
+            sys.exit(1)
+        busy[0] = False
+
+registry._functions.pop("sigmoid", None)
+gc.callbacks.append(on_collection)
+gc.set_threshold(1)
+for k in range(3):
+    load(1, "float32") * constant(k + 0.25, "float32")
+registry.function("sigmoid")
+gc.set_threshold(700)
+gc.callbacks.clear()
+print(next(numbers) > 10 and not stuck)
+"""
+
+
+def test_no_lock_is_held_where_garbage_is_collected():
+    """A finalizer may wait for a thread that compiles."""
+    run = subprocess.run([sys.executable, "-c", COLLECTIONS], capture_output=True, text=True, check=False)
+    assert run.stdout == "True\n", run.stdout + run.stderr

@@ -32,8 +32,8 @@ CHOICES = {
 
 def planned(graph, arrays):
     """The outputs by one plan for the whole graph, then the inputs as it leaves them."""
-    lasting = Graph(graph.inputs, graph.outputs, graph.writes, range(0, len(arrays), 2))
-    plan = make_plan(lasting, "fuzz", exact=True, as_tuple=True)
+    stable_inputs = Graph(graph.inputs, graph.outputs, graph.writes, range(0, len(arrays), 2))
+    plan = make_plan(stable_inputs, "fuzz", exact=True, as_tuple=True)
     given = [wf.tensor(a) for a in arrays]
     if not graph.writes:
         _core.run_plan(plan, given)  # from now on it has prepared what it can

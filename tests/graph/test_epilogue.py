@@ -10,6 +10,8 @@ from weft.executor.compile import compile_graph
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import optimize
+from weft.graph.passes.epilogues import epilogues
+from weft.graph.rewrite import Rewriting, rewrite
 from weft.kernels.cpu.epilogue import POST_OPS
 from weft.ops import functions as F
 from weft.ops.epilogue import Epilogue
@@ -30,7 +32,7 @@ def both(function, shapes, dtype="float32", kernels=1):
     given = arrays_of(shapes, dtype)
     graph = graph_of(function, [TensorType(shape, as_dtype(dtype)) for shape in shapes])
     plan = compile_graph(graph, "fused")
-    steps = [step for step in plan.recipe.steps if not step.startswith("view")]
+    steps = [step for step in plan.info.steps if not step.startswith("view")]
     assert kernels is None or len(steps) == kernels, steps
     plain = make_plan(graph, "plain", exact=True, as_tuple=True)
     results = [_core.run_plan(p, [wf.tensor(a) for a in given]) for p in (plain, plan)]
@@ -103,7 +105,7 @@ def test_batch_norm_of_convolutions_is_one_primitive():
 
     shapes = [(2, 3, 6, 6), (8, 3, 3, 3), *[(8,)] * 4]
     graph = graph_of(block, [TensorType(shape, as_dtype("float32")) for shape in shapes])
-    steps = compile_graph(graph, "block").recipe.steps
+    steps = compile_graph(graph, "block").info.steps
     assert sum(step.startswith("native") for step in steps) == 1
     kernels = sum(not step.startswith("view") for step in steps)
     assert kernels <= 3, "the rest is a factor and a summand for each channel"
@@ -141,7 +143,7 @@ def test_runtime_values():
             [TensorType((2, 3), as_dtype("float32"))],
         )
         plan = compile_graph(graph, "norm")
-        assert len(plan.recipe.steps) == 1
+        assert len(plan.info.steps) == 1
         (got,) = _core.run_plan(plan, [wf.tensor(given)])
         want = F.relu(F.layer_norm(wf.tensor(given), 3, eps=value))
         np.testing.assert_array_equal(got.numpy(), want.numpy())
@@ -149,7 +151,7 @@ def test_runtime_values():
 
 def test_gradients_are_those_of_the_graph_as_written():
     graph = graph_of(lambda x, w: F.relu(F.matmul(x, w)), [TensorType((2, 2), as_dtype("float32"))] * 2)
-    assert compile_graph(graph, "product").recipe.graph is graph
+    assert compile_graph(graph, "product").info.graph is graph
 
 
 def test_the_decomposition():
@@ -161,3 +163,24 @@ def test_the_decomposition():
     assert [n.op.name for n in graph.nodes if n.op] == ["matmul", "relu", "subtract"]
     assert isinstance(graph, Graph)
     assert op.infer(x, TensorType((3, 2), x.dtype), TensorType((2,), x.dtype)).shape == (2, 2)
+
+
+def test_a_chain_of_steps_is_found_in_one_round():
+    shapes = [(7, 20), (30, 20), (30,)]
+    types = [TensorType(shape, as_dtype("float32")) for shape in shapes]
+    graph = graph_of(lambda x, w, b: F.tanh(F.relu(F.linear(x, w) + b)), types)
+    made = Rewriting(graph).run(epilogues, None)
+    (op,) = [node.op for node in made.nodes if node.op is not None]
+    assert isinstance(op, Epilogue)
+    assert [step.name for step, _, _ in op.steps] == ["add", "relu", "tanh"]
+    assert Rewriting(made).run(epilogues, None) is made
+
+
+def test_the_plainest_node_does_a_step():
+    """Of a product with a step of its own and one without, the latter takes the sum of both."""
+    shapes = [(7, 20), (30, 20), (7, 20), (30, 20)]
+    types = [TensorType(shape, as_dtype("float32")) for shape in shapes]
+    graph = graph_of(lambda x, w, y, v: F.relu(F.linear(x, w)) + F.linear(y, v), types)
+    made = rewrite(graph, epilogues)
+    steps = [[step.name for step, _, _ in n.op.steps] for n in made.nodes if isinstance(n.op, Epilogue)]
+    assert steps == [["relu"], ["add"]]

@@ -1,11 +1,13 @@
 """Rebuilding graphs: what is kept, what is shared, and which rewrites are not taken."""
 
+import random
+
 import pytest
 
 from weft.base.dtype import float32, int32
 from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import PASSES
-from weft.graph.rewrite import Rewriting, complete, counters, from_operands, local, rewrite
+from weft.graph.rewrite import Rewriting, complete, counters, first_choice, from_operands, local, rewrite
 from weft.ops import functions as F
 from weft.ops.arithmetic import Add, Multiply, Positive
 from weft.ops.elementary import Exp, Log
@@ -209,3 +211,33 @@ def test_complete_rules_find_nothing_in_what_they_give(rule):
     parts = [F.tanh(F.exp(F.sin(x))) * F.exp(F.sin(x)) for _ in range(3)]
     once = rewrite(Graph([x], [parts[0] + parts[1] * parts[2]]), rule)
     assert Rewriting(once).run(rule, None) is once
+
+
+def test_the_order_of_nodes_that_took_over_places():
+    """Of the nodes that could come next always the first by place, whatever places they have."""
+    rng = random.Random(7)
+    for _ in range(50):
+        values = [input_value(X)]
+        for _ in range(30):
+            node = make_node(Add(), [rng.choice(values), rng.choice(values)])
+            node.place = rng.choice(values).node.place if rng.random() < 0.4 else node.place
+            values.append(node.outputs[0])
+        graph = Graph(values[:1], values[-5:])
+        done = []
+        while len(done) < len(graph.nodes):
+            ready = [n for n in graph.nodes if n not in done and all(v.node in done for v in n.reads)]
+            assert graph.nodes[len(done)].place == min(n.place for n in ready)
+            done.append(graph.nodes[len(done)])
+            assert done[-1] in ready
+
+
+def test_nodes_on_other_values_keep_what_follows_from_types():
+    x, y = input_value(X), input_value(X)
+    node = F.multiply(F.exp(x), 2.0).node
+    kernel = first_choice(node)
+    made = node.reading(lambda v: y if v is node.inputs[0] else v)
+    assert made.inputs == (y, node.inputs[1])
+    assert made.choice is kernel
+    assert (made.op, made.place, made.where, made.device) == (node.op, node.place, node.where, node.device)
+    assert [v.type for v in made.outputs] == [v.type for v in node.outputs]
+    assert all(v.node is made for v in made.outputs)

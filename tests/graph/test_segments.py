@@ -67,7 +67,7 @@ def again(graph, share):
 
 
 def arena(graph):
-    return make_plan(graph, "step", exact=True).recipe.memory_report().arena_bytes
+    return make_plan(graph, "step", exact=True).info.memory_report().arena_bytes
 
 
 @pytest.mark.parametrize("layer", [plain_layer, residual, viewed, several_outputs])

@@ -289,6 +289,56 @@ def collatz(n, steps):
     return wf.cond((n % 2).astype("bool"), lambda n: 3 * n + 1, lambda n: n // 2, n), steps + 1
 
 
+def add_in_place(x):
+    x += 1
+    return x
+
+
+GIVEN_BACK = {
+    "the operand": lambda x, w: wf.cond(x.sum() > 0, lambda x: x, lambda x: -x, x),
+    "a view of it": lambda x, w: wf.cond(x.sum() > 0, lambda x: x[::-1], lambda x: -x, x),
+    "what it finds": lambda x, w: wf.cond(x.sum() > 0, lambda: w, lambda: -w),
+    "an operand that it writes": lambda x, w: wf.cond(x.sum() > 0, add_in_place, lambda x: -x, x),
+    "a state, after no run": lambda x, w: wf.while_loop(lambda x: x.sum() < 0, lambda x: x * 2, x),
+    "a state": lambda x, w: wf.while_loop(lambda x, k: k < 2, lambda x, k: (x, k + 1), x, wf.tensor(0))[0],
+    "a state that it writes": lambda x, w: wf.while_loop(lambda x: x.sum() < 20, add_in_place, x),
+    "a state of foreach": lambda x, w: wf.foreach(lambda s, x: (s * 2, x), w, x)[1],
+    "a state of foreach that it writes": lambda x, w: wf.foreach(lambda s, x: (s, add_in_place(x)), w, x)[1],
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_BACK)
+def test_results_are_new_arrays(run, name):
+    """Also where a function gives an array that was there before: a write to the result changes no other array."""
+
+    def f(x, w):
+        y = GIVEN_BACK[name](x, w)
+        y += 100.0
+        return y
+
+    x, w = wf.tensor([1.0, 2.0, 3.0]), wf.tensor([4.0, 5.0, 6.0])
+    plain_x, plain_w = wf.tensor([1.0, 2.0, 3.0]), wf.tensor([4.0, 5.0, 6.0])
+    y = run(f, x, w)
+    for _ in range(2 if run.__name__ == "traced" else 1):
+        expected = GIVEN_BACK[name](plain_x, plain_w) + 100.0
+    assert not wf.shares_memory(y, x)
+    assert not wf.shares_memory(y, w)
+    near(y, expected)
+    near(x, plain_x)
+    near(w, plain_w)
+
+
+def test_results_do_not_share_memory_with_each_other(run):
+    def f(x):
+        a, b = wf.cond(x.sum() > 0, lambda x: (y := x * 2, y), lambda x: (x, -x), x)
+        a += 1
+        return a, b
+
+    a, b = run(f, wf.tensor([1.0, 2.0]))
+    near(a, [3.0, 5.0])
+    near(b, [2.0, 4.0])
+
+
 def test_while_loop(run):
     n, steps = run(lambda n: wf.while_loop(lambda n, _: n != 1, collatz, n, wf.tensor(0)), wf.tensor(27))
     assert (n.item(), steps.item()) == (1, 111)

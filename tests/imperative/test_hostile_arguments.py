@@ -246,7 +246,7 @@ def described():
 def planned(change=lambda builder: None, visible=1):
     builder = described()
     change(builder)
-    return builder.plan(visible, False, "recipe")
+    return builder.plan(visible, False, "info")
 
 
 @pytest.mark.parametrize(

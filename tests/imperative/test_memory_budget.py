@@ -105,7 +105,7 @@ def test_what_takes_long_is_kept(precision, again, monkeypatch):
         monkeypatch.setenv("WEFT_SKIP_PASSES", skipped)
         traced = wf.trace(step, lazy=True)
         traced()
-        counts.append(len(traced.programs[0].plan.recipe.steps))
+        counts.append(len(traced.programs[0].plan.info.steps))
         arenas.append(traced.memory_report()[0].arena_bytes)
     assert counts[0] <= counts[1]
     assert (arenas[0] < arenas[1]) == again, arenas

@@ -36,7 +36,7 @@ STUB = Path(_core.__file__).parent / "_core.pyi"
 # they are given: shapes and types are checked where programs are planned, for which there is no way around in public.
 UNSAFE = re.compile(
     r"^_core\.(end_python|shut_down_engines|settle_engines|register|set_array_engine"
-    r"|NativeFunction|PyKernel|prebuilt_kernel|set_memory_limit|set_scribe|run_kernel)$"
+    r"|NativeFunction|PyKernel|prebuilt_kernel|set_memory_limit|set_recorder|run_kernel)$"
     r"|engine\.NativeFunction|storage\.set_limit|_preload|info\.main|make_stubs|make_index|\bmain$|__main__"
     r"|\.__(new|init|del|getattribute|setattr|delattr|class|init_subclass|subclasshook)__$"
 )
@@ -298,12 +298,12 @@ def caught():
                 keep(item)
         return None
 
-    before = _core.set_scribe(Recorder())
+    before = _core.set_recorder(Recorder())
     try:
         with contextlib.suppress(Exception):
             wf.ones(3) * 2
     finally:
-        _core.set_scribe(before)
+        _core.set_recorder(before)
     return found
 
 

@@ -26,7 +26,7 @@ from weft import _core
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = 251  # the number of the result's file: small ones are among the arguments, and calls close those
 INTERNALS = re.compile(
-    r"incompatible function arguments|invoked with types|nanobind|nb_\w+|PyCapsule|KnownNumber|\bstd::"
+    r"incompatible function arguments|invoked with types|nanobind|nb_\w+|PyCapsule|TracedFloat|\bstd::"
 )
 
 

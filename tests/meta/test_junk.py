@@ -58,7 +58,7 @@ def test_callables_of_the_native_module_are_there():
     assert {
         "_core.Engine.push",
         "_core.Tensor.softmax",
-        "_core.Plan.recipe",
+        "_core.Plan.info",
         "_core.Replays.closed =",
     } <= set(NAMES)
 

@@ -22,7 +22,7 @@ from weft.ops import Op, op
 
 # Text of the binding library, and of classes and attributes that users do not know.
 INTERNALS = re.compile(
-    r"incompatible function arguments|invoked with types|nanobind|nb_\w+|PyCapsule|KnownNumber|onednn::|std::"
+    r"incompatible function arguments|invoked with types|nanobind|nb_\w+|PyCapsule|TracedFloat|onednn::|std::"
     r"|has no attribute '(on|like|_\w+)'"
 )
 

@@ -113,3 +113,9 @@ def test_the_message_of_a_call_inside_is_kept():
     """A function that calls another one in vain does not explain its own arguments."""
     with pytest.raises(TypeError, match="push: priority must be an int"), Engine(workers=1) as engine:
         _core.below_layers(lambda: engine.push(print, priority="high"))
+
+
+def test_attributes_are_refused_as_arguments_are():
+    with pytest.raises(TypeError) as error:
+        _core.Replays().closed = None
+    assert str(error.value) == "closed: value must be a bool, got None"

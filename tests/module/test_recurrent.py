@@ -178,7 +178,7 @@ def test_a_float16_lstm_is_the_native_layer():
     traced = wf.trace(lambda *x: F.lstm(*x)[0])
     y = traced(*types, bias, bias)
     assert y.dtype is wf.float16
-    steps = traced.programs[0].plan.recipe.steps
+    steps = traced.programs[0].plan.info.steps
     assert any("Lstm(" in step for step in steps), steps
     assert not any("Foreach" in step for step in steps), steps
 

@@ -47,7 +47,7 @@ def last(array):
 
 def steps(arrays, case, dtype="float32"):
     given = [input_value(TensorType(a.shape, getattr(wf, dtype)), "x") for a in arrays]
-    return make_plan(Graph(given, [gradient(*given, case)]), "test", exact=True).recipe.steps
+    return make_plan(Graph(given, [gradient(*given, case)]), "test", exact=True).info.steps
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

@@ -401,8 +401,7 @@ class Author:
         inner = Scope([*scope.names, *parameters], scope.depth + 1, flow or scope.flow, False)
         body = self.block(inner, int(self.rng.integers(1, 4)))
         value = self.some(Scope(inner.names[len(scope.names) :]), shape)
-        # A branch that gives its operand itself is another array in a graph (tests/known_gaps.txt).
-        result = f"{value} * 1" if value else self.value(inner, shape)
+        result = (value if flow else f"{value} * 1") if value else self.value(inner, shape)
         return Line(header, body, f"return {result}")
 
     def recomputed(self, scope):

@@ -246,7 +246,7 @@ def test_marks_are_seen_and_cost_nothing():
     for g in (f, plain):
         g(wf.tensor(W))
     assert "StopGradient()" in str(f.programs[0])
-    assert f.programs[0].plan.recipe.steps == plain.programs[0].plan.recipe.steps
+    assert f.programs[0].plan.info.steps == plain.programs[0].plan.info.steps
 
 
 # Results that share memory.
@@ -424,7 +424,7 @@ def test_recompute_in_a_trace_keeps_nothing():
 
     x = wf.ones((64, 64)) * 0.5
     np.testing.assert_allclose(step(x)[1].numpy(), wf.grad(lambda x: chain(x).sum())(x).numpy(), rtol=1e-6)
-    steps = step.programs[0].plan.recipe.steps
+    steps = step.programs[0].plan.info.steps
     assert sum("matmul" in s.lower() for s in steps) == 3 + 3 + 3  # forward, once more, and gradients
 
 
@@ -719,3 +719,59 @@ def test_tensors_that_a_custom_gradient_keeps_are_no_state():
             gm.backward(f(x))
         assert x.grad.tolist() == [6.0, 12.0]
     assert len(f.programs) == 1
+
+
+def through_cond(w, v, a, times, first):
+    """A branch that uses an array, another one that uses it detached; which of them is found first."""
+    detached, whole = (lambda: a * 1 if times else a), (lambda: w * 1 if times else w)
+    y = wf.cond(v[0] < 0.1, detached, whole) if first else wf.cond(v[0] >= 0.1, whole, detached)
+    return y.sum() + (v * v).sum()
+
+
+def through_foreach(w, v, a, times, first):
+    def body(x, s):
+        return (x, s + a * x + w * times) if first else (x, s + w * x + a * times)
+
+    return wf.foreach(body, v, w * 0)[1].sum()
+
+
+def gradients_of(f, w, v):
+    gm = wf.GradManager().attach([w, v])
+    for _ in range(2):
+        w.grad = v.grad = None
+        with gm:
+            gm.backward(f(w, v))
+    return [wf.zeros_like(x) if x.grad is None else x.grad for x in (w, v)]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("times", [0, 2])
+@pytest.mark.parametrize("loss", [through_cond, through_foreach])
+@pytest.mark.parametrize("chosen", [0.0, 1.0])
+@pytest.mark.parametrize("form", ["trace", "dynamic axes", "vjp", "step"])
+def test_control_flow_that_finds_an_array_and_the_same_detached(form, chosen, loss, times, first):
+    """They are one memory, and have their own gradients."""
+    w, v = wf.tensor([1.0, 2.0]), wf.tensor([chosen, 3.0])
+    outside = w.detach()
+
+    def f(w, v):
+        return loss(w, v, w.detach(), times, first)
+
+    def step():
+        gm = wf.GradManager().attach([w, v])
+        w.grad = v.grad = None
+        with gm:
+            gm.backward(loss(w, v, outside, times, first))
+
+    wanted = gradients_of(f, w, v)
+    if form == "vjp":
+        found = wf.vjp(f, w, v)[1](wf.tensor(1.0))
+    elif form == "step":
+        traced = wf.trace(step)
+        traced()
+        traced()
+        found = [wf.zeros_like(x) if x.grad is None else x.grad for x in (w, v)]
+    else:
+        found = gradients_of(wf.trace(f, dynamic={"v": 0} if form == "dynamic axes" else None), w, v)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy())

@@ -13,7 +13,7 @@ from weft.base.structure import flatten
 X = np.arange(12, dtype="float32").reshape(4, 3) / 7 + 0.25
 
 
-class Surroundings:
+class CapturedEnvironment:
     """What features find elsewhere; made for each run."""
 
     def __init__(self):
@@ -176,7 +176,7 @@ class Own(wf.Function):
         return dx
 
 
-def own_gradient(_, x):
+def custom_vjp(_, x):
     return wf.grad(lambda t: (Own()(t) * t).sum())(x)
 
 
@@ -244,7 +244,7 @@ FEATURES = [
     gradient_of_writes,
     without_gradient,
     recomputed,
-    own_gradient,
+    custom_vjp,
     manager,
     numbers,
     branch,
@@ -382,7 +382,7 @@ REFUSED = {
 def ran(way, feature, is_recorded):
     """Results and effects of three calls: of one size, the same, another."""
     make, record = way
-    s = Surroundings()
+    s = CapturedEnvironment()
     function = make(feature, s)
     function = record(function) if is_recorded else function
     found = []
@@ -437,7 +437,7 @@ WITH_EAGER_GRADIENTS = [
     gradient_of_writes,
     without_gradient,
     recomputed,
-    own_gradient,
+    custom_vjp,
 ]
 
 
@@ -476,7 +476,7 @@ def losses(feature, mechanism):
     """The loss of a function of X whose gradient a mechanism gives; each call begins with the same surroundings."""
 
     def plainly(t):
-        s = Surroundings()
+        s = CapturedEnvironment()
         made = feature(s, t * 1)
         return sum((y * y).sum() for y in floats_of(made))
 

@@ -118,10 +118,10 @@ def test_nothing_is_computed_twice():
     exe = bound()
     exe.forward(is_train=True)
     exe.backward()
-    texts = [exe._plans.forward(exe._signature, True, False).plan.recipe.graph]
+    texts = [exe._plans.forward(exe._signature, True, False).plan.info.graph]
     assert str(texts[0]).count("= Conv2d(") == 1
     backward = next(p for key, p in exe._plans.table._known.items() if key[0] == "backward")
-    names = [n.op.name for n in backward.recipe.graph.nodes if n.op is not None]
+    names = [n.op.name for n in backward.info.graph.nodes if n.op is not None]
     assert not {"conv2d", "linear", "max_pool2d", "batch_norm"} & set(names)
 
 

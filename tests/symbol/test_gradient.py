@@ -49,7 +49,7 @@ def test_a_function_and_its_gradient_are_computed_once():
     y = F.exp(x)
     exe = sym.group([y, y.grad("x")]).bind(args=[wf.tensor([1.0])])
     exe.forward()
-    graph = exe._plans.forward(exe._signature, False, False).plan.recipe.graph
+    graph = exe._plans.forward(exe._signature, False, False).plan.info.graph
     assert str(graph).count("= Exp()") == 1
 
 

@@ -179,7 +179,7 @@ def test_reorders_of_a_real_program():
 
     given = wf.trace(lambda x, w: F.conv2d(x, w, padding=1))
     found = only(run(given, x, w), "reorders")
-    assert found.times == given.programs[0].plan.recipe.reorders > 0
+    assert found.times == given.programs[0].plan.info.reorders > 0
     assert "test_advice.py" in found.where
     assert "reorders" not in kinds(run(wf.trace(lambda x: conv(x)), x))
 

@@ -82,7 +82,7 @@ def test_steps_of_a_traced_function(tmp_path):
         for _ in range(3):
             f(x)
     names = [step.name for step in timeline.steps]
-    count = len(f.programs[0].plan.recipe.steps)
+    count = len(f.programs[0].plan.info.steps)
     assert len(names) == 3 * count
     assert [step.number for step in timeline.steps] == 3 * list(range(count))
     product = timeline.steps[0]
@@ -144,4 +144,4 @@ def test_steps_in_eight_threads():
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(timeline.steps) == 400 * len(f.programs[0].plan.recipe.steps)
+    assert len(timeline.steps) == 400 * len(f.programs[0].plan.info.steps)

@@ -61,7 +61,10 @@ def refusal(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ty
 
 
 def _name(function: Any, args: Sequence[Any]) -> str:
-    name = str(getattr(function, "__name__", "call"))
+    name = getattr(function, "__name__", "")
+    if not name:  # the getter or setter of an attribute
+        match = re.search(r"def (\w+)", "".join(_signatures(function)))
+        name = match[1] if match else "call"
     if name in ("__init__", "__new__", "__call__") and args:
         owner = args[0] if isinstance(args[0], type) else type(args[0])
         return str(owner.__name__)

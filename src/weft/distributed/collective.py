@@ -31,7 +31,7 @@ from weft.distributed.errors import DistributedError
 from weft.distributed.queue import Job
 from weft.distributed.world import world
 from weft.engine import default_engine
-from weft.imperative.bodies import in_graph
+from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import empty
 from weft.imperative.python_op import Form, PythonOp
 from weft.imperative.tensor import Tensor

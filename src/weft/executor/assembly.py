@@ -14,7 +14,6 @@ from weft.base.typing import Any
 from weft.executor.buffers import Buffer, BufferView, is_one, same, same_shape
 from weft.executor.loop_code import OUTPUTS, LoopCode, with_parts
 from weft.executor.steps import LoopStep, Origin, Step
-from weft.executor.stored_once import store_once
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store, parts
 from weft.ops.kernels import as_stored
@@ -145,6 +144,8 @@ class _Assembly:
         self.store_sizes()
         stages = self.stages()
         if not self.closed and any(step.calls_functions for step, _ in self.members):
+            from weft.executor.stored_once import store_once  # arithmetic needs none of it
+
             stages = store_once(self.space.shape, self.space.axes, stages, self.inputs, self.outputs)
         rank = max((len(self.space.shape), *(p.ndim for p in self.inputs + self.outputs)))
         row_axes = sum(1 << (rank - 1 - axis) for axis in self.space.axes)

@@ -1,8 +1,8 @@
 """Code of programs made before they run, beside what the caller does meanwhile.
 
-A traced call records, and gives results of its own; the code of the program is first needed by the next call. Threads
-make it step by step, in the order of the program. Who runs the program meanwhile makes the code of the step it has come
-to, so all of them work on different steps; for code that one of them is making, the others wait (weft.expr.compiler).
+A traced call records, and then runs the program, which makes the code of each step that it comes to. Threads make the
+code of the steps from the last one to the first, so that the two meet once. In the order of the program both would come
+to the same step again and again, and one would wait there for the other (weft.expr.compiler).
 
 Threads end when there is nothing left to do: a process that has made its code has none of them. At the end of the
 process they are waited for, as no thread may be in native code then.
@@ -14,6 +14,7 @@ import collections
 import contextlib
 import os
 import threading
+from collections.abc import Iterator
 
 from weft.base import flags, process
 from weft.base.typing import Any
@@ -22,8 +23,9 @@ __all__ = ["make_ahead", "wait"]
 
 MOST_THREADS = 4
 
-_lock = process.guard(threading.Lock())
-_waiting: collections.deque[Any] = collections.deque()  # of [plan, the step that is next]
+_lock = process.guard(threading.RLock())  # a finalizer may come back here, from a collection inside
+# Plans, and the indices of their steps that no thread has been given yet.
+_waiting: collections.deque[tuple[Any, Iterator[int]]] = collections.deque()
 _threads: set[threading.Thread] = set()
 _is_over = False
 
@@ -32,8 +34,9 @@ def make_ahead(plan: Any) -> None:
     """Let threads make the code of all steps of a plan of exact sizes."""
     if _is_over or flags.get("WEFT_ENGINE") == "naive":
         return
+    steps = reversed(range(len(plan.info.work)))
     with _lock:
-        _waiting.append([plan, 0])
+        _waiting.append((plan, steps))
         missing = _thread_count() - len(_threads)
         started = [threading.Thread(target=_work, name="weft compiler", daemon=True) for _ in range(missing)]
         _threads.update(started)
@@ -64,18 +67,24 @@ def _thread_count() -> int:
 def _work() -> None:
     while True:
         with _lock:
-            if not _waiting or _is_over:
+            next_step = _next_step()
+            if next_step is None:
                 _threads.discard(threading.current_thread())
                 return
-            item = _waiting[0]
-            plan, step = item
-            item[1] += 1
-        is_there = False
+        plan, step = next_step
         with contextlib.suppress(Exception):  # raised where the program runs
-            is_there = plan.bind_ahead(step)
-        if not is_there:
-            with _lock, contextlib.suppress(ValueError):
-                _waiting.remove(item)
+            plan.bind_ahead(step)
+
+
+def _next_step() -> tuple[Any, int] | None:
+    """A plan and the index of a step of it that no thread has been given yet; None if there is nothing left to do."""
+    while _waiting and not _is_over:
+        plan, steps = _waiting[0]
+        step = next(steps, None)
+        if step is not None:
+            return plan, step
+        _waiting.popleft()
+    return None
 
 
 def _end() -> None:

@@ -7,7 +7,7 @@
 >>> import weft.ops.functions as F
 >>> graph = graph_of(lambda x: F.softmax(F.exp(F.softmax(x, axis=0)), axis=0), [TensorType((512,), float32)])
 >>> plan = within(graph, "example", lambda g: make_plan(g, "example", exact=True), 1 << 20)
->>> plan.recipe.memory_report().arena_bytes <= 1 << 20
+>>> plan.info.memory_report().arena_bytes <= 1 << 20
 True
 """
 
@@ -47,7 +47,7 @@ def checked_budget(budget: Any) -> int | float | None:
 
 def arena_bytes_of(plan: Any) -> int:
     """The temporary space of a plan."""
-    taken: int = plan.recipe.memory_report().arena_bytes
+    taken: int = plan.info.memory_report().arena_bytes
     return taken
 
 

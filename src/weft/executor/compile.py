@@ -33,20 +33,20 @@ def compile_graph(
     strides: Sequence[Any] = (),
     visible: int | None = None,
     as_tuple: bool = True,
-    lasting: Collection[int] = (),
+    stable_inputs: Collection[int] = (),
     memory_budget: int | float | None = None,
 ) -> Any:
     """The _core.Plan of a graph of exact sizes, optimised.
 
     strides: of the arrays among its inputs, in elements, row-major where none are given; visible: how many of its
-    outputs callers get, in memory of their own. lasting: numbers of inputs whose content seldom changes from call to
-    call: what depends on nothing else is prepared, and made again after a write to one of them. memory_budget: bytes
+    outputs callers get, in memory of their own. stable_inputs: indices of inputs whose content seldom
+    changes: what depends on nothing else is prepared, and made again after a write to one of them. memory_budget: bytes
     that its temporary space may take, or the share of what it takes without one.
     Raises what rules raise, GraphError for a budget that cannot be met.
     """
     marked = graph
-    if lasting and PREPARATION not in skipped():
-        marked = Graph(graph.inputs, graph.outputs, graph.writes, lasting)
+    if stable_inputs and PREPARATION not in skipped():
+        marked = Graph(graph.inputs, graph.outputs, graph.writes, stable_inputs)
 
     def make(optimized: Graph) -> Any:
         return make_plan(
@@ -62,6 +62,6 @@ def compile_graph(
 
     optimized = optimize(marked)
     plan = make(optimized) if memory_budget is None else within(optimized, name, make, memory_budget)
-    plan.recipe.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
+    plan.info.graph = graph  # as it was written: of it are gradients made, and graphs that it is called in
     plan.is_of_many()
     return plan

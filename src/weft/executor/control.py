@@ -213,7 +213,10 @@ class ForeachLoop(Control):
             states,
             rest,
             dy[: self.states],
-            [slope if is_float(v) else None for v, slope in zip(items, dy[self.states : shown], strict=True)],
+            [
+                cotangent if is_float(v) else None
+                for v, cotangent in zip(items, dy[self.states : shown], strict=True)
+            ],
             dy[shown:],
             not self.reverse,
             x[0] if self.counted else None,
@@ -279,15 +282,15 @@ def backward_loop(
     stacked: Sequence[Value],
     states: Sequence[Value],
     rest: Sequence[Value],
-    final_slopes: Sequence[Value | None],
-    item_slopes: Sequence[Value | None],
-    saved_slopes: Sequence[Value | None],
+    final_cotangents: Sequence[Value | None],
+    item_cotangents: Sequence[Value | None],
+    saved_cotangents: Sequence[Value | None],
     reverse: bool,
     count: Value | None,
 ) -> list[Value | None]:
     """The gradients of a loop's sequences, states and rest: a loop in the other direction.
 
-    body: of the loop. stacked: its sequences, then the stacks of what each run began with; slopes: gradients of the
+    body: of the loop. stacked: its sequences, then the stacks of what each run began with; cotangents: gradients of the
     last states, of stacked items, and of those stacks, None for zero.
     """
     sequences = len(stacked) - len(states)
@@ -295,12 +298,12 @@ def backward_loop(
         body,
         sequences,
         len(states),
-        tuple(slope is not None for slope in item_slopes),
-        tuple(slope is not None for slope in saved_slopes),
+        tuple(cotangent is not None for cotangent in item_cotangents),
+        tuple(cotangent is not None for cotangent in saved_cotangents),
     )
-    outer_items = [slope for slope in item_slopes if slope is not None]
-    outer_saved = [slope for slope in saved_slopes if slope is not None]
-    begin = [zeros(states[k]) if (s := final_slopes[k]) is None else s for k in step.states]
+    outer_items = [cotangent for cotangent in item_cotangents if cotangent is not None]
+    outer_saved = [cotangent for cotangent in saved_cotangents if cotangent is not None]
+    begin = [zeros(states[k]) if (s := final_cotangents[k]) is None else s for k in step.states]
     loop = ForeachLoop(
         body=step.body,
         sequences=len(stacked) + len(outer_items) + len(outer_saved),
@@ -320,12 +323,12 @@ def backward_loop(
     ends, items = made[: len(begin)], made[len(begin) + len(step.totals) :]
     totals = made[len(begin) : len(begin) + len(step.totals)]
     gradients: list[Value | None] = [None] * (sequences + len(states) + len(rest))
-    for k, slope in zip(step.states, ends, strict=True):
-        gradients[sequences + k] = slope
-    for k, slope in zip(step.totals, totals, strict=True):
-        gradients[len(stacked) + k] = slope
-    for k, slope in zip(step.slices, items[: len(step.slices)], strict=True):
-        gradients[k] = slope
+    for k, cotangent in zip(step.states, ends, strict=True):
+        gradients[sequences + k] = cotangent
+    for k, cotangent in zip(step.totals, totals, strict=True):
+        gradients[len(stacked) + k] = cotangent
+    for k, cotangent in zip(step.slices, items[: len(step.slices)], strict=True):
+        gradients[k] = cotangent
 
     def stack(place: int) -> Value:
         """Of a value of the step: what it is given, or an item."""
@@ -355,10 +358,10 @@ def _product(left: Value, right: Value) -> Value:
 class BackwardStep(NamedTuple):
     """The body of a loop's backward loop, and what its results are.
 
-    Its states are the slopes of `states` of the loop, then running sums of the slopes of `totals` of the rest; its
-    items the slopes of `slices`, then what products and sums read. products: (k, left, right): the slope of the rest's
-    k is left^T right, which is done for all runs at once; sums: (k, x): the sum of x's rows. What these read is given
-    by its place among what the loop stacks, and the items behind that.
+    Its states are the cotangents of `states` of the loop, then running sums of the cotangents of `totals` of the
+    rest; its items the cotangents of `slices`, then what products and sums read. products: (k, left, right): the
+    cotangent of the rest's k is left^T right, computed for all runs together; sums: (k, x): the sum of x's rows.
+    What these read is given by its place among what the loop stacks, and the items behind that.
     """
 
     body: Subgraph
@@ -393,7 +396,7 @@ def _backward_step(
     floats = [k for k, v in enumerate(befores) if is_float(v)]
     given = [is_float(v) for v in befores] + list(items_given)
     step = joint_graph(graph, wanted, given)
-    slopes_in = step.inputs[len(graph.inputs) :]
+    cotangents_in = step.inputs[len(graph.inputs) :]
     results = iter(step.outputs)
     made = [next(results) if want else None for want in wanted]
     added = {k: input_value(befores[k].type) for k, is_given in enumerate(saved_given) if is_given}
@@ -417,32 +420,32 @@ def _backward_step(
     products: list[tuple[int, int, int]] = []
     running: dict[int, Value] = {}  # by number of the rest: what a run adds
     for k, v in enumerate(constants):
-        slope = made[stacked + k]
+        cotangent = made[stacked + k]
         if not is_float(v):
             continue
-        for term in [] if slope is None else _terms(slope):
+        for term in [] if cotangent is None else _terms(cotangent):
             if (factors := _small_factors(term)) is not None:
                 products.append((k, place(factors[0]), place(factors[1])))
             else:
                 running[k] = _added(running.get(k), term)
-        if slope is None:
+        if cotangent is None:
             running[k] = zeros(v)
     sums: list[tuple[int, int]] = []
-    for k, slope in list(running.items()):  # of what is stacked already
-        source = _summed_rows(slope)
+    for k, cotangent in list(running.items()):  # of what is stacked already
+        source = _summed_rows(cotangent)
         if source is not None and id(source) in places:
             sums.append((k, places[id(source)]))
             del running[k]
     totals = [input_value(constants[k].type) for k in running]
     body_inputs = [
         *graph.inputs[:stacked],
-        *slopes_in[len(floats) :],
+        *cotangents_in[len(floats) :],
         *added.values(),
-        *slopes_in[: len(floats)],
+        *cotangents_in[: len(floats)],
         *totals,
         *constants,
     ]
-    sums_now = [F.add(total, slope) for total, slope in zip(totals, running.values(), strict=True)]
+    sums_now = [F.add(total, cotangent) for total, cotangent in zip(totals, running.values(), strict=True)]
     return BackwardStep(
         Subgraph(Graph(body_inputs, [*new_states, *sums_now, *items])),
         floats,
@@ -621,7 +624,7 @@ class CondBranch(Control):
 
     def vjp(self, predicate: Any, x: Any, dy: Any) -> Any:
         wanted = [is_float(v) for v in x]
-        given = [slope is not None for slope in dy]
+        given = [cotangent is not None for cotangent in dy]
 
         def gradient(subgraph: Subgraph) -> Subgraph:
             joint = joint_graph(subgraph.graph, wanted, given)
@@ -630,5 +633,5 @@ class CondBranch(Control):
             return Subgraph(Graph(joint.inputs, found))
 
         branch = CondBranch(then=gradient(self.then), otherwise=gradient(self.otherwise))
-        found = iter(branch(predicate, *x, *(slope for slope in dy if slope is not None)))
+        found = iter(branch(predicate, *x, *(cotangent for cotangent in dy if cotangent is not None)))
         return None, [next(found) if want else None for want in wanted]

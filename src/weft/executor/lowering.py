@@ -88,11 +88,13 @@ class Lowering:
                 given = row_major(value.shape) if exact else [input_stride(k, d) for d in range(value.ndim)]
             self.places[id(value)] = Buffer(value.type, given, k, k).whole()
             self.arrays.append(value)
-        self.lasting: Any = None
-        if graph.lasting:
+        self.stable_inputs: Any = None
+        if graph.stable_inputs:
             from weft.executor.preparation import StableInputs
 
-            self.lasting = StableInputs(self.places[id(graph.inputs[k])].buffer for k in graph.lasting)
+            self.stable_inputs = StableInputs(
+                self.places[id(graph.inputs[k])].buffer for k in graph.stable_inputs
+            )
         self.packs: dict[Any, BufferView] = {}  # by what is packed, and the layout
         self.numbers = numbers
         self.slots = Slots(self.registers, numbers)
@@ -352,9 +354,9 @@ class Lowering:
     def make_kernel(self, choice: Native, places: list[BufferView | None], outputs: Sequence[Any]) -> Any:
         """The kernel of a choice. An input that is prepared once is packed as it likes it best: replaced in places."""
         given = [None if p is None else _geometry(p) for p in places]
-        for k, axes in choice.packed if self.lasting is not None else ():
+        for k, axes in choice.packed if self.stable_inputs is not None else ():
             place = places[k]
-            if place is None or not self.lasting.holds(place, self.steps):
+            if place is None or not self.stable_inputs.holds(place, self.steps):
                 continue
             kernel = choice.offer([*given[:k], (*_geometry(place)[:2], ANY), *given[k + 1 :]], outputs)
             if kernel is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft import _core
 from weft.base.typing import TYPE_CHECKING, Any
 from weft.executor.buffers import row_major
-from weft.executor.describe import NOTHING
+from weft.executor.emit import NOTHING
 from weft.executor.memory import aligned
 from weft.executor.plan_info import MemoryReport, PlanInfo
 from weft.graph.graph import Graph
@@ -56,7 +56,7 @@ class DevicePlanLinker:
         return max((k + 1 for k, v in enumerate(part.makes[:count]) if id(v) in self.wanted), default=0)
 
     def add(self, part: Part, plan: Any) -> None:
-        recipe: PlanInfo = plan.recipe
+        info: PlanInfo = plan.info
         arrays = [v for v in part.reads if not v.type.weak]
         inputs = [self.wires[id(v)] for v in arrays]
         for wire, use in zip(inputs, plan.uses, strict=True):
@@ -64,7 +64,7 @@ class DevicePlanLinker:
                 self.uses[wire] = max(self.uses[wire], use)
         numbers = [self.numbers[id(v)] for v in part.reads if v.type.weak]
         outputs = list(range(len(self.strides_of_wires), len(self.strides_of_wires) + len(part.makes)))
-        self.strides_of_wires.extend(recipe.made)
+        self.strides_of_wires.extend(info.made)
         for k, (value, wire) in enumerate(zip(part.makes, outputs, strict=True)):
             if k in part.graph.writes:
                 target = part.reads[part.graph.writes[k]]
@@ -73,12 +73,12 @@ class DevicePlanLinker:
                 self.left[id(value)] = wire
                 self.wires.setdefault(id(value), wire)  # an input's copy is for the caller only
         self.parts.append((plan, inputs, numbers, outputs))
-        self.steps += [f"{part.device}: {step}" for step in recipe.steps]
-        self.prepared += [f"{part.device}: {step}" for step in recipe.prepared]
-        self.reorders += recipe.reorders
-        self.reports.append((part, recipe.memory_report()))
+        self.steps += [f"{part.device}: {step}" for step in info.steps]
+        self.prepared += [f"{part.device}: {step}" for step in info.prepared]
+        self.reorders += info.reorders
+        self.reports.append((part, info.memory_report()))
 
-    def describe(self, name: str) -> ProgramBuilder:
+    def emit(self, name: str) -> ProgramBuilder:
         """For the native core."""
         program: ProgramBuilder = _core.ProgramBuilder(name, None, len(self.arrays), is_exact=True)
         for number, how in enumerate(self.uses):
@@ -103,7 +103,7 @@ class DevicePlanLinker:
         target, value = self.graph.writes.get(j), self.graph.outputs[j]
         return self.left[id(value)] if target is None else self.written[id(self.graph.inputs[target])]
 
-    def recipe(self, name: str, visible: int) -> PlanInfo:
+    def info(self, name: str, visible: int) -> PlanInfo:
         return PlanInfo(
             name,
             self.graph,

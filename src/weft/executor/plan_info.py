@@ -19,14 +19,14 @@ _infos: dict[int, ref[PlanInfo]] = {}  # by serial
 
 
 def info_of(serial: int) -> PlanInfo | None:
-    """The recipe of this serial; None if its plan is gone."""
+    """The info of this serial; None if its plan is gone."""
     found = _infos.get(serial)
     return None if found is None else found()
 
 
 def all_infos() -> list[PlanInfo]:
     """Of all plans that are there."""
-    return [recipe for each in tuple(_infos.values()) if (recipe := each()) is not None]
+    return [info for each in tuple(_infos.values()) if (info := each()) is not None]
 
 
 class Lifetime(Record):

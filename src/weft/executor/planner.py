@@ -5,7 +5,7 @@ preparation what follows from inputs that seldom change is done once for many ru
 fusion      loops that can share one loop do                                                  fusion.py, assembly.py
 order       steps that free memory run as soon as they can                                    order.py
 memory      results over dying inputs; one arena for what stays inside                        arena.py, memory.py
-description values by number, geometry by register                                            describe.py
+description values by number, geometry by register                                            emit.py
 
 Geometry is written as registers, so that a plan for a pattern holds for all sizes; order and memory are planned for
 exact sizes only.
@@ -15,7 +15,7 @@ exact sizes only.
 >>> from weft.ops.types import TensorType
 >>> import weft.ops.functions as F
 >>> plan = make_plan(graph_of(lambda x: F.exp(x) * 2, [TensorType((2, 3), float32)]), "example")
->>> plan.name, len(plan.recipe.steps)
+>>> plan.name, len(plan.info.steps)
 ('example', 1)
 """
 
@@ -27,7 +27,7 @@ from weft.base import events, flags
 from weft.base.typing import Any
 from weft.executor.assembly import Fused, alone
 from weft.executor.buffers import Buffer, row_major
-from weft.executor.describe import describe
+from weft.executor.emit import emit
 from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
 from weft.executor.plan_info import PlanInfo, Work
@@ -81,11 +81,11 @@ def make_plan(
     leaving = [place.buffer for place in outputs]
     once: list[Step] = []
     lowered = alive(lowering.steps, leaving)
-    if graph.lasting:
+    if graph.stable_inputs:
         from weft.executor.preparation import prepared  # no call of one operator has such inputs
 
         once, lowered = prepared(
-            (lowering.places[id(graph.inputs[k])].buffer for k in graph.lasting), lowered
+            (lowering.places[id(graph.inputs[k])].buffer for k in graph.stable_inputs), lowered
         )
     kept = list({id(y.buffer): y.buffer for step in once for y in step.writes if y.buffer.kept}.values())
     first, steps = merged(name, once, kept), merged(name, lowered, leaving)
@@ -96,9 +96,9 @@ def make_plan(
         if len(steps) > 1:
             steps = in_order(steps, written_inputs(lowering, leaving))
         arena = Arena([*first, *steps], naive_bytes([*once, *lowered], [*leaving, *kept]), kept)
-    program = describe(lowering, first, steps, outputs, arena)
+    program = emit(lowering, first, steps, outputs, arena)
     shown = len(outputs) if visible is None else visible
-    recipe = PlanInfo(
+    info = PlanInfo(
         name,
         graph,
         strides=tuple(lowering.places[id(v)].strides for v in lowering.arrays),
@@ -114,10 +114,10 @@ def make_plan(
     return program.plan(
         shown,
         as_tuple,
-        recipe,
-        serial=recipe.serial,
+        info,
+        serial=info.serial,
         gradients=list(gradients),
-        strides=recipe.strides if exact else (),
+        strides=info.strides if exact else (),
     )
 
 
@@ -184,10 +184,8 @@ def plan_parts(
         )
         linker.add(part, plan)
     shown = len(linker.outputs) if visible is None else visible
-    recipe = linker.recipe(name, shown)
-    return linker.describe(name).plan(
-        shown, as_tuple, recipe, gradients=list(gradients), strides=recipe.strides
-    )
+    info = linker.info(name, shown)
+    return linker.emit(name).plan(shown, as_tuple, info, gradients=list(gradients), strides=info.strides)
 
 
 def written_inputs(lowering: Lowering, leaving: Sequence[Buffer]) -> dict[int, list[Buffer]]:

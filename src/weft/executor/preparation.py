@@ -1,4 +1,4 @@
-"""What is done once for many runs: steps that depend on nothing but inputs that seldom change (Graph.lasting).
+"""What is done once for many runs: steps that depend on nothing but inputs that seldom change (Graph.stable_inputs).
 
 Packing of weights into the layouts that kernels like, folded normalizations, casts of parameters. The program runs
 these steps when one of those inputs was written since it did last (native/program/kept.h), and keeps what other steps
@@ -20,7 +20,7 @@ SMALL_BYTES = 64 << 10  # results that are kept whatever they are made of
 
 
 class StableInputs:
-    """Which buffers follow from the lasting inputs: by id, the inputs of each. Steps are added in order."""
+    """Which buffers follow from the stable inputs: by id, the inputs of each. Steps are added in order."""
 
     def __init__(self, inputs: Iterable[Buffer]) -> None:
         self.origins: dict[int, frozenset[Buffer]] = {id(buffer): frozenset([buffer]) for buffer in inputs}
@@ -54,8 +54,8 @@ class StableInputs:
 
 def prepared(inputs: Iterable[Buffer], steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
     """The steps in two: those done once, and those of every run; what these read of the first is marked as kept."""
-    lasting = StableInputs(inputs)
-    if not lasting.any:
+    stable_inputs = StableInputs(inputs)
+    if not stable_inputs.any:
         return [], list(steps)
     makers = written_by(steps)
     readers: dict[int, list[int]] = {}
@@ -64,9 +64,9 @@ def prepared(inputs: Iterable[Buffer], steps: Sequence[Step]) -> tuple[list[Step
         set(),
     )  # bare: of nothing but constants, which every run makes as quickly as it reads them
     for k, step in enumerate(steps):
-        if lasting.add(step):
+        if stable_inputs.add(step):
             once.add(k)
-            if not any(lasting.origins[id(y.buffer)] for y in step.writes):
+            if not any(stable_inputs.origins[id(y.buffer)] for y in step.writes):
                 bare.add(k)
         for x in step.reads:
             readers.setdefault(id(x.buffer), []).append(k)

@@ -14,17 +14,18 @@ carries a hash of itself, and is built anew if that does not fit. Files appear w
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import os
 import stat
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from weft.base import flags, process
 from weft.base.record import Record
-from weft.base.typing import Any
+from weft.base.typing import Any, ClassVar
 from weft.expr.kernel import Kernel
 from weft.expr.llvm import print_kernel
 from weft.expr.llvm_values import definitions
@@ -44,7 +45,7 @@ MAGIC = b"weft object 5\n"  # the number changes with the passes below
 counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
 spent_s = {"print": 0.0, "parse": 0.0, "optimize": 0.0, "emit": 0.0, "link": 0.0}
 """Processor time of what compiling consists of, over all threads."""
-_lock = process.guard(threading.Lock())
+_lock = process.guard(threading.RLock())  # a finalizer may come back here, from a collection inside
 _making: dict[str, _Making] = {}  # code that some thread is making now, by key
 
 
@@ -104,6 +105,23 @@ def _timed(what: str) -> Iterator[None]:
         yield
     finally:
         spent_s[what] += time.thread_time() - begin
+
+
+class _Code:
+    """Linked code. It is unloaded when other code is linked, not by the thread that drops it.
+
+    llvmlite locks its library by means of Python, which Ctrl-C can leave halfway on the main thread: the lock would
+    stay held, and the next thread that compiles would wait for ever. So the main thread never enters llvmlite:
+    compiling runs on another one (call_away_from_signals), and a finalizer, which may run anywhere, only appends.
+    """
+
+    unused: ClassVar[collections.deque[Any]] = collections.deque()
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def __del__(self, append: Callable[[Any], None] = unused.append) -> None:
+        append(self._library)
 
 
 class Compiled(Record):
@@ -203,6 +221,7 @@ def _toolchain() -> Any:
 
         def link(self, code: bytes, symbol: str) -> tuple[int, Any]:
             self.linked += 1
+            _Code.unused.clear()
             library = (
                 llvm.JITLibraryBuilder()
                 .add_object_img(code)
@@ -210,7 +229,7 @@ def _toolchain() -> Any:
                 .export_symbol(symbol)
                 .link(self.jit, f"{symbol}.{self.linked}")
             )
-            return library[symbol], library
+            return library[symbol], _Code(library)
 
     return Toolchain()
 

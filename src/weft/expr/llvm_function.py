@@ -112,9 +112,8 @@ class Values:
         self.given: list[Scalar] = []  # their ids are keys of known
 
     def __getitem__(self, root: Scalar) -> str:
-        for node in walk(root):
-            if id(node) not in self.known:
-                self.known[id(node)] = self._value(node)
+        for node in walk(root, known=self.known):
+            self.known[id(node)] = self._value(node)
         return self.known[id(root)]
 
     def _address(self, operand: int, pointer: str) -> str:

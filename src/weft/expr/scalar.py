@@ -12,9 +12,10 @@ types on both sides, except that Python's numbers take that of the other side. T
 
 from __future__ import annotations
 
+import operator
 import threading
 from _weakref import ref  # all that is needed of weakref, which a first result would wait for
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from weft.base import process
 from weft.base.dtype import DTYPES
@@ -120,24 +121,25 @@ class Scalar:
     args: tuple[Scalar, ...]
     value: Any
 
-    # The operands of a key live as long as its expression, so their ids are theirs.
+    # The operands of a key live as long as its expression, so their ids are theirs. Nothing is allocated under the
+    # lock: a garbage collection there could run a finalizer that waits for a thread that compiles.
     _known: ClassVar[dict[tuple[Any, ...], ref[Scalar]]] = {}
-    _lock: ClassVar[threading.RLock] = process.guard(
-        threading.RLock()
-    )  # a garbage collection inside may come back here
+    _lock: ClassVar[threading.RLock] = process.guard(threading.RLock())  # an interrupt may come back here
 
     def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
         # The sign of a zero counts, and so does NaN, which does not equal itself.
         key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float) else value)
         known = cls._find(key)
         if known is None:
+            new = object.__new__(cls)
+            for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
+                object.__setattr__(new, field, content)
+            reference = ref(new, lambda gone: cls._forget(key, gone))
             with cls._lock:
                 known = cls._find(key)
                 if known is None:
-                    known = object.__new__(cls)
-                    for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
-                        object.__setattr__(known, field, content)
-                    cls._known[key] = ref(known, lambda gone: cls._forget(key, gone))
+                    cls._known[key] = reference
+                    known = new
         return known
 
     @classmethod
@@ -462,25 +464,30 @@ def call(name: str, *args: Number) -> Scalar:
     return _binary(name, *args)
 
 
-def walk(*roots: Scalar) -> Iterator[Scalar]:
-    """Every expression below the roots once, operands before what uses them."""
+def walk(*roots: Scalar, known: Container[int] = ()) -> Iterator[Scalar]:
+    """Every expression below the roots once, operands before what uses them.
+
+    known: the ids of expressions that are left out, and with them what nothing else uses.
+    """
     seen: set[int] = set()
-    stack = [(root, False) for root in reversed(roots)]
+    stack: list[Any] = [*reversed(roots)]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif id(node) not in seen:
+        node = stack.pop()
+        if node is None:  # the operands of the next one are through
+            yield stack.pop()
+        elif id(node) not in seen and id(node) not in known:
             seen.add(id(node))
-            stack.append((node, True))
-            stack.extend((arg, False) for arg in reversed(node.args))
+            if node.args:
+                stack += (node, None, *reversed(node.args))
+            else:
+                yield node
 
 
 def substitute(root: Scalar, replace: Callable[[Scalar], Scalar]) -> Scalar:
     """The expression made anew from its leaves up, each part p as replace(p)."""
     made: dict[int, Scalar] = {}
     for node in walk(root):
-        args = tuple(made[id(arg)] for arg in node.args)
-        same = all(new is old for new, old in zip(args, node.args, strict=True))
+        args = tuple([made[id(arg)] for arg in node.args])
+        same = all(map(operator.is_, args, node.args))
         made[id(node)] = replace(node if same else Scalar(node.op, node.dtype, args, node.value))
     return made[id(root)]

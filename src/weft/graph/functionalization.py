@@ -2,8 +2,8 @@
 
 A Storage is a piece of memory and its newest content, a Value whose elements have the places that `base` says. An array
 is a geometry on a storage, so views of any making read and write the same content. Traces record arrays, whose
-geometry is that of their memory (weft.imperative.scribe); functions that are called with Values have a ValueStorage for
-each of them, and a Window for each view (weft.graph.subgraph).
+geometry is that of their memory (weft.imperative.launch_recorder); functions that are called with Values have a
+ValueStorage for each of them, and a Window for each view (weft.graph.subgraph).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Geometry(NamedTuple):
-    """Where an array lies: as native/bindings/scribe.h gives it. serial: of its memory, None: it has none."""
+    """Where an array lies: as native/bindings/launch_recorder.h gives it. serial: of its memory, None: it has none."""
 
     serial: int | None
     address: int

@@ -20,7 +20,7 @@ def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) 
     Inputs of the new graph: the inputs, the outputs, then the gradients of the given outputs. Outputs: the gradients of
     the wanted inputs, None where it is zero everywhere.
     """
-    slopes: dict[int, Value] = {}
+    cotangents: dict[int, Value] = {}
     replaced: dict[int, Value] = {}
     outputs = [v for v in graph.outputs if v is not None]
     stand_ins = [input_value(v.type, f"y{k}") for k, v in enumerate(outputs)]
@@ -32,9 +32,9 @@ def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) 
         if is_given:
             dy = input_value(value.type, f"dy{k}")
             upstream.append(dy)
-            _add(slopes, value, dy)
-    _propagate(graph, wanted, slopes, _Recomputed(replaced))
-    results = [slopes.get(id(v)) if want else None for v, want in zip(graph.inputs, wanted, strict=True)]
+            _add(cotangents, value, dy)
+    _propagate(graph, wanted, cotangents, _Recomputed(replaced))
+    results = [cotangents.get(id(v)) if want else None for v, want in zip(graph.inputs, wanted, strict=True)]
     return Graph(
         [*graph.inputs, *stand_ins, *upstream],
         [result for result, want in zip(results, wanted, strict=True) if want],
@@ -77,7 +77,7 @@ class _Recomputed:
         return None if value is None else self.known.get(id(value), value)
 
 
-def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[Value | None]:
+def node_gradient(node: Node, cotangents: dict[int, Value], read: Any) -> Sequence[Value | None]:
     """The gradients of a node's inputs by its operator's vjp, which is given what its parameters name."""
     op = node.bound()
     arguments: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[V
     else:
         arguments |= dict(zip(names, inputs, strict=True))
     made = [read(value) for value in node.outputs]
-    dys = [slopes.get(id(value)) for value in node.outputs]
+    dys = [cotangents.get(id(value)) for value in node.outputs]
     if op.outputs[0].startswith("*"):
         arguments |= {op.outputs[0][1:]: made, f"d{op.outputs[0][1:]}": dys}
     else:
@@ -113,9 +113,9 @@ def node_gradient(node: Node, slopes: dict[int, Value], read: Any) -> Sequence[V
         listed = [*listed[:-1], *listed[-1]]
     if len(listed) != len(node.inputs):
         raise TypeError(f"{op.name}: vjp gave {len(listed)} gradients for {len(node.inputs)} inputs")
-    for value, slope in zip(node.inputs, listed, strict=True):
-        if value is not None and slope is not None and slope.shape != value.shape:
-            raise TypeError(f"{op.name}: the gradient of {value.type} came out as {slope.type}")
+    for value, cotangent in zip(node.inputs, listed, strict=True):
+        if value is not None and cotangent is not None and cotangent.shape != value.shape:
+            raise TypeError(f"{op.name}: the gradient of {value.type} came out as {cotangent.type}")
     return listed
 
 
@@ -129,14 +129,14 @@ def _gradient_of_decomposition(
     if len(outputs) != len(dys):
         raise TypeError(f"{op.name}: decomposes to {len(outputs)} outputs, not {len(dys)}")
     graph = Graph([v for v in stand_ins if v is not None], outputs)
-    slopes: dict[int, Value] = {}
+    cotangents: dict[int, Value] = {}
     for output, dy in zip(outputs, dys, strict=True):
         if output is not None and dy is not None:
-            _add(slopes, output, dy)
+            _add(cotangents, output, dy)
     floats = [v.dtype.is_differentiable and not v.type.weak for v in graph.inputs]
     known = {id(s): v for s, v in zip(stand_ins, inputs, strict=True) if s is not None and v is not None}
-    _propagate(graph, floats, slopes, _Recomputed(known))
-    return [None if v is None else slopes.get(id(v)) for v in stand_ins]
+    _propagate(graph, floats, cotangents, _Recomputed(known))
+    return [None if v is None else cotangents.get(id(v)) for v in stand_ins]
 
 
 def joint_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
@@ -144,14 +144,14 @@ def joint_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> 
 
     Inputs: those of the graph, then the gradients of the given outputs. So its own gradient is the second one.
     """
-    slopes: dict[int, Value] = {}
+    cotangents: dict[int, Value] = {}
     upstream = []
     for k, (value, is_given) in enumerate(zip(graph.outputs, given, strict=True)):
         if value is not None and is_given:
             upstream.append(input_value(value.type, f"dy{k}"))
-            _add(slopes, value, upstream[-1])
-    _propagate(graph, wanted, slopes, lambda value: value)
-    results = [slopes.get(id(v)) for v, want in zip(graph.inputs, wanted, strict=True) if want]
+            _add(cotangents, value, upstream[-1])
+    _propagate(graph, wanted, cotangents, lambda value: value)
+    results = [cotangents.get(id(v)) for v, want in zip(graph.inputs, wanted, strict=True) if want]
     return Graph([*graph.inputs, *upstream], results)
 
 
@@ -167,34 +167,34 @@ def gradients(
     computed from, so that a graph of both computes nothing twice. constant: nodes, by id, that have no gradient.
     """
     given = [F.filled_like(y, value=1.0) for y in ys] if dys is None else list(dys)
-    slopes: dict[int, Value] = {}
+    cotangents: dict[int, Value] = {}
     for y, dy in zip(ys, given, strict=True):
         if dy is not None:
-            _add(slopes, y, dy)
-    _propagate(Graph(xs, ys), [True] * len(xs), slopes, lambda value: value, constant)
-    return [slopes.get(id(x)) for x in xs]
+            _add(cotangents, y, dy)
+    _propagate(Graph(xs, ys), [True] * len(xs), cotangents, lambda value: value, constant)
+    return [cotangents.get(id(x)) for x in xs]
 
 
 def _propagate(
     graph: Graph,
     wanted: Sequence[bool],
-    slopes: dict[int, Value],
+    cotangents: dict[int, Value],
     read: Callable[[Value | None], Value | None],
     constant: Container[int] = (),
 ) -> None:
-    """Adds to slopes, the gradients of values by id, those of what the graph's outputs were computed from."""
+    """Adds to cotangents, the gradients of values by id, those of what the graph's outputs were computed from."""
     needed = reaching(graph, wanted, constant)
     for node in reversed(graph.nodes):
-        if node.op is None or id(node) not in needed or not any(id(v) in slopes for v in node.outputs):
+        if node.op is None or id(node) not in needed or not any(id(v) in cotangents for v in node.outputs):
             continue
-        for value, slope in zip(node.inputs, node_gradient(node, slopes, read), strict=True):
-            if value is not None and slope is not None and id(value.node) in needed:
-                _add(slopes, value, slope)
+        for value, cotangent in zip(node.inputs, node_gradient(node, cotangents, read), strict=True):
+            if value is not None and cotangent is not None and id(value.node) in needed:
+                _add(cotangents, value, cotangent)
 
 
-def _add(slopes: dict[int, Value], value: Value, slope: Value) -> None:
-    known = slopes.get(id(value))
-    slopes[id(value)] = slope if known is None else F.add(known, slope)
+def _add(cotangents: dict[int, Value], value: Value, cotangent: Value) -> None:
+    known = cotangents.get(id(value))
+    cotangents[id(value)] = cotangent if known is None else F.add(known, cotangent)
 
 
 def reaching(graph: Graph, wanted: Sequence[bool], constant: Container[int] = ()) -> set[int]:

@@ -30,22 +30,22 @@ class Graph:
 
     inputs: Values from outside; outputs: Values wanted, None where there is none to give. writes: number of an output
     -> number of the input that it becomes the new content of; nothing else is ever written, so a graph has no other
-    side effect than these, at its end. lasting: numbers of inputs whose content seldom changes from run to run, such as
-    parameters that are only read. nodes: those that the outputs need, each after what it reads, else in the order
+    side effect than these, at its end. stable_inputs: indices of inputs whose content seldom changes between runs, such
+    as parameters that are only read. nodes: those that the outputs need, each after what it reads, else in the order
     of their places.
     """
 
-    __slots__ = ("inputs", "lasting", "nodes", "outputs", "writes")
+    __slots__ = ("inputs", "nodes", "outputs", "stable_inputs", "writes")
 
     def __init__(
         self,
         inputs: Sequence[Value],
         outputs: Sequence[Value | None],
         writes: Mapping[int, int] | None = None,
-        lasting: Iterable[int] = (),
+        stable_inputs: Iterable[int] = (),
     ) -> None:
         self.inputs, self.outputs, self.writes = tuple(inputs), tuple(outputs), dict(writes or {})
-        self.lasting = frozenset(lasting) - set(self.writes.values())
+        self.stable_inputs = frozenset(stable_inputs) - set(self.writes.values())
         self.nodes = _sorted(self.outputs)
 
     def __str__(self) -> str:
@@ -99,47 +99,41 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
         node = stack.pop()
         if id(node) not in found:
             found[id(node)] = node
-            stack.extend(v.node for v in reversed(node.reads) if id(v.node) not in found)
-    by_place = sorted(found.values(), key=lambda node: node.place)
-    return tuple(by_place if _is_in_order(by_place) else _in_order(found))
+            stack.extend([v.node for v in reversed(node.reads) if id(v.node) not in found])
+    return tuple(_in_order(sorted(found.values(), key=lambda node: node.place)))
 
 
-def _is_in_order(nodes: Sequence[Node]) -> bool:
-    """Whether each node comes after those it reads; so it is unless a node took over an earlier one's place."""
-    seen: set[int] = set()
-    for node in nodes:
-        for v in node.reads:
-            if id(v.node) not in seen:
-                return False
-        seen.add(id(node))
-    return True
+def _in_order(nodes: Sequence[Node]) -> list[Node]:
+    """Nodes sorted by place as _sorted wants them: in this order, but for nodes that took over an earlier one's place.
 
+    Such a node waits until all that it reads is there, and then comes next: its place is before all that is left.
+    """
+    done: dict[int, Node] = {}
+    waits: dict[int, int] = {}  # how many reads of a waiting node are of nodes that are not done
+    readers: dict[int, list[int]] = {}  # indices of nodes that wait for a node, once for each read
+    ready: list[int] = []  # a heap of indices of nodes that have waited
+    for k, node in enumerate(nodes):
+        missing = [id(v.node) for v in node.reads if id(v.node) not in done]
+        if missing:
+            waits[k] = len(missing)
+            for key in missing:
+                readers.setdefault(key, []).append(k)
+            continue
+        done[id(node)] = node
+        if id(node) not in readers:
+            continue
+        import heapq  # graphs of one operator are in order
 
-def _in_order(found: Mapping[int, Node]) -> list[Node]:
-    import heapq  # graphs of one operator are in order
-
-    # Nodes of one place follow each other as they were found: the number keeps the heap from comparing nodes.
-    waits: dict[int, int] = {}  # how many reads of a node are of nodes that are not done
-    readers: dict[int, list[tuple[int, int, Node]]] = {key: [] for key in found}  # once for each read
-    ready: list[tuple[int, int, Node]] = []
-    for k, (key, node) in enumerate(found.items()):
-        entry = (node.place, k, node)
-        waits[key] = len(node.reads)
-        for v in node.reads:
-            readers[id(v.node)].append(entry)
-        if not node.reads:
-            ready.append(entry)
-    heapq.heapify(ready)
-    done: list[Node] = []
-    while ready:
-        node = heapq.heappop(ready)[-1]
-        done.append(node)
-        for entry in readers[id(node)]:
-            key = id(entry[-1])
-            waits[key] -= 1
-            if not waits[key]:
-                heapq.heappush(ready, entry)
-    return done
+        while True:
+            for j in readers.pop(id(node), ()):
+                waits[j] -= 1
+                if not waits[j]:
+                    heapq.heappush(ready, j)
+            if not ready:
+                break
+            node = nodes[heapq.heappop(ready)]
+            done[id(node)] = node
+    return list(done.values())
 
 
 def graph_of(function: Callable[..., Any], types: Sequence[TensorType | None]) -> Graph:

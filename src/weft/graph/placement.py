@@ -206,9 +206,9 @@ class _Partition:
             enter(target)
         order = [id(old) for old, _ in inputs.values()]
         into = {len(made) + j: order.index(id(target)) for j, target in enumerate(targets)}
-        lasts = {id(self.graph.inputs[each]) for each in self.graph.lasting}
-        lasting = [number for number, key in enumerate(order) if key in lasts]
-        graph = Graph([new for _, new in inputs.values()], outputs, into, lasting)
+        lasts = {id(self.graph.inputs[each]) for each in self.graph.stable_inputs}
+        stable_inputs = [number for number, key in enumerate(order) if key in lasts]
+        graph = Graph([new for _, new in inputs.values()], outputs, into, stable_inputs)
         return Part(device, graph, tuple(old for old, _ in inputs.values()), tuple(results))
 
 

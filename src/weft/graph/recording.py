@@ -1,13 +1,22 @@
-"""What every recorder of programs says when a program does what no graph can hold."""
+"""What all recorders of programs have in common.
+
+A recorder turns a function of Python into a graph. There are two. Capture (weft.graph.subgraph) calls the function with
+Values, so it needs no arrays, and sizes may be symbols. LaunchRecorder (weft.imperative.launch_recorder) observes a
+function that runs with arrays, so it can stop where the function looks at values, and go on behind that.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
+from weft import _core
 from weft.base.errors import GraphError
 from weft.base.users_line import users_line
+from weft.graph.graph import Graph
+from weft.ops.node import Node, Value, constant, input_value
 
-__all__ = ["CannotRecord"]
+__all__ = ["CannotRecord", "Recorder", "is_newer", "memory_mark"]
 
 
 class CannotRecord(GraphError, NotImplementedError):
@@ -29,3 +38,53 @@ class CannotRecord(GraphError, NotImplementedError):
 
     def __reduce__(self) -> Any:
         return CannotRecord, (self.name, self.fact, self.where, self.hint)
+
+
+def memory_mark() -> int:
+    """For is_newer: the serial of the memory that this thread has allocated last."""
+    _core.empty(0)  # so that this thread has serials of its own
+    return _core.last_serial()
+
+
+def is_newer(serial: int, mark: int) -> bool:
+    """Whether memory was allocated after memory_mark() gave the mark, by the same thread."""
+    return serial > mark and serial >> 40 == mark >> 40
+
+
+class Recorder:
+    """A graph that is being recorded: the floats that it takes, the random numbers it draws, how it refuses.
+
+    name: of what is recorded, for errors. numbers: inputs for floats of a call, by their origin (TracedFloat). random:
+    what was drawn, in order.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.numbers: dict[int, Value] = {}
+        self.random: list[Value] = []
+        self._mark = memory_mark()
+
+    def is_made_here(self, serial: int) -> bool:
+        """Whether memory was allocated during the recording, by this thread."""
+        return is_newer(serial, self._mark)
+
+    def refuse(self, fact: str) -> NoReturn:
+        """Raise CannotRecord: the function does what a graph cannot contain."""
+        raise CannotRecord(self.name, fact)
+
+    def float_input(self, value: Any, origin: int) -> Value:
+        """The input for a float of the call; the same one for the same origin."""
+        found = self.numbers.get(origin)
+        if found is None:
+            found = self.numbers[origin] = input_value(constant(value).type, f"number{origin}")
+        return found
+
+    def draw(self, node: Node) -> Sequence[Value]:
+        """The outputs of a random node: here it draws from its device's stream, in the order of the program."""
+        self.random.append(node.outputs[0])
+        return node.outputs
+
+    def unused_draws(self, outputs: Sequence[Value]) -> list[Value]:
+        """What was drawn and these do not need: the stream of random numbers advances all the same."""
+        alive = {id(node) for node in Graph([], outputs).nodes}
+        return [v for v in self.random if id(v.node) not in alive]

@@ -131,8 +131,12 @@ class Rewriting:
         return found
 
     @cached_property
-    def _lasting(self) -> set[int]:
-        found = {id(self.graph.inputs[k].node) for k in self.graph.lasting}
+    def _is_random(self) -> bool:
+        return any(node.op is not None and node.op.random for node in self.graph.nodes)
+
+    @cached_property
+    def _stable_nodes(self) -> set[int]:
+        found = {id(self.graph.inputs[k].node) for k in self.graph.stable_inputs}
         for node in self.graph.nodes:
             known = node.op is not None and not node.op.random
             if known and all(v.is_constant or id(v.node) in found for v in node.reads):
@@ -158,9 +162,9 @@ class Rewriting:
         """Whether what stands for an old value is there already, as this one is reached."""
         return value.node.op is None or id(value.node) in self._reached
 
-    def is_lasting(self, value: Value) -> bool:
-        """Whether an old value follows from inputs that seldom change (Graph.lasting), so that it can be prepared."""
-        return value.is_constant or id(value.node) in self._lasting
+    def is_stable(self, value: Value) -> bool:
+        """Whether an old value follows from Graph.stable_inputs, so that it can be prepared."""
+        return value.is_constant or id(value.node) in self._stable_nodes
 
     # The machinery.
 
@@ -189,24 +193,18 @@ class Rewriting:
                 outputs = self._rebuilt(node).outputs
             self._reached.add(id(node))
             if outputs is not node.outputs:
-                self._new.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
+                pairs = zip(node.outputs, outputs, strict=True)
+                self._new.update([(id(old), new) for old, new in pairs if new is not old])
         if not self._new:
             return self.graph
         outputs = [None if v is None else self.new(v) for v in self.graph.outputs]  # type: ignore[misc]
-        return Graph(self.graph.inputs, outputs, self.graph.writes, self.graph.lasting)
+        return Graph(self.graph.inputs, outputs, self.graph.writes, self.graph.stable_inputs)
 
     def _rebuilt(self, node: Node) -> Node:
         """The node on new values; itself if they are the old ones."""
-        known = self._new
-        if not known or not any(id(v) in known for v in node.reads):
+        if self._new.keys().isdisjoint(map(id, node.reads)):
             return node
-        inputs = [None if v is None else self.new(v) for v in node.inputs]
-        runtime = {name: self.new(v) for name, v in node.runtime.items()}
-        if all(new is old for new, old in zip(inputs, node.inputs, strict=True)) and all(
-            runtime[name] is v for name, v in node.runtime.items()
-        ):
-            return node
-        made = Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node)
+        made = node.reading(self.new)
         self._settled.add(id(made))
         self._kept.append(made)
         return made
@@ -225,7 +223,7 @@ class Rewriting:
         if not all(self._may_leave(old, new) for old, new in zip(node.outputs, found, strict=True)):
             return None
         self._settle(node, found)
-        if self._draws(node) - frozenset().union(*(self._draws(v.node) for v in found)):
+        if self._is_random and self._draws(node) - frozenset().union(*(self._draws(v.node) for v in found)):
             return None
         return found
 
@@ -292,8 +290,12 @@ def _makes_memory(node: Node) -> bool:
 
 def _escaping(graph: Graph) -> set[int]:
     """The values that outputs of the graph may be views of, and those outputs."""
-    found = {id(v) for v in graph.outputs if v is not None}
-    for node in reversed(graph.nodes):
-        if node.op is not None and any(id(v) in found for v in node.outputs) and not _makes_memory(node):
-            found.update(id(v) for v in node.reads)
+    stack = [v for v in graph.outputs if v is not None]
+    found = set(map(id, stack))
+    while stack:
+        node = stack.pop().node
+        if node.op is not None and not _makes_memory(node):
+            sources = [v for v in node.reads if id(v) not in found]
+            found.update(map(id, sources))
+            stack += sources
     return found

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from weft import _core
 from weft.base.dtype import bool_, int64
@@ -25,7 +25,7 @@ from weft.graph.functionalization import Geometry, Overlap, ValueStorage, Window
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.inner import Drawn, Rewritten, StopGradient, Watched, blocks_of, stopped
-from weft.graph.recording import CannotRecord
+from weft.graph.recording import Recorder
 from weft.kernels import choices
 from weft.ops.joining import Pieces
 from weft.ops.kernels import View
@@ -95,7 +95,7 @@ def no_capture() -> Iterator[None]:
         _core.set_capture(before)
 
 
-class Capture:
+class Capture(Recorder):
     """Writes functions down as graphs, by calling them with Values.
 
     What they find elsewhere, arrays and the Values of a graph outside, becomes an input, too: `found`, in the order of
@@ -114,7 +114,8 @@ class Capture:
     """
 
     def __init__(self, name: str, stream: Any = None) -> None:
-        self.name, self.stream = name, stream
+        super().__init__(name)
+        self.stream = stream
         self.found: list[Any] = []
         self.extra: list[Value] = []
         self.written: dict[int, Value] = {}
@@ -125,15 +126,15 @@ class Capture:
         self._windows: dict[int, Window] = {}  # by id of what the function holds, which they keep
         self._storages: list[ValueStorage] = []  # of what was found, as in found
         self._in_memory: dict[int, list[tuple[Geometry, ValueStorage]]] = {}  # of arrays outside, by serial
+        self._stopped_finds: set[int] = set()  # indices of those of found that have no gradient
         self._of_outer: dict[int, Window] = {}  # all of a storage of the capture around this one, by its id
         self._outer_memory: dict[int, int] = {}  # the ids of such storages, by number of found
         self._is_moving = False  # contents go from and to storages
-        self._outer = _core.capture()
+        self._outer, self._outer_epoch = _core.capture(), _core.epoch()
         self._local: set[int] = set()  # arrays that a function made: nobody else sees them
         self._start = self.input(TensorType((), bool_)).node.place
         self._before_watch: dict[int, Value | None] = {}  # by id of what is watched
         self._constant: dict[int, Node] = {}  # by id; kept, so that it stays theirs
-        self._mark = _core.last_serial()
 
     def input(self, type: TensorType) -> Value:
         """A Value to call functions with."""
@@ -158,10 +159,6 @@ class Capture:
         }
         self._check_written()
         return made
-
-    def refuse(self, fact: str) -> NoReturn:
-        """Raise CannotRecord: the function does what no graph can hold."""
-        raise CannotRecord(self.name, fact)
 
     # What operators' functions call while run runs.
 
@@ -191,7 +188,7 @@ class Capture:
         op, given = node.op, node.inputs if given is None else given
         assert op is not None
         if self._is_moving:
-            return self._noted(node)
+            return self._noted(node, node.outputs)
         if isinstance(op, Pieces):  # views, each by itself
             return tuple(op.decompose(given[0]))
         written = op.written(len(node.inputs))
@@ -199,7 +196,7 @@ class Capture:
             if node.inputs[number] is not None:
                 self.write(given[number], stopped(node.outputs[output]))
                 self._add(node.outputs[output], self._window(given[number]))  # eagerly, it is that array
-        outputs = self._noted(self._draw(node) if op.random else node)
+        outputs = self._noted(node, self.draw(node) if op.random else node.outputs)
         if (
             len(given) == 1
             and len(outputs) == 1
@@ -212,7 +209,7 @@ class Capture:
     def inlined(self, node: Node) -> Sequence[Value]:
         """As made, for a node of another function's graph, whose writes that function has seen."""
         assert node.op is not None
-        return self._noted(self._draw(node) if node.op.random else node)
+        return self._noted(node, self.draw(node) if node.op.random else node.outputs)
 
     def write(self, target: Any, content: Value) -> None:
         """Make content that of an array, or of a Value that stands for one."""
@@ -326,13 +323,20 @@ class Capture:
     def _find_array(self, x: Any) -> Window:
         """An array outside of all graphs, in whose memory others may be."""
         geometry = Geometry(*_core.geometry(x))
+        is_stopped = bool(_core.is_stopped(x, self._outer_epoch))
         known = self._in_memory.setdefault(geometry.serial or 0, [])
         for whole, storage in known:
             (first, end), (low, high) = geometry.extent(), whole.extent()
             if storage.is_row_major and whole.dtype is geometry.dtype and low <= first and end <= high:
-                part = geometry._replace(address=geometry.address - whole.address)
-                return self._add(x, Window(x, storage, storage.base if geometry.same_window(whole) else part))
-        window = self._find(x, type_of(x), _is_row_major(geometry))
+                is_whole = geometry.same_window(whole)
+                if is_whole and not is_stopped:
+                    self._take_gradient(storage, x)
+                if is_stopped or (not self._is_stopped(storage) and _have_same_past(x, storage.handle)):
+                    part = geometry._replace(address=geometry.address - whole.address)
+                    return self._add(
+                        x, Window(x, storage, storage.base if is_whole else part, None, is_stopped)
+                    )
+        window = self._find(x, type_of(x), _is_row_major(geometry), is_stopped)
         known.append((geometry, window.storage))
         if self._is_new(x):
             self._local.add(len(self.found) - 1)
@@ -344,8 +348,12 @@ class Capture:
         storage = there.storage
         if there.is_whole and (not storage.is_watched or outer._read(there) is storage.value):
             if id(storage) in self._of_outer:
-                return self._add(x, self._of_outer[id(storage)])
-            window = self._of_outer[id(storage)] = self._find(x, type_of(x), storage.is_row_major)
+                mine = self._of_outer[id(storage)].storage
+                if not there.is_stopped:
+                    self._take_gradient(mine, x)
+                return self._add(x, Window(x, mine, mine.base, None, there.is_stopped))
+            window = self._find(x, type_of(x), storage.is_row_major, there.is_stopped)
+            self._of_outer[id(storage)] = window
         elif not there.is_whole and not storage.is_watched:
             whole = self._window(storage.handle)
             return self._add(x, Window(x, whole.storage, there.geometry, None, there.is_stopped))
@@ -354,15 +362,30 @@ class Capture:
         self._outer_memory[len(self.found) - 1] = id(storage)
         return window
 
-    def _find(self, x: Any, type: TensorType, is_row_major: bool) -> Window:
+    def _find(self, x: Any, type: TensorType, is_row_major: bool, is_stopped: bool = False) -> Window:
         stand_in = self.input(type)
         self.found.append(x)
         self.extra.append(stand_in)
         storage = ValueStorage(x, stand_in, is_row_major)
         self._storages.append(storage)
-        window = self._windows[id(x)] = Window(x, storage, storage.base, stand_in)
+        if is_stopped:
+            self._stopped_finds.add(len(self._storages) - 1)
+        content = None if is_stopped else stand_in
+        window = self._windows[id(x)] = Window(x, storage, storage.base, content, is_stopped)
         self._windows[id(stand_in)] = Window(stand_in, storage, storage.base, stand_in)
         return window
+
+    def _is_stopped(self, storage: ValueStorage) -> bool:
+        """Whether the array that is its content at the beginning has no gradient, as x.detach()."""
+        return any(self._storages[k] is storage for k in self._stopped_finds)
+
+    def _take_gradient(self, storage: ValueStorage, x: Any) -> None:
+        """x, which is all of the storage, becomes what was found of it, if that has no gradient."""
+        for k in self._stopped_finds:
+            if self._storages[k] is storage:
+                self.found[k] = storage.handle = x
+                self._stopped_finds.remove(k)
+                return
 
     def _add(self, x: Any, like: Window) -> Window:
         """x is in the memory of another window."""
@@ -401,23 +424,20 @@ class Capture:
         is_stopped = window.is_stopped or _core.is_stopping()
         self._windows[id(y)] = Window(y, storage, geometry, y, is_stopped)
 
-    def _noted(self, node: Node) -> Sequence[Value]:
+    def _noted(self, node: Node, outputs: Sequence[Value]) -> Sequence[Value]:
         if not _core.is_recording():
-            self._constant[id(node)] = node
-        return (
-            [stopped(v) for v in node.outputs]
-            if _core.is_stopping() and not self._is_moving
-            else node.outputs
-        )
+            self._constant.update((id(each), each) for each in (node, *(v.node for v in outputs)))
+        return [stopped(v) for v in outputs] if _core.is_stopping() and not self._is_moving else outputs
 
-    def _draw(self, node: Node) -> Node:
+    def draw(self, node: Node) -> Sequence[Value]:
+        """The outputs of a random node, as of a function that runs again and again: from `stream`, at `position`."""
         assert node.op is not None
         if node.runtime or self.stream is None:
             self.refuse(f"{node.op.name} draws random numbers, which this function cannot")
         self.drew = True
         drawn = Drawn(of=node.op, offset=self.blocks)
         self.blocks += blocks_of(node.op, *(None if v is None else v.type for v in node.inputs))
-        return make_node(drawn, [*node.inputs, self.lift(self.stream), self.position])
+        return make_node(drawn, [*node.inputs, self.lift(self.stream), self.position]).outputs
 
     def _check_written(self) -> None:
         for k in self.written:
@@ -433,8 +453,7 @@ class Capture:
                     )
 
     def _is_new(self, x: Any) -> bool:
-        serial = _core.geometry(x)[0]
-        return bool(serial > self._mark and serial >> 40 == self._mark >> 40)
+        return self.is_made_here(_core.geometry(x)[0])
 
     # Gradients.
 
@@ -511,6 +530,11 @@ class Capture:
 def type_of(x: Any) -> TensorType:
     """The type of an array or of a Value."""
     return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
+
+
+def _have_same_past(x: Any, y: Any) -> bool:
+    """Whether both arrays have a history, or none; of an array that was detached before, the other may have one."""
+    return bool(_core.is_tracked(x)) == bool(_core.is_tracked(y))
 
 
 def _is_row_major(x: Geometry) -> bool:

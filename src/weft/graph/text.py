@@ -319,12 +319,14 @@ def decode_op(source: Source) -> Op:
     return op
 
 
-# Operators that symbols had of their own in older documents: the name now, and that of the attribute slices, if any.
+# Operators that have another name in older documents: the name now, and that of the attribute slices, if any.
 _RENAMED = {
     "symbol_foreach": ("foreach_loop", "sequences"),
     "symbol_while": ("while_loop", ""),
     "symbol_cond": ("cond_branch", ""),
-    "symbol_function": ("own_gradient", ""),
+    "symbol_function": ("custom_vjp", ""),
+    "own_gradient": ("custom_vjp", ""),
+    "no_own_gradient": ("no_custom_vjp", ""),
 }
 
 

@@ -83,9 +83,9 @@ class _Split(Function):
             v for v, x in zip(operands, self.args, strict=True) if v is not None and isinstance(x, Tensor)
         ]
         wanted = [bool(_core.is_tracked(x)) for x in arrays]
-        given = [slope is not None for slope in dy]
+        given = [cotangent is not None for cotangent in dy]
         graph = backward_graph(Graph(inputs, outputs), wanted, given)
-        values = [*arrays, *made, *(slope for slope in dy if slope is not None)]
+        values = [*arrays, *made, *(cotangent for cotangent in dy if cotangent is not None)]
         known = {id(v): x for v, x in zip(graph.inputs, values, strict=True)}
         for node in graph.nodes:
             if node.op is None:
@@ -97,8 +97,8 @@ class _Split(Function):
             listed = results if isinstance(results, tuple | list) else (results,)
             known.update((id(v), x) for v, x in zip(node.outputs, listed, strict=False))
         found = iter(graph.outputs)
-        slopes = [next(found) if want else None for want in wanted]
-        return [None if v is None else known[id(v)] for v in slopes]
+        cotangents = [next(found) if want else None for want in wanted]
+        return [None if v is None else known[id(v)] for v in cotangents]
 
 
 def _number(x: Any) -> Value | None:

@@ -21,17 +21,18 @@ from weft.base.dtype import bool_
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
+from weft.graph.recording import is_newer, memory_mark
 from weft.graph.subgraph import Capture, type_of
 from weft.imperative import indexing as indexing  # so that Values can be indexed
-from weft.imperative.bodies import (
+from weft.imperative.control_flow_effects import (
     applied,
-    deliver,
     in_graph,
-    own_stream,
     positions,
-    take_words,
-    unused_words,
+    separate_stream,
+    take_stream_words,
+    unused_stream_words,
     write_back,
+    write_back_found,
 )
 from weft.imperative.creation import asarray, empty
 from weft.imperative.gradient import is_recorded
@@ -47,9 +48,9 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
     """then(*operands) if pred is True, else otherwise(*operands).
 
     pred: one boolean, a tensor or Python's. Both functions take the same operands, arrays or structures of them, may
-    use arrays of their surroundings, and give arrays, or structures of them; in a graph both are written down, and
-    have to give the same structure of the same types. They may write operands and arrays that they find. The gradient
-    is that of the branch taken.
+    use arrays of enclosing scopes, and give arrays, or structures of them; in a graph both are written down, and
+    have to give the same structure of the same types. They may write operands and arrays that they find. Results are
+    new arrays, copies where a function gives an array that was there before. The gradient is that of the branch taken.
     Raises ShapeError or DTypeError if pred is not one boolean; TypeError, ShapeError or DTypeError if branches of a
     graph differ; NotImplementedError for what a graph cannot hold.
 
@@ -65,8 +66,9 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
         return (then if pred else otherwise)(*operands)
     _check_predicate("cond", pred)
     if not in_graph([pred, *leaves]):
-        with own_stream([pred, *leaves]):
-            return _as_recorded((then if pred else otherwise)(*operands))
+        mark = memory_mark()
+        with separate_stream([pred, *leaves]):
+            return _as_in_graph((then if pred else otherwise)(*operands), mark)
     return _cond_in_graph(pred, leaves, structure, (then, otherwise))
 
 
@@ -81,7 +83,7 @@ def while_loop(
     state: arrays or structures of them, at least one; body gives as many, of the same structure and types; one alone
     not in a tuple. condition gives one boolean. max_iterations: the loop ends after so many, whatever the condition;
     in a graph it is also what a gradient needs, because it bounds the states that are kept. A body of a graph that
-    writes the state it is given must give that array back.
+    writes the state it is given must give that array back. Results are new arrays, as those of cond.
     Raises TypeError, ShapeError or DTypeError if the state changes its structure or types, or condition does not give
     one boolean; ValueError for a gradient in a graph without max_iterations; NotImplementedError as cond.
 
@@ -104,8 +106,9 @@ def while_loop(
     if in_graph(leaves):
         leaves = _while_in_graph(condition, step, leaves, structure, max_iterations)
     else:
-        with own_stream(leaves):
-            leaves = _as_recorded(_while_on_arrays(condition, step, leaves, structure, max_iterations))
+        mark = memory_mark()
+        with separate_stream(leaves):
+            leaves = _as_in_graph(_while_on_arrays(condition, step, leaves, structure, max_iterations), mark)
     found = structure.build(leaves)
     return found[0] if len(state) == 1 else found
 
@@ -116,7 +119,7 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
     data, state, output: arrays or structures of them (data not an empty one, state may be ``()``); all of data have
     the same length, and state keeps its structure and types. Outputs are as they are when body returns. Without any
     slice, they have the length 0 and state is what it was. In a graph body is written down once, whatever the length;
-    one that writes the state it is given must give that array back.
+    one that writes the state it is given must give that array back. Results are new arrays, as those of cond.
     Raises ShapeError for data without a first axis or of different lengths; TypeError, ShapeError or DTypeError if
     the state changes its structure or types, or in later outputs; NotImplementedError as cond.
 
@@ -141,16 +144,32 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
 
     if in_graph([*sequences, *states]):
         return _foreach_in_graph(step, sequences, states, structure)
-    with own_stream([*sequences, *states]):
-        return cast(tuple[Any, Any], _as_recorded(_foreach_on_arrays(step, sequences, states, structure)))
+    mark = memory_mark()
+    with separate_stream([*sequences, *states]):
+        result = _as_in_graph(_foreach_on_arrays(step, sequences, states, structure), mark)
+        return cast(tuple[Any, Any], result)
 
 
-def _as_recorded(made: Any) -> Any:
-    """Results inside of no_grad() have no history, also where they are operands: as of any operator, and in graphs."""
-    if _core.is_recording() or not is_recorded():
-        return made
-    leaves, structure = flatten(made)
-    return structure.build([_core.alias(x, keep_past=False) if _core.is_tracked(x) else x for x in leaves])
+def _as_in_graph(results: Any, mark: int) -> Any:
+    """The results as a graph gives them: arrays of their own, and inside of no_grad() without history.
+
+    mark: memory that is not newer was there before; what a function gives of it is copied.
+    """
+    stops = is_recorded() and not _core.is_recording()
+    memory: set[int] = set()
+    arrays = []
+    leaves, structure = flatten(results)
+    for x in leaves:
+        if isinstance(x, _core.Tensor) and x.size:
+            serial = _core.geometry(x)[0]
+            is_own = is_newer(serial, mark) and serial not in memory
+            memory.add(serial)
+            if not is_own:
+                x = x.copy()
+            elif stops and _core.is_tracked(x):
+                x = _core.alias(x, keep_past=False)
+        arrays.append(x)
+    return structure.build(arrays)
 
 
 def _while_on_arrays(
@@ -171,7 +190,7 @@ def _foreach_on_arrays(
     step: Callable[..., Any], sequences: list[Any], states: list[Any], structure: Structure
 ) -> tuple[Any, Any]:
     if not _length(sequences):
-        capture = Capture("foreach", unused_words())
+        capture = Capture("foreach", unused_stream_words())
         outputs, output_structure, *_ = _write_step(capture, step, sequences, states, structure)
         made = [empty((0, *v.shape), v.dtype, v.type.device) for v in outputs]
         return output_structure.build(made), structure.build(states)
@@ -201,7 +220,7 @@ def _foreach_in_graph(
     step: Callable[..., Any], sequences: list[Any], states: list[Any], structure: Structure
 ) -> tuple[Any, Any]:
     leaves = [*sequences, *states]
-    capture = Capture("foreach", take_words(leaves))
+    capture = Capture("foreach", take_stream_words(leaves))
     data = list(sequences)
     outputs, output_structure, inputs, new, changed = _write_step(capture, step, sequences, states, structure)
     written_slices = [k for k, x in enumerate(inputs[: len(data)]) if capture.content(x) is not None]
@@ -222,7 +241,7 @@ def _foreach_in_graph(
     )
     kept = [capture.found[k] for k in written]
     made = applied(op, [*sequences, *states, *kept, *capture.others(written)])
-    deliver(capture, written, made[len(states) : count])
+    write_back_found(capture, written, made[len(states) : count])
     items = made[count : count + len(outputs)]
     for k, end in zip(written_slices, made[count + len(outputs) :], strict=True):
         write_back(capture, data[k], end)
@@ -296,12 +315,10 @@ def _share_memory(x: Any, y: Any) -> bool:
 def _write_states(
     capture: Capture, changed: Sequence[int], states: Sequence[Any], made: Sequence[Any]
 ) -> list[Any]:
-    """The last states, those that the body writes in the arrays that the loop began with."""
-    ends = list(made[: len(states)])
+    """The last states. Those that the body writes are written to the arrays that the loop began with, too."""
     for k in changed:
-        write_back(capture, states[k], ends[k])
-        ends[k] = states[k]
-    return ends
+        write_back(capture, states[k], made[k])
+    return list(made[: len(states)])
 
 
 def _while_in_graph(
@@ -311,7 +328,7 @@ def _while_in_graph(
     structure: Structure,
     limit: int | None,
 ) -> list[Any]:
-    capture = Capture("while_loop", take_words(leaves))
+    capture = Capture("while_loop", take_stream_words(leaves))
     values = [capture.input(type_of(x)) for x in leaves]
     (holds, *_), _, _ = _written(capture, lambda: condition(*structure.build(values)))
     _check_predicate("while_loop", holds)
@@ -335,14 +352,14 @@ def _while_in_graph(
         limit=limit,
     )
     found = applied(op, [*states, *capture.others(written)])
-    deliver(capture, written, found[len(leaves) : len(leaves) + len(written)])
+    write_back_found(capture, written, found[len(leaves) : len(leaves) + len(written)])
     return _write_states(capture, changed, leaves, found)
 
 
 def _cond_in_graph(
     pred: Any, leaves: list[Any], structure: Structure, branches: Sequence[Callable[..., Any]]
 ) -> Any:
-    capture = Capture("cond", take_words([pred, *leaves]))
+    capture = Capture("cond", take_stream_words([pred, *leaves]))
     values = [capture.handle(x) for x in leaves]
     results, written, assigned = [], [], set()
     for branch in branches:
@@ -362,7 +379,7 @@ def _cond_in_graph(
         otherwise=capture.subgraph(given, [*others, *ends[1]]),
     )
     made = applied(op, [pred, *operands, *capture.found])
-    deliver(capture, numbers, made[len(outputs) :])
+    write_back_found(capture, numbers, made[len(outputs) :])
     return shape.build(made[: len(outputs)])
 
 

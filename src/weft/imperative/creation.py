@@ -16,7 +16,6 @@ from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.typing import Any
-from weft.imperative.known_number import KnownNumber
 from weft.imperative.tensor import Tensor
 from weft.ops.sizes import NeedsSizes, Size
 
@@ -93,7 +92,7 @@ def asarray(
     where = as_device(device)
     if isinstance(obj, Size):
         raise NeedsSizes(f"an array of {obj}")
-    is_array = type(obj) is not KnownNumber and hasattr(obj, "__array__")
+    is_array = hasattr(obj, "__array__") and not _is_known_number(obj)
     made = None if is_array else _core.from_nested(obj, wanted, where)
     if made is not None:
         if copy is False:
@@ -106,6 +105,12 @@ def asarray(
     if copy is False:
         raise ValueError(f"asarray: copy=False, but {type(obj).__name__} has no memory that can be shared")
     return _through_numpy(obj, wanted, where)
+
+
+def _is_known_number(x: object) -> bool:
+    from weft.imperative.traced_float import TracedFloat  # first arrays need none of it
+
+    return type(x) is TracedFloat
 
 
 def _converted(x: Tensor, dtype: DType | None, device: Device, copy: bool | None) -> Tensor:

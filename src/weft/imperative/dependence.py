@@ -20,9 +20,9 @@ _PLAIN = (int, float, bool, str, bytes, type(None))
 
 def happens_once(fact: str) -> None:
     """What is being done to an object of Python, a program that is being written down on this thread cannot repeat."""
-    scribe = _core.get_scribe()
-    if scribe is not None:
-        scribe.happens_once(fact)
+    recorder = _core.get_recorder()
+    if recorder is not None:
+        recorder.happens_once(fact)
 
 
 def state_of(value: Any) -> Any:

@@ -61,9 +61,9 @@ class _Later:
         self._given, self._types, self._build = given, list(types), build
         self._program = Transformed(name, self.compute, self.compute)
 
-    def compute(self, residuals: Sequence[Any], slopes: Sequence[Any]) -> Any:
+    def compute(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Any:
         """The result."""
-        read = [s for s, t in zip(slopes, self._types, strict=True) if _differentiable(t)]
+        read = [s for s, t in zip(cotangents, self._types, strict=True) if _differentiable(t)]
         return self._build(run_graph(self.name, self._graph, [*residuals, *read]))
 
     def at(self, residuals: Sequence[Any]) -> _AtPoint:
@@ -72,10 +72,10 @@ class _Later:
 
     def call(self, residuals: Sequence[Any], given: Any) -> Any:
         """The result for what has come. Raises TypeError or ShapeError for what does not fit."""
-        slopes, structure = flatten(given)
+        cotangents, structure = flatten(given)
         if structure != self._given:
             raise TypeError(f"{self.name}: expected the structure {self._given}, got {structure}")
-        fitted = [_fitted(self.name, s, t) for s, t in zip(slopes, self._types, strict=True)]
+        fitted = [_fitted(self.name, s, t) for s, t in zip(cotangents, self._types, strict=True)]
         return self._program(list(residuals), fitted)
 
 
@@ -225,8 +225,8 @@ def vjp(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
                 shape = flatten(args)[1]
 
                 def build(made: Sequence[Any]) -> Any:
-                    slopes = iter(made)
-                    return shape.build([next(slopes) if flag else None for flag in floats])
+                    cotangents = iter(made)
+                    return shape.build([next(cotangents) if flag else None for flag in floats])
 
                 given = flatten((function.build(function.ys),))[1]
                 types = [y.type for y in function.ys]
@@ -400,11 +400,11 @@ def _blocks(function: CapturedFunction, xs: Sequence[Any], mode: str | None) -> 
     reverse = sum(y.size for y in ys) <= sum(x.size for x in xs) if mode is None else mode == "reverse"
     found: dict[tuple[int, int], Any] = {}
     for k, seed in enumerate(ys if reverse else xs):
-        slope = input_value(seed.type)
-        found_of = gradients([seed], xs, [slope]) if reverse else tangents_of(ys, [seed], [slope])
+        cotangent = input_value(seed.type)
+        found_of = gradients([seed], xs, [cotangent]) if reverse else tangents_of(ys, [seed], [cotangent])
         made = _dense(found_of, xs if reverse else ys)
         # Only the seed differs from example to example, so what it meets is computed once.
-        batch, graph = Batch(seed.size), Graph([slope], made)
+        batch, graph = Batch(seed.size), Graph([cotangent], made)
         is_one = seed.size == 1
         basis = F.filled_like(seed, value=1.0) if is_one else _basis(seed.type)
         parts = batch.run(graph, [basis], [not is_one])

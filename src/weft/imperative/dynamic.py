@@ -26,17 +26,17 @@ from weft.executor.compile import compile_graph
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
 from weft.graph.instantiate import instantiate
-from weft.graph.recording import CannotRecord
+from weft.graph.recording import CannotRecord, Recorder
 from weft.graph.subgraph import Capture
 from weft.imperative import indexing as indexing  # so that Values can be indexed
+from weft.imperative.captured_environment import captured_environment
 from weft.imperative.dependence import all_within, objects_in
-from weft.imperative.known_number import KnownNumber, KnownNumbers
-from weft.imperative.scribe import Scribe
-from weft.imperative.surroundings import surroundings
+from weft.imperative.launch_recorder import LaunchRecorder
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import NumberSources, Traced, replay_spec, strides_of, tensors_around, watched_by
+from weft.imperative.traced_float import TracedFloat, TracedFloats
 from weft.ops import functions as F
-from weft.ops.node import Node, Value, constant, input_value
+from weft.ops.node import Value
 from weft.ops.sizes import NeedsSizes, Size, axis_size
 from weft.ops.types import TensorType
 
@@ -174,13 +174,13 @@ class DynamicTraced:
         reason: str,
     ) -> None:
         self.name, self.signature, self.reason = name, signature, reason
-        self.surroundings = surroundings(function)
+        self.environment = captured_environment(function)
         self.plans: list[Traced] = []
         self._kept = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
-        floats = KnownNumbers([leaf for leaf in leaves if type(leaf) is float])
+        floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
         self._numbers = NumberSources(floats, leaves)
         inside = _Inside(reason, floats)
-        for thing in all_within([*leaves, *self.surroundings.values]):
+        for thing in all_within([*leaves, *self.environment.values]):
             inside.depends_on(thing)
         capture = _WholeFunction(name, reason)
         self._values = self._given_to(capture, leaves, iter(floats.numbers))
@@ -219,13 +219,13 @@ class DynamicTraced:
                 _core.Find.object(x),
                 self._find(capture, dx, capture.lift(dx) if _is_made(dx) else None, outputs),
             )
-            for x, dx in capture.slopes.values()
+            for x, dx in capture.cotangents.values()
         ]
         self._visible, self._written = len(outputs), list(capture.written)
         outputs += [*capture.written.values(), *self._changed.values()]
         self.graph = Graph(
             [*self._inputs.values(), *capture.extra, *capture.numbers.values()],
-            [*outputs, *capture.drawn_besides(outputs)],
+            [*outputs, *capture.unused_draws(outputs)],
         )
         self._origins = list(capture.numbers)
         self._guard = self._numbers.guard()
@@ -244,7 +244,7 @@ class DynamicTraced:
         if things:
             names = ", ".join(sorted({type(thing).__name__ for thing in things}))
             return f"each call changes attributes, on which it depends, of {names}"
-        if self.surroundings.changed():
+        if self.environment.changed():
             return "each call changes variables or attributes, on which it depends"
         return ""
 
@@ -285,7 +285,7 @@ class DynamicTraced:
         """Where a call finds what was the result x; value: it in the graph."""
         if isinstance(x, Size):
             return _core.Find.python(self._size_of(x))
-        if isinstance(x, KnownNumber):
+        if isinstance(x, TracedFloat):
             return self._numbers.result(x)
         if isinstance(x, Iterator):
             raise CannotRecord(
@@ -315,7 +315,7 @@ class DynamicTraced:
         """Whether it is the graph for such a call."""
         return (
             signature.key == self.signature.key
-            and not self.surroundings.changed()
+            and not self.environment.changed()
             and self._had_as_now(leaves)
             and (self.watched is None or self.watched())
         )
@@ -328,7 +328,7 @@ class DynamicTraced:
 
     def plan_for(self, leaves: list[Any], sizes: Sequence[int]) -> Traced:
         """A plan for arrays of these sizes."""
-        scribe = Scribe(_raise)
+        recorder = LaunchRecorder(_raise)
         found = [find.look_up(leaves) for find in self._found]
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         elsewhere = {_core.geometry(x)[0] for x in found}
@@ -337,13 +337,13 @@ class DynamicTraced:
                 f"{self.name}: {self.reason}, an argument shares memory with an array found elsewhere", shared
             )
         for x in sorted([*tensors, *found], key=lambda x: -x.nbytes):
-            scribe.met(x, _core.geometry(x))
+            recorder.met(x, _core.geometry(x))
         first = {id(v): k for k, v in reversed(list(enumerate(self._values))) if isinstance(v, Value)}
-        given = [_content(scribe, leaves[first[id(v)]]) for v in self._inputs.values()]
-        given += [_content(scribe, x) for x in found]
+        given = [_content(recorder, leaves[first[id(v)]]) for v in self._inputs.values()]
+        given += [_content(recorder, x) for x in found]
         numbers = [self._numbers.find(origin) for origin in self._origins]
         given += [
-            scribe.number(find.look_up(leaves), k) for k, find in zip(self._origins, numbers, strict=True)
+            recorder.number(find.look_up(leaves), k) for k, find in zip(self._origins, numbers, strict=True)
         ]
         try:
             values = [v for v in instantiate(self.graph, given, axes=sizes) if v is not None]
@@ -354,11 +354,11 @@ class DynamicTraced:
             ) from None
         contents = values[self._visible :]
         targets = [*(found[k] for k in self._written), *(leaves[k] for k in self._changed)]
-        scribe.random = contents[len(targets) :]
+        recorder.random = contents[len(targets) :]
         for target, content in zip(targets, contents, strict=False):
-            scribe.store(Geometry(*_core.geometry(target)), content)
-        written = list(scribe.written_sources())
-        graph, sources, origins = scribe.graph(values[: self._visible], written)
+            recorder.store(Geometry(*_core.geometry(target)), content)
+        written = list(recorder.written_sources())
+        graph, sources, origins = recorder.graph(values[: self._visible], written)
         strides = [strides_of(s) for s in sources]
         plan = compile_graph(graph, self.name, strides, self._visible)
         places: dict[int, Find] = {id(x): find for x, find in zip(found, self._found, strict=True)}
@@ -371,13 +371,13 @@ class DynamicTraced:
             numbers=[self._numbers.find(origin) for origin in origins],
             results=self._results,
             structure=self.structure,
-            surroundings=() if self.left else self.surroundings.places,
+            environment=() if self.left else self.environment.places,
             states=() if self.left else self._states,
             gradients=[(_core.Find.object(x), had) for x, had in self._had.values()],
             guard=self._guard,
             effects=self._effects,
             elsewhere=elsewhere if written else (),
-            found=tensors_around(self.surroundings, self._states),
+            found=tensors_around(self.environment, self._states),
         )
         made = Traced(graph, plan, spec, self._kept)
         self.plans.append(made)
@@ -390,29 +390,25 @@ class DynamicTraced:
 
 
 class _WholeFunction(Capture):
-    """Writes down a function with all that it does to arrays of its surroundings.
+    """Writes down a function with all that it does to arrays of its environment.
 
-    slopes: what became the grad of which array, by the array's id; had: whether arrays whose grad matters had one.
+    cotangents: what became the grad of which array, by the array's id; had: whether arrays whose grad matters had one.
     """
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name)
         self.reason = reason
-        self.slopes: dict[int, tuple[Tensor, Any]] = {}
+        self.cotangents: dict[int, tuple[Tensor, Any]] = {}
         self.had: dict[int, tuple[Tensor, bool]] = {}
         self._owners: dict[int, tuple[Tensor, Any]] = {}  # of gradients from before, by id, with the gradient
-        self._random: list[Value] = []
-        self.numbers: dict[int, Value] = {}  # floats of the call, by origin
 
     def number(self, x: Any) -> Any:
         if x.owner is None:
             return x.value
-        if x.origin not in self.numbers:
-            self.numbers[x.origin] = input_value(constant(x.value).type)
-        return self.numbers[x.origin]
+        return self.float_input(x.value, x.origin)
 
     def where(self, x: Tensor) -> Find:
-        """Where calls find an array of the surroundings: if it is the grad of another one, there."""
+        """Where calls find an array of the environment: if it is the grad of another one, there."""
         if id(x) not in self._owners:
             return _core.Find.object(x)
         owner, _ = self._owners[id(x)]
@@ -422,14 +418,9 @@ class _WholeFunction(Capture):
         """Whether the function made it."""
         return self._is_new(x)
 
-    def drawn_besides(self, outputs: Sequence[Value]) -> list[Value]:
-        """What has been drawn and is not used: the stream of random numbers goes on as if it were."""
-        alive = {id(node) for node in Graph([], outputs).nodes}
-        return [v for v in self._random if id(v.node) not in alive]
-
     def gradient_of(self, x: Any, found: Any) -> Any:
         self._note_gradient(x, found)
-        return self.slopes[id(x)][1] if id(x) in self.slopes else found
+        return self.cotangents[id(x)][1] if id(x) in self.cotangents else found
 
     def _note_gradient(self, x: Any, before: Any) -> None:
         if id(x) not in self.had:
@@ -439,22 +430,20 @@ class _WholeFunction(Capture):
 
     def set_gradient(self, x: Any, dx: Any) -> None:
         self._note_gradient(x, _core.gradient(x))
-        self.slopes[id(x)] = (x, dx)
+        self.cotangents[id(x)] = (x, dx)
 
-    def _draw(self, node: Node) -> Node:
-        self._random.append(node.outputs[0])
-        return node
+    draw = Recorder.draw
 
     def refuse(self, fact: str) -> NoReturn:
         raise CannotRecord(self.name, f"{self.reason}, {fact}")
 
 
-class _Inside(Scribe):
+class _Inside(LaunchRecorder):
     """Sees to it that nothing is done for good while a function runs on Values."""
 
     defers = True  # it is told before anything is done
 
-    def __init__(self, reason: str, floats: KnownNumbers) -> None:
+    def __init__(self, reason: str, floats: TracedFloats) -> None:
         super().__init__(_raise)
         self.reason, self.floats = reason, floats
 
@@ -478,7 +467,7 @@ class _Inside(Scribe):
         return self.filled(to, start)
 
     def met(self, tensor: Any, geometry: Any) -> None:
-        """Arrays of the surroundings are found by the capture."""
+        """Arrays of enclosing scopes are found by the capture."""
 
 
 def _raise(problem: CannotRecord) -> None:
@@ -490,8 +479,8 @@ def _is_made(x: Any) -> bool:
     return isinstance(x, Value | Tensor)
 
 
-def _content(scribe: Scribe, x: Tensor) -> Value:
-    value = scribe.value(Geometry(*_core.geometry(x)))
+def _content(recorder: LaunchRecorder, x: Tensor) -> Value:
+    value = recorder.value(Geometry(*_core.geometry(x)))
     assert value is not None
     return value
 

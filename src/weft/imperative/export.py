@@ -239,10 +239,12 @@ def _read(entry: Source, program: Program) -> None:
     results = [reader.result(part) for part in entry["results"].items()]
     structure = _read_structure(entry["structure"])
     checked(entry["structure"], lambda: structure.build(results))
-    lasting = [k for k, (find, _) in enumerate(arrays) if find.kind == "object"]
+    stable_inputs = [k for k, (find, _) in enumerate(arrays) if find.kind == "object"]
     writes = bool(graph.writes)
     spec = replay_spec(
-        checked(entry, lambda: compile_graph(graph, program.name, strides, visible, lasting=lasting)),
+        checked(
+            entry, lambda: compile_graph(graph, program.name, strides, visible, stable_inputs=stable_inputs)
+        ),
         arrays=[find for find, _ in arrays],
         numbers=numbers,
         results=results,

@@ -12,8 +12,8 @@ from typing import Any
 from weft.base.errors import DTypeError
 from weft.base.structure import flatten
 from weft.imperative.creation import asarray
-from weft.imperative.known_number import KnownNumber
 from weft.imperative.tensor import Tensor
+from weft.imperative.traced_float import TracedFloat
 
 __all__ = ["without_foreign"]
 
@@ -28,7 +28,7 @@ def without_foreign(name: str, arguments: Any) -> Any:
     for k, leaf in enumerate(leaves):
         kind = type(leaf)
         if hasattr(kind, "__array_interface__") or hasattr(kind, "__dlpack__"):
-            if isinstance(leaf, Tensor | KnownNumber):
+            if isinstance(leaf, Tensor | TracedFloat):
                 continue
             if id(leaf) not in known:
                 known[id(leaf)] = _as_own(name, leaf)

@@ -64,9 +64,9 @@ def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
     if _core.capture() is not None:
         return [x.grad for x in tensors]
     listed = list(tensors)
-    if (scribe := _core.get_scribe()) is not None:
+    if (recorder := _core.get_recorder()) is not None:
         for x in listed:
-            scribe.gradient_read(x)
+            recorder.gradient_read(x)
     found: list[Tensor | None] = _core.gradients(listed)
     return found
 
@@ -78,9 +78,9 @@ def forget_gradients(tensors: Iterable[Tensor]) -> None:
         for x in listed:
             keep_gradient(x, None)
         return
-    if (scribe := _core.get_scribe()) is not None:
+    if (recorder := _core.get_recorder()) is not None:
         for x in listed:
-            scribe.gradient_set(x)
+            recorder.gradient_set(x)
     _core.forget_gradients(listed)
 
 
@@ -325,8 +325,8 @@ def _backward(
         for y, dy in zip(ys, dys, strict=True)
     ]
     if (capture := _core.capture()) is not None:
-        slopes = [_filled_like(y, 1.0) if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
-        values: list[Any] = capture.gradients(ys, slopes, leaves, create_graph)
+        cotangents = [_filled_like(y, 1.0) if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
+        values: list[Any] = capture.gradients(ys, cotangents, leaves, create_graph)
         return values
     found: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph, on_final)
     return found
@@ -355,8 +355,8 @@ def value_and_grad(
     gradient is the same; the results have no history there.
 
     >>> import weft as wf
-    >>> value, slope = value_and_grad(lambda x: x * x)(wf.tensor(3.))
-    >>> value.item(), slope.item()
+    >>> value, cotangent = value_and_grad(lambda x: x * x)(wf.tensor(3.))
+    >>> value.item(), cotangent.item()
     (9.0, 6.0)
     """
     if not callable(f):
@@ -401,10 +401,10 @@ def value_and_grad(
             recordings.active -= 1
         if not is_outside:
             result = _without_history(result)
-        slopes = [
+        cotangents = [
             _filled_like(args[k], 0.0) if dx is None else dx for k, dx in zip(numbers, found, strict=True)
         ]
-        return result, slopes[0] if isinstance(argnums, int) else tuple(slopes)
+        return result, cotangents[0] if isinstance(argnums, int) else tuple(cotangents)
 
     return compute
 
@@ -448,8 +448,8 @@ def grad(
 
     @functools.wraps(f)
     def compute(*args: Any, **kwargs: Any) -> Any:
-        result, slopes = both(*args, **kwargs)
-        return (slopes, result[1]) if has_aux else slopes
+        result, cotangents = both(*args, **kwargs)
+        return (cotangents, result[1]) if has_aux else cotangents
 
     return compute
 
@@ -503,16 +503,16 @@ class Function:
             return symbol.__weft_control__("function", self, *args)
         if _core.capture() is not None:
             return self._in_graph(args)
-        scribe = None if _core.is_stopping() else _writer()
-        mark = 0 if scribe is None else _core.last_serial()
+        recorder = None if _core.is_stopping() else _writer()
+        mark = 0 if recorder is None else _core.last_serial()
         with no_grad():
             result = self.forward(*args)
         inputs = self._inputs(args)
         outputs = [result] if isinstance(result, Tensor) else list(result)
-        if scribe is not None and not scribe.over:
-            from weft.imperative.own_gradient import give_own_gradient
+        if recorder is not None and not recorder.over:
+            from weft.imperative.custom_vjp import give_custom_vjp
 
-            outputs = give_own_gradient(scribe, self, inputs, outputs, mark)
+            outputs = give_custom_vjp(recorder, self, inputs, outputs, mark)
         if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
             outputs = [_core.alias(y, keep_past=False, is_result=True) for y in outputs]
             _core.record_function(inputs, outputs, self.backward)
@@ -527,7 +527,7 @@ class Function:
 
     def _in_graph(self, args: Sequence[Any]) -> Any:
         """A call in a function that is being written down."""
-        from weft.graph.own_gradient import with_gradient
+        from weft.graph.custom_vjp import with_gradient
 
         here = _core.capture()
         xs = [here.lift(x) for x in args if isinstance(x, Tensor) or hasattr(x, "__weft_apply__")]
@@ -557,11 +557,16 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     >>> grad(lambda x: recompute(lambda t: t * t, x))(wf.tensor(3.)).item()
     6.0
     """
-    scribe = _core.get_scribe()
+    recorder = _core.get_recorder()
     if (
         _core.capture() is not None
         or any(hasattr(x, "__weft_control__") for x in args)
-        or (scribe is not None and scribe.differentiable and scribe.defers and not scribe.notes_regions)
+        or (
+            recorder is not None
+            and recorder.differentiable
+            and recorder.defers
+            and not recorder.notes_regions
+        )
     ):
         # A body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says, and what is put
         # off and has no gradient inside of its program has that of the whole program.
@@ -575,9 +580,9 @@ def _tracked_in(f: Any) -> list[Tensor]:
     In a trace, whose program may be differentiated later, all that can have one.
     """
     from weft.base.structure import flatten
-    from weft.imperative.surroundings import surroundings
+    from weft.imperative.captured_environment import captured_environment
 
-    names = surroundings(f).values if callable(f) else []
+    names = captured_environment(f).values if callable(f) else []
     found: list[Any] = [f, getattr(f, "__self__", None), *flatten(names)[0]]
     tensors: list[Any] = []
     for x in found:
@@ -598,8 +603,8 @@ class _Region(Function):
         self.state = {device: _core.get_generator(device) for device in self.devices}
         self.stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
         self.positions: list[Any] = []  # of draws in the graph that is being written down
-        self.scribe = None if _core.is_stopping() else _writer()
-        self.is_put_off = self.scribe is not None and self.scribe.defers
+        self.recorder = None if _core.is_stopping() else _writer()
+        self.is_put_off = self.recorder is not None and self.recorder.defers
         self.is_recorded = _core.is_recording()
 
     def forward(self, *x: Any) -> Any:
@@ -609,12 +614,12 @@ class _Region(Function):
         writes = [_core.state_of(each)[1] for each in self.others]
         _core.begin_noting()
         try:
-            with contextlib.nullcontext() if self.scribe is None else self.scribe.region(self.positions):
+            with contextlib.nullcontext() if self.recorder is None else self.recorder.region(self.positions):
                 made = self.f(*x[: self.count])
         finally:
             others = _core.end_noting(list(x))
         if others:
-            from weft.imperative.own_gradient import HIDDEN
+            from weft.imperative.custom_vjp import HIDDEN
 
             raise ValueError(f"recompute: {HIDDEN}")
         # What nothing wants a gradient of now may be written by f.
@@ -630,7 +635,7 @@ class _Region(Function):
 
     def backward(self, *dy: Any) -> Any:
         writer = _writer()
-        if self.is_put_off and self.positions and writer is not self.scribe:
+        if self.is_put_off and self.positions and writer is not self.recorder:
             raise GraphError(
                 "recompute: what drew random numbers in a traced call has its gradient in that call; this one began "
                 "later\n  hint: trace(lazy=False)"
@@ -666,8 +671,8 @@ class _Region(Function):
             _core.set_random_stream(outer)
             if draws:
                 _restore(now)
-        slopes = [next(found) if wanted else None for wanted in is_float]
-        given = [dx for dx, x in zip(slopes, self.args, strict=True) if isinstance(x, Tensor)]
+        cotangents = [next(found) if wanted else None for wanted in is_float]
+        given = [dx for dx, x in zip(cotangents, self.args, strict=True) if isinstance(x, Tensor)]
         return (*given, *found)
 
     @staticmethod
@@ -687,5 +692,5 @@ def is_recorded() -> bool:
 
 def _writer() -> Any:
     """Who writes down a program that may be differentiated on this thread, or None."""
-    scribe = _core.get_scribe()
-    return scribe if scribe is not None and scribe.differentiable and not scribe.over else None
+    recorder = _core.get_recorder()
+    return recorder if recorder is not None and recorder.differentiable and not recorder.over else None

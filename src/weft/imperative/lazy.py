@@ -24,10 +24,10 @@ from weft.executor.compile import compile_graph
 from weft.graph.functionalization import Geometry, Storage, Storages
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
-from weft.imperative.scribe import Scribe, Source, is_constant, looked_at
+from weft.imperative.launch_recorder import LaunchRecorder, Source, is_constant, looked_at
 from weft.ops.node import Value, input_value
 
-__all__ = ["Lazily", "LazyScribe", "LazyTrace", "lazy"]
+__all__ = ["LazyBlock", "LazyRecorder", "LazyTrace", "lazy"]
 
 LAUNCHES = 10_000  # written down before they are done unasked
 PLANS = 256
@@ -36,10 +36,10 @@ GAIN_BYTES = (
 )  # of results that need not be written, for which a segment is as quick as its operations
 
 
-class LazyScribe(Scribe):
+class LazyRecorder(LaunchRecorder):
     """Does in one program what it has written down, when flush() is called or an array is looked at.
 
-    It is told of each operation at once; Lazily is the one for programs that run more than once.
+    It is told of each operation at once; LazyBlock is the one for programs that run more than once.
     """
 
     defers = True
@@ -63,13 +63,13 @@ class LazyScribe(Scribe):
         raise problem
 
     def launched(
-        self, recipe: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
+        self, info: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
     ) -> bool:
         """Whether the launch was written down."""
         self._launches += 1
         if self._launches > LAUNCHES:
             self.flush()
-        return self._try(super().launched, recipe, arrays, numbers, results, where)
+        return self._try(super().launched, info, arrays, numbers, results, where)
 
     def copied(self, to: Any, source: Any) -> bool:
         return self._try(super().copied, to, source)
@@ -170,7 +170,7 @@ class LazyScribe(Scribe):
         return found
 
 
-class Lazily(Scribe):
+class LazyBlock(LaunchRecorder):
     """Puts off all that happens in a ``with`` of it, without Python: see native/calls/log.h.
 
     Segments end where somebody looks; those of the same operations are one program, made when it is met first.
@@ -219,12 +219,12 @@ class Lazily(Scribe):
         self.log.flush()
 
     def program_of(self, operations: list[Any], kept: list[int], mark: int) -> Any:
-        """See LazyScribe.program; operations: as a Scribe is told of them."""
+        """See LazyRecorder.program; operations: as a LaunchRecorder is told of them."""
         self.made += 1
         return _Segment(set(kept), mark).of(operations)
 
 
-class _Segment(LazyScribe):
+class _Segment(LazyRecorder):
     """Writes down a segment that is known as a whole. kept: the memory that others see, by serial."""
 
     def __init__(self, kept: set[int], mark: int) -> None:
@@ -234,11 +234,11 @@ class _Segment(LazyScribe):
     def of(self, operations: list[Any]) -> tuple[Any, list[Any], list[int]] | None:
         """The program of these."""
         for method, *arguments in operations:
-            getattr(Scribe, method)(self, *arguments)
+            getattr(LaunchRecorder, method)(self, *arguments)
         return self.program()
 
     def number(self, value: Any, origin: int) -> Value:
-        return Scribe.number(self, value, origin)
+        return LaunchRecorder.number(self, value, origin)
 
     def is_wanted(self, storage: Storage) -> bool:
         return storage.base.serial in self._kept
@@ -260,7 +260,7 @@ class _Seen:
         """The tensor stays."""
 
 
-class LazyTrace(LazyScribe):
+class LazyTrace(LazyRecorder):
     """Writes down a traced function without running it; what it looks at ends that, and the rest is merely lazy."""
 
     differentiable = True
@@ -331,11 +331,11 @@ class LazyTrace(LazyScribe):
 
     def met(self, tensor: Any, geometry: Any) -> None:
         if self.whole:
-            Scribe.met(self, tensor, geometry)
+            LaunchRecorder.met(self, tensor, geometry)
 
     def number(self, value: Any, origin: int) -> Value:
         self._values[origin] = value
-        return Scribe.number(self, value, origin)
+        return LaunchRecorder.number(self, value, origin)
 
     def kept(self, shown: set[int], by_tensors: bool = False) -> bool:
         others = (s.base.held for s in self.storages if s.base.serial not in shown and self.made_here(s))
@@ -368,7 +368,7 @@ class LazyTrace(LazyScribe):
             for positions in self._positions:
                 positions[:] = [[self._array_of(v) for v in each] for each in positions]
             self._whole = False
-            Scribe._give_up(self, CannotRecord("program", fact))
+            LaunchRecorder._give_up(self, CannotRecord("program", fact))
 
 
 def _memory_of(storage: Storage) -> Source:
@@ -391,8 +391,8 @@ def lazy() -> Iterator[None]:
     >>> y
     tensor([ 0., 10., 10.,  0.], dtype=float32, device=cpu:0)
     """
-    if _core.get_scribe() is not None:
+    if _core.get_recorder() is not None:
         yield
         return
-    with Lazily():
+    with LazyBlock():
         yield

@@ -69,13 +69,13 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
             exact=exact,
             as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
         )
-        if scope == EXTENTS and len(plan.recipe.steps) > 1:
+        if scope == EXTENTS and len(plan.info.steps) > 1:
             return None  # steps share memory, which is planned for exact sizes
         if records and not exact and any(v.dtype.is_differentiable for v in node.outputs[:visible]):
             # Its gradient must hold for all sizes, too.
             arrays = [v for v in graph.inputs if not v.type.weak]
             shown = [k < visible for k in range(len(kept))]
-            plan_backward(plan.recipe, [v.dtype.is_differentiable for v in arrays], shown)
+            plan_backward(plan.info, [v.dtype.is_differentiable for v in arrays], shown)
         return plan
     except NeedsSizes:
         if exact:
@@ -104,14 +104,14 @@ def _show_operands(op: Op, problem: Exception, values: list[Value | None]) -> No
     problem.args = ("\n".join([f"{fact}: {listed}" if listed else fact, *rest]),)
 
 
-def plan_backward(recipe: PlanInfo, wanted: list[bool], given: list[bool]) -> Any:
+def plan_backward(info: PlanInfo, wanted: list[bool], given: list[bool]) -> Any:
     """The plan of the gradients of a plan's arrays, or None if all are zero.
 
     given: for each output whether its gradient comes in. Inputs: the plan's arrays, its outputs, and those gradients.
     """
     from weft.graph.gradient import backward_graph, reaching  # not before the first gradient
 
-    graph = recipe.graph
+    graph = info.graph
     flags = iter(wanted)
     wants = [False if v.type.weak else next(flags) for v in graph.inputs]
     outputs = [v for v in graph.outputs if v is not None]
@@ -123,34 +123,32 @@ def plan_backward(recipe: PlanInfo, wanted: list[bool], given: list[bool]) -> An
     found = [v for v in backward.outputs if v is not None]
     backward = optimized = Graph(backward.inputs, found)
     operators = sum(node.op is not None for node in graph.nodes)
-    many = recipe.exact and operators > 1 and len(graph.nodes) > SEVERAL
+    many = info.exact and operators > 1 and len(graph.nodes) > SEVERAL
     if many:
         from weft.graph.passes import optimize  # calls of one operator do without
 
         optimized = optimize(backward)
     strides: tuple[Any, ...] = ()
-    if recipe.exact:  # gradients are wanted as the outputs lie; those that come otherwise are copied before
-        shown = [
-            pair for pair, come in zip(zip(outputs, recipe.made, strict=True), given, strict=True) if come
-        ]
-        slopes = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in shown)
-        strides = (*recipe.strides, *recipe.made, *slopes)
+    if info.exact:  # gradients are wanted as the outputs lie; those that come otherwise are copied before
+        shown = [pair for pair, come in zip(zip(outputs, info.made, strict=True), given, strict=True) if come]
+        cotangents = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in shown)
+        strides = (*info.strides, *info.made, *cotangents)
     plan = make_plan(
         optimized,
-        f"{recipe.name} gradient",
+        f"{info.name} gradient",
         strides,
         gradients=gradients,
-        exact=recipe.exact,
+        exact=info.exact,
     )
     if many:
-        plan.recipe.graph = backward  # with what its own gradient asks for
+        plan.info.graph = backward  # with what its own gradient asks for
         plan.is_of_many()
         reached = reaching(graph, wants)
         plan.have_history([id(v.node) in reached for v in outputs])
     return plan
 
 
-def plan_recording(recipe: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:
+def plan_recording(info: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:
     """What a program of many operators needs that is recorded: (its plan for that, or None; its writes).
 
     What a gradient computes again must draw the same numbers, and leave the streams alone. So the plan gives, as hidden
@@ -160,7 +158,7 @@ def plan_recording(recipe: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:
     from weft.executor.compile import compile_graph
     from weft.graph.inner import Rewritten, as_drawn
 
-    graph = recipe.graph
+    graph = info.graph
     arrays = [id(v) for v in graph.inputs if not v.type.weak]
     writes = []
     for output, number in graph.writes.items():
@@ -186,7 +184,7 @@ def plan_recording(recipe: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:
         new.update((id(old), v) for old, v in zip(node.outputs, results, strict=True))
     outputs = [None if v is None else new.get(id(v), v) for v in graph.outputs]
     drawn = Graph(graph.inputs, [*outputs, *positions], graph.writes)
-    return compile_graph(drawn, recipe.name, recipe.strides, recipe.visible), writes
+    return compile_graph(drawn, info.name, info.strides, info.visible), writes
 
 
 def _values(operands: Sequence[Any], scope: str) -> list[Value | None]:

@@ -29,7 +29,7 @@ from weft.base.device import Device, cpu
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.engine import default_engine
-from weft.imperative.bodies import in_graph, take_words
+from weft.imperative.control_flow_effects import in_graph, take_stream_words
 from weft.imperative.creation import empty, zeros
 from weft.imperative.gradient import Function
 from weft.imperative.tensor import Tensor
@@ -118,13 +118,13 @@ class PythonOp(Op):
         """
         return ()
 
-    def slopes(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
+    def input_gradients(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
         """The gradients of arguments, made of weft's functions, in the place of a worker's backward; else
         NotImplemented. What `reads` leaves out is None.
         """
         return NotImplemented
 
-    has_own_slopes: ClassVar[bool] = False  # whether `slopes` may give something
+    has_custom_vjp: ClassVar[bool] = False  # whether `input_gradients` may give something
 
     def make_worker(self, device: Device) -> Any:
         """A new worker."""
@@ -195,7 +195,7 @@ class PythonOp(Op):
         kinds = self.resources(shapes, False)
         if unknown := [kind for kind in kinds if kind not in ("temp_space", "random")]:
             raise ValueError(f"{self.name}: no resource {unknown[0]!r}; there are: temp_space, random")
-        return [take_words(arrays, symbol) for kind in kinds if kind == "random"]
+        return [take_stream_words(arrays, symbol) for kind in kinds if kind == "random"]
 
     def split(self, inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
         """Arguments, states, words."""
@@ -343,10 +343,10 @@ class PythonOp(Op):
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         given, states, words = self.split(x)
         count = self.form().outputs
-        slopes = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)][:count]
+        cotangents = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)][:count]
         wanted = [v.dtype.is_differentiable for v in given]
-        known = [*slopes, *given, *y[:count]]
-        found = self.own_slopes(known)
+        known = [*cotangents, *given, *y[:count]]
+        found = self.own_gradients(known)
         if found is not NotImplemented:
             return ([*found, *[None] * (len(states) + len(words))],)
         # Backward may need nothing of forward but what that left in the worker: it reads an output, to follow it.
@@ -355,10 +355,10 @@ class PythonOp(Op):
         found = self.gradient(known, y[count:], given, wanted, after)
         return ([*found, *[None] * (len(states) + len(words))],)
 
-    def own_slopes(self, known: Sequence[Any]) -> Any:
-        """What `slopes` gives, checked. known: as kept's."""
+    def own_gradients(self, known: Sequence[Any]) -> Any:
+        """What `input_gradients` gives, checked. known: as kept's."""
         seen, count = self.kept(known), self.form().outputs
-        found = self.slopes(seen[:count], seen[count:-count], seen[-count:])
+        found = self.input_gradients(seen[:count], seen[count:-count], seen[-count:])
         if found is NotImplemented:
             return found
         listed = list(found) if isinstance(found, list | tuple) else [found]
@@ -514,7 +514,7 @@ class _Call(Function):
         default_engine().push(run, device, [*given, *words], [*states, held.turn], outputs, name=op.label)
         if op.training:
             past = [_core.alias(each, keep_past=True) for each in op.split(x)[0]]  # it is no constant
-            self.again = [*past, *words] if op.has_own_slopes else []
+            self.again = [*past, *words] if op.has_custom_vjp else []
             self.known = op.kept([*[None] * form.outputs, *past, *outputs])
             self.like = [value.type for value in op.split(operands)[0]]
             self.wanted = [_core.is_tracked(each) for each in past]
@@ -523,9 +523,9 @@ class _Call(Function):
         return outputs[: form.visible]
 
     def backward(self, *dy: Any) -> Any:
-        slopes = [*dy, *(zeros(t.shape, t.dtype, t.device) for t in self.hidden)]
-        known = [*slopes, *self.known[len(slopes) :]]
-        if (found := self.op.own_slopes(self.with_history(known))) is not NotImplemented:
+        cotangents = [*dy, *(zeros(t.shape, t.dtype, t.device) for t in self.hidden)]
+        known = [*cotangents, *self.known[len(cotangents) :]]
+        if (found := self.op.own_gradients(self.with_history(known))) is not NotImplemented:
             return *found, *[None] * self.others
         return *self.op.gradient(known, self.states, self.like, self.wanted), *[None] * self.others
 
@@ -533,7 +533,7 @@ class _Call(Function):
         """The same; outputs that a gradient reads which is recorded in turn know what they were computed from."""
         count = self.op.form().outputs
         reads = [k for k, y in enumerate(known[-count:]) if y is not None]
-        if not reads or not _core.is_recording() or not self.op.has_own_slopes:
+        if not reads or not _core.is_recording() or not self.op.has_custom_vjp:
             return known
         if self.states or max(reads) >= self.op.form().visible:
             raise NotImplementedError(

@@ -109,7 +109,7 @@ def waitall() -> None:
     >>> x = wf.zeros(1000000)
     >>> wf.waitall()
     """
-    observer = _core.get_scribe()
+    observer = _core.get_recorder()
     if observer is not None:
         observer.awaited(None)
     default_engine().wait_for_all()
@@ -326,8 +326,8 @@ def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
     if (capture := _core.capture()) is not None:
         capture.set_gradient(x, dx)
         return
-    if (scribe := _core.get_scribe()) is not None:
-        scribe.gradient_set(x)
+    if (recorder := _core.get_recorder()) is not None:
+        recorder.gradient_set(x)
     _core.set_gradient(x, dx)
 
 
@@ -337,8 +337,8 @@ def _get_grad(self: Tensor) -> Tensor | None:
     if (capture := _core.capture()) is not None:
         of_graph: Tensor | None = capture.gradient_of(self, found)
         return of_graph
-    if (scribe := _core.get_scribe()) is not None:
-        scribe.gradient_read(self)
+    if (recorder := _core.get_recorder()) is not None:
+        recorder.gradient_read(self)
     return found
 
 
@@ -357,8 +357,8 @@ def _fits(value: Any, x: Tensor) -> bool:
 def _requires_grad(self: Tensor) -> bool:
     """Whether calls with this tensor are being recorded."""
     tracked = bool(_core.is_tracked(self))
-    if (scribe := _core.get_scribe()) is not None:
-        scribe.recorded_read(self, tracked)
+    if (recorder := _core.get_recorder()) is not None:
+        recorder.recorded_read(self, tracked)
     return tracked
 
 

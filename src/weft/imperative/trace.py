@@ -33,19 +33,19 @@ from weft.base.structure import Structure, flatten
 from weft.base.users_line import users_line
 from weft.executor.budget import checked_budget
 from weft.graph.recording import CannotRecord
+from weft.imperative.captured_environment import CapturedEnvironment, captured_environment
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import all_within
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, SharedMemory, Signature
 from weft.imperative.export import Described, export
 from weft.imperative.foreign import without_foreign
 from weft.imperative.gradient import is_recorded
-from weft.imperative.known_number import KnownNumber, KnownNumbers
-from weft.imperative.lazy import Lazily, LazyTrace
+from weft.imperative.launch_recorder import LaunchRecorder
+from weft.imperative.lazy import LazyBlock, LazyTrace
 from weft.imperative.retracing import ENOUGH, Retracing
-from weft.imperative.scribe import Scribe
-from weft.imperative.surroundings import Surroundings, surroundings
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import Traced, overlapping, write_up
+from weft.imperative.traced_float import TracedFloat, TracedFloats
 from weft.imperative.transformation import trace_keys
 from weft.ops.shapes import is_dense
 
@@ -135,7 +135,7 @@ class Trace:
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
         if result is NotImplemented:
             return self._with_history(args, kwargs)
-        if _core.get_scribe() is not None or _core.capture() is not None:  # part of something greater
+        if _core.get_recorder() is not None or _core.capture() is not None:  # part of something greater
             return self.function(*args, **kwargs)
         if result:
             return self._in_segments(args, kwargs)
@@ -189,7 +189,7 @@ class Trace:
         """
         if self._unsteady >= UNSTEADY:
             return self.function(*args, **kwargs)
-        segments = Lazily(watched=self._watched > 0)
+        segments = LazyBlock(watched=self._watched > 0)
         try:
             with segments:
                 result = self.function(*args, **kwargs)
@@ -200,7 +200,7 @@ class Trace:
             self._replays().call_directly(args, kwargs)
         return result
 
-    def _note(self, segments: Lazily) -> None:
+    def _note(self, segments: LazyBlock) -> None:
         """Remember what a call in segments made. One that makes new programs each time is slower than none."""
         with self._lock:
             self._watched = max(self._watched - 1, 0)
@@ -231,32 +231,34 @@ class Trace:
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function, and write it down."""
         leaves, structure = flatten((args, kwargs))
-        floats = KnownNumbers([leaf for leaf in leaves if type(leaf) is float])
+        floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
         numbers = iter(floats.numbers)
         inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
-        outside = surroundings(self.function, args, kwargs)
+        outside = captured_environment(self.function, args, kwargs)
         # Arrays that something keeps until they are computed, such as a request to other processes, are not left behind
         # by a call that computes as it goes.
         put_off = self.lazy and (self._attempts == 0 or self.memory_budget is not None)
-        scribe: Scribe = LazyTrace(self._give_up, is_recorded()) if put_off else Scribe(self._give_up)
+        recorder: LaunchRecorder = (
+            LazyTrace(self._give_up, is_recorded()) if put_off else LaunchRecorder(self._give_up)
+        )
         program = None
         try:
-            with scribe:
-                with scribe.unobserved():
+            with recorder:
+                with recorder.unobserved():
                     # Large ones first, so that views of them are found in them.
                     known = [x for x in (*leaves, *outside.values) if isinstance(x, Tensor)]
                     for x in sorted(known, key=lambda x: -x.nbytes):
-                        scribe.met(x, _core.geometry(x))
+                        recorder.met(x, _core.geometry(x))
                     for thing in all_within([*leaves, *outside.values]):
-                        scribe.depends_on(thing)
-                    scribe.captured = self._captured_arrays(outside)
+                        recorder.depends_on(thing)
+                    recorder.captured = self._captured_arrays(outside)
                 result = self.function(*inner, **named)
                 changed_arguments = _changed_containers((inner, named), (args, kwargs), structure)
-                if scribe.whole:
+                if recorder.whole:
                     try:
-                        with scribe.unobserved():
+                        with recorder.unobserved():
                             program = write_up(
-                                self.name, scribe, leaves, floats, result, outside, self.memory_budget
+                                self.name, recorder, leaves, floats, result, outside, self.memory_budget
                             )
                     except CannotRecord as problem:
                         self._give_up(problem)
@@ -275,18 +277,18 @@ class Trace:
                         structure,
                     )
                 again = False
-                if program is not None and self._may_find_more(scribe, program, result):
+                if program is not None and self._may_find_more(recorder, program, result):
                     program, again = None, True
-                elif program is not None and (left := self._left(scribe, outside, program, result)):
+                elif program is not None and (left := self._left(recorder, outside, program, result)):
                     self._attempts += 1
                     program, again = None, self._attempts < ATTEMPTS
                     if not again:
                         self._give_up(CannotRecord("program", left))
                 if program is not None:
                     first, program.first = program.first, None
-                    if isinstance(scribe, LazyTrace):
-                        with scribe.unobserved():
-                            scribe.run(program.plan, *first)
+                    if isinstance(recorder, LazyTrace):
+                        with recorder.unobserved():
+                            recorder.run(program.plan, *first)
         except Exception as problem:
             _explain_floats(problem)
             raise
@@ -295,7 +297,7 @@ class Trace:
         if not again:
             self._keep(args, kwargs, program)
         found, shape = flatten(result)
-        return shape.build([x.value if isinstance(x, KnownNumber) else x for x in found])
+        return shape.build([x.value if isinstance(x, TracedFloat) else x for x in found])
 
     def _plan_for_sizes(
         self, dynamic: DynamicAxes, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -319,8 +321,8 @@ class Trace:
             self._add(entry, args, kwargs)
         return None
 
-    def _captured_arrays(self, outside: Surroundings) -> list[Tensor]:
-        """NumPy arrays of the surroundings, as Tensors over their memory; a warning for each that can change."""
+    def _captured_arrays(self, outside: CapturedEnvironment) -> list[Tensor]:
+        """NumPy arrays of enclosing scopes, as Tensors over their memory; a warning for each that can change."""
         found = []
         for array, name, file, line in {id(each[0]): each for each in outside.arrays}.values():
             try:
@@ -338,12 +340,14 @@ class Trace:
                 )
         return found
 
-    def _left(self, scribe: Scribe, outside: Surroundings, program: Traced, result: Any) -> str:
+    def _left(
+        self, recorder: LaunchRecorder, outside: CapturedEnvironment, program: Traced, result: Any
+    ) -> str:
         """What the call left behind that later calls will find, so that only they show what is repeated; "": nothing.
 
         Such as states that are made when they are first needed. A function that does so each time stays Python.
         """
-        if things := scribe.changed():
+        if things := recorder.changed():
             names = ", ".join(sorted({type(thing).__name__ for thing in things}))
             return f"each call changes attributes, on which it depends, of {names}"
         if outside.changed():
@@ -351,9 +355,9 @@ class Trace:
         made = "each call makes arrays that are kept elsewhere"
         if _has_history(result):  # which keeps arrays as well: see _may_find_more
             return ""
-        return made if self._keeps_arrays(scribe, program, result) else ""
+        return made if self._keeps_arrays(recorder, program, result) else ""
 
-    def _may_find_more(self, scribe: Scribe, program: Traced, result: Any) -> bool:
+    def _may_find_more(self, recorder: LaunchRecorder, program: Traced, result: Any) -> bool:
         """Whether tensors are left behind that later calls may find, or that contexts of custom gradients keep.
 
         Which of both cannot be told where the result has a history. So the function is written down once more: what its
@@ -362,17 +366,19 @@ class Trace:
         self._is_in_doubt = (
             not self._is_in_doubt
             and _has_history(result)
-            and self._keeps_arrays(scribe, program, result, by_tensors=True)
+            and self._keeps_arrays(recorder, program, result, by_tensors=True)
         )
         return self._is_in_doubt
 
     @staticmethod
-    def _keeps_arrays(scribe: Scribe, program: Traced, result: Any, by_tensors: bool = False) -> bool:
-        if not scribe.kept(program.shown, by_tensors):
+    def _keeps_arrays(
+        recorder: LaunchRecorder, program: Traced, result: Any, by_tensors: bool = False
+    ) -> bool:
+        if not recorder.kept(program.shown, by_tensors):
             return False
-        with scribe.unobserved():
-            settle([*_tensors_in(result), *(source.tensor for source, _ in scribe.written_sources())])
-        return scribe.kept(program.shown, by_tensors)
+        with recorder.unobserved():
+            settle([*_tensors_in(result), *(source.tensor for source, _ in recorder.written_sources())])
+        return recorder.kept(program.shown, by_tensors)
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays().add(args, kwargs, program, program.spec if program else None)
@@ -424,7 +430,7 @@ class Trace:
 def _changed_containers(inner: Any, given: Any, structure: Structure) -> bool:
     """Whether a call changed lists or dicts that it was given; the caller's are then changed as well.
 
-    The function had others, in which floats are KnownNumbers.
+    The function had others, in which floats are TracedFloats.
     """
     if flatten(inner)[1] == structure and all(map(_is_same_leaf, flatten(inner)[0], flatten(given)[0])):
         return False
@@ -436,7 +442,7 @@ def _changed_containers(inner: Any, given: Any, structure: Structure) -> bool:
 
 
 def _is_same_leaf(mine: Any, theirs: Any) -> bool:
-    return mine is theirs or (type(mine) is KnownNumber and type(theirs) is float)
+    return mine is theirs or (type(mine) is TracedFloat and type(theirs) is float)
 
 
 def _write_back(mine: Any, theirs: Any) -> None:
@@ -456,17 +462,17 @@ def _write_back(mine: Any, theirs: Any) -> None:
 
 
 def _as_given(mine: Any, theirs: Any) -> Any:
-    """The caller's container where the function has its counterpart, a number where it has a KnownNumber."""
+    """The caller's container where the function has its counterpart, a number where it has a TracedFloat."""
     if type(mine) in (list, dict) and type(theirs) is type(mine):
         return theirs
-    return mine.value if type(mine) is KnownNumber else mine
+    return mine.value if type(mine) is TracedFloat else mine
 
 
 def _explain_floats(problem: Exception) -> None:
     """Say what such a number is, to a library whose C code refuses it."""
-    if KnownNumber.__name__ in str(problem):
+    if TracedFloat.__name__ in str(problem):
         problem.add_note(
-            "a float argument of a traced function is a number of type KnownNumber, so that another value needs no "
+            "a float argument of a traced function is a number of type TracedFloat, so that another value needs no "
             "other program; float(s) is its value, for libraries that do not take it"
         )
 
@@ -530,7 +536,7 @@ def trace(
     dynamic: {argument: axes}, arguments by name or place: sizes of these axes may differ from call to call. The
     function is then run once on symbols, not on arrays, so that no size is taken for granted: what has to know the
     number of one (range(n), n > 3, n % 2) raises GraphError, as does everything that would be done at once. Results are
-    new arrays, or those of arguments and surroundings. Sizes 0 and 1, and axes that are as long as others when they
+    new arrays, or those of arguments and environment. Sizes 0 and 1, and axes that are as long as others when they
     were not before, make another graph. Each size has its plan, the latest 64 are kept.
 
     memory_budget: what the temporary space of a program may take: bytes as an int, or as a float the share of what it

@@ -19,11 +19,11 @@ from weft.graph.functionalization import Geometry, Overlap, Storage, in_memory_o
 from weft.graph.graph import Graph
 from weft.graph.inner import stopped
 from weft.graph.recording import CannotRecord
+from weft.imperative.captured_environment import CapturedEnvironment
 from weft.imperative.dependence import objects_in
-from weft.imperative.known_number import KnownNumber, KnownNumbers, compute_of, is_same_number
-from weft.imperative.scribe import Scribe, Source
-from weft.imperative.surroundings import Surroundings
+from weft.imperative.launch_recorder import LaunchRecorder, Source
 from weft.imperative.tensor import Tensor, keep_gradient
+from weft.imperative.traced_float import TracedFloat, TracedFloats, compute_of, is_same_number
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Value
@@ -62,7 +62,7 @@ class Traced:
 
     def memory_report(self) -> Any:
         """Bytes of the memory plan by kind."""
-        return self.plan.recipe.memory_report()
+        return self.plan.info.memory_report()
 
     def __str__(self) -> str:
         return str(self.graph)
@@ -70,22 +70,22 @@ class Traced:
 
 def write_up(
     name: str,
-    scribe: Scribe,
+    recorder: LaunchRecorder,
     leaves: list[Any],
-    floats: KnownNumbers,
+    floats: TracedFloats,
     result: Any,
-    surroundings: Surroundings,
+    environment: CapturedEnvironment,
     memory_budget: int | float | None = None,
 ) -> Traced:
-    """The program of what a scribe saw. Raises CannotRecord."""
-    states = [(thing, thing.__weft_state__()) for thing, _ in scribe.dependences.values()]
-    inputs = _Inputs(scribe, leaves, floats, tensors_around(surroundings, states))
-    outputs = _Outputs(scribe, inputs)
+    """The program of what a recorder saw. Raises CannotRecord."""
+    states = [(thing, thing.__weft_state__()) for thing, _ in recorder.dependences.values()]
+    inputs = _Inputs(recorder, leaves, floats, tensors_around(environment, states))
+    outputs = _Outputs(recorder, inputs)
     found, structure = flatten(result)
     changed: list[tuple[Any, Any]] = []  # tensors, and what their grad became
-    for key, (reference, before) in scribe.gradients_before.items():
+    for key, (reference, before) in recorder.gradients_before.items():
         x = reference()
-        if x is not None and key in scribe.set_gradients and (dx := _core.gradient(x)) is not before:
+        if x is not None and key in recorder.set_gradients and (dx := _core.gradient(x)) is not before:
             changed.append((x, dx))
     outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed if dx is not None])
     results = [outputs.find(leaf) for leaf in found]
@@ -94,19 +94,21 @@ def write_up(
         effects.append((inputs.gradient_owner(x), outputs.find(dx)))
 
     inputs.watch_gradients()
-    written = list(scribe.written_sources())
-    graph, sources, origins = scribe.graph(outputs.values, written)
+    written = list(recorder.written_sources())
+    graph, sources, origins = recorder.graph(outputs.values, written)
     arrays = [inputs.array(source) for source in sources]
-    lasting = [k for k, x in enumerate(arrays) if x.kind == "object" and inputs.seldom_changes(x.what)]
+    stable_inputs = [k for k, x in enumerate(arrays) if x.kind == "object" and inputs.seldom_changes(x.what)]
     lie = [strides_of(s) for s in sources]
-    plan = compile_graph(graph, name, lie, len(outputs.values), lasting=lasting, memory_budget=memory_budget)
+    plan = compile_graph(
+        graph, name, lie, len(outputs.values), stable_inputs=stable_inputs, memory_budget=memory_budget
+    )
     spec = replay_spec(
         plan,
         arrays=arrays,
         numbers=[inputs.numbers.find(origin) for origin in origins],
         results=results,
         structure=structure,
-        surroundings=surroundings.places,
+        environment=environment.places,
         stopped=[k for k, x in enumerate(found) if isinstance(x, Tensor) and _core.is_stopped(x)],
         states=states,
         gradients=inputs.owners_known(native=True),
@@ -132,7 +134,7 @@ def replay_spec(
     results: Sequence[Find],
     structure: Structure,
     stopped: Sequence[int] = (),
-    surroundings: Sequence[tuple[Any, Any, Any]] = (),
+    environment: Sequence[tuple[Any, Any, Any]] = (),
     states: Sequence[tuple[Any, Any]] = (),
     gradients: Sequence[tuple[Find, bool]] = (),
     guard: Guard | None = None,
@@ -143,7 +145,7 @@ def replay_spec(
     """What the native core has to know of a program.
 
     arrays, numbers: where what the plan takes is found; results: the leaves of the result, of this structure; stopped:
-    those of them that have no history. The rest has to hold: surroundings and things are in these states, tensors have
+    those of them that have no history. The rest has to hold: environment and things are in these states, tensors have
     gradients or none, guard of the leaves. effects: tensors, and what becomes their grad. elsewhere: memory that
     arguments may not share, by serial. found: tensors that are no arguments.
     """
@@ -153,7 +155,7 @@ def replay_spec(
         numbers=numbers,
         results=results,
         stopped=stopped,
-        surroundings=surroundings,
+        environment=environment,
         watched=watched_by(states),
         containers=contents_of(states),
         gradients=gradients,
@@ -166,9 +168,9 @@ def replay_spec(
     return made
 
 
-def tensors_around(surroundings: Surroundings, states: Sequence[tuple[Any, Any]]) -> list[Tensor]:
+def tensors_around(environment: CapturedEnvironment, states: Sequence[tuple[Any, Any]]) -> list[Tensor]:
     """Those that a function can find by itself; states: of the things that it uses."""
-    around = (*surroundings.values, *objects_in(tuple(state for _, state in states)))
+    around = (*environment.values, *objects_in(tuple(state for _, state in states)))
     return [x for x in around if isinstance(x, Tensor)]
 
 
@@ -244,7 +246,7 @@ def seen(x: Tensor, window: Sequence[Any]) -> Tensor:
 class NumberSources:
     """How calls find the numbers of a program: floats among their leaves, and what Python computes from those."""
 
-    def __init__(self, floats: KnownNumbers, leaves: Sequence[Any]) -> None:
+    def __init__(self, floats: TracedFloats, leaves: Sequence[Any]) -> None:
         self.computes, self._guards = floats.computes, floats.guards
         self.places = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
 
@@ -254,7 +256,7 @@ class NumberSources:
             return _core.Find.leaf(self.places[origin - 1])
         return _core.Find.python(self._of_leaves(self.computes[origin]))
 
-    def result(self, number: KnownNumber) -> Find:
+    def result(self, number: TracedFloat) -> Find:
         """A number that is a result."""
         return _core.Find.python(self._of_leaves(compute_of(number)))
 
@@ -273,12 +275,12 @@ class _Inputs:
 
     def __init__(
         self,
-        scribe: Scribe,
+        recorder: LaunchRecorder,
         leaves: list[Any],
-        floats: KnownNumbers,
+        floats: TracedFloats,
         around: Sequence[Tensor],
     ) -> None:
-        self.scribe, self.leaves, self.around = scribe, leaves, around
+        self.recorder, self.leaves, self.around = recorder, leaves, around
         self.numbers = NumberSources(floats, leaves)
         self.arguments = {id(leaf): k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
         # Tensors that were there before the call, so that as results they are themselves.
@@ -286,7 +288,7 @@ class _Inputs:
         memory = {_core.geometry(leaf)[0] for leaf in leaves if isinstance(leaf, Tensor)}
         if any(_core.geometry(x)[0] in memory for x in around):  # which of them is meant cannot be told
             self.refuse()
-        before = scribe.gradients_before.values()
+        before = recorder.gradients_before.values()
         self.owners = {id(dx): x for reference, dx in before if (x := reference()) is not None}
         self.owned: dict[int, tuple[Find, bool]] = {}
         self.recorded: list[tuple[Find, bool]] = []  # tensors, and whether they required gradients
@@ -305,14 +307,14 @@ class _Inputs:
     def gradient_owner(self, x: Tensor) -> Find:
         """A tensor whose grad matters: the program is for one that has one at the beginning, or for one without."""
         find = self.tensor(x)
-        self.owned.setdefault(id(x), (find, self.scribe.had_gradient(x)))
+        self.owned.setdefault(id(x), (find, self.recorder.had_gradient(x)))
         return find
 
     def watch_gradients(self) -> None:
         """What the function has read of tensors' grad and requires_grad."""
-        for x in self.scribe.read_gradients.values():
+        for x in self.recorder.read_gradients.values():
             self.gradient_owner(x)
-        self.recorded = [(self.tensor(x), flag) for x, flag in self.scribe.read_recorded.values()]
+        self.recorded = [(self.tensor(x), flag) for x, flag in self.recorder.read_recorded.values()]
 
     def array(self, source: Source) -> Find:
         return self.tensor(source.tensor).with_window(source.window)
@@ -365,8 +367,8 @@ def _comes_to(compute: Callable[[list[Any]], Any], leaves: list[Any], value: Any
 class _Outputs:
     """What the program gives, and how results are found in it. values: its outputs."""
 
-    def __init__(self, scribe: Scribe, inputs: _Inputs) -> None:
-        self.scribe, self.inputs = scribe, inputs
+    def __init__(self, recorder: LaunchRecorder, inputs: _Inputs) -> None:
+        self.recorder, self.inputs = recorder, inputs
         self.values: list[Value] = []
         self.places: list[
             tuple[Storage, Tensor | None]
@@ -389,14 +391,14 @@ class _Outputs:
         if not x.size:
             return None
         try:
-            self.scribe.met(x, geometry)
-            return self.scribe.storages.find(Geometry(*geometry))
+            self.recorder.met(x, geometry)
+            return self.recorder.storages.find(Geometry(*geometry))
         except Overlap as problem:
             raise CannotRecord("program", str(problem)) from None
 
     def find(self, leaf: Any) -> Find:
         """How a call finds what was this result."""
-        if isinstance(leaf, KnownNumber):
+        if isinstance(leaf, TracedFloat):
             return self.inputs.numbers.result(leaf)
         if isinstance(leaf, Iterator):
             raise CannotRecord(
@@ -418,7 +420,7 @@ class _Outputs:
         if id(x) in self.inputs.given:
             return self.inputs.tensor(x)
         if not x.size:  # nothing in memory; each call makes one
-            value = self.scribe.value(geometry)
+            value = self.recorder.value(geometry)
             assert value is not None
             self.values.append(value)
             self.places.append((Storage(geometry, value), x))

@@ -16,13 +16,14 @@ from weft import _core
 from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
+from weft.graph.recording import Recorder
 from weft.graph.subgraph import Capture, no_capture, type_of
 from weft.imperative import indexing as indexing  # so that Values can be indexed
-from weft.imperative.bodies import deliver, write_back
+from weft.imperative.control_flow_effects import write_back, write_back_found
 from weft.imperative.dynamic import SharedMemory
 from weft.imperative.trace import Trace
 from weft.ops import functions as F
-from weft.ops.node import Node, Value, make_node
+from weft.ops.node import Value, make_node
 from weft.ops.types import TensorType
 
 __all__ = [
@@ -43,8 +44,7 @@ PROGRAMS = 64  # of one transformed function; the oldest are dropped
 class _Written(Capture):
     """Writes a function down that is going to be transformed: what draws random numbers stays as it is."""
 
-    def _draw(self, node: Node) -> Node:
-        return node
+    draw = Recorder.draw
 
     def set_gradient(self, x: Any, dx: Any) -> None:
         self.refuse("it sets the grad of an array; a transformed function may use grad or vjp inside of it")
@@ -133,7 +133,7 @@ class CapturedFunction:
     def finish(self, besides: Sequence[Any]) -> Any:
         """Write to the arrays that it found; the second result."""
         count, end = len(self.aux), len(self.aux) + len(self.written)
-        deliver(self._capture, self.written, besides[count:end])
+        write_back_found(self._capture, self.written, besides[count:end])
         for k, content in zip(self.written_inputs, besides[end:], strict=True):
             write_back(self._capture, self._arguments[k], content)
         given = iter(besides[:count])

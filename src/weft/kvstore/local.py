@@ -15,7 +15,7 @@ from weft.base.device import cpu
 from weft.base.errors import DTypeError, ShapeError
 from weft.distributed.compression import Codec, make_codec
 from weft.engine import default_engine
-from weft.imperative.bodies import in_graph
+from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import tensor
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor

@@ -160,8 +160,8 @@ class ScaledDotProductAttention(Attention):
         dmask = None
         if mask is not None and mask.dtype.is_differentiable:  # not computed unless it is read
             weights, _ = self.weights(q, k, mask)
-            slopes = F.matmul(dy, F.matrix_transpose(v))
-            full = weights * (slopes - F.sum(slopes * weights, axis=-1, keepdims=True))
+            cotangents = F.matmul(dy, F.matrix_transpose(v))
+            full = weights * (cotangents - F.sum(cotangents * weights, axis=-1, keepdims=True))
             dmask = F.cast(unbroadcast(full, mask), dtype=mask.dtype)
         return dq, dk, dv, dmask
 
@@ -192,11 +192,13 @@ class ScaledDotProductAttentionGradient(Attention):
     def decompose(self, dy: Any, q: Any, k: Any, v: Any, y: Any, logs: Any, mask: Any = None) -> Any:
         """All computed again from q, k, v, so that the gradient of this goes to them."""
         weights, _ = self.weights(q, k, mask)
-        slopes = F.matmul(dy, F.matrix_transpose(v))
-        slopes = weights * (slopes - F.sum(slopes * weights, axis=-1, keepdims=True)) * self.factor(q)
+        cotangents = F.matmul(dy, F.matrix_transpose(v))
+        cotangents = (
+            weights * (cotangents - F.sum(cotangents * weights, axis=-1, keepdims=True)) * self.factor(q)
+        )
         found = (
-            F.matmul(slopes, k),
-            F.matmul(F.matrix_transpose(slopes), q),
+            F.matmul(cotangents, k),
+            F.matmul(F.matrix_transpose(cotangents), q),
             F.matmul(F.matrix_transpose(weights), dy),
         )
         return tuple(F.cast(g, dtype=x.dtype) for g, x in zip(found, (q, k, v), strict=True))

@@ -85,9 +85,11 @@ class ConvolutionInputGradient(ConvolutionGradient):
             )
         )
         grouped = F.reshape(dy, shape=(n, g, outputs, 1, *dy.shape[2:]))
-        slopes = F.spread(grouped, low=low, high=tuple(max(r, 0) for r in reach), step=self.stride, value=0)
+        cotangents = F.spread(
+            grouped, low=low, high=tuple(max(r, 0) for r in reach), step=self.stride, value=0
+        )
         patches = F.sliding_windows(
-            slopes,
+            cotangents,
             start=start,
             count=self.spatial_size,
             size=windows.size,
@@ -151,8 +153,8 @@ class ConvolutionWeightGradient(ConvolutionGradient):
         patches = windows_of(F.permute_dims(x, axes=last), windows, (*dy.shape[2:], 1))
         pixels = dy.shape[0] * math.prod(dy.shape[2:])
         rows = F.reshape(patches, shape=(pixels, math.prod(self.kernel_size) * channels))
-        slopes = F.reshape(F.permute_dims(dy, axes=last), shape=(pixels, dy.shape[1]))
-        dw = F.matmul(F.permute_dims(slopes, axes=(1, 0)), rows)
+        cotangents = F.reshape(F.permute_dims(dy, axes=last), shape=(pixels, dy.shape[1]))
+        dw = F.matmul(F.permute_dims(cotangents, axes=(1, 0)), rows)
         dw = F.reshape(dw, shape=(dy.shape[1], *self.kernel_size, channels))
         return F.permute_dims(dw, axes=(0, 1 + dims, *range(1, 1 + dims)))
 
@@ -167,8 +169,8 @@ class ConvolutionWeightGradient(ConvolutionGradient):
         outputs, channels = dy.shape[1] // g, x.shape[1] // g
         count = dy.shape[2:]
         patches = windows_of(F.reshape(x, shape=(n, g, 1, channels, *x.shape[2:])), windows, count)
-        slopes = F.reshape(dy, shape=(n, g, outputs, 1, *count, *(1,) * dims))
-        dw = F.sum_of_products(patches, slopes, axis=(0, *range(4, 4 + dims)))
+        cotangents = F.reshape(dy, shape=(n, g, outputs, 1, *count, *(1,) * dims))
+        dw = F.sum_of_products(patches, cotangents, axis=(0, *range(4, 4 + dims)))
         return F.reshape(dw, shape=(g * outputs, channels, *self.kernel_size))
 
     def vjp(self, x: Any, dy: Any, ddw: Any) -> Any:

@@ -191,15 +191,15 @@ class CrossEntropyRowsGradient(ClassRow, RowGradient):
         mine = one if scale is None else row.sum(e.where(here, scale, zero))
         powers = e.call("exp", value - row.max(value))
         probability = powers / row.sum(powers)
-        slope = (probability - e.where(here, one, zero)) * mine
+        cotangent = (probability - e.where(here, one, zero)) * mine
         if self.label_smoothing:
             classes = row.number(x.shape[self.axis], value.dtype)
             factor = one if scale is None else scale
             all_of_them = classes if scale is None else row.sum(scale)
             smooth = (probability * all_of_them - factor) * (self.label_smoothing / classes)
-            slope = slope * (1 - self.label_smoothing) + smooth
+            cotangent = cotangent * (1 - self.label_smoothing) + smooth
         upstream = reducible(e.load(3, dlosses.dtype.name))
-        row.each(e.cast(e.where(counts, slope * upstream, zero), x.dtype.name))
+        row.each(e.cast(e.where(counts, cotangent * upstream, zero), x.dtype.name))
         yield row.loop((self.axis,))
 
     def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
@@ -210,12 +210,12 @@ class CrossEntropyRowsGradient(ClassRow, RowGradient):
             F.filled_like(x, value=1.0) if weight is None else F.broadcast_like(cast_to(weight, x.dtype), x)
         )
         mine = F.sum(one * factor, axis=self.axis, keepdims=True)
-        slope = (probability - one) * (mine if weight is not None else 1)
+        cotangent = (probability - one) * (mine if weight is not None else 1)
         if self.label_smoothing:
             every = F.sum(factor, axis=self.axis, keepdims=True)
             smooth = F.divide_by_count(probability * every - factor, x, axis=(self.axis,))
-            slope = slope * (1 - self.label_smoothing) + smooth * self.label_smoothing
-        return F.where(F.not_equal(target, self.ignore_index), slope * dlosses, 0)
+            cotangent = cotangent * (1 - self.label_smoothing) + smooth * self.label_smoothing
+        return F.where(F.not_equal(target, self.ignore_index), cotangent * dlosses, 0)
 
 
 @op
@@ -338,8 +338,8 @@ class SoftCrossEntropyRowsGradient(SoftRow, RowGradient):
         value, wanted = self.parts(row, x, target, weight)
         total = row.sum(wanted)
         powers = e.call("exp", value - row.max(value))
-        slope = powers / row.sum(powers) * total - wanted
-        row.each(e.cast(slope * reducible(e.load(3, dlosses.dtype.name)), x.dtype.name))
+        cotangent = powers / row.sum(powers) * total - wanted
+        row.each(e.cast(cotangent * reducible(e.load(3, dlosses.dtype.name)), x.dtype.name))
         yield row.loop((self.axis,))
 
     def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:

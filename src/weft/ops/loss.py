@@ -256,8 +256,8 @@ class BinaryCrossEntropy(PointwiseLoss):
     def element_vjp(self, inputs: list[Any], dy: Any) -> tuple[Any, ...]:
         _, *others = super().element_vjp(inputs, dy)
         x, target, weight = inputs
-        slope = dy * (x - target) / F.maximum(x * (1 - x), 1e-12)
-        return slope if weight is None else slope * weight, *others
+        cotangent = dy * (x - target) / F.maximum(x * (1 - x), 1e-12)
+        return cotangent if weight is None else cotangent * weight, *others
 
 
 @op

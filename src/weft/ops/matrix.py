@@ -314,11 +314,11 @@ class Linear(Product):
         return y if bias is None else y + bias
 
     def vjp(self, x: Any, weight: Any, bias: Any, dy: Any) -> Any:
-        rows, slopes = flat_rows(x), flat_rows(dy)
-        db = None if bias is None else F.cast(F.sum(slopes, axis=0), dtype=bias.dtype)
+        rows, cotangents = flat_rows(x), flat_rows(dy)
+        db = None if bias is None else F.cast(F.sum(cotangents, axis=0), dtype=bias.dtype)
         return (
             F.cast(F.matmul(dy, weight), dtype=x.dtype),
-            F.cast(F.matmul(F.matrix_transpose(slopes), rows), dtype=weight.dtype),
+            F.cast(F.matmul(F.matrix_transpose(cotangents), rows), dtype=weight.dtype),
             db,
         )
 

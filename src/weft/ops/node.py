@@ -76,7 +76,7 @@ class Node:
         self.device = self._place(types)
         if self.device is not None:
             types = [t.on(self.device) for t in types]
-        self.outputs = tuple(Value(self, k, t) for k, t in enumerate(types))
+        self.outputs = tuple([Value(self, k, t) for k, t in enumerate(types)])
 
     def _place(self, types: Sequence[TensorType]) -> Device | None:
         if self.op is None:
@@ -102,6 +102,18 @@ class Node:
             found = tuple(v for v in (*self.inputs, *self.runtime.values()) if v is not None)
             self._reads = found
             return found
+
+    def reading(self, new: Callable[[Value], Value]) -> Node:
+        """The same node on other values: new gives for each value that it reads one of the same type and device."""
+        made = object.__new__(Node)
+        made.op, made.name, made.value = self.op, self.name, self.value
+        made.place, made.where, made.device = self.place, self.where, self.device
+        made.inputs = tuple([None if v is None else new(v) for v in self.inputs])
+        made.runtime = {name: new(v) for name, v in self.runtime.items()} if self.runtime else {}
+        made.outputs = tuple([Value(made, v.index, v.type) for v in self.outputs])
+        if hasattr(self, "choice"):
+            made.choice = self.choice
+        return made
 
     def bound(self) -> Op:
         """The operator with the Values of its Runtime attributes in their places."""

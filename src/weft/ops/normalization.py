@@ -172,8 +172,8 @@ def through_statistics(
     if dmean is not None:
         found.append(cast_to(F.broadcast_like(F.divide_by_count(dmean, x, axis=axes), x), x.dtype))
     if dinverse_std is not None:
-        slope = F.divide_by_count(-dinverse_std * inverse_std * inverse_std * inverse_std, x, axis=axes)
-        found.append(cast_to((cast_to(x, mean.dtype) - mean) * slope, x.dtype))
+        cotangent = F.divide_by_count(-dinverse_std * inverse_std * inverse_std * inverse_std, x, axis=axes)
+        found.append(cast_to((cast_to(x, mean.dtype) - mean) * cotangent, x.dtype))
     total = found[0]
     for more in found[1:]:
         total = total + more
@@ -211,21 +211,21 @@ class LayerNormGradient(LastAxes):
         inverse = e.load(3, kind)
         normal = (e.cast(e.load(0, x.dtype.name), kind) - e.load(2, kind)) * inverse
         scale = wide(1, weight, kind)
-        slope = e.cast(e.load(4, dy.dtype.name), kind)
-        slope = slope if scale is None else slope * scale
+        cotangent = e.cast(e.load(4, dy.dtype.name), kind)
+        cotangent = cotangent if scale is None else cotangent * scale
         number = row.number(self.count(), kind)
-        total, along = row.sum(slope), row.dot(slope, normal)
-        row.each(e.cast((slope - total / number - normal * (along / number)) * inverse, x.dtype.name))
+        total, along = row.sum(cotangent), row.dot(cotangent, normal)
+        row.each(e.cast((cotangent - total / number - normal * (along / number)) * inverse, x.dtype.name))
         yield row.loop(self.axes(x.ndim))
 
     def decompose(self, x: Any, weight: Any, mean: Any, inverse_std: Any, dy: Any) -> Any:
         axes = self.axes(x.ndim)
-        slope, value = cast_to(dy, mean.dtype), cast_to(x, mean.dtype)
-        slope = slope if weight is None else slope * cast_to(weight, mean.dtype)
+        cotangent, value = cast_to(dy, mean.dtype), cast_to(x, mean.dtype)
+        cotangent = cotangent if weight is None else cotangent * cast_to(weight, mean.dtype)
         normal = (value - mean) * inverse_std
-        along = F.mean(slope * normal, axis=axes, keepdims=True)
+        along = F.mean(cotangent * normal, axis=axes, keepdims=True)
         return cast_to(
-            (slope - F.mean(slope, axis=axes, keepdims=True) - normal * along) * inverse_std, x.dtype
+            (cotangent - F.mean(cotangent, axis=axes, keepdims=True) - normal * along) * inverse_std, x.dtype
         )
 
 
@@ -285,8 +285,8 @@ class RmsNorm(LastAxes):
                 dweight = cast_to(F.sum(dy * normal, axis=self.leading(x.ndim)), weight.dtype)
         if dinverse_rms is not None:
             cube = inverse_rms * inverse_rms * inverse_rms
-            slope = F.divide_by_count(-dinverse_rms * cube, x, axis=self.axes(x.ndim))
-            found.append(cast_to(cast_to(x, inverse_rms.dtype) * slope, x.dtype))
+            cotangent = F.divide_by_count(-dinverse_rms * cube, x, axis=self.axes(x.ndim))
+            found.append(cast_to(cast_to(x, inverse_rms.dtype) * cotangent, x.dtype))
         return found[0] if len(found) == 1 else found[0] + found[1], dweight
 
     def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
@@ -315,18 +315,18 @@ class RmsNormGradient(LastAxes):
         inverse = e.load(2, kind)
         normal = e.cast(e.load(0, x.dtype.name), kind) * inverse
         scale = wide(1, weight, kind)
-        slope = e.cast(e.load(3, dy.dtype.name), kind)
-        slope = slope if scale is None else slope * scale
-        along = row.dot(slope, normal) / row.number(self.count(), kind)
-        row.each(e.cast((slope - normal * along) * inverse, x.dtype.name))
+        cotangent = e.cast(e.load(3, dy.dtype.name), kind)
+        cotangent = cotangent if scale is None else cotangent * scale
+        along = row.dot(cotangent, normal) / row.number(self.count(), kind)
+        row.each(e.cast((cotangent - normal * along) * inverse, x.dtype.name))
         yield row.loop(self.axes(x.ndim))
 
     def decompose(self, x: Any, weight: Any, inverse_rms: Any, dy: Any) -> Any:
-        slope = cast_to(dy, inverse_rms.dtype)
-        slope = slope if weight is None else slope * cast_to(weight, inverse_rms.dtype)
+        cotangent = cast_to(dy, inverse_rms.dtype)
+        cotangent = cotangent if weight is None else cotangent * cast_to(weight, inverse_rms.dtype)
         normal = cast_to(x, inverse_rms.dtype) * inverse_rms
-        along = F.mean(slope * normal, axis=self.axes(x.ndim), keepdims=True)
-        return cast_to((slope - normal * along) * inverse_rms, x.dtype)
+        along = F.mean(cotangent * normal, axis=self.axes(x.ndim), keepdims=True)
+        return cast_to((cotangent - normal * along) * inverse_rms, x.dtype)
 
 
 def others(ndim: int) -> tuple[int, ...]:
@@ -431,9 +431,9 @@ class BatchNorm(Op):
             ]
             return y, mean, inverse, *new
         kind = statistics_dtype(x.type)
-        slope = F.rsqrt(cast_to(along_channels(running_var, x.ndim), kind) + self.eps)
-        slope = slope if scale is None else slope * cast_to(scale, kind)
-        y = (cast_to(x, kind) - cast_to(along_channels(running_mean, x.ndim), kind)) * slope
+        cotangent = F.rsqrt(cast_to(along_channels(running_var, x.ndim), kind) + self.eps)
+        cotangent = cotangent if scale is None else cotangent * cast_to(scale, kind)
+        y = (cast_to(x, kind) - cast_to(along_channels(running_mean, x.ndim), kind)) * cotangent
         return cast_to(y if shift is None else y + cast_to(shift, kind), x.dtype)
 
     def vjp(self, *values: Any) -> Any:
@@ -568,21 +568,21 @@ class NormalizeGradient(Op):
         number = row.number(count, kind)
         inverse = e.load(3, kind)
         normal = (e.cast(e.load(0, x.dtype.name), kind) - e.load(2, kind)) * inverse
-        slope = e.cast(e.load(4, dy.dtype.name), kind)
-        total, along = row.sum(slope), row.dot(slope, normal)
+        cotangent = e.cast(e.load(4, dy.dtype.name), kind)
+        total, along = row.sum(cotangent), row.dot(cotangent, normal)
         scale = wide(1, weight, kind)
         factor = inverse if scale is None else inverse * scale
-        row.each(e.cast((slope - total / number - normal * (along / number)) * factor, x.dtype.name))
+        row.each(e.cast((cotangent - total / number - normal * (along / number)) * factor, x.dtype.name))
         row.once(1, along, total)
         yield row.loop(self.axes)
 
     def decompose(self, x: Any, weight: Any, mean: Any, inverse_std: Any, dy: Any) -> Any:
-        slope, value = cast_to(dy, mean.dtype), cast_to(x, mean.dtype)
+        cotangent, value = cast_to(dy, mean.dtype), cast_to(x, mean.dtype)
         normal = (value - mean) * inverse_std
-        total, along = (F.sum(v, axis=self.axes, keepdims=True) for v in (slope, slope * normal))
+        total, along = (F.sum(v, axis=self.axes, keepdims=True) for v in (cotangent, cotangent * normal))
         means = [F.divide_by_count(v, x, axis=self.axes) for v in (total, along)]
         factor = inverse_std if weight is None else inverse_std * cast_to(weight, mean.dtype)
-        return cast_to((slope - means[0] - normal * means[1]) * factor, x.dtype), along, total
+        return cast_to((cotangent - means[0] - normal * means[1]) * factor, x.dtype), along, total
 
 
 class Grouped(Op):

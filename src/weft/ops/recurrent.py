@@ -192,17 +192,17 @@ class Recurrent(Op):
             for direction in range(self.directions):
                 k = layer * self.directions + direction
                 own = directions[k]
-                dfirst, slopes, below = self.step_back(
+                dfirst, cotangents, below = self.step_back(
                     own,
                     self._part(dy, direction, own),
                     [None if d is None else _one(d, k) for d in dlast],
                     direction > 0,
                 )
-                parameters[k], first[k] = slopes, dfirst
+                parameters[k], first[k] = cotangents, dfirst
                 dx = _sum(dx, below)
         order = range(len(directions))
         dstates = [F.stack([first[k][s] for k in order], axis=0) for s in range(len(dlast))]
-        return (dx, *dstates, *(slope for k in order for slope in parameters[k]))
+        return (dx, *dstates, *(cotangent for k in order for cotangent in parameters[k]))
 
     def _part(self, dy: Any, direction: int, own: _Direction) -> Any:
         """What is a direction's of the gradient of its layer's outputs."""
@@ -352,12 +352,12 @@ class Lstm(Recurrent):
         if not workspace.shape[0]:
             return NotImplemented
         work = work_dtype(y.dtype)
-        slopes = (zeros_like(v) if d is None else d for v, d in ((y, dy), (hn, dhn), (cn, dcn)))
+        cotangents = (zeros_like(v) if d is None else d for v, d in ((y, dy), (hn, dhn), (cn, dcn)))
         given = (cast_to(v, work) for v in (x, h0, c0, y, hn, cn))
         found = F.lstm_gradient(
             *given,
             workspace,
-            *(cast_to(v, work) for v in (*slopes, *parameters)),
+            *(cast_to(v, work) for v in (*cotangents, *parameters)),
             bidirectional=self.bidirectional,
         )
         operands = (x, h0, c0, *parameters)

@@ -138,8 +138,8 @@ class Prod(Reduction):
         zeros = F.sum(cast_to(zero, int64), axis=axes, keepdims=True)
         others = F.prod(F.where(zero, 1, x), axis=axes, keepdims=True)
         at_zero = F.where(F.equal(zeros, 1), others, 0)
-        slope = F.where(zero, at_zero, F.where(F.equal(zeros, 0), others / F.where(zero, 1, x), 0))
-        return cast_to(self.spread(dy, x), x.dtype) * slope
+        cotangent = F.where(zero, at_zero, F.where(F.equal(zeros, 0), others / F.where(zero, 1, x), 0))
+        return cast_to(self.spread(dy, x), x.dtype) * cotangent
 
 
 @op
@@ -354,7 +354,7 @@ class Spread(Reduction):
         apart = wide - F.mean(wide, axis=axes, keepdims=True)
         return F.divide_by_count(self.total(apart * apart), x, axis=axes, correction=self.correction)
 
-    def slope(self, x: Any) -> Any:
+    def cotangent(self, x: Any) -> Any:
         """Half the variance's derivative in every element."""
         axes = normalize_axes(self.name, self.axis, x.ndim)
         apart = x - F.mean(x, axis=axes, keepdims=True)
@@ -382,7 +382,7 @@ class Var(Spread):
         return cast_to(self.variance_of(x), x.dtype)
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        return self.spread(dy * 2, x) * self.slope(x)
+        return self.spread(dy * 2, x) * self.cotangent(x)
 
 
 @op
@@ -406,7 +406,7 @@ class Std(Spread):
         return cast_to(F.sqrt(self.variance_of(x)), x.dtype)
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
-        return self.spread(dy / y, x) * self.slope(x)
+        return self.spread(dy / y, x) * self.cotangent(x)
 
 
 @op
@@ -515,8 +515,8 @@ class VectorNorm(Reduction):
             return along * F.sign(x)
         if self.ord == 2:
             return F.where(F.equal(norm, 0), 0, along * x / norm)
-        slope = along * F.sign(x) * F.pow(F.abs(x) / norm, float(self.ord - 1))
-        return F.where(F.equal(norm, 0), 0, slope)
+        cotangent = along * F.sign(x) * F.pow(F.abs(x) / norm, float(self.ord - 1))
+        return F.where(F.equal(norm, 0), 0, cotangent)
 
 
 @op

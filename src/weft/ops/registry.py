@@ -151,8 +151,5 @@ def function(name: str) -> Any:
     found = _functions.get(name)
     if found is None:
         cls = get(name)
-        with _lock:
-            found = _functions.get(name)
-            if found is None:
-                found = _functions[name] = cls.make_function()
+        found = _functions.setdefault(name, cls.make_function())
     return found

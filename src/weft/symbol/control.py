@@ -1,7 +1,7 @@
 """Control flow and custom gradients on symbols: the functions become graphs of symbols, attributes of one node each.
 
-The operators are those of every graph (weft.executor.control, weft.graph.own_gradient); here their graphs have partial
-types. A function is called once, with variables; what it reads of its surroundings, symbols and the parameters that
+The operators are those of every graph (weft.executor.control, weft.graph.custom_vjp); here their graphs have partial
+types. A function is called once, with variables; what it reads of enclosing scopes, symbols and the parameters that
 operators make themselves, becomes inputs of the node. When types are known, the node is lowered by the same functions
 that control flow on arrays and values has (weft.imperative.control), gradients and random numbers included.
 """
@@ -16,7 +16,7 @@ from weft.base.dtype import bool_
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, Control, ForeachLoop, WhileLoop
-from weft.graph.own_gradient import OwnGradient, checked, with_gradient
+from weft.graph.custom_vjp import CustomVjp, checked, with_gradient
 from weft.graph.subgraph import Subgraph
 from weft.graph.symbols import SymbolNode, body, is_partial, is_variable, nodes_of, user_line, variable
 from weft.imperative import control
@@ -73,7 +73,7 @@ def _infer_foreach(inference: Inference, node: SymbolNode) -> None:
             _same(inference, value, node.inputs[op.sequences + k])
 
 
-def _infer_own_gradient(inference: Inference, node: SymbolNode) -> None:
+def _infer_custom_vjp(inference: Inference, node: SymbolNode) -> None:
     for value, given in zip(node.outputs, node.inputs, strict=False):
         _same(inference, value, given)
 
@@ -97,7 +97,7 @@ RULES.update(
         CondBranch: BodyRule(_infer_cond, _inside_of),
         WhileLoop: BodyRule(_infer_while, _inside_of),
         ForeachLoop: BodyRule(_infer_foreach, _inside_of),
-        OwnGradient: BodyRule(_infer_own_gradient, _inside_of),
+        CustomVjp: BodyRule(_infer_custom_vjp, _inside_of),
     }
 )
 
@@ -203,7 +203,7 @@ def _lower_foreach(op: ForeachLoop, run: Run, x: Sequence[Value]) -> Sequence[Va
     return [*states, *items]
 
 
-def _lower_own_gradient(op: OwnGradient, run: Run, x: Sequence[Value]) -> Sequence[Value]:
+def _lower_custom_vjp(op: CustomVjp, run: Run, x: Sequence[Value]) -> Sequence[Value]:
     first = op.count + len(op.wanted)
 
     def backward(*dy: Value) -> list[Value | None]:
@@ -217,7 +217,7 @@ LOWERED: dict[type[Op] | None, Callable[[Any, Run, Sequence[Value]], Sequence[Va
     CondBranch: _lower_cond,
     WhileLoop: _lower_while,
     ForeachLoop: _lower_foreach,
-    OwnGradient: _lower_own_gradient,
+    CustomVjp: _lower_custom_vjp,
 }
 
 
@@ -374,10 +374,10 @@ def _foreach(functions: _Functions, body: Callable[..., Any], data: Any, state: 
 def _function(functions: _Functions, function: Any, *args: Any) -> Any:
     xs = [single("function", x) for x in args if isinstance(x, Outputs)]
     ys, structure = functions.leaves(function.forward(*args))
-    slopes = functions.variables("slope", len(ys))
-    found = checked(type(function).__name__, function.backward(*slopes), len(xs))
+    cotangents = functions.variables("cotangent", len(ys))
+    found = checked(type(function).__name__, function.backward(*cotangents), len(xs))
     functions.write([operand("function", dx) for dx in found if dx is not None])
-    op = OwnGradient(
+    op = CustomVjp(
         backward=functions.bodies()[0], count=len(ys), wanted=tuple(dx is not None for dx in found)
     )
     return structure.build(functions.node(op, [*ys, *xs]))

@@ -161,7 +161,7 @@ class Executor:
             gradients = [g for g in self.grad_arrays if g is not None]
             _core.run_plan(
                 plan,
-                [*self.arg_arrays, *self.aux_arrays, *self._kept, *self._slopes(out_grads), *gradients],
+                [*self.arg_arrays, *self.aux_arrays, *self._kept, *self._cotangents(out_grads), *gradients],
             )
 
     def _forward_seen(self, is_train: bool) -> list[Tensor]:
@@ -175,32 +175,36 @@ class Executor:
         return self.outputs
 
     def _backward_seen(self, seen: SeenRun, out_grads: Tensor | Sequence[Tensor | None] | None) -> None:
-        found = seen.gradients(_core.below_layers(self._slopes, out_grads))
+        found = seen.gradients(_core.below_layers(self._cotangents, out_grads))
         with no_grad():
             for (name, g), dx in zip(self.grad_dict.items(), found, strict=True):
                 if g is not None:
                     _core.below_layers(_keep, g, dx, self.grad_req[name])
 
-    def _slopes(self, given: Tensor | Sequence[Tensor | None] | None) -> list[Tensor]:
+    def _cotangents(self, given: Tensor | Sequence[Tensor | None] | None) -> list[Tensor]:
         listed = [given] if isinstance(given, Tensor) else list(given or [None] * len(self.outputs))
         if len(listed) != len(self.outputs):
             raise ShapeError(f"backward: {len(listed)} gradients for {len(self.outputs)} outputs")
         found = []
-        for k, (slope, y, name) in enumerate(zip(listed, self.outputs, self._plans.outputs, strict=True)):
+        for k, (cotangent, y, name) in enumerate(zip(listed, self.outputs, self._plans.outputs, strict=True)):
             if not y.dtype.is_differentiable:
                 continue
-            if slope is None:
+            if cotangent is None:
                 if k not in self._ones:
                     self._ones[k] = ones(y.shape, y.dtype, y.device)
-                slope = self._ones[k]
-            if not isinstance(slope, Tensor):
-                slope = asarray(slope, y.dtype, y.device)
-            if slope.shape != y.shape or slope.dtype is not y.dtype or slope.device is not y.device:
+                cotangent = self._ones[k]
+            if not isinstance(cotangent, Tensor):
+                cotangent = asarray(cotangent, y.dtype, y.device)
+            if (
+                cotangent.shape != y.shape
+                or cotangent.dtype is not y.dtype
+                or cotangent.device is not y.device
+            ):
                 raise ShapeError(
                     f"backward: the gradient of {name} must be like it, {_core.describe(y)}: it is"
-                    f" {_core.describe(slope)}"
+                    f" {_core.describe(cotangent)}"
                 )
-            found.append(slope.contiguous())
+            found.append(cotangent.contiguous())
         return found
 
     # Looking at it.
@@ -251,7 +255,7 @@ class Executor:
         """
         with self._lock:
             made, plans = self._own_plans()
-            graph = made.plan.recipe.graph
+            graph = made.plan.info.graph
             kept = set(made.kept) - set(made.outputs)
             return {
                 "arguments": sum(x.nbytes for x in self.arg_arrays),
@@ -259,8 +263,8 @@ class Executor:
                 "auxiliary states": sum(x.nbytes for x in self.aux_arrays),
                 "outputs": sum(_bytes(graph.outputs[k].type) for k in set(made.outputs)),
                 "kept for backward": sum(_bytes(graph.outputs[k].type) for k in kept),
-                "temporary": max(plan.recipe.memory_report().arena_bytes for plan in plans),
-                "prepared": sum(plan.recipe.memory_report().kept_bytes for plan in plans),
+                "temporary": max(plan.info.memory_report().arena_bytes for plan in plans),
+                "prepared": sum(plan.info.memory_report().kept_bytes for plan in plans),
             }
 
     def _own_plans(self) -> tuple[Forward, list[Any]]:
@@ -269,15 +273,15 @@ class Executor:
         made = self._plans.forward(self._signature, training, False)
         if not training:
             return made, [made.plan]
-        lie = [made.plan.recipe.made[k] for k in made.kept]
+        lie = [made.plan.info.made[k] for k in made.kept]
         return made, [made.plan, self._plans.backward(self._signature, False, lie)]
 
     def debug_str(self) -> str:
         """What it runs: graphs, kernels and memory, for people."""
         lines = []
         for plan in self._own_plans()[1]:
-            lines += [f"{plan.name}:", str(plan.recipe.graph), "steps:"]
-            lines += [f"  {step}" for step in plan.recipe.steps]
+            lines += [f"{plan.name}:", str(plan.info.graph), "steps:"]
+            lines += [f"  {step}" for step in plan.info.steps]
         return "\n".join([*lines, *(f"{what}: {size} bytes" for what, size in self.memory_report().items())])
 
     # Others from it.

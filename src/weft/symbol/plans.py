@@ -152,8 +152,10 @@ class Plans:
         writes = {len(results) + k: names.index(name) for k, name in enumerate(written)}
         graph = Graph(self._inputs(lowered), [*results, *written.values()], writes)
         own = {variable.node.name for node in lowered.nodes for variable in learnable_variables(node)}
-        lasting = [] if training else [k for k, name in enumerate(names) if name in own]
-        plan = compile_graph(graph, self.name, signature.strides, visible=len(results), lasting=lasting)
+        stable_inputs = [] if training else [k for k, name in enumerate(names) if name in own]
+        plan = compile_graph(
+            graph, self.name, signature.strides, visible=len(results), stable_inputs=stable_inputs
+        )
         return Forward(
             plan,
             tuple(place[id(v)] for v in outputs),
@@ -173,22 +175,22 @@ class Plans:
         return self._backward_of(signature, self._training(signature, monitored), kept)
 
     def _backward_of(self, signature: Signature, made: _Training, kept: Sequence[Strides]) -> Any:
-        inputs = [*self._inputs(made.lowered), *made.kept, *made.slopes]
+        inputs = [*self._inputs(made.lowered), *made.kept, *made.cotangents]
         outputs: list[Value] = []
         writes: dict[int, int] = {}
-        strides = [*signature.strides, *kept, *(_row_major(v.shape) for v in made.slopes)]
+        strides = [*signature.strides, *kept, *(_row_major(v.shape) for v in made.cotangents)]
         for name, found, request, lie in zip(
             self.arguments, made.found, signature.requests, signature.gradient_strides, strict=True
         ):
             if lie is None:
                 continue
             variable = made.lowered.inputs[name]
-            slope = F.filled_like(variable) if found is None else found
+            cotangent = F.filled_like(variable) if found is None else found
             array = input_value(variable.type, f"{name}_grad")
             if request == "add":
-                slope = F.add(array, slope)
+                cotangent = F.add(array, cotangent)
             writes[len(outputs)] = len(inputs)
-            outputs.append(slope)
+            outputs.append(cotangent)
             inputs.append(array)
             strides.append(lie)
         if not outputs:
@@ -209,16 +211,16 @@ class _Training:
         self.outputs = [self.lowered[value] for value in plans.values]
         self.written = dict(self.lowered.written)
         floats = [v for v in self.outputs if v.dtype.is_differentiable]
-        self.slopes = [input_value(v.type, f"d{k}") for k, v in enumerate(floats)]
+        self.cotangents = [input_value(v.type, f"d{k}") for k, v in enumerate(floats)]
         self.places = [k for k, v in enumerate(self.outputs) if v.dtype.is_differentiable]
         arguments = [self.lowered.inputs[name] for name in plans.arguments]
         wanted = [v for v, lie in zip(arguments, signature.gradient_strides, strict=True) if lie is not None]
-        slopes = dict(zip(map(id, wanted), gradients(floats, wanted, self.slopes), strict=True))
-        second = [slopes.get(id(v)) for v in arguments]
+        cotangents = dict(zip(map(id, wanted), gradients(floats, wanted, self.cotangents), strict=True))
+        second = [cotangents.get(id(v)) for v in arguments]
         if monitored:
             self._divide([*self.outputs, *self.written.values()], second, plans._named(self.lowered))
             return
-        inputs = [*plans._inputs(self.lowered), *self.slopes]
+        inputs = [*plans._inputs(self.lowered), *self.cotangents]
         # The passes over both parts together decide what has to be kept.
         graph = optimize(Graph(inputs, [*self.outputs, *self.written.values(), *second]))
         budget = signature.memory_budget
@@ -254,10 +256,10 @@ class _Training:
     def measured(self, plans: Plans, signature: Signature) -> int:
         """The bytes of what is kept for backward, and of temporary space."""
         self.forward = forward = plans._forward_of(signature, self, False)
-        graph, recipe = forward.plan.recipe.graph, forward.plan.recipe
-        backward = plans._backward_of(signature, self, [recipe.made[k] for k in forward.kept])
+        graph, info = forward.plan.info.graph, forward.plan.info
+        backward = plans._backward_of(signature, self, [info.made[k] for k in forward.kept])
         kept = [graph.outputs[k] for k in sorted(set(forward.kept) - set(forward.outputs))]
-        arenas = [each.recipe.memory_report().arena_bytes for each in (forward.plan, backward)]
+        arenas = [each.info.memory_report().arena_bytes for each in (forward.plan, backward)]
         return sum(int(v.type.size) * v.dtype.itemsize for v in kept) + max(arenas)
 
 

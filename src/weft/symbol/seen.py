@@ -48,11 +48,11 @@ class SeenRun:
         self._ys: list[Tensor] = [made[id(v)] for v in plans.values]
         self.outputs = [_core.alias(y, keep_past=False) for y in self._ys]
 
-    def gradients(self, slopes: Sequence[Tensor]) -> list[Tensor | None]:
-        """Of the arguments, None where none is wanted or it is zero; slopes: of the outputs that are floats."""
+    def gradients(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
+        """Of the arguments, None where none is wanted or it is zero; cotangents: of the outputs that are floats."""
         ys = [y for y in self._ys if y.dtype.is_differentiable]
         leaves = [leaf for leaf in self._leaves if leaf is not None]
-        found = iter(recorded_backward(ys, slopes, leaves))
+        found = iter(recorded_backward(ys, cotangents, leaves))
         return [None if leaf is None else next(found) for leaf in self._leaves]
 
 

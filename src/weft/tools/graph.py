@@ -122,11 +122,11 @@ def _document(program: Program) -> dict[str, Any]:
 def _steps(name: str, graph: Graph, strides: Sequence[Any]) -> tuple[list[str], dict[int, int]]:
     """The kernels of a graph's plan as text, and for each node, by id, the kernel that does its work."""
     try:
-        recipe = make_plan(graph, name, strides, exact=True, as_tuple=True).recipe
+        info = make_plan(graph, name, strides, exact=True, as_tuple=True).info
     except (NeedsSizes, NotImplementedError):
         return [], {}
-    of = {id(node): k for k, work in enumerate(recipe.work) for node in work.nodes}
-    return [*recipe.prepared, *recipe.steps], of
+    of = {id(node): k for k, work in enumerate(info.work) for node in work.nodes}
+    return [*info.prepared, *info.steps], of
 
 
 def _layouts(name: str, graph: Graph, strides: Sequence[Any]) -> dict[int, str]:

@@ -137,7 +137,7 @@ class Monitor:
 
     def _hook(self, root: Module) -> Callable[..., None]:
         def hook(module: Module, args: Any, y: Any) -> None:
-            if self._is_on and _core.get_scribe() is None:
+            if self._is_on and _core.get_recorder() is None:
                 self._add(path_of([root, module] if module is not root else [root]), y)
 
         return hook

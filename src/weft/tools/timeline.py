@@ -29,7 +29,7 @@ class Span(NamedTuple):
 class StepSpan(NamedTuple):
     """One step of a program: a kernel.
 
-    operation: the program's name; number: the place among its plan.recipe.steps; name: the operators whose work it is;
+    operation: the program's name; number: the place among its plan.info.steps; name: the operators whose work it is;
     where: the line of the code that called them, "" if it is not known; bytes: of all operands and results, without
     what is repeated by broadcasting. device, thread, start_s, end_s: as in Span.
     """

@@ -127,10 +127,10 @@ def page(name: str, graph: Graph, strides: Sequence[Any], folder: Path) -> list[
             parts.append(f'<p><img src="{escape(picture)}"></p>')
         parts.append(f"<details><summary>text</summary><pre>{escape(str(stage))}</pre></details>")
         last = stage
-    recipe = make_plan(last, name, strides, exact=True, as_tuple=True).recipe
-    steps = "\n".join(f"{k:4} {text}" for k, text in enumerate(recipe.steps))
-    parts.append(f"<h2>{len(recipe.steps)} steps</h2><pre>{escape(steps)}</pre>")
-    report = recipe.memory_report()
+    info = make_plan(last, name, strides, exact=True, as_tuple=True).info
+    steps = "\n".join(f"{k:4} {text}" for k, text in enumerate(info.steps))
+    parts.append(f"<h2>{len(info.steps)} steps</h2><pre>{escape(steps)}</pre>")
+    report = info.memory_report()
     parts.append(f"<h2>Memory inside</h2><pre>{escape(str(report))}</pre>{memory_svg(report)}")
     return parts
 

@@ -92,7 +92,7 @@ class Batched(Op):
         of: Any = self.of
         count = len(self.ranks)
         number = (len(values) - count) // 2
-        inputs, made, slopes = values[:count], values[count : count + number], values[count + number :]
+        inputs, made, cotangents = values[:count], values[count : count + number], values[count + number :]
         types = self.examples([None if v is None else v.type for v in inputs])
         stand_ins: list[Any] = [
             None if t is None else v if v.is_constant else input_value(t)
@@ -103,10 +103,10 @@ class Batched(Op):
         kept = [k for k, v in enumerate(stand_ins) if v is not None and not v.is_constant]
         wanted = [inputs[k].dtype.is_differentiable and not inputs[k].type.weak for k in kept]
         graph = Graph([stand_ins[k] for k in kept], node.outputs)
-        backward = backward_graph(graph, wanted, [dy is not None for dy in slopes])
+        backward = backward_graph(graph, wanted, [dy is not None for dy in cotangents])
         operands = [self._example_of(inputs[k], self.ranks[k]) for k in kept]
         flags = [self.ranks[k] >= 0 for k in kept]
-        given = [*made, *(dy for dy in slopes if dy is not None)]
+        given = [*made, *(dy for dy in cotangents if dy is not None)]
         found = Batch(self.size).run(backward, [*operands, *given], [*flags, *(True for _ in given)])
         results = iter(found)
         gradients: list[Any] = [None] * count

@@ -195,8 +195,8 @@ def cond(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     return [selected(predicate, a, b) for a, b in zip(chosen, other, strict=True)]
 
 
-@rule("own_gradient")
-def own_gradient(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+@rule("custom_vjp")
+def custom_vjp(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     """The values, with the batched backward.
 
     All outputs are batched, so that each example has a gradient of its own even where outputs are the same: else what
@@ -209,21 +209,21 @@ def own_gradient(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     of_others = flags[count + number :]
     graph = op.backward.graph
     many, found = batch_of(batch, graph, [*(True for _ in values), *of_others])
-    slopes = []
+    cotangents = []
     wanted = [k for k, want in enumerate(op.wanted) if want]
-    for k, slope, is_batched in zip(wanted, many.outputs, found, strict=True):
+    for k, cotangent, is_batched in zip(wanted, many.outputs, found, strict=True):
         if flags[count + k]:
-            slopes.append(batch.spread(slope, is_batched))
+            cotangents.append(batch.spread(cotangent, is_batched))
         elif is_batched:
-            slopes.append(F.sum(slope, axis=0))
+            cotangents.append(F.sum(cotangent, axis=0))
         else:
-            slopes.append(F.multiply(slope, constant(batch.size)))
-    again = changed(op, backward=Subgraph(Graph(many.inputs, slopes)))
+            cotangents.append(F.multiply(cotangent, constant(batch.size)))
+    again = changed(op, backward=Subgraph(Graph(many.inputs, cotangents)))
     return batch.again(node, again, [*values, *arguments, *others])
 
 
-@rule("no_own_gradient")
-def no_own_gradient(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+@rule("no_custom_vjp")
+def no_custom_vjp(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     """The values, still without a gradient."""
     op: Any = node.op
     return batch.again(node, op, [*batch.spread_all(inputs[: op.count], flags), *inputs[op.count :]])

@@ -77,9 +77,9 @@ def _of_elements(node: Node, dots: Dots) -> Sequence[Value | None] | None:
     for k, dot in enumerate(dots):
         if dot is None:
             continue
-        slope = dot if dot.dtype is y.dtype else F.cast(dot, dtype=y.dtype)
-        slope = slope if slope.shape == y.shape else F.broadcast_like(slope, y)
-        part = node_gradient(again, {id(made): slope}, lambda v: y if v is made else v)[k]
+        cotangent = dot if dot.dtype is y.dtype else F.cast(dot, dtype=y.dtype)
+        cotangent = cotangent if cotangent.shape == y.shape else F.broadcast_like(cotangent, y)
+        part = node_gradient(again, {id(made): cotangent}, lambda v: y if v is made else v)[k]
         if part is None:
             continue
         part = part if part.dtype is y.dtype else F.cast(part, dtype=y.dtype)
@@ -93,14 +93,16 @@ def _transposed(node: Node, dots: Dots) -> Sequence[Value | None]:
     ups = [F.filled_like(v, value=0.0) for v in floats]
     if not ups:
         return [None] * len(node.outputs)
-    slopes = {id(v): up for v, up in zip(floats, ups, strict=True)}
-    found = node_gradient(node, slopes, lambda value: value)
+    cotangents = {id(v): up for v, up in zip(floats, ups, strict=True)}
+    found = node_gradient(node, cotangents, lambda value: value)
     pairs = [
-        (slope, dot) for slope, dot in zip(found, dots, strict=True) if slope is not None and dot is not None
+        (cotangent, dot)
+        for cotangent, dot in zip(found, dots, strict=True)
+        if cotangent is not None and dot is not None
     ]
     if not pairs:
         return [None] * len(node.outputs)
-    made = iter(gradients([slope for slope, _ in pairs], ups, [dot for _, dot in pairs]))
+    made = iter(gradients([cotangent for cotangent, _ in pairs], ups, [dot for _, dot in pairs]))
     return [next(made) if v.dtype.is_differentiable else None for v in node.outputs]
 
 

@@ -1,8 +1,8 @@
 """Batch normalization with known statistics, after a product or a convolution, as a factor and a summand per channel.
 
-Where weights and statistics seldom change (Graph.lasting), they are folded into the weights and the bias: that is done
-once, and costs a run nothing. Else they are computed from the statistics inside the graph, c numbers each; an epilogue
-of the kernel before does the rest.
+Where weights and statistics seldom change (Graph.stable_inputs), they are folded into the weights and the bias: that is
+done once, and costs a run nothing. Else they are computed from the statistics inside the graph, c numbers each; an
+epilogue of the kernel before does the rest.
 Not exact: (x - mean) / std * weight + bias is rounded otherwise than x * (weight / std) + (bias - mean * weight / std).
 """
 
@@ -67,7 +67,7 @@ def _folded(node: Node, before: Node, graph: Rewriting) -> Value | None:
     names = [spec.name for spec in op.inputs]
     weight, bias = (before.inputs[names.index(name)] for name in ("weight", "bias"))
     read = (weight, bias, *node.inputs[1:], *node.runtime.values())
-    if weight is None or not all(v is None or graph.is_lasting(v) for v in read):
+    if weight is None or not all(v is None or graph.is_stable(v) for v in read):
         return None
 
     def wide(value: Value) -> Value:

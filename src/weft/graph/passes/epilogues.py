@@ -19,35 +19,54 @@ __all__ = ["epilogues"]
 
 
 def epilogues(node: Node, graph: Rewriting) -> Sequence[Value | None] | Value | None:
-    """A node and the only reader of its first output, a pointwise one, as one Epilogue.
+    """A node and the pointwise ones after it, each the only reader of what comes before, as one Epilogue.
 
-    It stands where the reader stood, since that may read what comes after the node; if other outputs of the node are
-    read, too, where the node stood.
+    It stands where the last reader stood, since that may read what comes after the node; if other outputs of the node
+    are read, too, where the node stood.
     """
     if id(node) in graph.notes:
         found: Value = graph.notes[id(node)]
         return found
-    others = [v for v in node.outputs[1:] if graph.is_read(v)]
-    if others:
-        reader = graph.reader(node.outputs[0])
-        made = None if reader is None else _fused(node, reader, graph)
-        if reader is None or made is None:
-            return None
-        graph.notes[id(reader)] = made.outputs[0]
-        return made.outputs
-    for value in node.inputs:
-        if value is not None and graph.reader(value) is node:
-            if any(graph.is_read(v) for v in value.node.outputs[1:]):
-                continue
-            made = _fused(value.node, node, graph)
-            if made is not None:
-                return made.outputs[0]
+    if any(graph.is_read(v) for v in node.outputs[1:]):
+        return _with_readers(node, graph)
+    if not isinstance(node.op, Pointwise):
+        return None
+    before = [v for v in node.inputs if v is not None and _ends_with(v, node, graph)]
+    for value in sorted(before, key=lambda v: _steps(graph.new(v).node)):
+        made = _fused(graph.new(value).node, value, node, graph)
+        if made is not None:
+            return made.outputs[0]
     return None
 
 
-def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
-    """The Epilogue of a node and its reader; None if no kernel does both, or not all that it reads is made yet."""
-    op, step, value = node.op, reader.op, node.outputs[0]
+def _with_readers(node: Node, graph: Rewriting) -> Sequence[Value] | None:
+    made, value, readers = node, node.outputs[0], list[Node]()
+    while (reader := graph.reader(value)) is not None and (more := _fused(made, value, reader, graph)):
+        made, value = more, reader.outputs[0]
+        readers.append(reader)
+    graph.notes.update((id(reader), made.outputs[0]) for reader in readers)
+    return made.outputs if readers else None
+
+
+def _ends_with(value: Value, reader: Node, graph: Rewriting) -> bool:
+    """Whether a node may do the work of one that reads its first output: nothing else reads any output of it."""
+    if graph.reader(value) is not reader or id(value.node) in graph.notes:
+        return False
+    return not any(graph.is_read(v) for v in value.node.outputs[1:])
+
+
+def _steps(node: Node) -> int:
+    """The number of steps of an Epilogue: of the nodes that could do a step, the one with the fewest is asked first."""
+    steps: Any = node.op.steps if isinstance(node.op, Epilogue) else ()
+    return len(steps)
+
+
+def _fused(node: Node, value: Value, reader: Node, graph: Rewriting) -> Node | None:
+    """The Epilogue of a node and its reader; None if no kernel does both, or not all that it reads is made yet.
+
+    value: what the reader reads in the old graph, for which the first output of the node stands.
+    """
+    op, step = node.op, reader.op
     if op is None or op.random or op.home() is not None:
         return None
     own_kernel = first_choice(node)
@@ -59,9 +78,7 @@ def _fused(node: Node, reader: Node, graph: Rewriting) -> Node | None:
         return None
     if not isinstance(step, Pointwise) or reader.runtime or reader.outputs[0].type != value.type:
         return None
-    place = next((k for k, v in enumerate(reader.inputs) if v is value), None)
-    if place is None:  # it reads another output
-        return None
+    place = next(k for k, v in enumerate(reader.inputs) if v is value)
     extras = [v for v in reader.inputs if v is not value]
     if not all(v is None or graph.is_made(v) for v in extras):
         return None

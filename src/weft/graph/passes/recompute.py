@@ -236,11 +236,13 @@ class Lives:
         for node in graph.nodes:
             for v in dict.fromkeys(node.reads):
                 self.readers.setdefault(id(v), []).append(node)
-        lasting = {id(graph.inputs[k].node) for k in graph.lasting}  # and what follows from them, done once
+        stable_nodes = {
+            id(graph.inputs[k].node) for k in graph.stable_inputs
+        }  # and what follows from them, done once
         for node in graph.nodes:
-            if node.op is not None and node.reads and all(id(v.node) in lasting for v in node.reads):
-                lasting.add(id(node))
-        self.lasting = lasting
+            if node.op is not None and node.reads and all(id(v.node) in stable_nodes for v in node.reads):
+                stable_nodes.add(id(node))
+        self.stable_nodes = stable_nodes
         self.leaving = {id(v) for v in graph.outputs if v is not None}
         self.last: dict[int, int] = {}  # of the memory of a value, by its id, the place where it is read last
         self.until: dict[
@@ -284,7 +286,7 @@ class Lives:
 
     def candidate(self, value: Value) -> Candidate | None:
         node = value.node
-        if node.op is None or node.op.random or id(node) in self.lasting or id(node) in self.views:
+        if node.op is None or node.op.random or id(node) in self.stable_nodes or id(node) in self.views:
             return None
         same = self._early_views(value)
         late = [n for v in same for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]

@@ -68,7 +68,7 @@ class Segments:
         values = [
             v
             for node in self.nodes
-            if node.op is not None and not is_view(node) and id(node) not in lives.lasting
+            if node.op is not None and not is_view(node) and id(node) not in lives.stable_nodes
             for v in node.outputs
             if id(v) not in lives.leaving and size_bytes_of(v)
         ]

@@ -83,15 +83,15 @@ def max_pool_gradient(op: MaxPoolGradient, dy: TensorType, indices: TensorType) 
     windows = op.windows()
 
     def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-        slope, found = inputs
+        cotangent, found = inputs
         order = next((k for k in (True, False) if lies(found, k)), None)
         if order is None or (not order and set(windows.dilation) != {1}):
             return None  # see MaxPooling
         shape = outputs[0][1]
         return _core.onednn_pooling_backward(
-            (slope[0], shape, dense(shape, order)),
-            (slope[0], found[1], found[2]),
-            slope,
+            (cotangent[0], shape, dense(shape, order)),
+            (cotangent[0], found[1], found[2]),
+            cotangent,
             outputs[0],
             **native_attributes("max", windows),
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 from weft import _core
 
-__all__ = ["ABSENT", "Surroundings", "surroundings"]
+__all__ = ["ABSENT", "CapturedEnvironment", "captured_environment"]
 
 ABSENT = NotImplemented  # the value of a Place where there is nothing; the native core knows it, too
 
@@ -29,7 +29,7 @@ _UNKNOWN = object()
 Place = tuple[Any, Any, Any]
 
 
-class Surroundings:
+class CapturedEnvironment:
     """What a function depends on besides its arguments.
 
     places: where each thing is, and what it is: (cell, None, value), (dict or list, key, value), (object, attribute,
@@ -47,23 +47,23 @@ class Surroundings:
         return not all(_core.is_as_it_was(*place) for place in self.places)
 
 
-def surroundings(
+def captured_environment(
     function: Callable[..., Any], args: Iterable[Any] = (), kwargs: dict[str, Any] | None = None
-) -> Surroundings:
+) -> CapturedEnvironment:
     """What a call of a function depends on besides its arguments' values. args, kwargs: of the call.
 
     >>> rate = 0.5
-    >>> surroundings(lambda x: [rate * y for y in x]).places[-1][1:]
+    >>> captured_environment(lambda x: [rate * y for y in x]).places[-1][1:]
     ('rate', 0.5)
     """
     return _Walk(function, tuple(args), kwargs or {}).found
 
 
 class _Walk:
-    """Collects Surroundings, from function to function."""
+    """Collects CapturedEnvironment, from function to function."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.found = Surroundings()
+        self.found = CapturedEnvironment()
         self._places: set[tuple[int, Any]] = set()
         self._seen: set[tuple[int, int]] = set()
         self._waiting: list[tuple[Any, dict[str, Any]]] = [(function, {})]

@@ -24,11 +24,11 @@ from weft.ops.node import Value
 from weft.ops.op import op
 from weft.ops.types import TensorType
 
-__all__ = ["NoOwnGradient", "OwnGradient", "checked", "with_gradient"]
+__all__ = ["CustomVjp", "NoCustomVjp", "checked", "with_gradient"]
 
 
 @op
-class OwnGradient(Mark):
+class CustomVjp(Mark):
     """The first `count` inputs, whose gradient goes to the arguments behind them, one for each flag of `wanted`.
 
     backward: from the outputs' gradients and the last inputs, which it reads besides, to the gradients of the arguments
@@ -54,15 +54,15 @@ class OwnGradient(Mark):
         return tuple(x[: self.count])
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
-        slopes = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)]
+        cotangents = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)]
         rest = x[self.count + len(self.wanted) :]
-        found = iter(instantiate(self.backward.graph, [*slopes, *rest]))
+        found = iter(instantiate(self.backward.graph, [*cotangents, *rest]))
         own = [next(found) if want else None for want in self.wanted]
         return ([*[None] * self.count, *own, *[None] * len(rest)],)
 
 
 @op
-class NoOwnGradient(Mark):
+class NoCustomVjp(Mark):
     """The first `count` inputs, computed from the others by a function whose backward could not be written down."""
 
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
@@ -88,16 +88,16 @@ def with_gradient(
 ) -> tuple[Value, ...]:
     """The values ys, whose gradients with respect to xs are what backward gives for those of ys. name: for errors."""
     capture = Capture(name)
-    slopes = [capture.input(y.type) for y in ys]
+    cotangents = [capture.input(y.type) for y in ys]
     wanted: list[bool] = []
 
     def run() -> list[Any]:
-        found = fitted(name, checked(name, backward(*slopes), len(xs)), xs)
+        found = fitted(name, checked(name, backward(*cotangents), len(xs)), xs)
         wanted.extend(dx is not None for dx in found)
         return [dx for dx in found if dx is not None]
 
-    subgraph = capture.subgraph(slopes, capture.run(run))
-    made: tuple[Value, ...] = OwnGradient(backward=subgraph, count=len(ys), wanted=tuple(wanted))(
+    subgraph = capture.subgraph(cotangents, capture.run(run))
+    made: tuple[Value, ...] = CustomVjp(backward=subgraph, count=len(ys), wanted=tuple(wanted))(
         *ys, *xs, *capture.found
     )
     return made

@@ -2,7 +2,7 @@
 
 A trace runs a wf.Function's forward on arrays; its backward runs only where a gradient is asked for, which may be that
 of the program, later. So backward is written down, too, at once and without doing anything, and becomes part of the
-outputs' node (weft.graph.own_gradient).
+outputs' node (weft.graph.custom_vjp).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from weft import _core
+from weft.graph.custom_vjp import CustomVjp, NoCustomVjp, checked
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
-from weft.graph.own_gradient import NoOwnGradient, OwnGradient, checked
 from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import Subgraph
-from weft.imperative.scribe import Scribe, Source
+from weft.imperative.launch_recorder import LaunchRecorder, Source
 from weft.ops.node import Value, input_value, make_node
 
-__all__ = ["HIDDEN", "give_own_gradient"]
+__all__ = ["HIDDEN", "give_custom_vjp"]
 
 HIDDEN = (
     "the function refers to a tensor that wants a gradient and that is none of its arguments, nor found by the names in"
@@ -29,49 +29,49 @@ HIDDEN = (
 )
 
 
-def give_own_gradient(
-    scribe: Scribe, function: Any, inputs: Sequence[Any], outputs: Sequence[Any], mark: int
+def give_custom_vjp(
+    recorder: LaunchRecorder, function: Any, inputs: Sequence[Any], outputs: Sequence[Any], mark: int
 ) -> list[Any]:
-    """The outputs of a wf.Function, whose contents have its gradient in what the scribe writes.
+    """The outputs of a wf.Function, whose contents have its gradient in what the recorder writes.
 
     mark: the last serial before forward began; outputs that lie in older memory are copied, so that what is known of
     that stays as it is.
     """
     fresh = [y if _core.geometry(y)[0] > mark else y.copy() for y in outputs]
-    with scribe.unobserved():
-        xs = [_content(scribe, x) for x in inputs]
-        ys = [_content(scribe, y) for y in fresh]
-        if scribe.over:
+    with recorder.unobserved():
+        xs = [_content(recorder, x) for x in inputs]
+        ys = [_content(recorder, y) for y in fresh]
+        if recorder.over:
             return fresh
         known = [v for v in (*ys, *xs) if v is not None]
         name = type(function).__name__
-        writer = _Backward(scribe)
+        writer = _Backward(recorder)
         try:
             subgraph, wanted = writer.write_down(name, function, ys, xs)
         except Exception as problem:  # whatever backward does with arrays that hold nothing
             why = (getattr(problem, "fact", "") or str(problem) or type(problem).__name__).splitlines()[0]
             # What it came across counts as an input, too, so that asking for its gradient is an error.
             inputs_of = [*known, *writer.found.values()]
-            made = make_node(NoOwnGradient(of=name, why=why, count=len(ys)), inputs_of).outputs
+            made = make_node(NoCustomVjp(of=name, why=why, count=len(ys)), inputs_of).outputs
         else:
-            op = OwnGradient(backward=subgraph, count=len(ys), wanted=wanted)
+            op = CustomVjp(backward=subgraph, count=len(ys), wanted=wanted)
             made = make_node(op, [*known, *writer.found.values()]).outputs
         for y, value in zip(fresh, made, strict=True):
             if value.dtype.is_differentiable:
                 geometry = Geometry(*_core.geometry(y))
-                storage = scribe.storages.find(geometry)
+                storage = recorder.storages.find(geometry)
                 assert storage is not None
                 storage.write(geometry, value)
     return fresh
 
 
-def _content(scribe: Scribe, x: Any) -> Value | None:
+def _content(recorder: LaunchRecorder, x: Any) -> Value | None:
     geometry = _core.geometry(x)
-    scribe.met(x, geometry)
-    return scribe.value(Geometry(*geometry)._replace(is_stopped=_core.is_stopped(x)))
+    recorder.met(x, geometry)
+    return recorder.value(Geometry(*geometry)._replace(is_stopped=_core.is_stopped(x)))
 
 
-class _Backward(Scribe):
+class _Backward(LaunchRecorder):
     """Writes a backward down, and does nothing of it.
 
     What it finds are contents of the program around it, `found`, and in the graph the inputs that stand for them,
@@ -80,7 +80,7 @@ class _Backward(Scribe):
 
     defers = True
 
-    def __init__(self, outer: Scribe) -> None:
+    def __init__(self, outer: LaunchRecorder) -> None:
         super().__init__(_raise)
         self.outer = outer
         self.found: dict[int, Value] = {}
@@ -89,20 +89,20 @@ class _Backward(Scribe):
             set[int]
         ] = []  # of regions that are computed again: memory that the gradient is for
 
-    def __enter__(self) -> Scribe:  # in the epoch of the program around it
-        self._before = _core.set_scribe(self)
+    def __enter__(self) -> LaunchRecorder:  # in the epoch of the program around it
+        self._before = _core.set_recorder(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _core.set_scribe(self._before)
+        _core.set_recorder(self._before)
 
     def write_down(
         self, name: str, function: Any, ys: Sequence[Any], xs: Sequence[Any]
     ) -> tuple[Subgraph, tuple[bool, ...]]:
         """The graph of the gradients from those of the outputs and what is found, and which inputs have one."""
-        slopes = [input_value(y.type) for y in ys]
+        cotangents = [input_value(y.type) for y in ys]
         arrays = []
-        for value in slopes:
+        for value in cotangents:
             arrays.append(_core.empty(value.shape, value.dtype, value.type.device))
             self.storages.add(Geometry(*_core.geometry(arrays[-1])), value)
         try:
@@ -129,7 +129,7 @@ class _Backward(Scribe):
             made.append(gradient)
         if any(s.source is not None and s.value is not s.source.value for s in self.storages):
             raise TypeError("backward writes to an array that it did not make")
-        graph = Graph([*slopes, *self.stand_ins.values()], made)
+        graph = Graph([*cotangents, *self.stand_ins.values()], made)
         return Subgraph(graph), tuple(dx is not None for dx in gradients)
 
     def depends_on(self, thing: Any) -> None:

@@ -1,7 +1,8 @@
 """Writing a program down while it runs: what a trace and lazy evaluation are made of.
 
-The native core reports every launch of a plan and every copy and fill (native/tensor/scribe.h); a Scribe turns them
-into nodes on Values. What it met that was there before is an input, by where it came from: its Source.
+The native core reports every launch of a plan and every copy and fill (native/tensor/array_recorder.h). A
+LaunchRecorder turns them into nodes on Values. Arrays from before the recording are inputs; a Source says where one
+comes from.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from weft.graph.functionalization import Geometry, Overlap, Storage, Storages
 from weft.graph.graph import Graph
 from weft.graph.inner import Again, Rewritten, as_drawn, stopped
 from weft.graph.instantiate import instantiate
-from weft.graph.recording import CannotRecord
+from weft.graph.recording import CannotRecord, Recorder
 from weft.imperative.paths import located
 from weft.ops import functions as F
 from weft.ops.creation import Full, Stepped
@@ -25,7 +26,7 @@ from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
 from weft.ops.shapes import is_dense
 
-__all__ = ["Scribe", "Source", "is_constant", "looked_at"]
+__all__ = ["LaunchRecorder", "Source", "is_constant", "looked_at"]
 
 
 def looked_at(x: Geometry) -> str:
@@ -49,7 +50,7 @@ class Source:
         return self.tensor if self.window is None else _core.window(self.tensor, *self.window)
 
 
-class Scribe:
+class LaunchRecorder(Recorder):
     """Writes down what happens in a ``with`` of it on this thread.
 
     defers: what is written down is not done: whoever writes will do it. sources: the arrays that the program reads or
@@ -63,10 +64,9 @@ class Scribe:
     )
 
     def __init__(self, failed: Callable[[CannotRecord], None] | None = None) -> None:
+        super().__init__("program")
         self.storages = Storages()
         self.sources: list[Source] = []
-        self.numbers: dict[int, Value] = {}  # by origin
-        self.random: list[Value] = []  # what has been drawn, in order
         self.dependences: dict[
             int, tuple[Any, Any]
         ] = {}  # objects that were used, and their first states, by id
@@ -81,16 +81,14 @@ class Scribe:
         self._again: list[Iterator[Any]] = []
         self.over = False  # nothing more is written down
         self._failed = failed
-        _core.empty(0)  # so that this thread has its serials
-        self._mark = _core.last_serial()
 
     @property
     def notes_regions(self) -> bool:
         """Whether what is computed again for gradients is written down as such."""
         return not self.defers
 
-    def __enter__(self) -> Scribe:
-        self._before = _core.set_scribe(self)
+    def __enter__(self) -> LaunchRecorder:
+        self._before = _core.set_recorder(self)
         if self.differentiable:
             self._epoch = _core.begin_epoch()
         return self
@@ -98,16 +96,16 @@ class Scribe:
     def __exit__(self, *_: object) -> None:
         if self.differentiable:
             _core.end_epoch(self._epoch)
-        _core.set_scribe(self._before)
+        _core.set_recorder(self._before)
 
     @contextlib.contextmanager
     def unobserved(self) -> Iterator[None]:
         """Nothing is written down inside."""
-        _core.set_scribe(None)
+        _core.set_recorder(None)
         try:
             yield
         finally:
-            _core.set_scribe(self)
+            _core.set_recorder(self)
 
     def depends_on(self, thing: Any) -> None:
         """An object with ``__weft_state__`` was used."""
@@ -161,10 +159,10 @@ class Scribe:
     def fail(self, fact: str) -> None:
         """Give up."""
         self.over = True
-        self._give_up(CannotRecord("program", fact))
+        self._give_up(CannotRecord(self.name, fact))
 
     def _give_up(self, problem: CannotRecord) -> None:
-        """Tell whoever wants to know; kinds of scribes that go on without this override it."""
+        """Tell whoever wants to know; kinds of recorders that go on without this override it."""
         assert self._failed is not None, problem
         self._failed(problem)
 
@@ -197,11 +195,11 @@ class Scribe:
     # Each of these says whether what was reported is to be left out, because it will be done later.
 
     def launched(
-        self, recipe: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
+        self, info: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
     ) -> bool:
         """A plan was launched."""
         if not self.over:
-            self._insert(recipe.graph, arrays, numbers, results, where)
+            self._insert(info.graph, arrays, numbers, results, where)
         return self.defers
 
     def copied(self, to: Any, source: Any) -> bool:
@@ -239,7 +237,7 @@ class Scribe:
         if not self.over and (value := self.value(Geometry(*source))) is not None:
             made = make_node(RandomPermutation(), (value,))
             made.where = where or users_line()
-            self.store(Geometry(*to), self._drawn_once(made)[0])
+            self.store(Geometry(*to), self.draw(made)[0])
         return self.defers
 
     def read(self, geometry: Any) -> None:
@@ -277,7 +275,7 @@ class Scribe:
             if found is None:
                 return
             inputs.append(found)
-        again = self._drawn_once if self._regions or self._again else None
+        again = self.draw if self._regions or self._again else None
         outputs = [v for v in instantiate(graph, inputs, located(where), drawn=again) if v is not None]
         for value, geometry in zip(outputs, results, strict=True):
             op = value.node.op
@@ -302,7 +300,7 @@ class Scribe:
             runtime,
         )
         made.where = where
-        self.store(x, self._drawn_once(made)[0])
+        self.store(x, self.draw(made)[0])
 
     # Regions that are computed again.
 
@@ -334,16 +332,13 @@ class Scribe:
         if storage is not None:
             storage.value = make_node(Again(), [storage.value]).outputs[0]
 
-    def _drawn_once(self, node: Node) -> Sequence[Value]:
-        """What a random node gives."""
+    def draw(self, node: Node) -> Sequence[Value]:
+        """The outputs of a random node; inside of regions that are computed again, both times the same."""
         if not self._regions and not self._again:
-            self.random.append(node.outputs[0])
-            return node.outputs
+            return super().draw(node)
         position = next(self._again[-1], None) if self._again else None
         if self._again and position is None:
-            raise CannotRecord(
-                "program", "a function that is computed again draws more random numbers than before"
-            )
+            self.refuse("a function that is computed again draws more random numbers than before")
         outputs, position = as_drawn(node, position)
         if not self._again:
             self.random.append(position[0])
@@ -355,12 +350,7 @@ class Scribe:
 
     def number(self, value: Any, origin: int) -> Value:
         """A number: a constant, or what it is known as."""
-        if not origin:
-            return constant(value)
-        found = self.numbers.get(origin)
-        if found is None:
-            found = self.numbers[origin] = input_value(constant(value).type, f"number{origin}")
-        return found
+        return self.float_input(value, origin) if origin else constant(value)
 
     def value(self, x: Geometry) -> Value | None:
         """The content of a window; None if there is none to be had, which has been reported then."""
@@ -455,7 +445,7 @@ class Scribe:
     def _born(self, x: Geometry) -> bool:
         """Whether the memory was made since the beginning, by this thread."""
         assert x.serial is not None
-        return x.serial > self._mark and x.serial >> 40 == self._mark >> 40
+        return self.is_made_here(x.serial)
 
     @property
     def whole(self) -> bool:
@@ -467,9 +457,7 @@ class Scribe:
     ) -> tuple[Graph, list[Source], list[int]]:
         """The graph that gives the results, then what is written; where its arrays and its numbers come from."""
         wanted = [*results, *(value for _, value in written)]
-        alive = {id(node) for node in Graph([], wanted).nodes}
-        # What was drawn and not used: the stream of random numbers goes on as if it were.
-        wanted += [v for v in self.random if id(v.node) not in alive]
+        wanted += self.unused_draws(wanted)
         used = {id(v) for node in Graph([], wanted).nodes for v in node.reads} | {id(v) for v in wanted}
         used |= {id(source.value) for source, _ in written}
         met = {id(source): source for source in (*self.sources, *(source for source, _ in written))}

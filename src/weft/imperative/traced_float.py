@@ -7,7 +7,7 @@ that are still referenced somewhere are plain numbers.
 They cannot be a subclass of float: C code reads the value of such an object where no method sees it, so a trace would
 be frozen at its first value. Of an object that is not a float C code asks for ``__float__``, which is seen.
 
->>> lr = KnownNumbers([0.5]).numbers[0]
+>>> lr = TracedFloats([0.5]).numbers[0]
 >>> (lr * 2 + 1).value
 2.0
 """
@@ -23,12 +23,12 @@ from collections.abc import Callable, Sequence
 from weft import _core
 from weft.base.typing import TYPE_CHECKING, Any
 
-__all__ = ["KnownNumber", "KnownNumbers", "compute_of", "is_same_number"]
+__all__ = ["TracedFloat", "TracedFloats", "compute_of", "is_same_number"]
 
 Compute = Callable[[Sequence[float]], Any]
 
 
-class KnownNumbers:
+class TracedFloats:
     """The floats among a call's arguments, and what was computed from them. guards: (compute, value) that must hold."""
 
     def __init__(self, values: Sequence[float]) -> None:
@@ -37,14 +37,14 @@ class KnownNumbers:
         self.values = list(values)
         self.computes: dict[int, Compute] = {}
         self.guards: list[tuple[Compute, Any]] = []
-        self._made: list[KnownNumber] = []
+        self._made: list[TracedFloat] = []
         self.numbers = [self.make(value, operator.itemgetter(k)) for k, value in enumerate(values)]
 
-    def make(self, value: Any, compute: Compute) -> KnownNumber:
+    def make(self, value: Any, compute: Compute) -> TracedFloat:
         """A number that compute finds from the arguments."""
         origin = len(self.computes) + 1
         self.computes[origin] = compute
-        self._made.append(KnownNumber(self, value, origin))
+        self._made.append(TracedFloat(self, value, origin))
         return self._made[-1]
 
     def close(self) -> None:
@@ -54,12 +54,12 @@ class KnownNumbers:
         self._made.clear()
 
 
-class KnownNumber:
+class TracedFloat:
     """One number: its value now, and its origin. owner: None once its trace is written."""
 
     __slots__ = ("__weakref__", "origin", "owner", "value")
 
-    def __init__(self, owner: KnownNumbers | None, value: Any, origin: int) -> None:
+    def __init__(self, owner: TracedFloats | None, value: Any, origin: int) -> None:
         self.owner, self.value, self.origin = owner, value, origin
 
     # isinstance() sees a float, as untraced code does; C code does not, so it asks for the value with __float__.
@@ -81,7 +81,7 @@ class KnownNumber:
     def derive(self, function: Callable[..., Any], *operands: Any) -> Any:
         """function of operands, of which this number is one: a number that is computed again at each call."""
         made = function(*map(_value, operands))
-        owner = next((x.owner for x in operands if type(x) is KnownNumber and x.owner is not None), None)
+        owner = next((x.owner for x in operands if type(x) is TracedFloat and x.owner is not None), None)
         if owner is None:
             return made
         computes = [compute_of(each) for each in operands]
@@ -109,21 +109,21 @@ class KnownNumber:
         __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _binary
 
     @property
-    def real(self) -> KnownNumber:
+    def real(self) -> TracedFloat:
         return self
 
     @property
     def imag(self) -> float:
         return 0.0
 
-    def conjugate(self) -> KnownNumber:
+    def conjugate(self) -> TracedFloat:
         """The number itself."""
         return self
 
-    def __copy__(self) -> KnownNumber:
+    def __copy__(self) -> TracedFloat:
         return self
 
-    def __deepcopy__(self, memo: Any) -> KnownNumber:
+    def __deepcopy__(self, memo: Any) -> TracedFloat:
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -137,7 +137,7 @@ class KnownNumber:
         return np.array(self.settle(), dtype=dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        given = [x.settle() if isinstance(x, KnownNumber) else x for x in inputs]
+        given = [x.settle() if isinstance(x, TracedFloat) else x for x in inputs]
         return getattr(ufunc, method)(*given, **kwargs)
 
 
@@ -146,12 +146,12 @@ def _itself(value: Any) -> Any:
 
 
 def _value(number: Any) -> Any:
-    return number.value if type(number) is KnownNumber else number
+    return number.value if type(number) is TracedFloat else number
 
 
 def compute_of(number: Any) -> Compute:
     """Finds the number from the arguments."""
-    if type(number) is KnownNumber and number.owner is not None:
+    if type(number) is TracedFloat and number.owner is not None:
         return number.owner.computes[number.origin]
     value = _value(number)
     return lambda _: value
@@ -171,7 +171,7 @@ def is_same_number(a: Any, b: Any) -> bool:
 
 
 def _derived(function: Callable[..., Any], reflected: bool = False) -> Any:
-    def method(self: KnownNumber, *others: Any) -> Any:
+    def method(self: TracedFloat, *others: Any) -> Any:
         if not all(_is_number(other) for other in others):
             return NotImplemented
         return self.derive(function, *((*others, self) if reflected else (self, *others)))
@@ -180,11 +180,11 @@ def _derived(function: Callable[..., Any], reflected: bool = False) -> Any:
 
 
 def _is_number(thing: Any) -> bool:
-    return isinstance(thing, int | float)  # what KnownNumbers claim to be, too
+    return isinstance(thing, int | float)  # what TracedFloats claim to be, too
 
 
 def _compared(function: Callable[..., Any]) -> Any:
-    def method(self: KnownNumber, other: Any) -> Any:
+    def method(self: TracedFloat, other: Any) -> Any:
         if not isinstance(other, numbers.Number):
             return NotImplemented
         return self.learn(function, other)
@@ -193,19 +193,19 @@ def _compared(function: Callable[..., Any]) -> Any:
 
 
 def _learned(function: Callable[..., Any]) -> Any:
-    def method(self: KnownNumber, *others: Any) -> Any:
+    def method(self: TracedFloat, *others: Any) -> Any:
         return self.learn(function, *others)
 
     return method
 
 
 for _name in ("neg", "pos", "abs"):
-    setattr(KnownNumber, f"__{_name}__", _derived(getattr(operator, _name)))
+    setattr(TracedFloat, f"__{_name}__", _derived(getattr(operator, _name)))
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
-    setattr(KnownNumber, f"__{_name}__", _derived(getattr(operator, _name)))
-    setattr(KnownNumber, f"__r{_name}__", _derived(getattr(operator, _name), reflected=True))
+    setattr(TracedFloat, f"__{_name}__", _derived(getattr(operator, _name)))
+    setattr(TracedFloat, f"__r{_name}__", _derived(getattr(operator, _name), reflected=True))
 for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
-    setattr(KnownNumber, f"__{_name}__", _compared(getattr(operator, _name)))
+    setattr(TracedFloat, f"__{_name}__", _compared(getattr(operator, _name)))
 for _function in (
     float,
     int,
@@ -220,9 +220,9 @@ for _function in (
     format,
     hash,
 ):
-    setattr(KnownNumber, f"__{_function.__name__}__", _learned(_function))
+    setattr(TracedFloat, f"__{_function.__name__}__", _learned(_function))
 for _name in ("is_integer", "as_integer_ratio", "hex"):
-    setattr(KnownNumber, _name, _learned(getattr(float, _name)))
+    setattr(TracedFloat, _name, _learned(getattr(float, _name)))
 
 
 @functools.cache
@@ -234,9 +234,9 @@ def _teach_json() -> None:
 
     @functools.wraps(refuse)
     def default(self: JSONEncoder, o: Any) -> Any:
-        return float(o) if type(o) is KnownNumber else refuse(self, o)
+        return float(o) if type(o) is TracedFloat else refuse(self, o)
 
     JSONEncoder.default = default  # type: ignore[method-assign]
 
 
-_core.register(known_number_type=lambda: KnownNumber)
+_core.register(traced_float_type=lambda: TracedFloat)

@@ -1,8 +1,8 @@
-// scribe.h: who writes down what a thread does to arrays; how traces and lazy evaluation are made.
+// array_recorder.h: who writes down what a thread does to arrays; how traces and lazy evaluation are made.
 //
 // Every operation that is pushed on arrays is either the launch of a plan, which the bindings report, or one
 // of operations.h, reported here before it is pushed. Views are not reported: what they alias follows from
-// their geometry. A scribe belongs to the thread that set it.
+// their geometry. A recorder belongs to the thread that set it.
 #pragma once
 
 #include "storage/context.h"
@@ -11,10 +11,10 @@
 
 namespace weft {
 
-class Scribe {
+class ArrayRecorder {
  public:
-  virtual ~Scribe() = default;
-  // Each of these: whether the operation is to be left out, because the scribe will see to it.
+  virtual ~ArrayRecorder() = default;
+  // Each of these: whether the operation is to be left out, because the recorder will see to it.
   virtual bool filled(const Tensor& to, Scalar value) = 0;
   virtual bool copied(const Tensor& to, const Tensor& from) = 0;
   virtual bool counted(const Tensor& to, Scalar start, Scalar step) = 0;
@@ -33,12 +33,12 @@ class Scribe {
 // Nothing is written down while one of these lives.
 class Unobserved {
  public:
-  Unobserved() noexcept : before_(context().scribe) { context().scribe = nullptr; }
-  ~Unobserved() { context().scribe = before_; }
+  Unobserved() noexcept : before_(context().recorder) { context().recorder = nullptr; }
+  ~Unobserved() { context().recorder = before_; }
   Unobserved(const Unobserved&) = delete;
 
  private:
-  Scribe* const before_;
+  ArrayRecorder* const before_;
 };
 
 }  // namespace weft

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from weft._core import ProgramBuilder
     from weft.executor.arena import Arena
 
-__all__ = ["describe"]
+__all__ = ["emit"]
 
 NOTHING, GEOMETRY, SHOWN, DATA = range(4)  # Program::Use
 
 
-def describe(
+def emit(
     lowering: Lowering,
     first: Sequence[Fused | NativeStep],
     steps: Sequence[Fused | NativeStep],

@@ -1,11 +1,11 @@
-#include "bindings/scribe.h"
+#include "bindings/launch_recorder.h"
 
 #include "calls/log.h"
 #include "program/builder.h"
 
 namespace weft {
 
-PyTypeObject* known_number_type = nullptr;
+PyTypeObject* traced_float_type = nullptr;
 uint64_t changes = 0;
 
 namespace {
@@ -63,10 +63,10 @@ nb::object hold(const Tensor& x) { return nb::cast(Held{x}); }
 namespace {
 
 // Tells the object at once.
-class PyScribe final : public LaunchScribe {
+class PyLaunchRecorder final : public LaunchRecorder {
  public:
-  PyScribe(nb::object target, bool defers) : target_(target.release().ptr()), defers_(defers) {}
-  ~PyScribe() override { release_later(target_); }
+  PyLaunchRecorder(nb::object target, bool defers) : target_(target.release().ptr()), defers_(defers) {}
+  ~PyLaunchRecorder() override { release_later(target_); }
   PyObject* target() const noexcept override { return target_; }
   void leave() override { delete this; }
 
@@ -111,8 +111,8 @@ class PyScribe final : public LaunchScribe {
     for (const Scalar& value : numbers) values.append(number_of(value));
     for (size_t j = 0; j < results.size(); ++j)
       made.append(is_alias(program, j) ? nb::none() : geometry(results[j].tensor, is_stopped(results[j])));
-    nb::handle recipe(plan.recipe ? plan.recipe : Py_None);
-    return tell("launched", recipe, arrays, values, made, Site::here().text());
+    nb::handle info(plan.info ? plan.info : Py_None);
+    return tell("launched", info, arrays, values, made, Site::here().text());
   }
   bool defers() const noexcept override { return defers_; }
 
@@ -128,8 +128,8 @@ class PyScribe final : public LaunchScribe {
   const uint64_t mark_ = Chunk::last_serial();
 };
 
-// What this thread's scribe writes for, or None.
-nb::object scribes_target() { return context().scribe ? nb::borrow(current().target()) : nb::none(); }
+// What this thread's recorder writes for, or None.
+nb::object recorder_target() { return context().recorder ? nb::borrow(current().target()) : nb::none(); }
 
 // `_core.Context`: of the thread that asks it.
 struct PyContext {};
@@ -139,10 +139,11 @@ void bind_context(nb::module_& m) {
   Class<PyContext>(
       m, "Context",
       "What of the calling thread decides what its calls mean; no other thread sees it or sets it.\n\n"
-      "scribe: what writes down what it does; layers, capture: what sees its calls before they are planned;\n"
+      "recorder: what writes down what it does; layers, capture: what sees its calls before they are "
+      "planned;\n"
       "random_stream: what it draws from; is_recording: not inside no_grad; is_stopping: what is written\n"
       "down has no gradient; module: as weft.imperative.paths numbers them.")
-      .def_prop_ro("scribe", [](const PyContext&) { return scribes_target(); })
+      .def_prop_ro("recorder", [](const PyContext&) { return recorder_target(); })
       .def_prop_ro("layers", [or_none](const PyContext&) { return or_none(context().layers.first); })
       .def_prop_ro("capture", [or_none](const PyContext&) { return or_none(context().layers.capture); })
       .def_prop_ro("random_stream", [or_none](const PyContext&) { return or_none(context().stream_object); })
@@ -154,29 +155,29 @@ void bind_context(nb::module_& m) {
 
 }  // namespace
 
-void bind_scribe(nb::module_& m) {
+void bind_launch_recorder(nb::module_& m) {
   bind_context(m);
   // Sets who is told of what this thread does, None: nobody; gives who was told before. One with a `log` is
   // not told; it is written there.
   def(
-      m, "set_scribe",
+      m, "set_recorder",
       [](nb::object target) {
-        const nb::object before = scribes_target();
-        if (context().scribe) current().leave();
-        context().scribe = nullptr;
+        const nb::object before = recorder_target();
+        if (context().recorder) current().leave();
+        context().recorder = nullptr;
         if (target.is_none()) return before;
         if (nb::object log = nb::getattr(target, "log", nb::none()); !log.is_none())
-          context().scribe = &nb::cast<Log&>(log);
+          context().recorder = &nb::cast<Log&>(log);
         else
-          context().scribe = new PyScribe(target, nb::cast<bool>(target.attr("defers")));
+          context().recorder = new PyLaunchRecorder(target, nb::cast<bool>(target.attr("defers")));
         return before;
       },
       nb::arg("target").none());
   // Whoever writes down what this thread does is told that it used an object with __weft_state__.
   def(m, "depends_on", [](nb::handle thing) {
-    if (context().scribe) scribes_target().attr("depends_on")(thing);
+    if (context().recorder) recorder_target().attr("depends_on")(thing);
   });
-  def(m, "get_scribe", &scribes_target);
+  def(m, "get_recorder", &recorder_target);
   Class<Held>(m, "Held", "Memory of an array that lazy evaluation keeps.")
       .def_prop_ro("alone", &Held::alone)
       .def_prop_ro("has_faces", &Held::has_faces, "Whether a Tensor of Python has this memory.")

@@ -28,19 +28,19 @@ from weft.ops.sizes import Size
 
 __all__ = [
     "applied",
-    "deliver",
     "in_graph",
-    "own_stream",
     "positions",
-    "take_words",
-    "unused_words",
+    "separate_stream",
+    "take_stream_words",
+    "unused_stream_words",
     "write_back",
+    "write_back_found",
 ]
 
 
 def in_graph(leaves: Sequence[Any]) -> bool:
     """Whether this is written down rather than done: by a trace, as part of another function, or on Values."""
-    return _core.get_scribe() is not None or _on_values(leaves)
+    return _core.get_recorder() is not None or _on_values(leaves)
 
 
 def _on_values(leaves: Sequence[Any]) -> bool:
@@ -52,7 +52,7 @@ def _device(leaves: Sequence[Any]) -> Device:
 
 
 @contextlib.contextmanager
-def own_stream(leaves: Sequence[Any]) -> Iterator[None]:
+def separate_stream(leaves: Sequence[Any]) -> Iterator[None]:
     """Functions that run on arrays draw from a stream that begins here."""
     before = _core.set_random_stream(_core.RandomStream(_device(leaves)))
     try:
@@ -61,7 +61,7 @@ def own_stream(leaves: Sequence[Any]) -> Iterator[None]:
         _core.set_random_stream(before)
 
 
-def take_words(leaves: Sequence[Any], symbol: Any = None) -> Any:
+def take_stream_words(leaves: Sequence[Any], symbol: Any = None) -> Any:
     """The same stream, as an array, for functions that are written down; symbol: they are, with symbols."""
     attributes = {"shape": (2,), "dtype": int64, "low": 0, "high": _core.MOST_WORD}
     if symbol is not None:
@@ -71,7 +71,7 @@ def take_words(leaves: Sequence[Any], symbol: Any = None) -> Any:
     return _core.random_integers(0, _core.MOST_WORD, (2,), int64, _device(leaves))
 
 
-def unused_words() -> Any:
+def unused_stream_words() -> Any:
     """For functions that are written down only to see what they give."""
     return empty(2, "int64")
 
@@ -93,7 +93,7 @@ def applied(op: Op, operands: Sequence[Any]) -> Any:
     return op(*operands) if here is None else op(*map(here.lift, operands))
 
 
-def deliver(capture: Capture, numbers: Sequence[int], contents: Sequence[Any]) -> None:
+def write_back_found(capture: Capture, numbers: Sequence[int], contents: Sequence[Any]) -> None:
     """Writes what functions have written, the contents of those of capture.found, to where they found it."""
     for k, content in zip(numbers, contents, strict=True):
         write_back(capture, capture.found[k], content, k in capture.assigned)

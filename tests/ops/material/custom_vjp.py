@@ -1,17 +1,17 @@
-"""What tests know of the operators of weft.graph.own_gradient."""
+"""What tests know of the operators of weft.graph.custom_vjp."""
 
 from tests.ops.material import material
 
-from weft.graph.own_gradient import NoOwnGradient, OwnGradient
+from weft.graph.custom_vjp import CustomVjp, NoCustomVjp
 
 
-@material(OwnGradient)
+@material(CustomVjp)
 class _:
     def reference(self, *x):
         return x[: self.count]
 
 
-@material(NoOwnGradient)
+@material(NoCustomVjp)
 class _:
     def reference(self, *x):
         return x[: self.count]

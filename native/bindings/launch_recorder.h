@@ -1,17 +1,18 @@
-// scribe.h: the scribe (tensor/scribe.h) that tells a Python object, and what only the bindings can report.
+// launch_recorder.h: the recorder (tensor/array_recorder.h) that tells a Python object, and what only the
+// bindings can report.
 //
 // The object's methods get arrays as geometries: tuples (serial of the chunk, address, shape, strides in
 // elements, dtype, device). While one of them runs, nothing is reported.
 #pragma once
 
 #include "bindings/tape.h"
-#include "tensor/scribe.h"
+#include "tensor/array_recorder.h"
 
 namespace weft {
 
-inline LaunchScribe& current() noexcept { return static_cast<LaunchScribe&>(*context().scribe); }
+inline LaunchRecorder& current() noexcept { return static_cast<LaunchRecorder&>(*context().recorder); }
 inline void met(PyObject* tensor) {
-  if (context().scribe) current().met(tensor);
+  if (context().recorder) current().met(tensor);
 }
 
 // An array as the object's methods get it. held: the memory, where it has to be kept, else None.
@@ -29,7 +30,7 @@ nb::object hold(const Tensor& x);
 extern uint64_t changes;
 
 // The type of numbers whose origin a trace knows; null before the first trace.
-extern PyTypeObject* known_number_type;
-inline bool is_known(PyObject* object) noexcept { return Py_TYPE(object) == known_number_type; }
+extern PyTypeObject* traced_float_type;
+inline bool is_known(PyObject* object) noexcept { return Py_TYPE(object) == traced_float_type; }
 
 }  // namespace weft
