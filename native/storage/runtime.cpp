@@ -52,10 +52,12 @@ Engine& Runtime::engine() const {
 }
 
 Runtime::Devices& Runtime::devices_of(Device device) {
-  if (device.index < 0 || device.index >= kDevices)
+  const bool has_index = device.index >= 0 && device.index < kDevices;
+  if (device.kind == DeviceKind::cpu && has_index) [[likely]]
+    return cpus_;
+  if (!has_index)
     throw DeviceError(to_string(device) + " has no memory; " + kind_name(device.kind) + ":0 to " +
                       kind_name(device.kind) + ":63 have");
-  if (device.kind == DeviceKind::cpu) return cpus_;
   if (!backend_of(device.kind)) throw DeviceError(to_string(device) + " has no memory; cpu:0 to cpu:63 have");
   auto& slot = others_[static_cast<size_t>(device.kind)];
   if (Devices* devices = slot.load(std::memory_order_acquire)) return *devices;
