@@ -254,6 +254,21 @@ def test_halves_round_to_nearest_even(rng):
             assert_same(got, wanted, f"{wide} -> {half}")
 
 
+def test_signs_of_rounded_halves(rng):
+    """LLVM 22 aborts the process where the sign bit of a value just rounded to bfloat16 is stored as a bool."""
+    for half in HALVES:
+        a = np.concatenate([special("float32", rng, 40), -special("float32", rng, 40)])
+        a = a[~np.isnan(a)]
+        kernel = pointwise(
+            "signs",
+            ["float32"],
+            [call("copysign", constant(1.0, "float32"), cast(cast(load(0, "float32"), half), "float32")) < 0],
+        )
+        out = np.empty(a.size, bool)
+        Runner(kernel)(a, out)
+        np.testing.assert_array_equal(out, np.signbit(a), half)
+
+
 CONVERTED = {
     "to_bfloat16": ("float32", "bfloat16"),
     "to_float16": ("float32", "float16"),
