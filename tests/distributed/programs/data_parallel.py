@@ -9,7 +9,7 @@ import weft as wf
 import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
-from weft.distributed import collective
+from weft.distributed import collective, gradients, transport
 
 D = wf.distributed
 r, n = D.rank(), D.world_size()
@@ -248,14 +248,22 @@ for step in range(3):
     kv.pushpull("l2", wf.full(sizes[2], float(r)), out=single)
     assert set(single.numpy().tolist()) == {sum(range(n))}
 
-# gradients in a bucket of several pieces
-exchange = wf.kvstore.all_reduce(bucket_bytes=16 << 20)
+# buckets of several pieces, in stores and in backward
 parts = [wf.full(size, float(r)) for size in (400_000, 7, 350_000, 800_001)]
-for x in parts:
-    exchange(x, x)
-for x, dx in exchange.finish():
-    assert dx.shape == x.shape
-    assert set(dx.numpy().tolist()) == {(n - 1) / 2}
+kv = wf.kvstore.create("dist_sync", bucket_bytes=16 << 20)
+kv.init(keys := list(range(4)), parts)
+kv.push(keys, parts)
+for x, total in zip(parts, kv.pull(keys), strict=True):
+    assert total.shape == x.shape
+    assert set(total.numpy().tolist()) == {sum(range(n))}
+for size in (transport.COMPUTING_BYTES, 1 << 16):
+    gradients.COMPUTING_BYTES = transport.COMPUTING_BYTES = size
+    exchange = wf.kvstore.all_reduce(bucket_bytes=6 << 20)
+    for x in parts:
+        exchange(x, x)
+    for x, dx in exchange.finish():
+        assert dx.shape == x.shape
+        assert set(dx.numpy().tolist()) == {(n - 1) / 2}
 
 # rows
 kv = wf.kvstore.create("dist_sync")
